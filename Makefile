@@ -60,7 +60,7 @@ properties: bootstrap ## the unit tests and those of the planner with other draw
 	@$(PY) -m pytest tests/unit tests/simulator/planner -q -n 2 --hypothesis-profile=thorough
 
 coverage: bootstrap ## the unit tests' coverage, by line and branch, into build/coverage
-	@$(PY) -m pytest tests/unit -q -n 2 --cov=halcyon --cov=halcyon_cli --cov-branch --cov-report=term:skip-covered --cov-report=html:build/coverage
+	@$(PY) -m pytest tests/unit -q -n 2 --cov=halcyon --cov=halcyon_cli --cov=halcyon_measure --cov-branch --cov-report=term:skip-covered --cov-report=html:build/coverage
 
 simulator: bootstrap ## the simulator's tests
 	@$(PY) -m pytest tests/simulator -q -n 2
@@ -116,10 +116,18 @@ cluster-down: bootstrap ## end it
 images: bootstrap ## build the images; `make images push REGISTRY=...` pushes them and writes build/images-values.yaml
 	@$(PY) -m images build
 
+.PHONY: kind
+kind: bootstrap ## build the images with docker or podman and load them into a kind cluster (KIND_CLUSTER=kind); writes build/images-values.yaml
+	@$(PY) -m images kind --cluster $(or $(KIND_CLUSTER),kind)
+
 .PHONY: push
-push: images
+push: $(if $(WITH),bootstrap,images) ## push the images to REGISTRY (WITH=docker or podman: build with it, without root)
 	@test -n "$(REGISTRY)" || { echo "push: REGISTRY is not set; for example: make images push REGISTRY=127.0.0.1:5000/halcyon" >&2; exit 2; }
-	@$(PY) -m images push --registry $(REGISTRY) --values build/images-values.yaml
+	@$(PY) -m images push --registry $(REGISTRY) --values build/images-values.yaml $(if $(WITH),--with $(WITH)) $(if $(PLATFORMS),--platforms $(PLATFORMS))
+
+.PHONY: release
+release: bootstrap ## wheels, charts with digests, install.yaml, the command line as one file, SBOMs, checksums: build/release (DRY=1: without a push before)
+	@$(PY) scripts/release.py $(if $(DRY),--dry-run) $(if $(WITHOUT_SBOM),--without-sbom)
 
 .PHONY: sbom
 sbom: bootstrap ## what is in the images that the chart refers to, as CycloneDX documents: build/sbom

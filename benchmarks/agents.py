@@ -129,7 +129,8 @@ class Agents:
         api, namespace = self._plane.cluster.api, self._counts.namespace_of(name)
         beside = names.balancer(name)
         plan = api.call("GET", kinds.CONFIG_MAP.path(namespace, beside))
-        wish = {"spec": {"audiences": [AUDIENCE], "expirationSeconds": _TOKEN_S}}
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": self._counts.balancer(name)}
+        wish = {"spec": {"audiences": [AUDIENCE], "expirationSeconds": _TOKEN_S, "boundObjectRef": bound}}
         token = api.call("POST", kinds.SERVICE_ACCOUNT.path(namespace, beside, "token"), wish)
         if plan.body is None or token.body is None or token.status != 201:
             raise BenchError(

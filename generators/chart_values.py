@@ -157,8 +157,9 @@ def json_schema(root: ChartValue, *, title: str) -> Schema:
     used: dict[str, Schema] = {}
     built = _section(root, used)
     built["properties"]["global"] = {
-        "description": "Helm's, where this chart is part of another; not used.",
+        "description": "Values that a parent chart passes to all of its charts; this chart uses those that it documents.",
         "type": "object",
+        "properties": built["properties"].get("global", {}).get("properties", {}),
     }
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
     return head | built | {"$defs": dict(sorted(used.items()))}

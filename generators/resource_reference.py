@@ -56,7 +56,7 @@ spec:
           dataType: FP32
           dims: [8, 8]
   runtime:
-    image: registry.example:5000/tritonserver:24.10-py3
+    image: registry.example:5000/tritonserver:26.07-py3
     imagePullSecrets:
       - name: registry
     gpu:
@@ -207,6 +207,7 @@ spec:
     targets:
       latency: 300ms
       concurrency: 48
+      metric: {query: pending-jobs, value: 10}
       queueDepth: 32
       gpuUtilization: 70
     schedules:

@@ -1,4 +1,4 @@
-"""Command line of the image builds: `python -m images build|push|pushed|sbom|audit`."""
+"""Command line of the image builds: `python -m images build|kind|push|pushed|sbom|audit`."""
 
 import argparse
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 from images import sbom
 from images.audit import Finding, findings
 from images.build import build_images
+from images.engine import ENGINES, find_engine, load_into_kind, push_with
 from images.host import ImagesError
 from images.push import push_images, pushed
 from images.recipes import RECIPES
@@ -28,6 +29,12 @@ def _parser() -> argparse.ArgumentParser:
     push.add_argument("--registry", required=True, help="host and path, such as registry.example.com/ml")
     push.add_argument("--values", type=Path, default=VALUES, help="default: %(default)s")
     push.add_argument("--plain-http", action="store_true", help="the registry has no TLS (a test's own, on loopback)")
+    push.add_argument("--platforms", default="", help="with --with docker, by buildx: such as linux/amd64,linux/arm64")
+    kind = commands.add_parser("kind", help="build with docker or podman, and load into the nodes of a kind cluster")
+    kind.add_argument("--cluster", default="kind", metavar="NAME", help="default: %(default)s")
+    kind.add_argument("--values", type=Path, default=VALUES, help="default: %(default)s")
+    for command in (kind, push):
+        command.add_argument("--with", dest="engine", choices=ENGINES, default="", help="build with this program")
     told = commands.add_parser("pushed", help="tell what was pushed: NAME REGISTRY/REPOSITORY@DIGEST, a line each")
     told.add_argument("--values", type=Path, default=VALUES, help="what push wrote; default: %(default)s")
     sbom = commands.add_parser("sbom", help="write what is in the images, as CycloneDX documents")
@@ -44,6 +51,15 @@ def _told(found: list[Finding]) -> int:
     return 1 if found else 0
 
 
+def _built(arguments: argparse.Namespace) -> None:
+    """Build with docker or podman: into kind, or to a registry if `push` names a program."""
+    engine = find_engine(arguments.engine)
+    if arguments.command == "kind":
+        load_into_kind(engine, cluster=arguments.cluster, values=arguments.values)
+    else:
+        push_with(engine, registry=arguments.registry, values=arguments.values, platforms=arguments.platforms)
+
+
 def main() -> int:
     arguments = _parser().parse_args()
     try:
@@ -58,6 +74,8 @@ def main() -> int:
         elif arguments.command == "sbom":
             for path in sbom.write(arguments.only, arguments.to):
                 print(path)
+        elif arguments.command == "kind" or arguments.engine:
+            _built(arguments)
         else:
             push_images(registry=arguments.registry, values=arguments.values, plain_http=arguments.plain_http)
     except ImagesError as error:

@@ -15,8 +15,9 @@ import pytest
 
 from images.build import Workshop, build_images
 from images.docker import Docker, daemon
+from images.engine import Engine
 from images.host import images_directory
-from images.recipes import RECIPES, REPOSITORY, Base, Recipe
+from images.recipes import RECIPES, Base, Recipe
 
 BUILT = ("operator", "balancer", "tritonserver-cpu")
 SAYS = {
@@ -79,16 +80,10 @@ def configuration(archive: Path) -> dict[str, Any]:
 
 
 def build(docker: Docker, recipe: Recipe, base: str) -> str:
-    """Build as docs/images.md says, but for the base; the image's name."""
-    given = [
-        f"--build-arg={name}" for name in ("PIP_CERT", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL") if name in os.environ
-    ]
-    name = f"{recipe.name}:docker"
-    docker(
-        *("build", "--quiet", "--network=host", f"--build-arg=BASE={base}", *given, "--tag", name),
-        *("--file", str(REPOSITORY / recipe.dockerfile), str(REPOSITORY / recipe.context)),
-    )
-    return name
+    """Build as `make kind` and `make push WITH=docker` do, but for the base; the image's name."""
+    engine = Engine(str(docker.program), ("--host", f"unix://{docker.socket}"))
+    certificates = ("--build-arg=PIP_CERT",) if "PIP_CERT" in os.environ else ()
+    return engine.build(recipe, base=base, options=("--network=host", *certificates))
 
 
 @pytest.mark.parametrize("name", BUILT)

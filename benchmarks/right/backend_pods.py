@@ -15,7 +15,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -30,13 +30,13 @@ from halcyon.balancer.agent.agent import SAMPLE_INTERVAL_S, SUSPECT_SAMPLE_INTER
 from halcyon.control.objects import pods
 from halcyon.control.reconcile.backend_restart import BackendRestart
 from halcyon.control.state.scope import Scope, Signals
-from halcyon.kube.client import Kube
+from halcyon.kube.client import Kube, Object
 from halcyon.kube.event_recorder import EventRecorder, NewEvent
 from halcyon.render import names, server, server_start
 from halcyon.render.site import Site, Subject
 from halcyon.triton.backend_probe import BackendProbes
 from halcyon.triton.client import Endpoint, TritonClient
-from halcyon.triton.dead_backend import DeadBackends
+from halcyon.triton.dead_backend import BalancerLoad, DeadBackends
 from halcyon.triton.pod_sampler import PodSampler
 
 ORDER_DELAY_S = 1.5
@@ -239,8 +239,8 @@ class _Api:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    async def evict(self, _namespace: str, name: str) -> None:
-        self.fleet.evicted.append(name)
+    async def evict(self, _namespace: str, pod: Object) -> None:
+        self.fleet.evicted.append(str(pod["metadata"]["name"]))
 
 
 class _Clock:
@@ -266,7 +266,8 @@ class Fleet:
     """Time of the first failed request by pod."""
     failing: dict[str, str] = field(default_factory=dict)
     evicted: list[str] = field(default_factory=list)
-    inflight: dict[str, int] = field(default_factory=dict)
+    loads: dict[str, BalancerLoad] = field(default_factory=dict)
+    """Requests of the first agent's balancer, by address."""
     _turn: int = 0
 
     def candidates(self) -> list[ServerPod]:
@@ -283,14 +284,25 @@ class Fleet:
 
     async def send(self, session: aiohttp.ClientSession, pod: ServerPod, value: float, timeout_s: float = 60.0) -> int:
         """Send a request to this pod, and return the status; 0 if the connection failed."""
-        self.inflight[pod.address] = self.inflight.get(pod.address, 0) + 1
+        with self.counted(pod) as statuses:
+            statuses.append(await infer(session, pod, value, timeout_s))
+        if statuses == [500]:
+            self.failed_at.setdefault(pod.name, time.monotonic())
+        return statuses[0]
+
+    @contextlib.contextmanager
+    def counted(self, pod: ServerPod) -> Iterator[list[int]]:
+        """Count a request as a balancer does; the block adds the status to the list, 0 if there was no response."""
+        statuses: list[int] = []
+        self._add(pod, 1, 0)
         try:
-            status = await infer(session, pod, value, timeout_s)
-            if status == 500:
-                self.failed_at.setdefault(pod.name, time.monotonic())
-            return status
+            yield statuses
         finally:
-            self.inflight[pod.address] -= 1
+            self._add(pod, -1, int(any(statuses)))
+
+    def _add(self, pod: ServerPod, inflight: int, answered: int) -> None:
+        before = self.loads.get(pod.address, BalancerLoad(0, 0))
+        self.loads[pod.address] = BalancerLoad(before.inflight + inflight, before.answered + answered)
 
     async def run_agent(self, number: int, session: aiohttp.ClientSession) -> None:
         """Sample and examine the pods as an agent does."""
@@ -303,7 +315,7 @@ class Fleet:
                 began = time.monotonic()
                 endpoints = [pod.endpoint for pod in self.pods.values()]
                 samples = await sampler.sample(endpoints)
-                suspects = dead.look(endpoints, samples, time.monotonic(), self.inflight if number == 0 else None)
+                suspects = dead.look(endpoints, samples, time.monotonic(), self.loads if number == 0 else None)
                 probes.examine(endpoints, suspects)
                 self.note()
                 interval_s = SUSPECT_SAMPLE_INTERVAL_S if suspects else SAMPLE_INTERVAL_S

@@ -30,6 +30,7 @@ class Case:
 
 
 _FETCH, _RENDER, _CLUSTER = "tests/integration/fetch", "tests/integration/render", "tests/integration/cluster"
+_CLIENTS, _AGENT = "tests/integration/clients", "tests/integration/agent"
 _OWN = f"{_RENDER}/test_server_start.py::test_triton_serves_on_the_address_family_of_its_pod"
 CASES = (
     Case(
@@ -37,8 +38,18 @@ CASES = (
         "a Python model with its own stub loads, whatever the mode of the file",
         (_OWN, "tests/unit/fetch/test_archive.py::test_a_file_keeps_its_execute_bit_and_no_more_of_its_mode"),
     ),
-    Case("02", "a model that answers later than `execute` returns is scaled by evidence"),
-    Case("03", "a burst on a slow unbatched model spreads over new pods"),
+    Case(
+        "02",
+        "a model that answers later than `execute` returns is scaled by evidence",
+        (
+            f"{_AGENT}/test_early_return.py",
+            "tests/unit/scaling/planner/test_answer_evidence.py",
+            "tests/unit/balancer/runtime/test_concurrency_finder.py -k before_their_answers",
+        ),
+    ),
+    Case(
+        "03", "a burst on a slow unbatched model spreads over new pods", (f"{_AGENT}/test_slow_model.py -k new_pods",)
+    ),
     Case(
         "04",
         "folder markers of a bucket are folders",
@@ -56,7 +67,14 @@ CASES = (
         ),
     ),
     Case("06", "a model writes caches below its home, and has a user's name", (_OWN,)),
-    Case("07", "clients that read configuration and statistics work through the balancer"),
+    Case(
+        "07",
+        "clients that read configuration and statistics work through the balancer",
+        (
+            "tests/integration/balancer/test_client_metadata.py",
+            f"{_CLIENTS}/test_open_endpoints.py -k reads_of_the_list",
+        ),
+    ),
     Case(
         "09",
         "a rollout on a ReadWriteOnce claim says at once that it can't surge, and replaces if it may",
@@ -79,19 +97,47 @@ CASES = (
             "tests/unit/render/test_download.py",
         ),
     ),
-    Case("12", "requests that make a model raise take out no pod"),
-    Case("17", "keep-alive pings of gRPC clients are accepted in every mode"),
-    Case("18", "a large gRPC request from afar takes at most twice the time of a direct one"),
-    Case("21", "streams end before their pod does"),
-    Case("22", "a model that batches by itself gets as many requests as it can take"),
-    Case("23", "a dead stub is repaired, of the only replica too"),
+    Case(
+        "12", "requests that make a model raise take out no pod", (f"{_AGENT}/test_dead_backends.py -k wrong_requests",)
+    ),
+    Case(
+        "17",
+        "keep-alive pings of gRPC clients are accepted in every mode",
+        (f"{_CLIENTS}/test_far_clients.py -k pings",),
+    ),
+    Case(
+        "18",
+        "a large gRPC request from afar takes at most twice the time of a direct one",
+        (f"{_CLIENTS}/test_far_clients.py -k at_most_twice",),
+    ),
+    Case("21", "streams end before their pod does", (f"{_CLIENTS}/test_streams_of_triton.py",)),
+    Case(
+        "22",
+        "a model that batches by itself gets as many requests as it can take",
+        (f"{_AGENT}/test_slow_model.py -k engine", "tests/unit/balancer/runtime/test_concurrency_finder.py"),
+    ),
+    Case("23", "a dead stub is repaired, of the only replica too", (f"{_AGENT}/test_dead_backends.py -k only_pod",)),
     Case(
         "24",
         "a warm-up that names some inputs leaves the others to config.pbtxt, or names them",
         ("tests/unit/fetch/test_merge.py",),
     ),
-    Case("29", "times above one second a second are shown"),
-    Case("30", "a canary that is much worse is rolled back within seconds"),
+    Case(
+        "29",
+        "times above one second a second are shown",
+        (
+            "tests/unit/signals/test_observation_store.py -k all_their_time",
+            "tests/unit/signals/test_mean_in_progress.py",
+        ),
+    ),
+    Case(
+        "30",
+        "a canary that is much worse is rolled back within seconds",
+        (
+            "tests/simulator/test_canary_rollouts.py -k fault_ends",
+            "tests/unit/control/rollout/test_canary_analysis.py -k third_second",
+        ),
+    ),
 )
 
 

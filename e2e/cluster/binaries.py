@@ -118,10 +118,11 @@ BESIDE = {
     "versitygw": Module(name="s3", programs={"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
     "fake-gcs-server": Module(name="gcs", programs={"fake-gcs-server": "github.com/fsouza/fake-gcs-server"}),
     "otelcol": Module(name="otel", programs={"otelcol": "."}),
+    "oauth2-proxy": Module(name="oauth2-proxy", programs={"oauth2-proxy": "github.com/oauth2-proxy/oauth2-proxy/v7"}),
     **dict.fromkeys(_KEDA.programs, _KEDA),
 }
-"""Programs that some tests use together with a cluster, built on demand: model stores, a trace collector, another
-autoscaler."""
+"""Programs that some tests use together with a cluster, built on demand: model stores, a trace collector, a proxy for
+single sign-on, another autoscaler."""
 
 
 def kubernetes_version(module: str = "kubernetes") -> str:

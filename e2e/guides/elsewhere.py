@@ -21,8 +21,6 @@ RUN_BY = {
 
 NOBODY = {
     "kind create cluster": "its node image is in a registry that our machines don't reach",
-    "for image in operator balancer tritonserver-cpu; do kind load": "the same",
-    "cat > build/images-values.yaml": "the same; the push, which writes such a file elsewhere, is run",
     "kubectl patch node kind-control-plane": "the same; the embedded cluster's node is patched the same way",
     "python -m images build --fresh": "new bases each time: what a machine without a cache does by itself",
     "docker build --tag": "a model of the reader's; e2e/model_image.py makes such an image without docker",

@@ -1,4 +1,4 @@
-"""README's "Use it", as it stands, in a fresh cluster; then the demo on that cluster as on anybody's (CLUSTER=existing).
+"""README's "Use it on your cluster", as it stands, in a fresh cluster; then the demo on that cluster as on anybody's (CLUSTER=existing).
 
 Replaced are the registry's host, which is the cluster's own, and the path of the file that the reader has saved. Given is what
 the reader has: a cluster with GPUs (an extended resource here), and a volume with a model. NVIDIA's registry is a mirror in the
@@ -122,7 +122,7 @@ def test_what_readme_says_is_what_happens(
     # The kubelet's pods are not root: they must reach the volume through directories that anybody may pass.
     volume = cluster.place.state / "volume"
     put_model(kube, volume)
-    use_it, _ = blocks(README, "sh")
+    _, use_it, _ = blocks(README, "sh")
     [document] = blocks(README, "yaml")
     file = tmp_path / "my-model.yaml"
     file.write_text(document)

@@ -15,13 +15,30 @@ from halcyon.monitoring import operator_metrics, per_model_metrics
 from halcyon.monitoring.agent_metrics import named
 from halcyon.monitoring.metric import Metric
 
-PLACEHOLDERS: Final = ("__OPERATOR__", "__JOB__", "__NAMESPACE__", "__NAME__", "__REPLICAS__", "__RUNBOOKS__")
+THRESHOLDS: Final = {
+    "startSeconds": 300,
+    "errorRatio": 0.05,
+    "latencyRatio": 0.05,
+    "idleGpuRatio": 0.05,
+    "memoryRatio": 0.8,
+}
+"""Thresholds, by the key in the chart's `monitoring.prometheusRule.thresholds`, with the chart's defaults."""
+THRESHOLD_PLACEHOLDERS: Final = {
+    key: f"__{''.join(f'_{c}' if c.isupper() else c for c in key).upper()}__" for key in THRESHOLDS
+}
+"""Placeholder of each threshold, for example `__START_SECONDS__`."""
+PLACEHOLDERS: Final = (
+    *("__OPERATOR__", "__JOB__", "__NAMESPACE__", "__NAME__", "__REPLICAS__", "__RUNBOOKS__"),
+    *THRESHOLD_PLACEHOLDERS.values(),
+)
 """Placeholders, in this order: matchers of the operator's series; matchers of the models' series that the operator
-exports; namespace, name and replicas of the release; base URL of the runbooks."""
-MAX_START_S: Final = 300
-MAX_ERROR_RATIO: Final = 0.05
-MIN_GPU_UTILIZATION: Final = 0.05
-MAX_MEMORY_RATIO: Final = 0.8
+exports; namespace, name and replicas of the release; base URL of the runbooks; the thresholds."""
+MAX_START: Final = THRESHOLD_PLACEHOLDERS["startSeconds"]
+MAX_ERROR_RATIO: Final = THRESHOLD_PLACEHOLDERS["errorRatio"]
+MAX_LATENCY_RATIO: Final = THRESHOLD_PLACEHOLDERS["latencyRatio"]
+MIN_GPU_UTILIZATION: Final = THRESHOLD_PLACEHOLDERS["idleGpuRatio"]
+MAX_MEMORY_RATIO: Final = THRESHOLD_PLACEHOLDERS["memoryRatio"]
+MAX_CONNECTIONS_RATIO: Final = 0.75
 
 Severity = Literal["critical", "warning", "info"]
 """critical: requests fail or will fail soon. warning: fix within a day. info: only costs are affected, not users."""
@@ -66,7 +83,23 @@ _UNSERVED: Final = (
     f"  + ({_rate(named('server_rejected_total'))} or 0 * {_rate(_REQUESTS)}))"
 )
 """Requests per second without an answer of the model. Agents of earlier versions don't count those that servers refuse."""
+_NOT_READY: Final = 'type="Ready",status!="True"'
+_NOT_LOADED: Final = 'type="ModelLoaded",status="False"'
+_BLOCKED: Final = (
+    "RolloutBlocked|ProgressDeadlineExceeded|LoadFailed|ModelConfigInvalid|ModelSourceNotFound|ModelDownloadFailed"
+)
+"""Reasons why a new revision does not serve."""
 _FAILURES: Final = _rate(triton_metrics.FAILURE, 'reason!="CANCELED"')
+_DURATIONS: Final = named("request_duration_seconds").name
+
+
+def _late(window: str) -> str:
+    """Return a query that has a value if more than the allowed share of the requests in the window missed the objective."""
+    buckets = f"sum by ({per_model_metrics.BY}, le) (rate({_DURATIONS}_bucket[{window}]))"
+    slow = f"histogram_quantile(1 - {MAX_LATENCY_RATIO}, {buckets})"
+    return f"{slow}\n  > {_ON_MODEL} {_models(per_model_metrics.LATENCY_TARGET)}"
+
+
 _MODEL: Final = "{{ $labels.namespace }}/{{ $labels.model_deployment }}"
 _EXPLAIN: Final = "kubectl halcyon explain {{ $labels.model_deployment }} -n {{ $labels.namespace }}"
 _DIAGNOSE: Final = "kubectl halcyon diagnose {{ $labels.model_deployment }} -n {{ $labels.namespace }}"
@@ -75,7 +108,7 @@ _LOG: Final = "kubectl -n __NAMESPACE__ logs deployment/__NAME__"
 MODEL_ALERTS: Final = (
     Alert(
         "HalcyonModelNotReady",
-        _condition('type="Ready",status!="True"'),
+        _condition(_NOT_READY),
         "10m",
         "critical",
         f"{_MODEL} has not been ready for 10 minutes.",
@@ -83,12 +116,23 @@ MODEL_ALERTS: Final = (
         _models(per_model_metrics.CONDITION, 'type="Ready"'),
     ),
     Alert(
+        "HalcyonSpecRejected",
+        _condition('type="Accepted",status="False"'),
+        "10m",
+        "warning",
+        f"The spec of {_MODEL} has not been accepted for 10 minutes.",
+        "Warning: its owner's change has no effect. Clients are served by the last accepted spec, if there is one. "
+        "Show the reason: kubectl get mdep {{ $labels.model_deployment }} -n {{ $labels.namespace }} "
+        "-o jsonpath='{.status.conditions[?(@.type==\"Accepted\")].message}'",
+        _models(per_model_metrics.CONDITION, 'type="Accepted"'),
+    ),
+    Alert(
         "HalcyonModelLoadFailed",
-        _condition('type="ModelLoaded",status="False"'),
+        f"{_condition(_NOT_LOADED)}\nand {_ON_MODEL} {_models(per_model_metrics.CONDITION, _NOT_READY)}",
         "1m",
         "critical",
-        f"Triton can't load {_MODEL}.",
-        "Critical: the requests of its clients fail unless an older revision serves. "
+        f"Triton can't load {_MODEL}, and no older revision serves.",
+        "Critical: the requests of its clients fail. "
         "Show Triton's error: kubectl get mdep {{ $labels.model_deployment }} -n {{ $labels.namespace }} "
         "-o jsonpath='{.status.model.error}'",
         _models(per_model_metrics.CONDITION, 'type="ModelLoaded"'),
@@ -136,6 +180,17 @@ MODEL_ALERTS: Final = (
         f"{_UNSERVED}\n  / {_rate(_REQUESTS)}",
     ),
     Alert(
+        "HalcyonLatencyObjectiveMissed",
+        f"{_late('5m')}\nand {_ON_MODEL} {_late('1h')}",
+        "5m",
+        "warning",
+        f"{_MODEL} misses its latency objective: a share above {MAX_LATENCY_RATIO} of the responses takes longer; the slowest of the others take {{{{ $value | humanizeDuration }}}}.",
+        "Warning: its clients get late responses, for an hour and still. Show whether it needs more replicas, and what prevents "
+        f"them: {_EXPLAIN}",
+        f"histogram_quantile(1 - {MAX_LATENCY_RATIO}, sum by ({per_model_metrics.BY}, le) (rate({_DURATIONS}_bucket[5m])))\n"
+        f"and {_ON_MODEL} {_models(per_model_metrics.LATENCY_TARGET)}",
+    ),
+    Alert(
         "HalcyonBalancerDegraded",
         f"max by ({per_model_metrics.BY}) ({named('degraded').name}) == 1",
         "15m",
@@ -145,6 +200,16 @@ MODEL_ALERTS: Final = (
         "has expired. Show the reason: kubectl get mdep {{ $labels.model_deployment }} -n {{ $labels.namespace }} "
         "-o jsonpath='{.status.conditions[?(@.type==\"BalancerReady\")].message}'",
         f"max by ({per_model_metrics.BY}) ({named('degraded').name})",
+    ),
+    Alert(
+        "HalcyonBalancerCrowded",
+        f"max by ({per_model_metrics.BY}) ({named('connections_used_ratio').name}) > {MAX_CONNECTIONS_RATIO}",
+        "5m",
+        "warning",
+        f"{{{{ $value | humanizePercentage }}}} of the connections of a balancer of {_MODEL} are in use.",
+        "Warning: new connections of the sources with the most are closed. The balancer stays in its Service, because its clients would "
+        f"only move to the next one. Show whether it has enough balancers: {_DIAGNOSE}",
+        f"max by ({per_model_metrics.BY}) ({named('connections_used_ratio').name})",
     ),
     Alert(
         "HalcyonAutoscalerConflict",
@@ -158,7 +223,7 @@ MODEL_ALERTS: Final = (
     ),
     Alert(
         "HalcyonRolloutBlocked",
-        _condition('type=~"Reconciling|Stalled",reason=~"RolloutBlocked|ProgressDeadlineExceeded"'),
+        _condition(f'type=~"Reconciling|Stalled",reason=~"{_BLOCKED}"'),
         "10m",
         "warning",
         f"The rollout of the new revision of {_MODEL} does not progress.",
@@ -167,10 +232,10 @@ MODEL_ALERTS: Final = (
     ),
     Alert(
         "HalcyonColdStartSlow",
-        f"({_models(per_model_metrics.START)} > {MAX_START_S})\nand {_ON_MODEL} (time() - {_models(per_model_metrics.START_TIME)} < 3600)",
+        f"({_models(per_model_metrics.START)} > {MAX_START})\nand {_ON_MODEL} (time() - {_models(per_model_metrics.START_TIME)} < 3600)",
         "0m",
         "warning",
-        f"A server pod of {_MODEL} took {{{{ $value | humanizeDuration }}}} to become ready; the limit is {MAX_START_S} s.",
+        f"A server pod of {_MODEL} took {{{{ $value | humanizeDuration }}}} to become ready; the limit is {MAX_START} s.",
         "Warning: its clients wait that long for the first response at zero replicas, and for new replicas when the load rises. "
         "Show how long the pull, the fetch and the load took: kubectl -n {{ $labels.namespace }} describe pod POD",
         f"{_models(per_model_metrics.START)} and {_ON_MODEL} {_models(per_model_metrics.START_TIME)}",

@@ -208,10 +208,13 @@ ONE: Final = GrafanaDashboard(
                 ),
                 Panel(
                     "Client latency",
-                    "Time from a request's arrival until the response headers, with the wait in the balancer.",
-                    tuple(
-                        Query(quantile(share, named("request_duration_seconds")), f"p{share * 100:g}")
-                        for share in (0.5, 0.95, 0.99)
+                    "Time from a request's arrival until the response headers, with the wait in the balancer, beside the latency objective.",
+                    (
+                        *(
+                            Query(quantile(share, named("request_duration_seconds")), f"p{share * 100:g}")
+                            for share in (0.5, 0.95, 0.99)
+                        ),
+                        Query(per_model(per_model_metrics.LATENCY_TARGET), "objective"),
                     ),
                     "s",
                 ),

@@ -54,7 +54,7 @@ GROUPS: Final = (
                 "`halcyon_agent_requests_total`, or `nv_inference_request_success`, `nv_inference_request_failure` and "
                 "`nv_inference_pending_request_count`",
                 (
-                    "fleet: Requests/s, 10 min",
+                    "fleet: Requests/s, 10 min, Requests/s of all models",
                     "model: Requests/s",
                     "`halcyon_agent_requests_total`",
                     "Grafana Fleet, Model: Requests",
@@ -187,7 +187,7 @@ GROUPS: Final = (
                 "errors",
                 "Rejected, lost and failed requests as a share of the requests per second, over 15 s.",
                 "as above",
-                ("fleet: Errors", "model: Errors"),
+                ("fleet: Errors, Errors/s", "model: Errors"),
             ),
             Number(
                 "canceled",
@@ -207,11 +207,17 @@ GROUPS: Final = (
                 "unknown.",
                 "`halcyon_agent_request_duration_seconds`",
                 (
-                    "fleet: Latency, p95",
+                    "fleet: p95, Missing their p95 objective",
                     "model: Latency, Client latency",
                     "`halcyon_agent_request_duration_seconds`",
                     "Grafana Fleet, Model: Client latency",
                 ),
+            ),
+            Number(
+                "latency objective",
+                "`targets.latency`, with the policy Planner.",
+                "the spec",
+                ("`halcyon_model_latency_target_seconds`", "Grafana Model: Client latency, objective"),
             ),
             Number(
                 "server latency",
@@ -271,7 +277,7 @@ GROUPS: Final = (
                 "GPUs of the model's server pods that have a node, ready or not.",
                 "`runtime.gpu.count` and the pods' nodes, every 10 s",
                 (
-                    "fleet: GPUs",
+                    "fleet: GPUs, GPUs used",
                     "model: GPUs",
                     "`status.cost.gpus`",
                     "`top`: GPUS",
@@ -284,7 +290,7 @@ GROUPS: Final = (
                 "GPUs times the price of one. `top --gpu-price` uses its own price.",
                 "the chart's prices",
                 (
-                    "fleet: Cost/h",
+                    "fleet: Cost/h, Cost per hour",
                     "model: GPUs",
                     "`status.cost.perHour`",
                     "`top`: COST/H",

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.fleet import Fleet
+from tests.browser.test_pages import ROWS
 
 END = 1_767_268_800
 STEP = 10
@@ -47,7 +48,7 @@ PIXEL = """([chart, at, value]) => {
 @pytest.fixture
 def charts(page: Page, fleet: Fleet) -> Page:
     page.goto(fleet.url)
-    expect(page.locator("tbody tr")).to_have_count(100)
+    expect(page.locator("tbody tr")).to_have_count(ROWS)
     page.evaluate(MAKE, [END, STEP, list(GAP)])
     return page
 
@@ -95,7 +96,7 @@ def test_a_limit_far_above_the_values_leaves_their_lines_readable(charts: Page) 
 
 
 def test_both_charts_show_the_values_under_the_pointer(charts: Page) -> None:
-    expect(figure(charts, "Second").locator(".readout")).to_have_text("Now: b 359")
+    expect(figure(charts, "Second").locator(".readout")).to_have_text("Newest point: b 359")
     charts.mouse.move(*at(charts, "First", 200))
     expect(figure(charts, "First").locator(".readout")).to_contain_text("a 70, far 100000")
     expect(figure(charts, "Second").locator(".readout")).to_contain_text(": b 200")
@@ -104,7 +105,7 @@ def test_both_charts_show_the_values_under_the_pointer(charts: Page) -> None:
     assert lines[1] is not None
     assert abs(lines[0]["x"] - lines[1]["x"]) < 2
     charts.mouse.move(5, 5)
-    expect(figure(charts, "Second").locator(".readout")).to_have_text("Now: b 359")
+    expect(figure(charts, "Second").locator(".readout")).to_have_text("Newest point: b 359")
 
 
 def test_the_time_under_the_pointer_stays_when_points_arrive(charts: Page) -> None:
@@ -165,7 +166,7 @@ def test_a_stretch_is_chosen_by_keyboard_and_followed(charts: Page) -> None:
     assert stretch(charts) == [1502.5, 3297.5]
     charts.keyboard.press("Escape")
     assert stretch(charts) == [0, 3590]
-    expect(figure(charts, "Second").locator(".readout")).to_have_text("Now: b 359")
+    expect(figure(charts, "Second").locator(".readout")).to_have_text("Newest point: b 359")
     expect(charts.locator("figure")).to_have_count(2)
 
 
@@ -180,7 +181,7 @@ def test_the_first_point_alone_is_a_dot(charts: Page) -> None:
     charts.evaluate("second.show({ end: series.end, step: series.step, b: [7] })")
     assert stretch(charts) == [3590, 3600]
     assert pixel(charts, "second", 359, 7)[3] > 0
-    expect(figure(charts, "Second").locator(".readout")).to_have_text("Now: b 7")
+    expect(figure(charts, "Second").locator(".readout")).to_have_text("Newest point: b 7")
 
 
 def test_the_colours_are_those_of_the_theme(charts: Page) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from generators.monitoring import queries
-from generators.monitoring.alerts import ALERTS, Alert
+from generators.monitoring.alerts import ALERTS, THRESHOLD_PLACEHOLDERS, THRESHOLDS, Alert
 
 RUNBOOKS = "https://halcyon.dev/docs/runbooks"
 """Default of the chart."""
@@ -18,6 +18,7 @@ PLACES = {
     "__NAME__": "halcyon",
     "__REPLICAS__": "2",
     "__RUNBOOKS__": RUNBOOKS,
+    **{THRESHOLD_PLACEHOLDERS[key]: f"{default:g}" for key, default in THRESHOLDS.items()},
 }
 JOB = 'job="halcyon-metrics"'
 OPERATOR = f'{JOB},namespace="halcyon-system",instance="one"'
@@ -68,11 +69,21 @@ def failures(reason: str) -> str:
     return f'nv_inference_request_failure{{{OF},pod="p",model="x",version="1",reason="{reason}"}}'
 
 
+def took(*, fast: int, slow: int) -> Series:
+    """Return the histogram of requests that take at most 0.25 s, or from 0.5 s to 1 s, by their numbers in a minute."""
+    every = {"0.25": fast, "0.5": fast, "1": fast + slow, "+Inf": fast + slow}
+    return {
+        f'halcyon_agent_request_duration_seconds_bucket{{{OF},pod="b",le="{bound}"}}': f"0+{count}x99"
+        for bound, count in every.items()
+    }
+
+
 SUCCESS = f'nv_inference_request_success{{{OF},pod="p",model="x",version="1"}}'
 CAME, REJECTED, LOST = (f'halcyon_agent_{what}_total{{{OF},pod="b"}}' for what in ("requests", "rejected", "errors"))
 START, STARTED = of("halcyon_model_start_seconds"), of("halcyon_model_start_timestamp_seconds")
 AT_MAX, HOLDS = of("halcyon_model_limited", ',limit="max"'), of("halcyon_model_limited", ',limit="hold"')
 QUEUE, TARGET = of("halcyon_model_queue_requests"), of("halcyon_model_queue_target_requests")
+LATENCY_TARGET = of("halcyon_model_latency_target_seconds")
 READY = of("halcyon_model_replicas_ready")
 IN_FORCE, MOST = of("halcyon_model_spec_replicas"), of("halcyon_model_replicas_max")
 GPU, GPUS = of("halcyon_model_gpu_utilization_ratio"), of("halcyon_model_gpus")
@@ -87,6 +98,7 @@ ASKED, UNANSWERED = (f'halcyon_metricsapi_requests_total{{{OPERATOR},metric="x",
 WELL = {UP: "1x200", UP_TOO: "1x200", LEADS: "1x200"}
 """Series of a healthy operator."""
 TROUBLE = f'halcyon_agent_degraded{{{OF},pod="b"}}'
+CROWDED = f'halcyon_agent_connections_used_ratio{{{OF},pod="b"}}'
 LACKS = f'halcyon_permissions_missing{{{OPERATOR},group="apps",resource="deployments",verb="patch"}}'
 NOT_READY = condition("Ready", "False", "NoServersReady")
 
@@ -99,10 +111,17 @@ CASES = (
         {NOT_READY: "1x8 stale", condition("Ready", "True", "Ready"): "_x8 1x20"},
     ),
     Case(
+        "HalcyonSpecRejected",
+        "12m",
+        {condition("Accepted", "False", "Invalid"): "1x20", condition("Ready", "True", "Ready"): "1x20"},
+        {condition("Accepted", "True", "Accepted"): "1x20", NOT_READY: "1x20"},
+    ),
+    Case(
         "HalcyonModelLoadFailed",
         "3m",
-        {condition("ModelLoaded", "False", "LoadFailed"): "1x9"},
-        {condition("ModelLoaded", "Unknown", "Loading"): "1x9"},
+        {condition("ModelLoaded", "False", "LoadFailed"): "1x9", condition("Ready", "False", "LoadFailed"): "1x9"},
+        # An older revision serves.
+        {condition("ModelLoaded", "False", "LoadFailed"): "1x9", condition("Ready", "True", "Ready"): "1x9"},
     ),
     Case(
         "HalcyonModelAtMax",
@@ -135,11 +154,28 @@ CASES = (
         value="12%",
     ),
     Case(
+        "HalcyonLatencyObjectiveMissed",
+        "70m",
+        # One request in ten takes 0.5 s to 1 s; the objective is 0.3 s.
+        {**took(fast=9, slow=1), LATENCY_TARGET: "0.3x99"},
+        # One request in fifty does; and another model has no objective.
+        {**took(fast=49, slow=1), LATENCY_TARGET: "0.3x99"} | other(took(fast=1, slow=9)),
+        value="750ms",
+    ),
+    Case(
         "HalcyonBalancerDegraded",
         "16m",
         # One of the two is enough.
         {TROUBLE: "1x20", TROUBLE.replace('"b"', '"c"'): "0x20"},
         {TROUBLE: "1x10 0x9", TROUBLE.replace('"b"', '"c"'): "0x20"},
+    ),
+    Case(
+        "HalcyonBalancerCrowded",
+        "6m",
+        # One of the two is enough.
+        {CROWDED: "0.9x9", CROWDED.replace('"b"', '"c"'): "0.1x9"},
+        {CROWDED: "0.7x9", CROWDED.replace('"b"', '"c"'): "0.9 0.9 0.9 0.1 0.9 0.9 0.9"},
+        value="90%",
     ),
     Case(
         "HalcyonAutoscalerConflict",

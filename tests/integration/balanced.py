@@ -15,7 +15,7 @@ import aiohttp
 import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 
-from halcyon.api.documents.balancer_plan import BalancerPlan, CollectorAddress, Slot
+from halcyon.api.documents.balancer_plan import DRAIN_HEADER, BalancerPlan, CollectorAddress, Slot
 from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.triton.client import Endpoint
 from tests.integration.waiting import PATIENCE
@@ -41,6 +41,7 @@ PLAN = BalancerPlan(
     response_timeout_ms=15000,
     drain_ms=3000,
 )
+DRAIN_KEY = "only-the-kubelet"
 TIMEOUT = aiohttp.ClientTimeout(total=15 * PATIENCE)
 _addresses = (f"127.{b}.{c}.{d}" for b in range(77, 250) for c in range(1, 250) for d in range(1, 250))
 
@@ -140,9 +141,9 @@ async def raw(port: int, request: bytes, host: str = "127.0.0.1") -> tuple[int, 
 
 
 async def http_response(
-    port: int, method: str, target: str, host: str = "127.0.0.1"
+    port: int, method: str, target: str, host: str = "127.0.0.1", headers: str = ""
 ) -> tuple[int, dict[str, str], bytes]:
-    request = f"{method} {target} HTTP/1.1\r\nHost: x\r\nUser-Agent: t\r\nContent-Length: 0\r\n\r\n"
+    request = f"{method} {target} HTTP/1.1\r\nHost: x\r\nUser-Agent: t\r\nContent-Length: 0\r\n{headers}\r\n"
     return await raw(port, request.encode("latin-1"), host)
 
 
@@ -169,15 +170,19 @@ class Process:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(field + ":"))
 
-    async def probe(self, path: str) -> tuple[int, bytes]:
+    async def probe(self, path: str, headers: str = "") -> tuple[int, bytes]:
         try:
-            status, _, body = await http_response(self.port, "GET", path, host=self.host)
+            status, _, body = await http_response(self.port, "GET", path, host=self.host, headers=headers)
         except (OSError, asyncio.IncompleteReadError):
             return 0, b""
         return status, body
 
     async def is_(self, path: str, status: int) -> bool:
         return (await self.probe(path))[0] == status
+
+    async def drain(self, delay_s: float) -> tuple[int, bytes]:
+        """Drain the pod as its preStop hook does."""
+        return await self.probe(f"/drain?delay={delay_s:g}", f"{DRAIN_HEADER}: {DRAIN_KEY}\r\n")
 
 
 @dataclass(frozen=True)
@@ -231,7 +236,7 @@ async def agent(
         "from halcyon.balancer.config.model import Ports; from halcyon.balancer.agent.main import run_agent; "
         "from halcyon.balancer.secrets.mounted_secrets import SecretNames; "
         f"raise SystemExit(run_agent(AgentSettings({(real.namespace if real else 'default')!r}, 'm-balancer', {pod!r}, Path({str(balanced.haproxy.directory)!r}), "
-        f"{port}, {ports!r}, {metrics_port}, Path({str(secrets)!r}), {own!r}, {stop_within_s}, {secured_by!r})))"
+        f"{port}, {ports!r}, {metrics_port}, Path({str(secrets)!r}), {own!r}, {stop_within_s}, {DRAIN_KEY!r}, {secured_by!r})))"
     )
     host, api_port = (real.host, real.port) if real else ("127.0.0.1", api.port)
     env = {**os.environ, "KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(api_port)}

@@ -37,8 +37,8 @@ def preface(*, window: int = 65535) -> bytes:
     return _PREFACE + frame(_SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW, window)) + room
 
 
-def call(stream: int, method: str, body: bytes | None = None, *, whole: bool = False) -> bytes:
-    """Return a gRPC call: its headers, and this part of its body. `whole` ends the call there."""
+def call(stream: int, method: str, body: bytes | None = None, *, whole: bool = False, key: str = "") -> bytes:
+    """Return a gRPC call: its headers, with this API key, and this part of its body. `whole` ends the call there."""
     fields = {
         b":method": b"POST",
         b":scheme": b"http",
@@ -46,7 +46,7 @@ def call(stream: int, method: str, body: bytes | None = None, *, whole: bool = F
         b":authority": b"m",
         b"content-type": b"application/grpc",
         b"te": b"trailers",
-    }
+    } | ({b"x-api-key": key.encode()} if key else {})
     # Literal header fields without indexing, so that no table of the connection is needed.
     block = b"".join(b"\x10" + bytes([len(k)]) + k + bytes([len(v)]) + v for k, v in fields.items())
     made = frame(_HEADERS, _END_HEADERS, stream, block)

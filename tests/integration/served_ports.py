@@ -22,7 +22,7 @@ from halcyon.control.runtime import http_endpoints as probes
 from halcyon.dashboard.authorization import Authorizer
 from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.server import Dashboard
-from halcyon.kube.auth.callers import User
+from halcyon.kube.auth.callers import AgentIdentity, User
 from halcyon.metricsapi.auth import Gate
 from halcyon.metricsapi.certificates import renewed
 from halcyon.metricsapi.listener import ListeningPorts
@@ -86,6 +86,18 @@ def _serve(pipe: Connection) -> None:
     asyncio.run(_ports(pipe))
 
 
+class AnyModel:
+    """Models of any name, for the collector."""
+
+    synced = True
+
+    def has_model(self, *name: str) -> bool:
+        return bool(name)
+
+    def has_pod(self, *name: str) -> bool:
+        return bool(name)
+
+
 class _NoModels:
     """An empty source of models for the metrics API and the dashboard."""
 
@@ -114,9 +126,9 @@ async def _ports(pipe: Connection) -> None:
         del namespace, metric
         return user.name == "alice"
 
-    async def agent(token: str, audience: str) -> str:
+    async def agent(token: str, audience: str) -> AgentIdentity:
         del audience
-        return f"system:serviceaccount:ns:{token}-balancer"
+        return AgentIdentity(f"system:serviceaccount:ns:{token}-balancer", f"{token}-balancer-0")
 
     async def large() -> str:
         return "#" * LARGE_BYTES
@@ -125,7 +137,7 @@ async def _ports(pipe: Connection) -> None:
     ports = ListeningPorts(registry := CollectorRegistry())
     gate = Gate(front_proxy=None, review_token=review, review_access=access)
     api = MetricsApi(source, gate, monotonic=time.monotonic)
-    collector = Collector(ObservationStore(), agent, monotonic=time.monotonic)
+    collector = Collector(ObservationStore(), agent, AnyModel(), monotonic=time.monotonic)
     https = await start_site(build_app(api, more=collector.routes()), tls, port=0, ports=ports)
     pages = Dashboard(source, Authorizer(None, clock=time.monotonic, namespaces=list), ChartHistory(), steps=lambda: 0)
     dashboard = await ports.open(pages.app(), name="dashboard", host=None, port=0, tls=tls.context)

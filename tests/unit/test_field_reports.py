@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from benchmarks.right.simulated_canary import Rollout
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.signals.prometheus.source import PrometheusSource
 from halcyon.triton.client import parse_metrics
+from tests.simulator.planner.driver import Driven
 from tests.unit.api.spec_cases import PVC
 from tests.unit.render import rendered
 from tests.unit.signals.prometheus.test_source import NOW, SITE
@@ -97,3 +101,63 @@ def test_92_the_scale_subresource_has_a_selector() -> None:
     crd = yaml.safe_load((ROOT / "crds" / "modeldeployments.serving.halcyon.dev.yaml").read_text())
     for version in crd["spec"]["versions"]:
         assert version["subresources"]["scale"]["labelSelectorPath"] == ".status.selector"
+
+
+def test_4_a_pod_without_balancers_waits_for_its_endpoints_to_go() -> None:
+    pod = deployment({"traffic": {"mode": "Direct"}})["spec"]["template"]["spec"]
+    command = triton({"traffic": {"mode": "Direct"}})["lifecycle"]["preStop"]["exec"]["command"][-1]
+    assert command.startswith("sleep 5;")
+    # preStop, the drain of open streams, Triton's own exit timeout, and a margin.
+    assert pod["terminationGracePeriodSeconds"] >= 5 + 30 + 30
+
+
+@pytest.mark.parametrize(
+    "field", [{"runtime": {"env": [{"name": "A", "value": "1"}]}}, {"batching": {"maxBatchSize": 4}}]
+)
+def test_44_a_revision_has_pods_of_its_own_which_load_a_model_once(field: dict[str, Any]) -> None:
+    pod = deployment(field)["spec"]["template"]["spec"]
+    assert "--model-control-mode=none" in pod["containers"][0]["args"]
+    # The repository is written before Triton starts, and belongs to the pod.
+    assert {"name": "models", "emptyDir": {}} in pod["volumes"]
+    assert deployment(field)["spec"]["template"] != deployment({})["spec"]["template"]
+
+
+def test_68_replicas_follow_a_queue_that_no_cpu_shows() -> None:
+    counts = Driven(replicas=1).run([10.0] * 60 + [40.0] * 60)
+    assert counts[59] <= 2
+    assert counts[-1] >= 4
+
+
+def test_69_replicas_fall_to_the_need_of_a_load_that_is_never_idle() -> None:
+    counts = Driven(replicas=12).run([20.0] * 1800)
+    assert counts[-1] in {2, 3}
+
+
+def test_72_replicas_stay_while_a_source_of_signals_fails() -> None:
+    driven = Driven(replicas=3)
+    before = driven.run([25.0] * 300)[-1]
+    blind = driven.run(
+        [25.0] * 300, lambda reading: replace(reading, arrived=None, waiting=None, inflight=None, gpu=None)
+    )
+    assert set(blind) == {before}
+
+
+def test_76_no_requests_are_a_known_zero() -> None:
+    assert Driven(replicas=6).run([0.0] * 1800)[-1] == 1
+
+
+def test_77_a_burst_is_one_rise_and_one_fall() -> None:
+    counts = Driven(replicas=2).run([15.0] * 300 + [150.0] * 30 + [15.0] * 2400)[200:]
+    moves = [after > before for before, after in pairwise(counts) if after != before]
+    turns = sum(after != before for before, after in pairwise(moves))
+    assert max(counts) > 4
+    assert turns == 1
+    assert counts[-1] <= 3
+
+
+@pytest.mark.parametrize("last", [0.0, 80.0])
+def test_79_the_last_sample_does_not_decide_alone(last: float) -> None:
+    draw = random.Random(79)
+    driven = Driven(replicas=5)
+    before = driven.run([sum(draw.expovariate(1) < 0.02 for _ in range(2000)) for _ in range(600)])[-1]
+    assert driven.run([last])[-1] == before

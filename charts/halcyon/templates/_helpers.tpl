@@ -16,6 +16,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
 {{- define "halcyon.labels" -}}
+{{- with omit .Values.commonLabels "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/version" "app.kubernetes.io/component" "app.kubernetes.io/part-of" "app.kubernetes.io/managed-by" "helm.sh/chart" }}
+{{- toYaml . }}
+{{ end -}}
 {{ include "halcyon.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/component: operator
@@ -32,7 +35,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "halcyon.image" -}}
 {{- $root := index . 0 -}}
 {{- $image := index . 1 -}}
-{{- $name := printf "%s/%s" ($image.registry | default $root.Values.images.registry) $image.repository -}}
+{{- $registry := $root.Values.global.imageRegistry | default $image.registry | default $root.Values.images.registry -}}
+{{- $name := printf "%s/%s" $registry $image.repository -}}
 {{- if $image.digest -}}
 {{- printf "%s@%s" $name $image.digest -}}
 {{- else -}}
@@ -182,7 +186,7 @@ localhost
 
 {{/* Options of `halcyon operator` that the chart sets, which extraArgs must not contain, in full or abbreviated. */}}
 {{- define "halcyon.ownOptions" -}}
-agents-service balancer-image balancer-placement currency dashboard dashboard-groups-header dashboard-port dashboard-proxy
+agents-service balancer-image balancer-placement currency dashboard dashboard-alerts dashboard-grafana dashboard-groups-header dashboard-port dashboard-proxy dashboard-runbooks
 dashboard-user-header downloads gpu-budget gpu-price http-port image-pull-secret kubeconfig lease log-level memory-config-maps model-pod-annotations
 model-pod-labels namespace network-policies no-fixed-user-ids operator-image pod-ip pod-name port
 prometheus-arrivals prometheus-ca-file prometheus-gpu-matchers prometheus-token-file prometheus-url server-image service
@@ -193,8 +197,8 @@ service-annotations site-policy-file tls-secret traces-endpoint traces-ratio wat
 {{- define "halcyon.check" -}}
 {{- $values := .Values -}}
 {{- range $key := list "operator" "balancer" "triton" -}}
-{{- if not (or $values.images.registry (get $values.images $key).registry) -}}
-{{- fail (printf "images.registry is empty, so the location of %s is unknown: Halcyon's images are not published yet. Push them, and pass the file that is written: make images push REGISTRY=registry.example.com/halcyon; helm ... --values build/images-values.yaml. If they were loaded into the nodes by hand: --set images.registry=localhost" (get $values.images $key).repository) -}}
+{{- if not (or $values.global.imageRegistry $values.images.registry (get $values.images $key).registry) -}}
+{{- fail (printf "images.registry is empty, so the location of %s is unknown: Halcyon's images are not published yet. Push them, and pass the file that is written: make images push REGISTRY=registry.example.com/halcyon (with docker or podman and without root: make push WITH=docker REGISTRY=...; for kind: make kind); helm ... --values build/images-values.yaml. If they were loaded into the nodes by hand: --set images.registry=localhost" (get $values.images $key).repository) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.hostNetwork (eq (int .Values.ports.https) 10250) -}}
@@ -208,6 +212,12 @@ service-annotations site-policy-file tls-secret traces-endpoint traces-ratio wat
 {{- end -}}
 {{- if and .Values.dashboard.proxy.addresses (ne (include "halcyon.dashboard" .) "pod") -}}
 {{- fail (printf "dashboard.proxy.addresses has %s, but the dashboard is reachable from localhost only; set dashboard.listen=pod" (first .Values.dashboard.proxy.addresses)) -}}
+{{- end -}}
+{{- if and (or .Values.dashboard.ingress.enabled .Values.dashboard.httpRoute.parentRefs) (ne (include "halcyon.dashboard" .) "pod") -}}
+{{- fail "dashboard.ingress or dashboard.httpRoute is set, but the dashboard is reachable from localhost only; set dashboard.listen=pod" -}}
+{{- end -}}
+{{- if and .Values.dashboard.ingress.enabled (not .Values.dashboard.ingress.host) -}}
+{{- fail "dashboard.ingress.enabled is true and dashboard.ingress.host is empty; set it, for example dashboard.ingress.host=halcyon.example.com" -}}
 {{- end -}}
 {{- if and .Values.prometheus.caConfigMap.name .Values.prometheus.caSecret.name -}}
 {{- fail (printf "prometheus.caConfigMap.name is %s and prometheus.caSecret.name is %s; set only one of them, for example prometheus.caConfigMap.name=ca" .Values.prometheus.caConfigMap.name .Values.prometheus.caSecret.name) -}}

@@ -9,9 +9,9 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal, TypeVar
 
 import click
@@ -23,7 +23,7 @@ from halcyon_cli.kube.client import TIMEOUT_S, Target
 from halcyon_cli.kube.model_names import model_names
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-OutputForm = Literal["table", "wide", "json", "yaml"]
+OutputForm = Literal["table", "wide", "name", "json", "yaml", "report", "sarif", "github"]
 
 NON_TERMINAL_WIDTH = 240
 """Line width if the output isn't a terminal, in columns. It is large enough for one line per object, which grep and awk
@@ -68,6 +68,12 @@ FILE = click.Path(path_type=Path)
 def name_argument(*, required: bool = True) -> Callable[[Command], Command]:
     """Add the argument NAME, the name of a ModelDeployment. Shell completion reads the names from the cluster."""
     return click.argument("name", required=required, shell_complete=_complete_name)
+
+
+def selector_option(command: Command) -> Command:
+    """Add -l, received by the command as `selector`."""
+    option = click.option("-l", "--selector", metavar="LABELS", default="", help="Only models with these labels, for example team=vision,tier!=test.")  # fmt: skip
+    return option(command)
 
 
 def cluster_options(command: Command) -> Command:
@@ -123,6 +129,14 @@ def _use_color(no_color: bool) -> bool:
     return not no_color and not os.environ.get("NO_COLOR") and sys.stdout.isatty()
 
 
+class _PlainDumper(yaml.SafeDumper):
+    """A dumper that repeats a value instead of referring to it by an anchor, which no tool of Kubernetes writes."""
+
+    @override
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
 @dataclass(frozen=True)
 class Output:
     """Format and color of a command's output."""
@@ -137,22 +151,48 @@ class Output:
 
     def data(self, value: Mapping[str, Any] | list[Any]) -> None:
         """Print a JSON value in the requested format."""
-        if self.form == "json":
+        if self.form in {"json", "report"}:
             emit(json.dumps(value, indent=2))
         else:
-            emit(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120).rstrip())
+            emit(yaml.dump(value, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=120).rstrip())
 
-    def result(self, message: str, value: Mapping[str, Any]) -> None:
-        """Print the result of a change: `message` as text, or the changed object as JSON or YAML."""
+    def changed(self, value: Mapping[str, Any], what: str, then: str = "") -> None:
+        """Print the result of a change as kubectl does, for example `modeldeployment.serving.halcyon.dev/x scaled`.
+
+        `what` says what was done, and `then` is a command for the next step. With -o, the changed object is printed.
+        """
         if self.is_data:
             self.data(value)
+        elif self.form == "name":
+            emit(object_name(value))
         else:
-            emit(message)
+            emit(f"{object_name(value)} {what}" + (f"\n  next: {then}" if then else ""))
+
+    def objects(self, values: Sequence[Mapping[str, Any]], *, single: bool = False) -> None:
+        """Print objects as kubectl does: their names, or one object if `single`, else a List as JSON or YAML."""
+        if self.form == "name":
+            for value in values:
+                emit(object_name(value))
+        elif single:
+            self.data(values[0])
+        else:
+            self.data({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": list(values)})
 
     @property
     def is_data(self) -> bool:
-        """Return True if the output format is JSON or YAML."""
-        return self.form in {"json", "yaml"}
+        """Return True if the output format is a JSON or YAML document."""
+        return self.form in {"json", "yaml", "report"}
+
+    @property
+    def is_objects(self) -> bool:
+        """Return True if the output format shows objects of the API server."""
+        return self.form in {"name", "json", "yaml"}
+
+
+def object_name(value: Mapping[str, Any]) -> str:
+    """Return the name of an object as in `kubectl get -o name`, for example `modeldeployment.serving.halcyon.dev/x`."""
+    group, kind = str(value.get("apiVersion", "")).rpartition("/")[0], str(value.get("kind", "")).lower()
+    return f"{kind}{'.' if group else ''}{group}/{(value.get('metadata') or {}).get('name')}"
 
 
 def emit(page: str) -> None:
@@ -166,4 +206,9 @@ def emit(page: str) -> None:
 
 def warn(command: str, text: str) -> None:
     """Print a warning of this command on stderr, as one line."""
-    print(f"halcyon {command}: {text}", file=sys.stderr)
+    print(f"{program()} {command}: {text}", file=sys.stderr)
+
+
+def program() -> str:
+    """Return how this command was called: `halcyon`, or `kubectl halcyon` as a plug-in."""
+    return "kubectl halcyon" if PurePath(sys.argv[0]).name.startswith("kubectl-") else "halcyon"

@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
-from pathlib import PurePath
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 from typing_extensions import override
 
+from halcyon_cli.arguments.options import program
 from halcyon_cli.errors import Failure
+from halcyon_measure.errors import MeasureError
 
 COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Inspect": {
         "get": ("halcyon_cli.commands.get", "List models, or show one as a tree of states and reasons"),
         "top": ("halcyon_cli.commands.top", "Rank models by queue, GPUs or cost"),
+        "status": ("halcyon_cli.commands.rollouts.status", "Show whether the current spec is served, or wait for it"),
+        "history": ("halcyon_cli.commands.rollouts.revisions:history", "List revisions and the results of their rollouts"),
+        "logs": ("halcyon_cli.commands.logs", "Print the logs of a model's pods"),
         "explain": ("halcyon_cli.commands.explain", "Explain a model's replica count"),
         "diagnose": ("halcyon_cli.commands.diagnose", "Find likely causes of a problem, and write a redacted bundle"),
     },
@@ -33,8 +38,18 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "resume": ("halcyon_cli.commands.scale:resume", "Resume scaling"),
         "promote": ("halcyon_cli.commands.canary:promote", "Send all requests to the canary"),
         "abort": ("halcyon_cli.commands.canary:abort", "Roll back the canary"),
+        "undo": ("halcyon_cli.commands.rollouts.revisions:undo", "Write the spec of an earlier revision"),
+        "restart": ("halcyon_cli.commands.rollouts.revisions:restart", "Replace all pods without a change of the spec"),
         "refresh": ("halcyon_cli.commands.refresh", "Roll models to the current pod template of the operator"),
         "infer": ("halcyon_cli.commands.infer", "Send one request to a model, timed by phase"),
+    },
+    "Measure": {
+        "bench": ("halcyon_cli.commands.bench", "Measure a server: rates, latencies, failures under a load"),
+    },
+    "Installation": {
+        "dashboard": ("halcyon_cli.commands.installation.dashboard", "Open the dashboard through a port-forward"),
+        "images": ("halcyon_cli.commands.installation.images", "List all images of an installation"),
+        "version": ("halcyon_cli.commands.installation.version", "Show the versions of halcyon and of the operator"),
     },
     "Offline": {
         "lint": ("halcyon_cli.commands.lint", "Validate files against the rules of the API server and the operator"),
@@ -49,14 +64,16 @@ _SETTINGS: Any = {"help_option_names": ["-h", "--help"], "max_content_width": 12
 _HELP = """\
 Manage autoscaled models on Kubernetes. Also available as kubectl halcyon.
 """
-_DEPENDENCIES = {"rich", "numpy", "PIL", "tritonclient", "geventhttpclient"}
+_DEPENDENCIES = {"rich", "numpy", "PIL", "tritonclient", "geventhttpclient", "grpc"}
 """Packages that halcyon-cli depends on and halcyon-operator doesn't."""
 _SIMULATOR = "halcyon_simulator"
 NEGATIVE_RESULTS: Mapping[str, str] = {
+    "bench": "the run isn't valid",
     "diagnose": "likely causes were found",
     "infer": "the response is an error, or late",
     "lint": "there are errors",
     "plan": "the operator would reject the spec",
+    "status": "the current spec is not served",
     "refresh": "a model did not reach its new template",
 }
 """Meaning of exit status 1, by command. Commands that aren't listed never exit with 1."""
@@ -92,6 +109,15 @@ class _Commands(click.Group):
         return command if isinstance(command, click.Command) else _passthrough_command(cmd_name, entry[1], command)
 
     @override
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _ENTRIES and not args[0].startswith("-"):
+            near = get_close_matches(args[0], _ENTRIES, 1)
+            ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean {near[0]}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+    @override
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         items = [CompletionItem(name, help=text) for name, (_, text) in _ENTRIES.items() if name.startswith(incomplete)]
         return items + click.Command.shell_complete(self, ctx, incomplete)
@@ -115,19 +141,20 @@ def _passthrough_command(name: str, text: str, run: Any) -> click.Command:
     return command
 
 
-@click.command(cls=_Commands, help=_HELP, epilog=_EPILOG, context_settings=_SETTINGS)
+@click.command(cls=_Commands, help=_HELP, epilog=_EPILOG, context_settings=_SETTINGS, invoke_without_command=True)
 @click.version_option(version("halcyon-operator"), prog_name="halcyon", message="%(prog)s %(version)s")
-def group() -> None:
+@click.pass_context
+def group(ctx: click.Context) -> None:
     """All user commands."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the arguments of this process), and return its exit status."""
     argv = sys.argv[1:] if argv is None else argv
-    plugin = PurePath(sys.argv[0]).name.startswith("kubectl-")
-    program = "kubectl halcyon" if plugin else "halcyon"
     try:
-        status = group.main(list(argv), prog_name=program, complete_var="_HALCYON_COMPLETE", standalone_mode=False)
+        status = group.main(list(argv), prog_name=program(), complete_var="_HALCYON_COMPLETE", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -141,9 +168,9 @@ def run(argv: Sequence[str] | None = None) -> int:
             lacks = f"the package {error.name} is needed for this: pip install . ./cli, in a clone"
         else:
             raise
-        print(f"halcyon {argv[0]}: {lacks}", file=sys.stderr)
+        print(f"{program()} {argv[0]}: {lacks}", file=sys.stderr)
         return 2
-    except Failure as error:
-        print(f"halcyon {argv[0]}: {error}", file=sys.stderr)
+    except (Failure, MeasureError) as error:
+        print(f"{program()} {argv[0]}: {error}", file=sys.stderr)
         return 2
     return int(status or 0)

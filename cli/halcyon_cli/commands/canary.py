@@ -48,7 +48,7 @@ _ACTIVE_PHASES = frozenset({"Progressing", "Blocked"})
 @name_argument()
 @click.option("--step", is_flag=True, help="End only the current step: go to the next, or promote after the last.")
 @cluster_options
-@output_options("table", "json", "yaml")
+@output_options("table", "name", "json", "yaml")
 def promote(name: str, step: bool, target: Target, output: Output) -> int:
     """Send all requests to the current canary once one of its pods is ready, regardless of steps and analysis.
 
@@ -60,7 +60,7 @@ def promote(name: str, step: bool, target: Target, output: Output) -> int:
 @click.command("abort", epilog=_EPILOG.format(word="abort", group=GROUP, more=_SUPERSEDED_HELP))
 @name_argument()
 @cluster_options
-@output_options("table", "json", "yaml")
+@output_options("table", "name", "json", "yaml")
 def abort(name: str, target: Target, output: Output) -> int:
     """Take all requests from the current canary, and roll back to the previous revision."""
     return _annotate("abort", name, target, output)
@@ -76,8 +76,8 @@ def _annotate(action: str, name: str, target: Target, output: Output) -> int:
     others = {f"{GROUP}/{other}": None for other in _ACTIONS if other != action}
     annotated = cluster.annotate(name, {f"{GROUP}/{action}": value, **others})
     effect = "its remaining pods are removed at once" if superseded else _EFFECTS[action]
-    message = f"revision {revision} of {name}, {step}: {effect}; watch it with kubectl get mdep {name} -w"
-    output.result(message, annotated)
+    done = {"promote": "promoted", "promote-step": "promoted by a step", "abort": "aborted"}[action]
+    output.changed(annotated, f"{done} (revision {revision}, {step}): {effect}", f"halcyon status {name} -w")
     return 0
 
 

@@ -60,7 +60,7 @@ form marks them as secret are removed, and Secrets are never read. No rule recog
 exit status:
   0  no likely cause
   1  likely causes were found
-  2  nothing was checked: no such name, no access, no cluster; or the bundle can't be written
+  2  nothing was checked: no such name, no access, no cluster, or no bundle
 """
 
 

@@ -9,7 +9,15 @@ from datetime import UTC, datetime
 
 import click
 
-from halcyon_cli.arguments.options import DURATION, Output, cluster_options, emit, name_argument, output_options
+from halcyon_cli.arguments.options import (
+    DURATION,
+    Output,
+    cluster_options,
+    emit,
+    name_argument,
+    output_options,
+    selector_option,
+)
 from halcyon_cli.commands.watch import follow
 from halcyon_cli.errors import InputError
 from halcyon_cli.kube.client import Cluster, Target
@@ -19,12 +27,13 @@ _EPILOG = """\
 examples:
   halcyon get
   halcyon get -A -o wide
+  halcyon get -l team=vision -o name
   halcyon get resnet50
   halcyon get resnet50 -w --for 5m
 
 \b
 pod states:
-  pending   not scheduled yet; Unschedulable: no node fits, with the scheduler's reason
+  pending   not scheduled yet; Unschedulable: no node fits
   pulling   scheduled; images are pulled and volumes mounted
   fetching  the model is fetched and its configuration merged
   loading   Triton loads the model and warms it up
@@ -34,7 +43,8 @@ pod states:
   draining  is terminating and finishes its requests
   failed    with the reason and the original message
 
-To wait in a script, use kubectl wait --for=condition=Ready mdep/resnet50.
+-o json, yaml and name print the objects, as kubectl does. -o report prints the rows or the tree as JSON. To wait in a script, use halcyon
+status --watch.
 
 exit status: 0, or 2 if there is nothing to show: no such name, no access, no cluster.
 """
@@ -48,35 +58,44 @@ exit status: 0, or 2 if there is nothing to show: no such name, no access, no cl
     "--for", "limit_s", type=DURATION, metavar="TIME", help="With -w: how long to watch. Default: until interrupted."
 )
 @cluster_options
-@output_options("table", "wide", "json", "yaml")
+@selector_option
+@output_options("table", "wide", "name", "json", "yaml", "report")
 def main(  # noqa: PLR0917  # click passes them by keyword
-    name: str | None, all_namespaces: bool, watch: bool, limit_s: float | None, target: Target, output: Output
+    name: str | None, all_namespaces: bool, watch: bool, limit_s: float | None, selector: str, target: Target, output: Output
 ) -> int:  # fmt: skip
     """List ModelDeployments, or show one with its revisions, pods, balancers and HPA."""
-    if watch and (name is None or output.is_data):
+    if watch and (name is None or output.is_data or output.is_objects):
         raise InputError("-w shows one model as a tree; give its name, for example halcyon get resnet50 -w")
     if name is not None and all_namespaces:
         raise InputError(f"-A lists all models, and {name} names one; omit one of them")
+    if name is not None and selector:
+        raise InputError(f"-l selects models by labels, and {name} names one; omit one of them")
     cluster = Cluster(target)
+    if output.is_objects:
+        models = [cluster.model(name)] if name else cluster.models(all_namespaces=all_namespaces, selector=selector)
+        output.objects(models, single=name is not None)
+        return 0
     if watch and name is not None:
         return follow(cluster, name, output, limit_s)
     if name is None:
-        _print_list(cluster, output, all_namespaces=all_namespaces)
+        _print_list(cluster, output, selector, all_namespaces=all_namespaces)
     else:
         _print_tree(cluster, name, output)
     return 0
 
 
-def _print_list(cluster: Cluster, output: Output, *, all_namespaces: bool) -> None:
+def _print_list(cluster: Cluster, output: Output, selector: str, *, all_namespaces: bool) -> None:
     from halcyon_cli.output import model_rows, tables  # noqa: PLC0415  # rich takes 0.25 s to import: not for usage errors
 
     rows = model_rows.sorted_rows(
-        [model_rows.build_row(model) for model in cluster.models(all_namespaces=all_namespaces)], "name"
+        [model_rows.build_row(model) for model in cluster.models(all_namespaces=all_namespaces, selector=selector)],
+        "name",
     )
     if output.is_data:
         output.data([row.to_dict() for row in rows])
     elif not rows:
         scope = "the cluster" if all_namespaces else f"namespace {cluster.namespace}"
+        scope += f" with the labels {selector}" if selector else ""
         emit(
             f"no ModelDeployments in {scope}; create one with kubectl apply -f, for example manifests/examples/digits.yaml"
         )
@@ -96,4 +115,10 @@ def _print_tree(cluster: Cluster, name: str, output: Output) -> None:
     if output.is_data:
         output.data(model_tree.to_dict())
     else:
-        emit(tables.lines(tables.tree_page(model_tree, datetime.now(UTC)), width=output.width, color=output.color))
+        emit(
+            tables.lines(
+                tables.tree_page(model_tree, datetime.now(UTC), width=output.width),
+                width=output.width,
+                color=output.color,
+            )
+        )

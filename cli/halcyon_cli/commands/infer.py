@@ -42,8 +42,9 @@ examples:
 \b
 inputs:
   x.npy, x.npz   NumPy arrays; in an .npz, named as the inputs
-  x.json         values of the only input, an object of values by input, or a KServe v2 request
-  an image       resized to the input's size; pixels from 0 to 1 for floats, to 255 for integers, or to --pixel-scale
+  x.json         values of the only input, or by input, or a KServe v2 request
+  an image       resized to the input's size; pixels from 0 to 1 for floats,
+                 to 255 for integers, or to --pixel-scale
 
 A single item becomes a batch of one if the model supports batching.
 
@@ -51,7 +52,8 @@ A single item becomes a batch of one if the model supports batching.
 exit status:
   0  the model responded
   1  the response is an error, or late
-  2  no request was sent: usage error, invalid file, no such name, no ready pod, no access, no cluster
+  2  no request was sent: usage error, invalid file, no such name, no pod,
+     no access, no cluster
 """
 
 

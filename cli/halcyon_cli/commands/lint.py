@@ -5,8 +5,10 @@ Out of scope: the rules (`halcyon.api`) and how violations get their line number
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -23,9 +25,12 @@ examples:
   halcyon lint -f model.yaml
   halcyon lint -f manifests/ -f extra.yaml --strict
   helm template charts/mine | halcyon lint -f -
+  halcyon lint -f manifests/ -o sarif > lint.sarif
 
 A file may hold several documents; other kinds are skipped. kubectl apply --dry-run=server and the condition Accepted check what only a
 cluster can: whether a ConfigMap, a volume, a class or a name exists.
+
+Each finding ends with the id of its rule. -o sarif is for code scanning, and -o github writes annotations of a GitHub workflow.
 
 \b
 exit status:
@@ -47,10 +52,11 @@ exit status:
     help="YAML or JSON file, a folder of them, or - for stdin. Repeatable.",
 )
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
-@output_options("table", "json", "yaml")
+@output_options("table", "json", "yaml", "sarif", "github")
 def main(files: Sequence[Path], strict: bool, output: Output) -> int:  # fmt: skip
     """Validate ModelDeployments in files against the rules of the API server and the operator, with line numbers."""
     from halcyon_cli.lint.checks import check  # noqa: PLC0415  # slow to import
+    from halcyon_cli.lint.sarif import github, sarif  # noqa: PLC0415
 
     checked = [check(_read(file), input_files.name(file)) for path in files for file in _files(path)]
     models, findings = sum(finding.models for finding in checked), [f for finding in checked for f in finding.findings]
@@ -59,13 +65,17 @@ def main(files: Sequence[Path], strict: bool, output: Output) -> int:  # fmt: sk
             f"{', '.join(map(input_files.name, files))}: no ModelDeployment in it; a document needs kind: ModelDeployment"
         )
     levels = Counter(finding.level for finding in findings)
-    if output.is_data:
+    if output.form == "sarif":
+        emit(json.dumps(sarif(findings, version("halcyon-operator")), indent=2))
+    elif output.form == "github":
+        emit(github(findings))
+    elif output.is_data:
         output.data([finding.to_dict() for finding in findings])
     else:
         for finding in findings:
             prefix = f"{finding.name}: " if finding.name else ""
             emit(
-                f"{_styled(f'{finding.file}:{finding.line}', '1', output)}: {_styled_level(finding.level, output)}: {prefix}{finding.message}"
+                f"{_styled(f'{finding.file}:{finding.line}', '1', output)}: {_styled_level(finding.level, output)}: {prefix}{finding.message} [{finding.rule}]"
             )
         emit(
             f"{_plural(models, 'ModelDeployment')} in {_plural(len(checked), 'file')}: {_plural(levels['error'], 'error')}, {_plural(levels['warning'], 'warning')}"

@@ -49,26 +49,31 @@ _EPILOG = """\
 Without --observations, it lists the objects of the model and the changes that applying it would make in the cluster. Changes come from
 dry runs on the API server, or from a local comparison if you have no permission for them. Nothing is written. The rules are those of this version of halcyon.
 
+-o json and yaml print the objects as a List that kubectl applies. -o report prints the changes as JSON. With --observations, the three print the decisions.
+
 \b
-An observations file is a JSON list of readings in chronological order. Omitted fields are unknown:
-  [{"at": 1763700000, "replicas": 1, "arrived": 0, "waiting": 0, "inflight": 0, "batches": {"16": [3, 0.039]},
-    "pods": [{"name": "m-a-1", "phase": "ready", "created_at": 1763690000, "ready_at": 1763690045}]}, ...]
+An observations file is a JSON list of readings in chronological order.
+Omitted fields are unknown:
+  [{"at": 1763700000, "replicas": 1, "arrived": 0, "waiting": 0,
+    "inflight": 0, "batches": {"16": [3, 0.039]},
+    "pods": [{"name": "m-a-1", "phase": "ready", "created_at": 1763690000,
+    "ready_at": 1763690045}]}, ...]
 All fields: docs/reference/observations.md.
 
 \b
 examples:
   halcyon plan -f model.yaml
-  halcyon plan -f model.yaml --offline -o yaml
-  halcyon plan -f manifests/examples/digits.yaml --observations manifests/examples/observations.json
-  halcyon plan -f model.yaml --observations monday.json --save-memory week.json
-  halcyon plan -f model.yaml --observations tuesday.json --memory week.json -o json
-  halcyon plan -f model.yaml --observations monday.json --latency 300ms --min 0
+  halcyon plan -f model.yaml --offline -o yaml > objects.yaml
+  halcyon plan -f model.yaml --observations day.json
+  halcyon plan -f model.yaml --observations day.json --save-memory week.json
+  halcyon plan -f model.yaml --observations day2.json --memory week.json
+  halcyon plan -f model.yaml --observations day.json --latency 300ms --min 0
 
 \b
 exit status:
   0  done
-  1  the operator would reject the spec, for example because its source is missing or an object has its name
-  2  an option or a file is invalid, a field of the spec is invalid, or the cluster denies access or rejects the object
+  1  the operator would reject the spec, for example without its source
+  2  an option, a file or a field is invalid, or the cluster rejects it
 """
 
 
@@ -125,7 +130,7 @@ class _TimedDecision:
 )
 @click.option("--start-time", type=DURATION, default=START_S, metavar="TIME", help=f"Startup time of a pod until the record contains one. Default: {START_S:.0f}s.")  # fmt: skip
 @cluster_options
-@output_options("table", "json", "yaml")
+@output_options("table", "name", "json", "yaml", "report")
 def main(offline: bool, target: Target, output: Output, **arguments: Any) -> int:
     """Preview the objects of a ModelDeployment, or replay recorded observations through the planner.
 
@@ -257,7 +262,8 @@ def _spec(name: str, spec_fields: Mapping[str, Any], file: Path) -> Spec:
     try:
         spec = parse(name, spec_fields)
     except SpecError as error:
-        raise InputError(f"{file}: {KIND} {name}: {error}") from None
+        text = str(error) if len(error.sentences) == 1 else "\n  ".join(("", *error.sentences))
+        raise InputError(f"{file}: {KIND} {name}: {text}") from None
     except TypeError as error:  # YAML has types that JSON lacks, for example dates
         raise InputError(f"{file}: {KIND} {name}: a value in spec is not valid JSON ({error}); quote it") from None
     if invalid := problems(schedules(spec)):

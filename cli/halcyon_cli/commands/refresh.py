@@ -22,6 +22,7 @@ from halcyon_cli.arguments.options import (
     emit,
     name_argument,
     output_options,
+    selector_option,
 )
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
@@ -60,20 +61,27 @@ exit status:
 @name_argument(required=False)
 @click.option("--all", "all_models", is_flag=True, help="All models in the namespace that run an older template.")
 @click.option("-A", "--all-namespaces", "all_namespaces", is_flag=True, help="With --all: models in all namespaces.")
+@selector_option
 @click.option("--dry-run", is_flag=True, help="List the models to refresh and their differences; change nothing.")
 @click.option("--within", "within_s", type=DURATION, default=MODEL_TIMEOUT_S, metavar="TIME", help="With --all: timeout for each model. Default: 30m.")  # fmt: skip
 @cluster_options
 @output_options("table", "json", "yaml")
 def main(  # noqa: PLR0917  # click passes them by keyword
-    name: str | None, all_models: bool, all_namespaces: bool, dry_run: bool, within_s: float, target: Target, output: Output
+    name: str | None, all_models: bool, all_namespaces: bool, selector: str, dry_run: bool, within_s: float, target: Target, output: Output
 ) -> int:  # fmt: skip
     """Roll model pods to the pod template that the running operator renders."""
-    if (name is None) == (not all_models):
-        raise InputError("give either a name or --all; for example halcyon refresh resnet50")
+    if name is not None and all_models:
+        raise InputError(f"--all is for all models, and {name} names one; omit one of them")
+    if name is None and not all_models:
+        raise InputError("give a name or --all; for example halcyon refresh resnet50")
+    if selector and not all_models:
+        raise InputError(f"-l needs --all, and {name} names one model; omit -l")
     if all_namespaces and not all_models:
         raise InputError(f"-A needs --all, and {name} is one model; omit -A, and give its namespace with -n")
     cluster = Cluster(target)
-    models = [cluster.model(name)] if name is not None else cluster.models(all_namespaces=all_namespaces)
+    models = (
+        [cluster.model(name)] if name is not None else cluster.models(all_namespaces=all_namespaces, selector=selector)
+    )
     outdated = [outdated_model for outdated_model in map(_outdated, models) if outdated_model is not None]
     results = _Results(output)
     status = 0
@@ -88,7 +96,7 @@ def main(  # noqa: PLR0917  # click passes them by keyword
             )
     elif name is not None:
         _annotate(cluster, outdated[0])
-        text = f"{name} rolls out with its new template; watch it with kubectl get mdep {name} -w"
+        text = f"{name} rolls out with its new template; watch it with halcyon status {name} -w"
         results.add(outdated[0], "started", text)
     else:
         status = _refresh_in_sequence(cluster, outdated, within_s, results)

@@ -11,15 +11,35 @@ from typing import Any
 
 import click
 
-from halcyon.api.user_annotations import REASON
-from halcyon_cli.arguments.options import REPLICAS, Output, cluster_options, name_argument, output_options
-from halcyon_cli.errors import InputError
+from halcyon.api.user_annotations import PAUSED_FROM, REASON
+from halcyon.control.autoscaling.limits.site_hold import SWITCH
+from halcyon.kube import kinds
+from halcyon_cli.arguments.options import (
+    REPLICAS,
+    Output,
+    cluster_options,
+    emit,
+    name_argument,
+    output_options,
+    selector_option,
+)
+from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster, Target
+from halcyon_cli.kube.operator_pods import only_operator
 
 _BY_HAND = f"""\
 The reason is stored in the annotation {REASON}, and shown by halcyon get, by halcyon explain and in the condition ScalingActive. If a
 GitOps tool manages the object, change its file instead.
+"""
+_PAUSE_ALL = """\
+With --all, models whose scaling is paused already stay as they are. --site sets
+a switch of the operator instead: within 5 s, no model loses a replica to a
+scaling decision, and models still scale up. See docs/guides/incidents.md.
+"""
+_RESUME_ALL = """\
+With --all, the models that pause --all paused get back the mode they had before.
+Models that were paused one by one stay paused. --site turns the site's switch off.
 """
 _EXIT_STATUS = (
     "exit status: 0, or 2 if nothing was changed: no such name, not allowed by the current spec, no access, no cluster."
@@ -33,7 +53,7 @@ _REASON_OPTION = click.option("--reason", metavar="TEXT", help="Reason, for othe
 @click.option("--pause", "pausing", is_flag=True, help="Also pause scaling, so that the replicas stay.")
 @_REASON_OPTION
 @cluster_options
-@output_options("table", "json", "yaml")
+@output_options("table", "name", "json", "yaml")
 def scale(  # noqa: PLR0917  # click passes them by keyword
     name: str, replicas: int, pausing: bool, reason: str | None, target: Target, output: Output
 ) -> int:
@@ -57,45 +77,144 @@ def scale(  # noqa: PLR0917  # click passes them by keyword
             f"{name} has no spec.scaling, so there is nothing to pause; use halcyon scale {name} {replicas}"
         )
     patched = cluster.patch(name, _patch_with_reason(spec, reason))
-    message = f"{name} scaled to {replicas} replicas{_reason_suffix(reason)}; watch it with halcyon get {name} -w"
-    output.result(message, patched)
+    output.changed(patched, f"scaled to {replicas}{_reason_suffix(reason)}", f"halcyon status {name} -w")
     return 0
 
 
-@click.command("pause", epilog=f"\b\nexample:\n  halcyon pause resnet50 --reason 'node gpu-7 is being repaired'\n\n{_BY_HAND}\n{_EXIT_STATUS}")  # fmt: skip
-@name_argument()
+_ALL_OPTIONS = (
+    click.option("--all", "every", is_flag=True, help="All models in the namespace that have spec.scaling."),
+    click.option("--site", is_flag=True, help="The site's switch: no model loses a replica to a scaling decision."),
+    click.option(
+        "-A", "--all-namespaces", "all_namespaces", is_flag=True, help="With --all: models in all namespaces."
+    ),
+)
+
+
+def _many(command: Any) -> Any:
+    """Add --all, --site, -A and -l to a command."""
+    for option in (*reversed(_ALL_OPTIONS), selector_option):
+        command = option(command)
+    return command
+
+
+@click.command("pause", epilog=f"\b\nexamples:\n  halcyon pause resnet50 --reason 'node gpu-7 is being repaired'\n  halcyon pause --all -A --reason 'incident 4711'\n  halcyon pause --site --reason 'incident 4711'\n\n{_BY_HAND}\n{_PAUSE_ALL}\n{_EXIT_STATUS}")  # fmt: skip
+@name_argument(required=False)
+@_many
 @_REASON_OPTION
 @cluster_options
-@output_options("table", "json", "yaml")
-def pause(name: str, reason: str | None, target: Target, output: Output) -> int:
+@output_options("table", "name", "json", "yaml")
+def pause(  # noqa: PLR0917  # click passes them by keyword
+    name: str | None, every: bool, site: bool, all_namespaces: bool, selector: str, reason: str | None, target: Target, output: Output
+) -> int:  # fmt: skip
     """Keep a model's replicas until scaling is resumed. Decisions continue and are shown."""
     cluster = Cluster(target)
-    model = cluster.model(name)
-    if _scaling(model) is None:
-        raise InputError(f"{name} has no spec.scaling, so its replicas are fixed; set them with halcyon scale {name} N")
-    patched = cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Paused"}}, reason))
-    replicas = fields.mapping(patched.get("spec")).get("replicas", 1)
-    message = f"{name} paused at {replicas} replicas{_reason_suffix(reason)}; resume it with halcyon resume {name}"
-    output.result(message, patched)
+    if site:
+        return _switch(cluster, reason or "halcyon pause --site", name, output, every=every)
+    if name is not None and not every:
+        model = cluster.model(name)
+        if _scaling(model) is None:
+            raise InputError(
+                f"{name} has no spec.scaling, so its replicas are fixed; set them with halcyon scale {name} N"
+            )
+        patched = cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Paused"}}, reason))
+        replicas = fields.mapping(patched.get("spec")).get("replicas", 1)
+        output.changed(patched, f"paused at {replicas}{_reason_suffix(reason)}", f"halcyon resume {name}")
+        return 0
+    models = _selected(cluster, name, every=every, all_namespaces=all_namespaces, selector=selector)
+    active = [(model, scaling.get("mode", "Active")) for model in models if (scaling := _scaling(model)) is not None]
+    changes = []
+    for model, mode in active:
+        if mode != "Paused":
+            patch = _patch_with_reason({"scaling": {"mode": "Paused"}}, reason)
+            patch["metadata"]["annotations"][PAUSED_FROM] = mode
+            changes.append((model, patch))
+    return _change_all(cluster, changes, "paused", len(models), output)
+
+
+@click.command(
+    "resume",
+    epilog=f"\b\nexamples:\n  halcyon resume resnet50\n  halcyon resume --all -A\n  halcyon resume --site\n\n{_RESUME_ALL}\n{_EXIT_STATUS}",
+)
+@name_argument(required=False)
+@_many
+@cluster_options
+@output_options("table", "name", "json", "yaml")
+def resume(  # noqa: PLR0917  # click passes them by keyword
+    name: str | None, every: bool, site: bool, all_namespaces: bool, selector: str, target: Target, output: Output
+) -> int:  # fmt: skip
+    """Resume scaling, and remove the recorded reason."""
+    cluster = Cluster(target)
+    if site:
+        return _switch(cluster, "", name, output, every=every)
+    if name is not None and not every:
+        scaling = _scaling(cluster.model(name))
+        if scaling is None:
+            raise InputError(
+                f"{name} has no spec.scaling, so there is nothing to resume; enable it with spec.scaling: {{maxReplicas: 8}}"
+            )
+        mode = scaling.get("mode", "Active")
+        patched = cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Active"}}, None))
+        was = "was active already" if mode == "Active" else f"was {mode}"
+        output.changed(patched, f"resumed ({was})", f"halcyon explain {name}")
+        return 0
+    models = _selected(cluster, name, every=every, all_namespaces=all_namespaces, selector=selector)
+    changes = []
+    for model in models:
+        before = fields.mapping(fields.mapping(model.get("metadata")).get("annotations")).get(PAUSED_FROM)
+        if before and fields.mapping(_scaling(model)).get("mode") == "Paused":
+            mode = before if before in {"Active", "Recommend"} else "Active"
+            changes.append((model, _patch_with_reason({"scaling": {"mode": mode}}, None)))
+    return _change_all(cluster, changes, "resumed", len(models), output)
+
+
+def _switch(cluster: Cluster, reason: str, name: str | None, output: Output, *, every: bool) -> int:
+    """Set the site's switch that stops scaling down; an empty reason turns it off."""
+    if name is not None or every:
+        raise InputError("--site is for the whole site; omit the name and --all")
+    operator = only_operator(cluster, kinds.DEPLOYMENT)["metadata"]
+    config_map = cluster.in_namespace(str(operator["namespace"])).set_switch(
+        f"{operator['name']}-switches", {SWITCH: reason}
+    )
+    what = f"set: no model loses a replica ({reason})" if reason else "set: scaling down is allowed again"
+    output.changed({"apiVersion": "v1", "kind": "ConfigMap", **config_map}, what)
     return 0
 
 
-@click.command("resume", epilog=f"\b\nexample:\n  halcyon resume resnet50\n\n{_EXIT_STATUS}")
-@name_argument()
-@cluster_options
-@output_options("table", "json", "yaml")
-def resume(name: str, target: Target, output: Output) -> int:
-    """Resume scaling, and remove the recorded reason."""
-    cluster = Cluster(target)
-    scaling = _scaling(cluster.model(name))
-    if scaling is None:
-        raise InputError(
-            f"{name} has no spec.scaling, so there is nothing to resume; enable it with spec.scaling: {{maxReplicas: 8}}"
-        )
-    mode = scaling.get("mode", "Active")
-    patched = cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Active"}}, None))
-    was = "was active already" if mode == "Active" else f"was {mode}"
-    output.result(f"scaling of {name} resumed ({was}); see its decisions with halcyon explain {name}", patched)
+def _selected(
+    cluster: Cluster, name: str | None, *, every: bool, all_namespaces: bool, selector: str
+) -> list[Mapping[str, Any]]:
+    """Return the models that --all selects.
+
+    Raises:
+        InputError: a name and --all were given, or neither.
+    """
+    if every and name is not None:
+        raise InputError(f"--all is for all models, and {name} names one; omit one of them")
+    if not every:
+        raise InputError(f"give a name or --all; for example halcyon {cluster.target.command} resnet50")
+    return list(cluster.models(all_namespaces=all_namespaces, selector=selector))
+
+
+def _change_all(
+    cluster: Cluster, changes: list[tuple[Mapping[str, Any], dict[str, Any]]], what: str, total: int, output: Output
+) -> int:
+    """Apply a patch to each model, and print the results. A model that can't be changed is reported, and doesn't stop the others."""
+    changed, failed = [], []
+    for model, patch in changes:
+        meta = fields.mapping(model.get("metadata"))
+        try:
+            changed.append(cluster.in_namespace(str(meta.get("namespace"))).patch(str(meta.get("name")), patch))
+        except ClusterError as error:
+            failed.append(f"{meta.get('namespace')}/{meta.get('name')}: {error}")
+            continue
+        if not output.is_data:
+            output.changed(changed[-1], f"{what} in namespace {meta.get('namespace')}")
+    if output.is_data:
+        output.objects(changed)
+    elif output.form != "name":
+        emit(f"{len(changed)} of {total} models {what}")
+    if failed:
+        raise ClusterError("; ".join(failed))
     return 0
 
 
@@ -107,7 +226,7 @@ def _scaling(model: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _patch_with_reason(spec: Mapping[str, Any], reason: str | None) -> dict[str, Any]:
     """Return a patch of the spec that also sets the annotation for the reason, or removes it if there is no reason."""
-    return {"metadata": {"annotations": {REASON: reason or None}}, "spec": dict(spec)}
+    return {"metadata": {"annotations": {REASON: reason or None, PAUSED_FROM: None}}, "spec": dict(spec)}
 
 
 def _reason_suffix(reason: str | None) -> str:

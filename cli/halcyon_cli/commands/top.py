@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from halcyon_cli.arguments.options import Output, cluster_options, emit, output_options
+from halcyon_cli.arguments.options import Output, cluster_options, emit, output_options, selector_option
 from halcyon_cli.kube.client import Cluster, Target
 from halcyon_cli.output import model_rows
 from halcyon_cli.output.model_rows import SortKey
@@ -39,12 +39,19 @@ exit status: 0, or 2 if nothing can be listed: no access, no cluster.
     help="Price of one GPU per hour, instead of the configured prices. Adds the column COST/H.",
 )
 @click.option("-A", "--all-namespaces", "all_namespaces", is_flag=True, help="Models in all namespaces.")
+@selector_option
 @cluster_options
 @output_options("table", "wide", "json", "yaml")
-def main(sort_key: SortKey, price: float | None, all_namespaces: bool, target: Target, output: Output) -> int:  # fmt: skip
+def main(  # noqa: PLR0917  # click passes them by keyword
+    sort_key: SortKey, price: float | None, all_namespaces: bool, selector: str, target: Target, output: Output
+) -> int:  # fmt: skip
     """Show models with their replicas, queue, GPU utilization and allocated GPUs."""
     rows = model_rows.sorted_rows(
-        [model_rows.build_row(model) for model in Cluster(target).models(all_namespaces=all_namespaces)], sort_key
+        [
+            model_rows.build_row(model)
+            for model in Cluster(target).models(all_namespaces=all_namespaces, selector=selector)
+        ],
+        sort_key,
     )
     if output.is_data:
         output.data([row.to_dict() | {"costPerHour": model_rows.hourly_cost(row, price)} for row in rows])

@@ -218,6 +218,6 @@ def _render(inventory: Inventory, warning: str, output: Output) -> str:
     from halcyon_cli.output.tree import build_tree  # noqa: PLC0415
 
     model_tree = build_tree(inventory)
-    page = tables.tree_page(model_tree, datetime.now(UTC))
+    page = tables.tree_page(model_tree, datetime.now(UTC), width=output.width)
     head = f"! {warning}\n" if warning else ""
     return head + tables.lines(page, width=output.width, color=output.color)

@@ -32,16 +32,25 @@ _FOLDERS = {"PWD", "OLDPWD"}
 """Shell variables that look like passwords by name but hold a folder."""
 _NAME_FIELDS = {"secretName", "secretKeyRef", "secretRef", "imagePullSecrets", "automountServiceAccountToken", "secret", "tokenExpirationSeconds", "serviceAccountToken", "projected"}  # fmt: skip
 """Fields of Kubernetes objects that match the pattern, although their values are names and not secrets."""
+_NAMES_IN_TEXT = {"imagePullSecrets", "serviceAccountToken"}
+_NUMBER = re.compile(r"\d{1,7}(?:\.\d{1,7})?|true|false|null", re.IGNORECASE)
+"""Pattern of values that are numbers of tokens (`max_tokens`), token ids or switches rather than secrets."""
+_NEVER_COUNTED = re.compile(r"pass|pwd|secret|key|credential", re.IGNORECASE)
+"""Pattern of names whose value is secret even if it is a number."""
 _DROPPED = {"managedFields", "kubectl.kubernetes.io/last-applied-configuration"}
 _TOKENS = (
-    r"(?:AKIA|ASIA)[A-Z0-9]{16}\b",  # Amazon
-    r"hf_[A-Za-z0-9]{16,}+",  # Hugging Face
+    r"(?:AKIA|ASIA)[A-Z0-9]{16}\b|(?:AKID|LTAI|AQVN|AKCp|ATBB|ATATT)\w{16,}+",  # Amazon, Tencent, Alibaba, Yandex, JFrog, Atlassian
+    r"AIza[\w-]{30,}+|ya29\.[\w-]{16,}+|GOCSPX-[\w-]{16,}+|1//0[\w-]{24,}+",  # Google
+    r"[A-Za-z0-9_~.-]{3}\dQ~[\w~.-]{31,}+",  # Azure
+    r"(?:do[opr]_v1|hf|api_org|sbp|pscale_\w{3,6}|dckr_[op]at|rubygems|wandb_v1|fm2|ops|op_\w{3}|ntn|lin_api)_[A-Za-z0-9]{16,}+",
+    r"(?:npm|r8|gsk|pcsk|lsv2_[ps][tk]|glsa|glc|sntry[su]|whsec|[rps]k_(?:live|test)|shp(?:at|ca|pa|ss))_[A-Za-z0-9]{20,}+\w*+",
     r"gh[a-z]_[A-Za-z0-9]{16,}+|github_pat_\w{16,}+",
-    r"glpat-[\w-]{16,}+",  # GitLab
+    r"(?:gl[a-z]{2,6}|nvapi|HRKU|pypi|pplx|xai|pul|NRAK|PMAK|sq0[a-z]{3}|AGE-SECRET-KEY)-(?=[\w-]{0,60}\d)[\w-]{16,}+",
     r"sk-(?:(?:ant|proj|svcacct|admin|live|test)-[\w-]{4,}+|[\w-]{16,}+)",  # Anthropic, OpenAI and others
-    r"nvapi-[\w-]{16,}+",  # NVIDIA NGC
-    r"xox[a-z]-[\w-]{10,}+",  # Slack
-    r"AIza[\w-]{30,}+",  # Google
+    r"x(?:ox[a-z]|app)-[\w-]{10,}+",  # Slack
+    r"(?:dapi|SK)[0-9a-f]{32}\b|SG\.[\w-]{16,}+\.[\w-]{16,}+",  # Databricks, Twilio, SendGrid
+    r"hv[bsr]\.[\w-]{20,}+|dp\.\w{2,5}\.(?:\w{2,35}\.)?[A-Za-z0-9]{24,}+|[A-Za-z0-9]{14}\.atlasv1\.[\w-]{16,}+",  # HashiCorp, Doppler
+    r"(?:bot)?\d{8,10}:AA[\w-]{30,}+",  # Telegram
 )
 """Patterns of credentials with a known prefix."""
 _IN_TEXT = (
@@ -51,14 +60,22 @@ _IN_TEXT = (
         ),
         REMOVED,
     ),
-    # Applied before the rule for names, because the value after `Authorization:` has two words.
-    (re.compile(r"(?i)\b(bearer|basic)\s++[A-Za-z0-9._~+/=-]{8,}+"), rf"\1 {REMOVED}"),
-    (re.compile(r"(?<!\w)(\w++://)[^/\s:@]*+:[^/\s@]++@"), rf"\1{REMOVED}@"),
+    # Applied before the rule for names, because these values have several words.
+    (re.compile(r"(?i)\b((?:authorization|cookie)\\*+[\"']?+\s*+[:=]\s*+\\*+[\"']?+)[^\r\n\"'\\]++"), rf"\1{REMOVED}"),
+    # The word after `basic` or `bearer` in a sentence has neither capitals nor digits.
+    (re.compile(r"\b((?i:bearer|basic))\s++(?=[a-z]{0,200}[A-Z0-9._~+/=-])[A-Za-z0-9._~+/=-]{8,}+"), rf"\1 {REMOVED}"),
+    # A name without a password may be a token, if it is long.
+    (re.compile(r"(?<!\w)(\w++://)(?:[^/\s:@]*+:[^/\s@]++|[^/\s:@]{16,}+)@"), rf"\1{REMOVED}@"),
     (re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_TOKENS)})"), REMOVED),
-    (re.compile(r"(?i)(\bhooks\.slack\.com/[a-z]{1,20}/)[^\s\"'<>]++"), rf"\1{REMOVED}"),
+    (
+        re.compile(
+            r"(?i)(\b(?:hooks\.slack\.com/[a-z]{1,20}/|discord(?:app)?\.com/api/webhooks/|webhook\.office\.com/))[^\s\"'<>]++"
+        ),
+        rf"\1{REMOVED}",
+    ),
     # A signature in a signed URL; `&` may be escaped as in HTML or JSON.
     (
-        re.compile(r"(?i)((?:[?&;]|\\u0026)(?:sig|signature|x-(?:amz|goog)-signature|key)=)[^\s\"'&#\\]++"),
+        re.compile(r"(?i)((?:[?&;]|\\u0026)(?:sig|(?:[\w-]{1,20}-)?signature|key)=)[^\s\"'&#\\]++"),
         rf"\1{REMOVED}",
     ),
     # Outside a URL, only long values: logs contain text such as `sig=9` for a process that was killed.
@@ -71,7 +88,7 @@ _PART = re.compile(r"(?<![\w-])[\w-]{11,}+(?=\.[\w-]{8,}+\.)")
 _TWO_PARTS = re.compile(r"\.[\w-]++\.[\w-]*+")
 """The last two of the three parts of a JSON web token. The first part starts with `eyJ`."""
 _PARAMETER = re.compile(
-    r"""(?i)(key\s*+:\s*+"([^"]*+)"\s*+,?\s*+value\s*+:?\s*+\{\s*+string_value\s*+:\s*+)"[^"]*+\""""
+    r"""(?i)(key\s*+:\s*+"([^"]*+)"\s*+,?\s*+value\s*+:?\s*+\{\s*+string_value\s*+:\s*+)"([^"]*+)\""""
 )
 """Pattern of a parameter in a config.pbtxt."""
 _NAME = re.compile(r"""(?<![\w./-])([\w./-]++)\\*+["']?+\s*+[:=]\s*+""")
@@ -102,7 +119,7 @@ def _without_web_tokens(value: str) -> str:
 
 
 def _parameter(match: re.Match[str]) -> str:
-    return f'{match[1]}"{REMOVED}"' if _SECRET.search(match[2]) else match[0]
+    return f'{match[1]}"{REMOVED}"' if _is_secret(match[2], match[3]) else match[0]
 
 
 def _without_named_secrets(value: str) -> str:
@@ -113,8 +130,8 @@ def _without_named_secrets(value: str) -> str:
     while name := _NAME.search(value, at):
         at = name.end()
         # Check the name first: matching the value each time would read the rest of a long one repeatedly.
-        if not _SECRET.search(name[1]):
-            continue
+        if not _SECRET.search(name[1]) or (name[1].startswith("/") and ":" in name[0]):
+            continue  # a path with a colon precedes an error
         if quote := _QUOTE.match(value, at):
             at = quote.end()
         secret = _VALUE.match(value, at)
@@ -131,7 +148,9 @@ def _without_named_secrets(value: str) -> str:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    if name in _FOLDERS and value.startswith(("/", "~")):
+    if (name in _FOLDERS and value.startswith(("/", "~"))) or name in _NAMES_IN_TEXT:
+        return False
+    if _NUMBER.fullmatch(value) and not _NEVER_COUNTED.search(name):
         return False
     return _SECRET.search(name) is not None
 
@@ -169,6 +188,6 @@ def _redact_string(value: str) -> str:
 def _redact_field(key: str, value: Any) -> Any:
     if isinstance(value, str) and key not in _NAME_FIELDS and key != "name" and _is_secret(key, value):
         return REMOVED
-    if isinstance(value, Mapping) and set(value) == {"string_value"} and _SECRET.search(key):
+    if isinstance(value, Mapping) and set(value) == {"string_value"} and _is_secret(key, str(value["string_value"])):
         return {"string_value": REMOVED}  # a parameter of a model's configuration
     return _redact(value)

@@ -46,6 +46,7 @@ LIMITS = {
     "unknown": "a signal is missing or implausible",
     "quota": "the namespace's ResourceQuotas allow no more",
     "budget": "the site's GPU budget allows no more",
+    "site": "the site has stopped scaling down",
     "stabilisation": "the stabilization window of the HPA behavior",
     "pace": "the scaling policies of the HPA behavior",
     "off": "spec.replicas is 0, which disables scaling",

@@ -51,6 +51,26 @@ class HttpResponse:
     phases: Phases
 
 
+def open_tunnel(cluster: Cluster, pod: str, port: int) -> Any:  # a socket, or what the package has for one
+    """Open a connection to a pod's port through the API server and the kubelet, as kubectl port-forward does.
+
+    Raises:
+        ClusterError: the port-forward is forbidden or fails.
+    """
+    from kubernetes import client, stream  # noqa: PLC0415  # loaded by now
+    from kubernetes.client.exceptions import ApiException  # noqa: PLC0415
+
+    forward = client.CoreV1Api(cluster.api).connect_get_namespaced_pod_portforward
+    try:
+        return stream.portforward(forward, pod, cluster.namespace, ports=str(port)).socket(port)
+    except (ApiException, OSError) as error:
+        reason = " ".join(str(getattr(error, "reason", error)).split())
+        raise ClusterError(
+            f"pod {pod} is unreachable through the API server: {reason}; you need the verb create on pods/portforward in "
+            f"namespace {cluster.namespace}"
+        ) from None
+
+
 class ModelConnection:
     """An open HTTP connection to a model."""
 
@@ -86,21 +106,13 @@ class ModelConnection:
         Raises:
             ClusterError: the port-forward is forbidden or fails.
         """
-        from kubernetes import client, stream  # noqa: PLC0415  # loaded by now
-        from kubernetes.client.exceptions import ApiException  # noqa: PLC0415
-
         started = time.perf_counter()
-        forward = client.CoreV1Api(cluster.api).connect_get_namespaced_pod_portforward
         try:
-            tunnel = stream.portforward(forward, pod, cluster.namespace, ports=str(port))
-        except (ApiException, OSError) as error:
-            reason = " ".join(str(getattr(error, "reason", error)).split())
-            raise ClusterError(
-                f"pod {pod} is unreachable through the API server: {reason}; you need the verb create on pods/portforward in "
-                f"namespace {cluster.namespace}, or give a URL, for example --url http://127.0.0.1:{port}"
-            ) from None
+            tunnel = open_tunnel(cluster, pod, port)
+        except ClusterError as error:
+            raise ClusterError(f"{error}, or give a URL, for example --url http://127.0.0.1:{port}") from None
         connection = http.client.HTTPConnection(pod, port, timeout=timeout_s)
-        connection.sock = tunnel.socket(port)
+        connection.sock = tunnel
         connection.sock.settimeout(timeout_s)
         return cls(connection, time.perf_counter() - started, f"pod {pod}")
 

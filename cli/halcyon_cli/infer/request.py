@@ -15,7 +15,7 @@ from tritonclient.utils import InferenceServerException
 
 from halcyon_cli.errors import Failure
 from halcyon_cli.infer.connection import HttpResponse, ModelConnection, Phases
-from halcyon_cli.infer.tensors import Array, InputFile, model_inputs, tensors
+from halcyon_measure.inputs.tensors import Array, InputFile, model_inputs, tensors
 
 _LENGTH = "inference-header-content-length"
 """Header with the length of the JSON that precedes Triton's binary data."""
@@ -61,7 +61,7 @@ def infer(
     If the model is scaled to zero, this starts a pod first.
 
     Raises:
-        InputError: the files don't fit the model's inputs.
+        TensorError: the files don't fit the model's inputs.
         NoResponse: no response arrived in time.
         InferenceError: the response is an error.
     """

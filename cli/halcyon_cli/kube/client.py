@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -52,6 +52,10 @@ class Target:
     namespace: str | None = None
     timeout_s: float = TIMEOUT_S
     """Timeout of each request."""
+
+
+class NoSuchModelError(ClusterError):
+    """There is no ModelDeployment with this name."""
 
 
 class Cluster:
@@ -117,16 +121,16 @@ class Cluster:
         """
         model = self.find(kinds.MODEL_DEPLOYMENT, name)
         if model is None:
-            raise ClusterError(self._not_found_message(name))
+            raise NoSuchModelError(self._not_found_message(name))
         return model
 
-    def models(self, *, all_namespaces: bool = False) -> list[Object]:
-        """Return all ModelDeployments of the namespace or, with `all_namespaces`, of the cluster.
+    def models(self, *, all_namespaces: bool = False, selector: str = "") -> list[Object]:
+        """Return all ModelDeployments of the namespace or, with `all_namespaces`, of the cluster, with these labels.
 
         Raises:
             ClusterError: as for `model`, or the CRD isn't installed.
         """
-        models = self.items(kinds.MODEL_DEPLOYMENT, all_namespaces=all_namespaces)
+        models = self.items(kinds.MODEL_DEPLOYMENT, selector=selector, all_namespaces=all_namespaces)
         if models is None:
             raise ClusterError(self._no_crd_message())
         return models
@@ -139,12 +143,30 @@ class Cluster:
         """
         patched = self._json("PATCH", kinds.MODEL_DEPLOYMENT.path(self.namespace, name), body=body)
         if patched is None:
-            raise ClusterError(self._not_found_message(name))
+            raise NoSuchModelError(self._not_found_message(name))
         return patched
 
     def annotate(self, name: str, annotations: Mapping[str, str | None]) -> Object:
         """Set annotations of a ModelDeployment, remove those whose value is None, and return the patched object."""
         return self.patch(name, {"metadata": {"annotations": dict(annotations)}})
+
+    def set_switch(self, name: str, data: Mapping[str, str]) -> Object:
+        """Set keys of a ConfigMap in the client's namespace, which is created if it doesn't exist.
+
+        Raises:
+            ClusterError: the user may not change it, or the API server is unreachable.
+        """
+        path = kinds.CONFIG_MAP.path(self.namespace, name)
+        patched = self._json("PATCH", path, body={"data": dict(data)})
+        if patched is not None:
+            return patched
+        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(data)}
+        status, content, reason = self._send("POST", kinds.CONFIG_MAP.path(self.namespace), None, made, content=_PLAIN)
+        if status >= 400:
+            permission = f"get, create and patch on configmaps in namespace {self.namespace}"
+            raise ClusterError(self._error_message(status, content, reason, permission))
+        stored: Object = json.loads(content)
+        return stored
 
     def dry_run(self, method: Literal["POST", "PUT", "PATCH"], kind: Kind, name: str, body: Object) -> Object | None:
         """Return the object as the API server would store it after this write; None if the user may not write it.
@@ -196,21 +218,69 @@ class Cluster:
             if not query["continue"]:
                 return items
 
-    def log(self, pod: str, container: str, *, lines: int, previous: bool = False) -> str | None:
+    def log(
+        self, pod: str, container: str, *, lines: int, previous: bool = False, since_s: float | None = None
+    ) -> str | None:
         """Return the last lines of a container's log, or None if it has no log.
 
         Raises:
             ClusterError: as for `find`.
         """
         query = {"container": container, "tailLines": str(lines)} | ({"previous": "true"} if previous else {})
+        query |= {"sinceSeconds": f"{max(since_s, 1):.0f}"} if since_s else {}
         status, content, reason = self._send("GET", kinds.POD.path(self.namespace, pod, "log"), query)
         if status in {400, 404}:  # the container hasn't started, or has no previous run
             return None
         if status >= 400:
-            raise ClusterError(
-                self._error_message(status, content, reason, f"get pods/log in namespace {self.namespace}")
-            )
+            raise ClusterError(self._error_message(status, content, reason, self._log_permission()))
         return content.decode(errors="replace")
+
+    def follow_log(self, pod: str, container: str, query: Mapping[str, str]) -> Iterator[str]:
+        """Yield the lines of a container's log as they are written, until the container stops.
+
+        Raises:
+            ClusterError: as for `find`, or the connection was lost.
+        """
+        from urllib3 import Timeout  # noqa: PLC0415  # loaded by now
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
+        path = kinds.POD.path(self.namespace, pod, "log")
+        url = f"{self.host}{path}?{urlencode({'container': container, 'follow': 'true', **query})}"
+        headers: dict[str, str] = {}
+        self.api.update_params_for_auth(headers, [], ["BearerToken"], path, "GET", None)
+        try:
+            # No timeout for reading: a quiet container writes nothing for hours.
+            response = self.api.rest_client.pool_manager.request(
+                "GET",
+                url,
+                headers=headers,
+                preload_content=False,
+                retries=False,
+                timeout=Timeout(connect=self.target.timeout_s, read=None),
+            )
+            if response.status >= 400:
+                raise ClusterError(
+                    self._error_message(response.status, response.read(), str(response.reason), self._log_permission())
+                )
+            rest = b""
+            for chunk in response.stream(2**16):
+                *whole, rest = (rest + chunk).split(b"\n")
+                yield from (line.decode(errors="replace") for line in whole)
+            if rest:
+                yield rest.decode(errors="replace")
+        except (HTTPError, OSError) as error:
+            raise ClusterError(self._unreachable_message(error)) from None
+
+    def _log_permission(self) -> str:
+        return f"get pods/log in namespace {self.namespace}"
+
+    def server_version(self) -> str:
+        """Return the version of the API server, such as v1.35.0.
+
+        Raises:
+            ClusterError: the API server is unreachable or denies access.
+        """
+        return str((self._json("GET", "/version") or {}).get("gitVersion", "unknown"))
 
     # Requests.
 

@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
 from halcyon.api.policy import triton_images
-from halcyon.api.spec import Spec, defaults
+from halcyon.api.spec import Spec, defaults, field_hints
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import API_VERSION, GROUP, KIND, VERSION
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import problems
+from halcyon_cli.lint.rules import RULES, Level
 
 _PATH = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_]+|\[\d+\])+")
 _STEP = re.compile(r"([A-Za-z0-9_]+)|\[(\d+)\]")
 _FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
+_ANY_NAME = "model"
+"""Valid name, for checks of an object without one."""
+_VALID_SPEC = {"model": {"source": {"uri": "s3://models/model"}}}
+"""Valid spec, for checks of parts of an invalid one."""
 _NON_JSON_TAGS = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary"}
 """YAML types of unquoted values that don't exist in JSON, and so not in the API server."""
 
@@ -36,14 +42,23 @@ class Finding:
     file: str
     line: int
     """Line number, from 1."""
-    level: Literal["error", "warning"]
+    rule: str
+    """Id of the rule, one of `lint.rules`."""
     name: str
     """Name of the ModelDeployment; empty if unknown."""
     message: str
 
+    @property
+    def level(self) -> Level:
+        """Level of the rule."""
+        return RULES[self.rule].level
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return asdict(self)
+        return {"file": self.file, "line": self.line, "level": self.level, "rule": self.rule} | {
+            "name": self.name,
+            "message": self.message,
+        }
 
 
 @dataclass(frozen=True)
@@ -69,12 +84,12 @@ def check(text: str, file: str) -> FileResult:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = " ".join(part for part in (error.context, error.problem) if part)
-        findings.append(Finding(file, mark.line + 1 if mark else 1, "error", "", f"invalid YAML: {reason}"))
+        findings.append(Finding(file, mark.line + 1 if mark else 1, "invalid-yaml", "", f"invalid YAML: {reason}"))
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        findings.append(Finding(file, line, "error", "", f"invalid YAML: {error.reason}: {error.character!r}"))
+        findings.append(Finding(file, line, "invalid-yaml", "", f"invalid YAML: {error.reason}: {error.character!r}"))
     except RecursionError:
-        findings.append(Finding(file, 1, "error", "", "invalid YAML: nested too deeply"))
+        findings.append(Finding(file, 1, "invalid-yaml", "", "invalid YAML: nested too deeply"))
     return FileResult(models, tuple(sorted(findings, key=lambda f: f.line)))
 
 
@@ -101,60 +116,96 @@ def _document(node: MappingNode, loader: Any, file: str) -> Iterator[Finding]:  
     meta = _child(node, "metadata")
     name = _scalar(meta, "name") if isinstance(meta, MappingNode) else ""
 
-    def finding(line: int, message: str, level: Literal["error", "warning"] = "error") -> Finding:
-        return Finding(file, line, level, name, message)
+    def finding(line: int, rule: str, message: str) -> Finding:
+        return Finding(file, line, rule, name, message)
 
     for line, key in _duplicate_keys(node, set()):
-        yield finding(line, f"duplicate field {key}: only the last one counts")
-    errors = [*_metadata_errors(node)]
-    yield from (finding(line, message) for line, message in errors)
-    for scalar in _non_json_scalars(node, set()):
+        yield finding(line, "duplicate-field", f"duplicate field {key}: only the last one counts")
+    for line, rule, message in _metadata_errors(node):
+        yield finding(line, rule, message)
+    unquoted = list(_non_json_scalars(node, set()))
+    for scalar in unquoted:
         message = f"{scalar.value} is not a string in YAML; quote it, for example '{scalar.value}'"
-        yield finding(scalar.start_mark.line + 1, message)
-        errors.append((0, ""))
+        yield finding(scalar.start_mark.line + 1, "unquoted-value", message)
+        scalar.tag = "tag:yaml.org,2002:str"  # so that the other fields can be checked
     if _child(node, "status") is not None:
-        yield finding(_line(node, "status"), "status is written by the operator; this one is ignored", "warning")
-    if errors:
-        return
-    spec = loader.construct_document(node)["spec"]
-    for level, message in _spec(name, spec):
-        yield finding(_line_of_field(node, message), message, level)
-
-
-def _metadata_errors(node: MappingNode) -> Iterator[tuple[int, str]]:
-    """Yield (line, message) for errors outside of `spec`."""
-    version, kind = _scalar(node, "apiVersion"), _scalar(node, "kind")
-    if version != API_VERSION:
-        yield _line(node, "apiVersion"), f"apiVersion is {version or 'missing'}; it must be {API_VERSION}"
-    if kind != KIND:
-        yield _line(node, "kind"), f"kind is {kind or 'missing'}; it must be {KIND} for {GROUP}/{VERSION}"
-    for key, _ in node.value:
-        if key.value not in _FIELDS:
-            yield key.start_mark.line + 1, f"{key.value} is not a field; the fields are {', '.join(_FIELDS[:4])}"
-    meta, spec = _child(node, "metadata"), _child(node, "spec")
-    if not isinstance(meta, MappingNode) or not _scalar(meta, "name"):
-        yield _line(node, "metadata"), "metadata.name is missing; for example metadata: {name: resnet50}"
+        text = "status is written by the operator; this one is ignored"
+        yield finding(_line(node, "status"), "ignored-status", text)
+    spec = _child(node, "spec")
     if not isinstance(spec, MappingNode):
-        yield (
+        yield finding(
             _line(node, "spec"),
+            "missing-field",
             "spec is missing or not an object; it needs at least a model, for example spec: {model: {source: ...}}",
         )
+        return
+    for rule, message in _spec(name or _ANY_NAME, loader.construct_document(spec)):
+        line = _line_of_field(node, message)
+        if rule != "invalid-value" or line not in {scalar.start_mark.line + 1 for scalar in unquoted}:
+            yield finding(line, rule, message)
 
 
-def _spec(name: str, spec_fields: Any) -> Iterator[tuple[Literal["error", "warning"], str]]:
+def _metadata_errors(node: MappingNode) -> Iterator[tuple[int, str, str]]:
+    """Yield (line, rule, message) for errors outside of `spec`."""
+    version, kind = _scalar(node, "apiVersion"), _scalar(node, "kind")
+    if version != API_VERSION:
+        yield (
+            _line(node, "apiVersion"),
+            "api-version",
+            f"apiVersion is {version or 'missing'}; it must be {API_VERSION}",
+        )
+    if kind != KIND:
+        message = f"kind is {kind or 'missing'}; it must be {KIND} for {GROUP}/{VERSION}"
+        yield _line(node, "kind"), "kind", message
+    for key, _ in node.value:
+        if key.value not in _FIELDS:
+            message = f"{key.value} is not a field; {_hint_of_root(key.value)}"
+            yield key.start_mark.line + 1, "unknown-field", message
+    meta = _child(node, "metadata")
+    if not isinstance(meta, MappingNode) or not _scalar(meta, "name"):
+        message = "metadata.name is missing; for example metadata: {name: resnet50}"
+        yield _line(node, "metadata"), "missing-field", message
+
+
+def _hint_of_root(name: str) -> str:
+    if not get_close_matches(str(name), _FIELDS, 1) and str(name) in field_hints.fields("spec"):
+        return f"did you mean spec.{name}?"
+    return f"the fields are {', '.join(_FIELDS[:4])}"
+
+
+def _spec(name: str, spec_fields: Any) -> Iterator[tuple[str, str]]:
+    """Yield (rule, message) for errors in `spec`, or warnings if there are none."""
     try:
         spec = parse(name, spec_fields)
     except SpecError as error:
-        yield from (("error", sentence) for sentence in error.sentences)
+        yield from ((violation.kind, violation.text) for violation in error.violations)
+        yield from _schedules(_only_schedules(spec_fields))
         return
-    for problem in problems(schedules(spec)):
-        yield "error", f"spec.scaling.schedules: {problem.describe()}"
+    yield from _schedules(spec)
     for sentence in defaults.ignored(spec):
-        yield "warning", f"{sentence} (the field has no effect)"
-    yield from (("warning", sentence) for sentence in (*defaults.mismatched(spec), *defaults.risky(spec)))
-    yield from (("warning", sentence) for sentence in _unmeasured_gpu(spec))
+        yield "ignored-field", f"{sentence} (the field has no effect)"
+    yield from (("mismatched-timeouts", sentence) for sentence in defaults.mismatched(spec))
+    yield from (("risky-value", sentence) for sentence in defaults.risky(spec))
+    yield from (("unmeasured-gpu", sentence) for sentence in _unmeasured_gpu(spec))
     # Without an image in the spec, the site's default applies, which is not known here.
-    yield from (("warning", sentence) for sentence in triton_images.mismatches(spec, spec.runtime.image or ""))
+    image = spec.runtime.image or ""
+    yield from (("image-mismatch", sentence) for sentence in triton_images.mismatches(spec, image))
+    yield from (("outdated-image", sentence) for sentence in triton_images.outdated(image))
+
+
+def _schedules(spec: Spec | None) -> Iterator[tuple[str, str]]:
+    for problem in problems(schedules(spec)) if spec is not None else ():
+        yield "invalid-schedule", f"spec.scaling.schedules: {problem.describe()}"
+
+
+def _only_schedules(spec_fields: Any) -> Spec | None:
+    """Return a valid spec with the schedules of an invalid one, so that they are checked; None if they are invalid."""
+    scaling = spec_fields.get("scaling") if isinstance(spec_fields, dict) else None
+    given = scaling.get("schedules") if isinstance(scaling, dict) else None
+    try:
+        return parse(_ANY_NAME, _VALID_SPEC | {"scaling": {"maxReplicas": 1000, "schedules": given}}) if given else None
+    except SpecError:
+        return None
 
 
 def _unmeasured_gpu(spec: Spec) -> Iterator[str]:

@@ -14,7 +14,13 @@ from halcyon_cli.explain.report import Note, PodCounts, ReplicaBounds, Report, S
 
 MIN_WIDTH, MAX_WIDTH = 60, 140
 _BOLD, _DIM, _GREEN, _YELLOW = "1", "2", "32", "33"
-_UNITS = {"requestRate": " req/s", "queueDepth": " waiting", "concurrency": " in progress", "gpuUtilization": " %"}
+_UNITS = {
+    "requestRate": " req/s",
+    "queueDepth": " waiting",
+    "concurrency": " in progress",
+    "metric": "",
+    "gpuUtilization": " %",
+}
 _GAP = "  "
 _BREAKS, _CONTROL = re.compile(r"[\t-\r]+"), re.compile(r"[\x00-\x1f\x7f-\x9f]")
 

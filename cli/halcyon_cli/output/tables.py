@@ -39,8 +39,12 @@ def lines(page: RenderableType, *, width: int, color: bool = False) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
-def tree_page(tree: Tree, now: datetime) -> RenderableType:
-    """Lay out a model's facts, notes and tree as a page."""
+NARROW = 110
+"""Width in columns below which a tree has no columns for kinds and ages, so that its last column stays readable."""
+
+
+def tree_page(tree: Tree, now: datetime, *, width: int = NARROW) -> RenderableType:
+    """Lay out a model's facts, notes and tree as a page for this width."""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bright_black", no_wrap=True)
     facts.add_column()
@@ -48,14 +52,14 @@ def tree_page(tree: Tree, now: datetime) -> RenderableType:
         facts.add_row(fact, Text(printable(value)))
     for note in tree.notes:
         facts.add_row(Text("!", style="yellow"), Text(printable(note)))
-    table = _table(("NAME", "KIND", "STATE", "AGE", "INFO"))
+    is_wide = width >= NARROW
+    table = _table(("NAME", "KIND", "STATE", "AGE", "INFO") if is_wide else ("NAME", "STATE", "INFO"))
     for prefix, node in _walk(tree.root):
         mark, style = _MARKS[node.tone]
         state = f"{mark} {node.state}" + (f" ({node.reason})" if node.reason else "")
         name = Text.assemble((prefix, "bright_black"), printable(node.name))
-        table.add_row(
-            name, node.kind, Text(printable(state), style=style), ago(node.created, now), Text(printable(node.info))
-        )
+        shown, info = Text(printable(state), style=style), Text(printable(node.info))
+        table.add_row(*((name, node.kind, shown, ago(node.created, now), info) if is_wide else (name, shown, info)))
     return Group(facts, "", table)
 
 

@@ -13,12 +13,12 @@ from halcyon.control.desired import plan as reconciled
 from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.kube.apply_diff import with_digest
 from halcyon.kube.kinds import Kind
-from halcyon_cli.arguments.options import Output, emit
+from halcyon_cli.arguments.options import Output, emit, warn
 from halcyon_cli.errors import ClusterError
 from halcyon_cli.kube.client import Cluster
 from halcyon_cli.output.report_text import printable
 from halcyon_cli.plan.child_diff import ChildDiff, DryRun, diff_children, restarts
-from halcyon_cli.plan.cluster_scope import PlannedScope, live_scope, offline_scope
+from halcyon_cli.plan.cluster_scope import UNKNOWN_UID, PlannedScope, live_scope, offline_scope
 
 _MARKS = {"create": ("+", "32"), "change": ("~", "33"), "same": ("=", "2"), "delete": ("-", "31")}
 _COUNTS = (("create", "to create"), ("change", "to change"), ("delete", "to delete"), ("same", "unchanged"))
@@ -31,11 +31,23 @@ def show(
     planned_scope = offline_scope(document, documents) if cluster is None else live_scope(cluster, document)
     planned = reconciled.make(planned_scope.scope)
     diffs = diff_children(planned_scope.scope, planned, _no_dry_run if cluster is None else _cluster_dry_run(cluster))
-    if output.is_data:
+    acceptance = planned.acceptance
+    if output.is_objects:
+        output.objects([_applicable(diff.desired) for diff in diffs if diff.desired is not None])
+        if not acceptance.accepted:
+            warn("plan", f"rejected ({acceptance.reason}): {acceptance.message}")
+    elif output.is_data:
         output.data(_data(planned_scope, planned, diffs))
     else:
         emit("\n".join(_page(planned_scope, planned, diffs, output)))
-    return 0 if planned.acceptance.accepted else 1
+    return 0 if acceptance.accepted else 1
+
+
+def _applicable(desired: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the object as kubectl can apply it: without an owner that doesn't exist yet, which has no uid."""
+    meta = dict(desired["metadata"])
+    owners = [owner for owner in meta.pop("ownerReferences", ()) if owner.get("uid") not in {"", UNKNOWN_UID}]
+    return {**desired, "metadata": meta | ({"ownerReferences": owners} if owners else {})}
 
 
 def _no_dry_run(_kind: Kind, _desired: Mapping[str, Any]) -> None:

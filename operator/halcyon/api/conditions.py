@@ -16,7 +16,7 @@ class Type(StrEnum):
     """Types of conditions, in the order in which the status lists them."""
 
     READY = "Ready"
-    """The model answers requests: the spec is accepted, a balancer is ready, and a server is ready or the model is scaled to 0."""
+    """The model answers requests, by the last accepted spec: a balancer is ready, and a server is ready or the model is scaled to 0."""
     ACCEPTED = "Accepted"
     """The spec is valid, the objects that it names exist, and every object that it needs could be written."""
     MODEL_LOADED = "ModelLoaded"
@@ -29,6 +29,9 @@ class Type(StrEnum):
     """The Gateway has accepted the model's routes. Present only if spec.traffic.gateway is set."""
     SCALING_ACTIVE = "ScalingActive"
     """The replicas follow the load, or are fixed because `scaling` is not set."""
+    OPERATOR_CONFLICT = "OperatorConflict"
+    """Another Halcyon release also watches this namespace. It leaves the model to the release in status.operator. Present
+    only while true."""
     AUTOSCALER_CONFLICT = "AutoscalerConflict"
     """Another controller or user also writes the replicas, so Halcyon has stopped scaling the model. Present only while true."""
     FIELD_IGNORED = "FieldIgnored"
@@ -58,6 +61,7 @@ class Type(StrEnum):
 LOUD: Final[Mapping[str, str]] = {
     Type.STALLED: "True",
     Type.ACCEPTED: "False",
+    Type.OPERATOR_CONFLICT: "True",
     Type.AUTOSCALER_CONFLICT: "True",
     Type.FIELD_IGNORED: "True",
     Type.TIMEOUT_MISMATCH: "True",
@@ -80,6 +84,8 @@ class Reason(StrEnum):
     QUEUE_DELAY_TOO_LONG = "QueueDelayTooLong"
     """Triton may wait longer for a fuller batch than clients wait for a response. Results that come after that are
     wasted work."""
+    QUEUE_TIMEOUT_TOO_SHORT = "QueueTimeoutTooShort"
+    """A request at zero replicas is rejected before a pod is ready, by the last start of a pod."""
     IMAGE_UNSUITABLE = "ImageUnsuitable"
     """The image's name shows that it lacks the model's backend, a server, or support for GPUs. The message names the
     fields and an image that fits."""
@@ -168,6 +174,8 @@ class Reason(StrEnum):
     the model."""
     EXTERNAL_WRITER = "ExternalWriter"
     """Another controller or user repeatedly sets spec.replicas, against the autoscaler. Halcyon has stopped scaling the model."""
+    RELEASE_OVERLAP = "ReleaseOverlap"
+    """The message names both releases, by the namespaces and names of their Leases. Only one release may watch a namespace."""
     PAUSED = "Paused"
     """spec.scaling.mode is `Paused`: the replicas stay as they are. The message has the decision that would be applied."""
     RECOMMENDING = "Recommending"
@@ -233,9 +241,10 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
         *(Reason.SCALING_ACTIVE, Reason.FIXED_REPLICAS, Reason.METRICS_MISSING, Reason.HPA_INACTIVE),
         *(Reason.EXTERNAL_AUTOSCALER, Reason.EXTERNAL_WRITER, Reason.PAUSED, Reason.RECOMMENDING, Reason.UNKNOWN),
     ),
+    Type.OPERATOR_CONFLICT: (Reason.RELEASE_OVERLAP,),
     Type.AUTOSCALER_CONFLICT: (Reason.EXTERNAL_AUTOSCALER, Reason.EXTERNAL_WRITER),
     Type.FIELD_IGNORED: (Reason.NO_EFFECT,),
-    Type.TIMEOUT_MISMATCH: (Reason.QUEUE_DELAY_TOO_LONG,),
+    Type.TIMEOUT_MISMATCH: (Reason.QUEUE_DELAY_TOO_LONG, Reason.QUEUE_TIMEOUT_TOO_SHORT),
     Type.IMAGE_MISMATCH: (Reason.IMAGE_UNSUITABLE,),
     Type.POLICY_WARNING: (Reason.POLICY_ADVICE,),
     Type.RUNTIME_OUTDATED: (Reason.POD_TEMPLATE_OUTDATED,),

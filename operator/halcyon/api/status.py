@@ -131,7 +131,7 @@ class PartStatus(_Documented):
     """One part of a decision."""
 
     name: Short
-    """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency or gpuUtilization."""
+    """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency, metric or gpuUtilization."""
     replicas: Count
     """Replicas that the part requires."""
     why: Long
@@ -321,9 +321,12 @@ class Status(_Documented):
 
     observed_generation: int | None = None
     """Generation of the spec that this status refers to; 0 until the operator has seen the object."""
-    conditions: Annotated[tuple[ConditionStatus, ...], Field(max_length=16), ListMap(("type",))] | None = None
+    conditions: Annotated[tuple[ConditionStatus, ...], Field(max_length=24), ListMap(("type",))] | None = None
     """Conditions of the model. Ready, Accepted, ModelLoaded, ServersReady, BalancerReady and ScalingActive are always
     present; others, such as Reconciling and Stalled, only while they apply."""
+    operator: Short | None = None
+    """Halcyon release that manages the model: namespace and name of its Lease, for example `halcyon-system/halcyon`. Another
+    release leaves the model alone while this one runs."""
     summary: Summary | None = None
     """Short texts for the columns of `kubectl get`."""
     replicas: Count | None = None

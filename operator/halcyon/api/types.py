@@ -91,6 +91,15 @@ def _attribute(model: type[BaseModel], alias: str) -> str:
     return next(name for name, info in model.model_fields.items() if (info.alias or name) == alias)
 
 
+class BrokenRulesError(ValueError):
+    """An object breaks rules over several fields. The text holds one sentence per rule."""
+
+    def __init__(self, *sentences: str) -> None:
+        super().__init__("; ".join(sentences))
+        self.sentences = sentences
+        """One per broken rule."""
+
+
 class ApiModel(BaseModel):
     """Base class of all parts of the resource: immutable, with camelCase names in the API, and without unknown fields."""
 
@@ -101,9 +110,8 @@ class ApiModel(BaseModel):
 
     @model_validator(mode="after")
     def _obey_rules(self) -> Self:
-        for rule in self.rules:
-            if not rule.check(self):
-                raise ValueError(rule.say(self))
+        if broken := [rule.say(self) for rule in self.rules if not rule.check(self)]:
+            raise BrokenRulesError(*broken)
         return self
 
     def to_dict(self) -> dict[str, Any]:

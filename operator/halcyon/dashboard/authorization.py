@@ -45,6 +45,11 @@ ALLOWED_TTL_S = 30.0
 """Time for which a review that allows access is cached, in seconds."""
 DENIED_TTL_S = 5.0
 """Time for which a review that denies access is cached, in seconds. It is short, because the permission may be granted soon."""
+MAX_REVIEWS_PER_S = 5.0
+"""Maximum mean rate at which the permissions of one user in all namespaces are reviewed.
+
+An open page needs them every second. With 1,000 namespaces, a review that denies access is therefore cached for 200 s.
+"""
 MAX_CONCURRENT_REVIEWS = 16
 """Maximum number of concurrent access reviews."""
 MAX_TOKEN_LENGTH = 3500
@@ -174,7 +179,13 @@ class Authorizer:
             user = self._proxy.user(request)
             if user is not None:
                 return user
-        return await self.owner(bearer_token(request.headers) or request.cookies.get(COOKIE, "").strip())
+        return await self.owner(self.token(request))
+
+    def token(self, request: web.Request) -> str:
+        """Return the token that a request has; empty if there is none, or if it isn't needed because sign-in is off."""
+        if self._reviews is None:
+            return ""
+        return bearer_token(request.headers) or request.cookies.get(COOKIE, "").strip()
 
     async def owner(self, token: str) -> User:
         """Return the user of a token.
@@ -203,8 +214,14 @@ class Authorizer:
         if self._reviews.knows_all and await self._may(self._reviews, user, namespace=""):
             return None
         spaces, reviews = sorted(self._namespaces()), self._reviews
-        allowed = await asyncio.gather(*(self._may(reviews, user, namespace=space) for space in spaces))
-        return frozenset(space for space, may in zip(spaces, allowed, strict=True) if may)
+        ttl_s = max(DENIED_TTL_S, len(spaces) / MAX_REVIEWS_PER_S)
+        who = _identity(user)
+        known = {space: held[0] for space in spaces if (held := self._allowed.get((*who, space, ""))) is not None}
+        missing = [space for space in spaces if space not in known]
+        found = await asyncio.gather(
+            *(self._may(reviews, user, namespace=space, denied_ttl_s=ttl_s) for space in missing)
+        )
+        return frozenset(space for space, may in (known | dict(zip(missing, found, strict=True))).items() if may)
 
     async def may_get(self, user: User, name: Name) -> None:
         """Raise an error if the user may not get the model.
@@ -219,18 +236,29 @@ class Authorizer:
             f'"{name.namespace}"'
         )
 
-    async def _may(self, reviews: AccessReviews, user: User, *, namespace: str, name: str = "") -> bool:
-        extra = tuple(sorted((key, tuple(values)) for key, values in user.extra.items()))
-        key = (user.name, user.groups, extra, namespace, name)
+    async def _may(
+        self,
+        reviews: AccessReviews,
+        user: User,
+        *,
+        namespace: str,
+        name: str = "",
+        denied_ttl_s: float = DENIED_TTL_S,
+    ) -> bool:
+        key = (*_identity(user), namespace, name)
         if (held := self._allowed.get(key)) is None:
             async with self._review_slots:
                 allowed = await reviews.may_see(user, namespace=namespace, name=name)
             held = (
                 self._allowed.put(
-                    key, allowed, expires_at=self._clock() + (ALLOWED_TTL_S if allowed else DENIED_TTL_S)
+                    key, allowed, expires_at=self._clock() + (ALLOWED_TTL_S if allowed else denied_ttl_s)
                 ),
             )
         return held[0]
+
+
+def _identity(user: User) -> tuple[object, ...]:
+    return user.name, user.groups, tuple(sorted((key, tuple(values)) for key, values in user.extra.items()))
 
 
 def _host(request: web.Request) -> str | None:

@@ -3,6 +3,21 @@
 
 export type State = "stalled" | "unready" | "progressing" | "unknown" | "limited" | "zero" | "ready";
 
+export type Problem = "unready" | "errors" | "slow" | "stalled" | "blind" | "limited";
+
+/** A rollout that is not complete. Unknown numbers are null. */
+export interface Rollout {
+  phase: string;
+  strategy: string;
+  message: string;
+  updated: number | null;
+  pods: number | null;
+  /** Percent of the requests for the canary. */
+  weight: number | null;
+  step: number | null;
+  paused: boolean;
+}
+
 /** One model of the fleet. Unknown numbers are null. */
 export interface Row {
   namespace: string;
@@ -25,6 +40,11 @@ export interface Row {
   image: string;
   created: string;
   why: string;
+  /** Objective for the p95, in milliseconds. */
+  latency_target: number | null;
+  /** A signal of the last scaling decision is missing. */
+  blind: boolean;
+  rollout: Rollout | null;
 }
 
 /** The same on a page of the fleet, with the values that change. */
@@ -38,14 +58,34 @@ export interface ShownRow extends Row {
   in_triton: number | null;
   /** Percent. */
   errors: number | null;
+  /** The most urgent first. */
+  problems: Problem[];
 }
 
+/** A page of the fleet, and the totals over the models of the namespace. */
 export interface Fleet {
   synced: boolean;
   total: number;
   matched: number;
   offset: number;
   counts: Record<State, number>;
+  problems: Record<Problem, number>;
+  /** Models with a problem. */
+  troubled: number;
+  namespaces: string[];
+  /** Requests per second. */
+  rate: number | null;
+  /** Models with a known rate. */
+  reporting: number;
+  /** Failing requests per second. */
+  errors: number | null;
+  /** Models with an objective and a known p95. */
+  judged: number;
+  rollouts: (Rollout & { namespace: string; name: string })[];
+  /** All rollouts that are not complete. */
+  rolling: number;
+  /** GPUs of the cluster's nodes; if unknown, `why` has the reason. */
+  allocatable: { gpus: number | null; why: string };
   gpus: number;
   cost: number | null;
   currency: string;
@@ -126,6 +166,17 @@ export interface Pod {
   created: number | null;
   ready_at: number | null;
   phases: { name: PhaseName; begin: number; end: number | null }[];
+  /** Container whose log explains the state; `previous`: its last run. Null before any has run. */
+  log: { container: string; previous: boolean } | null;
+}
+
+export interface StoredRevision {
+  name: string;
+  number: number;
+  role: "current" | "target" | "";
+  /** Kind of the line (" ", "+" or "-") and its text. */
+  diff: [string, string][];
+  first: boolean;
 }
 
 /** A model's page. */
@@ -136,6 +187,10 @@ export interface Model {
   note: string;
   largest_batch: number | null;
   latency_target_ms: number | null;
+  /** The most urgent first. */
+  problems: Problem[];
+  /** spec.traffic.accessLog: None, Errors or All. */
+  access_log: string;
   conditions: Condition[];
   scaling: Scaling;
   decisions: Decision[];
@@ -179,14 +234,23 @@ export interface WhatIf {
   totals: { current: Outcome; alternative: Outcome };
 }
 
+/** Base URLs of the site's other tools; empty: no link. */
+export interface Links {
+  grafana: string;
+  alerts: string;
+  runbooks: string;
+}
+
 export interface Session {
   /** There is no sign-in. */
   open: boolean;
   user: string;
+  links: Links;
 }
 
 /** Callbacks of a page to the frame around it. */
 export interface PageListener {
   state: (live: boolean, why: string) => void;
   signIn: (error: { message: string }) => void;
+  links: () => Links;
 }

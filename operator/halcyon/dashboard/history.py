@@ -11,6 +11,7 @@ import math
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from halcyon.dashboard.client_latency import NO_RESPONSES, Quantiles
 from halcyon.dashboard.ports import ModelNumbers, Name
@@ -25,6 +26,7 @@ replicas: spec.replicas. gpu: GPU utilisation in percent. rate: requests per sec
 p50, p95, p99: quantiles of the client latency in milliseconds. batch: items per batch. rejected, lost, failed: percent of the requests.
 errors: the sum of these three.
 """
+_RATE, _P95 = FIELDS.index("rate"), FIELDS.index("p95")
 _ROW = struct.Struct("<11H3B")
 _NONE, _NO_SHARE = 0xFFFF, 0xFF
 """Codes for an unknown value in a stored row: of a number, and of a share."""
@@ -46,6 +48,20 @@ Shares from `_MIN_PERCENT` to 100 % are stored in one byte. The relative error i
 
 Values = tuple[float | None, ...]
 """Values of one point, in the order of `FIELDS`; None if unknown."""
+
+
+class CurrentLoad(NamedTuple):
+    """Load of a model in one point; None if unknown."""
+
+    rate: float | None = None
+    """Requests per second."""
+    p95: float | None = None
+    """95th percentile of the client latency, in milliseconds."""
+    errors: float | None = None
+    """Percent of the requests that were rejected, lost or failed."""
+
+
+NO_LOAD = CurrentLoad()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +106,11 @@ class _Ring:
         """Return the values of the newest row."""
         return _unpacked(_ROW.unpack_from(self._rows, self._last % MAX_POINTS * _ROW.size))
 
+    def load(self) -> CurrentLoad:
+        """Return the load in the newest row. It decodes a third of the row, because all models are summed up every step."""
+        row = _ROW.unpack_from(self._rows, self._last % MAX_POINTS * _ROW.size)
+        return CurrentLoad(_number(row[_RATE]), _number(row[_P95]), _sum_percent(row[-3:]))
+
     @property
     def last(self) -> int:
         """Number of the newest step; -1 if there is none."""
@@ -108,6 +129,13 @@ class Series:
     """Time of the newest point, in seconds since the epoch. Points are `STEP_S` apart."""
     rows: Sequence[Values]
     """Values of the points, oldest first."""
+
+    @property
+    def load(self) -> CurrentLoad:
+        """Load in the newest point; all None if there is none."""
+        return (
+            CurrentLoad(*(self.rows[-1][FIELDS.index(name)] for name in CurrentLoad._fields)) if self.rows else NO_LOAD
+        )
 
 
 class ChartHistory:
@@ -147,6 +175,11 @@ class ChartHistory:
         ring = self._rings.get(name)
         return None if ring is None else ring.newest()
 
+    def load(self, name: Name) -> CurrentLoad:
+        """Return the load in the newest point of a model; all None if it has no history."""
+        ring = self._rings.get(name)
+        return NO_LOAD if ring is None else ring.load()
+
     def __len__(self) -> int:
         return len(self._rings)
 
@@ -173,15 +206,19 @@ def _packed(counts: ReplicaCounts, numbers: ModelNumbers, quantiles: Quantiles) 
 
 def _unpacked(row: tuple[int, ...]) -> Values:
     replicas, ready, desired, gpu, *numbers = row
-    shares = [_percent(code) for code in numbers[len(_NUMBERS) :]]
-    known = [share for share in shares if share is not None]
+    shares = numbers[len(_NUMBERS) :]
     return (
         *(None if value == _NONE else value for value in (replicas, ready, desired)),
         None if gpu == _NONE else gpu / _TENTHS,
         *(_number(code) for code in numbers[: len(_NUMBERS)]),
-        *shares,
-        min(float(f"{sum(known):.2g}"), 100.0) if known else None,
+        *(_percent(code) for code in shares),
+        _sum_percent(shares),
     )
+
+
+def _sum_percent(codes: Sequence[int]) -> float | None:
+    known = [share for share in map(_percent, codes) if share is not None]
+    return min(float(f"{sum(known):.2g}"), 100.0) if known else None
 
 
 def _short(value: float | None, scale: float = 1.0) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import json
 import logging
 from collections.abc import Sequence
@@ -14,10 +15,9 @@ import yaml
 
 from halcyon.api import user_annotations
 from halcyon.api.conditions import LOUD
-from halcyon.api.types import duration_s
-from halcyon.dashboard import model_table, pod_start_phases
+from halcyon.dashboard import model_row, pod_start_phases
 from halcyon.dashboard.history import FIELDS, STEP_S, Series
-from halcyon.dashboard.ports import DashboardPod, Event, ModelNumbers, Object, Past
+from halcyon.dashboard.ports import DashboardPod, Event, ModelNumbers, Object, Past, StoredRevision
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def page(
         meta = {name: str(model["metadata"].get(name) or "") for name in ("namespace", "name", "uid")}
         log.exception("a ModelDeployment can't be shown", extra={"key": f"{meta['namespace']}/{meta['name']}"})
         found = made({"metadata": meta})
-        return found | {"model": found["model"] | {"reason": model_table.UNREADABLE}}
+        return found | {"model": found["model"] | {"reason": model_row.UNREADABLE}}
 
 
 def _page(
@@ -63,13 +63,16 @@ def _page(
     batching = (model.get("spec") or {}).get("batching") or {}
     scaling = dict(status.get("scaling") or {})
     decisions = scaling.pop("decisions", None) or []
+    row = model_row.row(model)
     return {
-        "model": asdict(model_table.row(model)),
+        "model": asdict(row),
+        "problems": model_row.problems(row, newest.load),
+        "access_log": ((model.get("spec") or {}).get("traffic") or {}).get("accessLog") or "None",
         "generation": meta.get("generation"),
         "uid": meta["uid"],
         "note": user_annotations.reason(meta),
         "largest_batch": batching.get("maxBatchSize"),
-        "latency_target_ms": _latency_target_ms(model),
+        "latency_target_ms": model_row.latency_target_ms(model),
         "conditions": sorted(status.get("conditions") or (), key=_urgency),
         "scaling": scaling,
         "decisions": decisions,
@@ -83,11 +86,6 @@ def _page(
         "now": asdict(numbers) | {"errors": numbers.errors},
         "newest": series(newest),
     }
-
-
-def _latency_target_ms(model: Object) -> float | None:
-    target = (((model.get("spec") or {}).get("scaling") or {}).get("targets") or {}).get("latency")
-    return None if target is None else duration_s(target) * 1000
 
 
 def spec(model: Object, overlay: str) -> dict[str, str]:
@@ -107,6 +105,43 @@ def spec(model: Object, overlay: str) -> dict[str, str]:
         "spec": yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=100),
         "overlay": json.dumps(json.loads(overlay), indent=2) if overlay else "",
     }
+
+
+def revisions(stored: Sequence[StoredRevision], current: str, target: str) -> dict[str, Any]:
+    """Return the revisions, newest first, each with the lines in which it differs from the one before it.
+
+    A line is a pair of " ", "+" or "-" and the text. Values of environment variables are replaced by `HIDDEN`. The oldest stored
+    revision has no lines, because what came before is unknown.
+    """
+    ordered = sorted(stored, key=lambda one: one.number)
+    seen: dict[str, list[str]] = {}
+    texts = [_revision_text(one, seen) for one in ordered]
+    found = []
+    for index, one in enumerate(ordered):
+        changed = [] if index == 0 else _difference(texts[index - 1], texts[index])
+        role = "current" if one.name == current else "target" if one.name == target else ""
+        found.append({"name": one.name, "number": one.number, "role": role, "diff": changed, "first": index == 0})
+    return {"revisions": found[::-1]}
+
+
+def _revision_text(one: StoredRevision, seen: dict[str, list[str]]) -> list[str]:
+    """Return a revision as lines. `seen` has the values of each variable so far: their numbers show that a hidden value has changed."""
+    template = copy.deepcopy(dict(one.template))
+    pod = template.get("spec") or {}
+    for container in (*(pod.get("initContainers") or ()), *(pod.get("containers") or ())):
+        for variable in container.get("env") or ():
+            if variable.get("value") is not None:
+                values = seen.setdefault(f"{container.get('name')}/{variable.get('name')}", [])
+                if (value := str(variable["value"])) not in values:
+                    values.append(value)
+                variable["value"] = f"{HIDDEN}, value {values.index(value) + 1}"
+    shown = {"pod": template, "config.pbtxt": json.loads(one.overlay) if one.overlay else {}}
+    return yaml.safe_dump(shown, sort_keys=True, allow_unicode=True, width=100).splitlines()
+
+
+def _difference(before: list[str], after: list[str]) -> list[tuple[str, str]]:
+    lines = list(difflib.unified_diff(before, after, lineterm="", n=2))[2:]
+    return [(line[0] if line[0] in "+-" else " ", "…" if line.startswith("@@") else line[1:]) for line in lines]
 
 
 def series(points: Series) -> dict[str, Any]:

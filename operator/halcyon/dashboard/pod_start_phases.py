@@ -1,4 +1,4 @@
-"""Phases of a pod's start, up to the current one. Pure.
+"""A pod on the page of its model: the phases of its start up to the current one, and whose log explains its state. Pure.
 
 Times are in seconds since the epoch, with a resolution of one second, as in Kubernetes. Phases whose times were overwritten by a restart
 are omitted.
@@ -53,7 +53,35 @@ def pod_document(pod: DashboardPod) -> dict[str, Any]:
         "slot": str(meta["labels"].get(names.SLOT_LABEL, "")),
         "phases": [asdict(phase) for phase in phases(obj)],
         "ready_at": ready_at(obj),
+        "log": log_of(obj),
     }
+
+
+def log_of(obj: Object) -> dict[str, Any] | None:
+    """Return the container whose log explains the pod's state, and whether it is the log of its last run; None before any has run.
+
+    That is the first container that has failed or restarts, else the first that isn't ready to serve, else the first main container.
+    """
+    status = obj["status"]
+    started = [
+        one
+        for one in (*status["initContainerStatuses"], *status["containerStatuses"])
+        if (one.get("state") or {}).keys() & {"running", "terminated"} or one.get("lastState")
+    ]
+    if not started:
+        return None
+    init = {one["name"] for one in status["initContainerStatuses"]}
+    chosen = min(started, key=lambda one: (not _failed(one), one["name"] in init and not _runs(one)))
+    return {"container": chosen["name"], "previous": bool(chosen.get("lastState")) and not _runs(chosen)}
+
+
+def _runs(container: Object) -> bool:
+    return "running" in (container.get("state") or {})
+
+
+def _failed(container: Object) -> bool:
+    ended = (container.get("state") or {}).get("terminated") or {}
+    return bool(container.get("restartCount") or ended.get("exitCode"))
 
 
 def phases(obj: Object) -> list[StartPhase]:

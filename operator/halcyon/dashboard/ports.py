@@ -85,6 +85,30 @@ class Past:
     """Requests per second in each step, oldest first; None if unknown."""
 
 
+class StoredRevision(NamedTuple):
+    """Revision of a model: what its server pods are made from."""
+
+    name: str
+    """Name of its ControllerRevision."""
+    number: int
+    """Number that grows with each revision of the model."""
+    template: Object
+    """Template of the server pods."""
+    overlay: str
+    """Settings that Halcyon adds to the model's config.pbtxt, as JSON; empty if there are none."""
+
+
+class LogReader(Protocol):
+    """Interface to the logs of pods."""
+
+    async def tail(self, token: str, *, namespace: str, pod: str, container: str, previous: bool) -> str:
+        """Return the last lines of a container, as the user of the token may read them.
+
+        Raises:
+            LogsUnavailable: there is no log for this user.
+        """
+
+
 class DashboardSource(Protocol):
     """Interface to the operator's state."""
 
@@ -110,6 +134,9 @@ class DashboardSource(Protocol):
 
     def events(self, name: Name) -> Sequence[Event]:
         """Return the recent Events of the model, newest first."""
+
+    def revisions(self, name: Name) -> Sequence[StoredRevision]:
+        """Return the revisions of the model that the cluster keeps, in any order."""
 
     def overlay(self, name: Name) -> str:
         """Return the settings that Halcyon adds to the model's config.pbtxt, as text; empty if none were rendered yet."""

@@ -6,7 +6,9 @@
     POST   /api/session {"token": ...}          sign in: set a cookie with the token
     DELETE /api/session                         sign out
     GET    /api/models?text=&state=&sort=&order=&offset=&limit=
-    GET    /api/models/NAMESPACE/NAME[/history|/spec]
+    GET    /api/models/NAMESPACE/NAME[/spec|/revisions]
+    GET    /api/models/NAMESPACE/NAME/history?hours=
+    GET    /api/models/NAMESPACE/NAME/logs?pod=    last lines, read with the user's own token
     GET    /api/models/NAMESPACE/NAME/whatif?latency=&min=&max=&hours=
     GET    /api/stream/models?...               documents of /api/models as server-sent events
     GET    /api/stream/models/NAMESPACE/NAME    documents of /api/models/NAMESPACE/NAME as server-sent events
@@ -18,24 +20,25 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import hashlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
-from importlib import resources
-from importlib.resources.abc import Traversable
+from dataclasses import asdict
 from typing import Any
 
 import orjson
 from aiohttp import web
 
-from halcyon.dashboard import model_page, server_sent_events, whatif
+from halcyon.dashboard import model_page, pod_start_phases, server_sent_events, whatif
 from halcyon.dashboard.authorization import COOKIE, MAX_TOKEN_LENGTH, Authorizer
 from halcyon.dashboard.history import ChartHistory
-from halcyon.dashboard.model_table import Fleet, InvalidQuery, TableQuery
-from halcyon.dashboard.ports import DashboardSource, Name
+from halcyon.dashboard.model_table import Fleet, InvalidQuery, TableQuery, int_parameter
+from halcyon.dashboard.page_files import LIBRARY, page_files
+from halcyon.dashboard.pod_logs import LogsUnavailable
+from halcyon.dashboard.ports import DashboardSource, LogReader, Name
 from halcyon.dashboard.server_sent_events import ConnectionLimit, ConnectionLimitReached
+from halcyon.dashboard.site import MAX_HOURS, NO_LINKS, Links, SiteMetrics
 from halcyon.dashboard.whatif import WhatIfQuery
 from halcyon.kube.auth.callers import Forbidden, Unauthenticated
 
@@ -54,9 +57,6 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 """Headers of every response."""
-_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-_LIBRARY = "uplot/uPlot.esm.js"
-"""Path of the chart library. It is not in git, so a wheel built from a plain clone does not contain it (scripts/wheel.py)."""
 NO_PAGES = (
     "the dashboard has no pages, because its chart library static/uplot is not installed: run the operator from its image, or run "
     "`make bootstrap` in a clone and install that"
@@ -69,14 +69,6 @@ MIN_COMPRESSED_BYTES = 1024
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    body: bytes
-    compressed: bytes
-    kind: str
-    tag: str
-
-
 class Dashboard:
     """Dashboard as a web application."""
 
@@ -86,6 +78,9 @@ class Dashboard:
         access: Authorizer,
         history: ChartHistory,
         *,
+        site: SiteMetrics | None = None,
+        links: Links = NO_LINKS,
+        logs: LogReader | None = None,
         streams: ConnectionLimit | None = None,
         steps: Callable[[], int],
     ) -> None:
@@ -95,20 +90,24 @@ class Dashboard:
             source: the operator's state.
             access: authentication and authorization of users.
             history: history of the models for the charts.
+            site: values from the site's Prometheus; None if there is none.
+            links: base URLs of the site's other tools.
+            logs: reader of pods' logs; None if there is none.
             streams: limit on the number of open pages; None for the default.
             steps: returns the number of steps in the history so far.
         """
         self._source, self._access, self._history = source, access, history
-        self._steps = steps
+        self._steps, self._links, self._logs = steps, links, logs
+        self._metrics = site or SiteMetrics(None, monotonic=time.monotonic, wall=time.time)
         self._fleet = Fleet(history)
         self.streams = streams or ConnectionLimit()
-        self._whatif_lock = asyncio.Lock()
-        self._files = _files()
+        self._whatif_lock, self._whatif_free_at = asyncio.Lock(), 0.0
+        self._files = page_files()
 
     @property
     def has_pages(self) -> bool:
         """Whether all files of the page are installed."""
-        return _LIBRARY in self._files
+        return LIBRARY in self._files
 
     def app(self) -> web.Application:
         """Return the aiohttp application with all routes."""
@@ -124,6 +123,8 @@ class Dashboard:
                 web.get("/api/models/{namespace}/{name}", self._model),
                 web.get("/api/models/{namespace}/{name}/history", self._series),
                 web.get("/api/models/{namespace}/{name}/spec", self._spec),
+                web.get("/api/models/{namespace}/{name}/revisions", self._revisions),
+                web.get("/api/models/{namespace}/{name}/logs", self._log_lines),
                 web.get("/api/models/{namespace}/{name}/whatif", self._what_if),
                 web.get("/api/stream/models", self._models_stream),
                 web.get("/api/stream/models/{namespace}/{name}", self._model_stream),
@@ -146,22 +147,13 @@ class Dashboard:
 
     def _file(self, request: web.Request, name: str) -> web.Response:
         file = self._files.get(name)
-        if file is None:
-            return _fail(404, f"there is no file {name[:100]}")
-        # Browsers must revalidate a file each time, so that an upgrade takes effect at once. An unchanged file is a 304 without a body.
-        headers = {"ETag": file.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
-        if request.headers.get("If-None-Match") == file.tag:
-            return web.Response(status=304, headers=headers)
-        if "gzip" in request.headers.get("Accept-Encoding", ""):
-            headers["Content-Encoding"] = "gzip"
-            return web.Response(body=file.compressed, content_type=file.kind, charset="utf-8", headers=headers)
-        return web.Response(body=file.body, content_type=file.kind, charset="utf-8", headers=headers)
+        return _fail(404, f"there is no file {name[:100]}") if file is None else file.response(request)
 
     # Sessions
 
     async def _session(self, request: web.Request) -> web.Response:
         user = await self._access.user(request)
-        return _json(200, {"user": user.name, "open": self._access.is_open})
+        return _json(200, {"user": user.name, "open": self._access.is_open, "links": asdict(self._links)})
 
     async def _sign_in(self, request: web.Request) -> web.Response:
         # A form on another site cannot send this content type without a CORS preflight request, which this server never allows.
@@ -200,6 +192,9 @@ class Dashboard:
 
     async def _series(self, request: web.Request) -> web.Response:
         name = await self._authorized_name(request)
+        hours = int_parameter(request.query, "hours", 1, 1, MAX_HOURS)
+        if hours > 1:
+            return _compressed(request, orjson.dumps(await self._metrics.history(name, hours)))
         document = model_page.series(self._history.series(name)) | {"past": model_page.past(self._source.past(name))}
         return _compressed(request, orjson.dumps(document))
 
@@ -210,14 +205,50 @@ class Dashboard:
             raise _NoSuchModel(name)
         return _compressed(request, orjson.dumps(model_page.spec(model, self._source.overlay(name))))
 
+    async def _revisions(self, request: web.Request) -> web.Response:
+        name = await self._authorized_name(request)
+        status = (self._source.model(name) or {}).get("status") or {}
+        roles = status.get("revision") or {}
+        current, target = str(roles.get("current") or ""), str(roles.get("target") or "")
+        document = model_page.revisions(self._source.revisions(name), current, target)
+        return _compressed(request, orjson.dumps(document))
+
+    async def _log_lines(self, request: web.Request) -> web.Response:
+        name = await self._authorized_name(request)
+        pod = next(
+            (one for one in self._source.servers(name) if one.obj["metadata"]["name"] == request.query.get("pod")), None
+        )
+        if pod is None:
+            return _fail(404, "the model has no server pod of this name")
+        log_of, token = pod_start_phases.log_of(pod.obj), self._access.token(request)
+        if log_of is None:
+            return _json(200, {"lines": "", "why": "No container of the pod has run yet, so there is no log."})
+        if self._logs is None or not token:
+            return _json(
+                200,
+                {
+                    "lines": "",
+                    "why": "The operator may not read logs; it can with your own token if you sign in with one.",
+                },
+            )
+        try:
+            lines = await self._logs.tail(token, namespace=name.namespace, pod=pod.obj["metadata"]["name"], **log_of)
+        except LogsUnavailable as error:
+            return _json(200, {"lines": "", "why": str(error)})
+        return _json(200, {"lines": lines, "why": ""})
+
     async def _what_if(self, request: web.Request) -> web.Response:
         name = await self._authorized_name(request)
         if self._source.model(name) is None:
             raise _NoSuchModel(name)
         query, known, past = WhatIfQuery.of(request.query), self._source.known(name), self._source.past(name)
-        # A calculation over two weeks takes up to a second, so run it outside the event loop, and only one at a time.
+        # A calculation over two weeks takes up to a second of CPU time, so run it outside the event loop, and only one at a time. The
+        # next one waits, so that all together take a quarter of a core.
         async with self._whatif_lock:
+            await asyncio.sleep(self._whatif_free_at - time.monotonic())
+            began = time.monotonic()
             document = await asyncio.to_thread(whatif.comparison, query, known, past)
+            self._whatif_free_at = time.monotonic() + 3 * (time.monotonic() - began)
         return _compressed(request, orjson.dumps(document))
 
     async def _table_document(self, request: web.Request, query: TableQuery) -> bytes:
@@ -232,7 +263,7 @@ class Dashboard:
             changes=self._source.changes,
             step=self._steps(),
         )
-        return orjson.dumps({"synced": self._source.synced} | document)
+        return orjson.dumps({"synced": self._source.synced, "allocatable": self._metrics.allocatable()} | document)
 
     async def _model_document(self, request: web.Request, name: Name) -> bytes:
         await self._access.may_get(await self._access.user(request), name)
@@ -332,26 +363,6 @@ async def _headers_and_errors(request: web.Request, handler: Handler) -> web.Str
     if not response.prepared:
         response.headers.update(HEADERS)
     return response
-
-
-def _files() -> dict[str, _File]:
-    """Return the files of the page by path. They are about 250 KiB, and are read once."""
-    files = {}
-    for path, entry in _walk(resources.files("halcyon.dashboard").joinpath("static")):
-        kind = _TYPES.get(path.rpartition(".")[2])
-        if kind is not None:
-            body = entry.read_bytes()
-            tag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
-            files[path] = _File(body, gzip.compress(body, mtime=0), kind, tag)
-    return files
-
-
-def _walk(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _walk(entry, f"{prefix}{entry.name}/")
-        else:
-            yield f"{prefix}{entry.name}", entry
 
 
 def _name(request: web.Request) -> Name:

@@ -27,11 +27,10 @@ from obstore import exceptions
 from obstore.store import HTTPStore
 
 from halcyon.api.documents.store_identity import StoreIdentity
-from halcyon.api.timestamps import rfc3339
 from halcyon.fetch import stores
 from halcyon.fetch.archive import EXECUTABLE, MAX_FILES, check_size, inside, placement_errors, unpack
 from halcyon.fetch.egress_proxy import Address, EgressProxy, SiteProxy, is_open
-from halcyon.fetch.errors import SourceError, StoreError
+from halcyon.fetch.errors import SourceError, StoreError, known_reason
 from halcyon.fetch.folder_markers import ListedObject, above, contents
 from halcyon.fetch.stores import BucketStore
 
@@ -351,22 +350,8 @@ def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], d
     denied = denied or any(status in message for status in _FORBIDDEN)
     if match := re.search(r"<Message>(.*?)</Message>", message):
         message = match[1]
-    if untrusted := re.search(r"InvalidCertificate\(\s*(\w+)", str(error)):
-        if untrusted[1].startswith(("NotValidYet", "Expired")):
-            return StoreError(
-                f"{remote.url}: the server's certificate isn't valid at this time ({untrusted[1]}): it is {_now()} on the pod's node. "
-                "Renew the certificate, or correct the node's clock"
-            )
-        return StoreError(
-            f"{remote.url}: the server's certificate isn't trusted ({untrusted[1]}); for a private CA, put its certificate into the "
-            "key ca.crt of the Secret that spec.model.source.credentials.secretName names, or for all models into the ConfigMap "
-            "that the chart's downloads.caConfigMap names"
-        )
-    if "RequestTimeTooSkewed" in str(error):
-        return StoreError(
-            f"{remote.url}: the store rejects signed requests, because its clock differs from the one of the pod's node, where it is "
-            f"{_now()}; correct the node's clock"
-        )
+    if (reason := known_reason(str(error))) is not None:
+        return StoreError(f"{remote.url}: {reason}")
     if denied and remote.identity is not None:
         return StoreError(
             f"{remote.url}: access was denied for spec.model.source.credentials.identity, {remote.identity.name}: {message[:_MAX_SHOWN]}; "
@@ -381,10 +366,6 @@ def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], d
     if isinstance(error, exceptions.PreconditionError):
         return StoreError(f"{remote.url} changed during the download; put each version into its own folder")
     return StoreError(f"{remote.url}: {message[:_MAX_SHOWN]}")
-
-
-def _now() -> str:
-    return rfc3339(time.time())
 
 
 def _masked(text: str, secrets: Iterable[str]) -> str:

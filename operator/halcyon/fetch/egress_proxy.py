@@ -19,7 +19,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from halcyon.api.policy.metadata_addresses import METADATA
 
@@ -125,9 +125,11 @@ class EgressProxy:
                 await writer.drain()
                 return
             open_.append(server_writer)
-            if tunnel and self._site is not None and self._site.serves(parts.hostname or ""):
+            through_site = self._site is not None and self._site.serves(parts.hostname or "")
+            if tunnel and through_site:
                 await self._open_tunnel(head, server_reader, server_writer)
-            # Pass the head on unchanged: servers also accept the absolute form of a request target (RFC 9112, section 3.2.2).
+            elif not tunnel and not through_site:
+                head = _for_origin(head, parts)
             (writer if tunnel else server_writer).write(b"HTTP/1.1 200 OK\r\n\r\n" if tunnel else head)
             await asyncio.gather(_copy(reader, server_writer), _copy(server_reader, writer))
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -179,6 +181,19 @@ class EgressProxy:
             site = self._site.url if self._site is not None else ""
             self.denied_reason = f"the site's proxy {site} denied the connection: {status[:200]}"
             raise OSError(self.denied_reason)
+
+
+def _for_origin(head: bytes, url: SplitResult) -> bytes:
+    """Return the head of a request as a server expects it, which is not a proxy.
+
+    The target is a path, because some servers (such as Python's) don't find the absolute form that clients send to a proxy. The
+    connection closes after the response, because only its first request is changed.
+    """
+    line, *lines = head.split(b"\r\n")
+    method, _, version = line.split(b" ", 2)
+    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    kept = [one for one in lines if one.partition(b":")[0].lower() not in {b"connection", b"proxy-connection"}]
+    return b"\r\n".join([b" ".join([method, path.encode(), version]), b"Connection: close", *kept])
 
 
 async def _resolved(host: str, port: int, *, may_fail: bool = False) -> list[str]:

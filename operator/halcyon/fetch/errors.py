@@ -15,7 +15,11 @@ The second column is the reason in the termination message, from which the opera
 from __future__ import annotations
 
 import json
+import re
+import time
 from typing import ClassVar
+
+from halcyon.api.timestamps import rfc3339
 
 MAX_BYTES = 4096
 """Maximum size of a termination message. The kubelet truncates longer ones, which would leave invalid JSON."""
@@ -76,3 +80,30 @@ class DocumentError(FetchError):
     """The overlay cannot be parsed, because the operator and the fetcher have different versions."""
 
     reason = "OverlayInvalid"
+
+
+def known_reason(text: str) -> str | None:
+    """Return the reason for an error, and what to do, by words in the message of the library for stores; None if it has none of them."""
+    now = rfc3339(time.time())
+    if untrusted := re.search(r"InvalidCertificate\(\s*(\w+)", text):
+        if untrusted[1].startswith(("NotValidYet", "Expired")):
+            return (
+                f"the server's certificate isn't valid at this time ({untrusted[1]}): it is {now} on the pod's node. Renew the "
+                "certificate, or correct the node's clock"
+            )
+        return (
+            f"the server's certificate isn't trusted ({untrusted[1]}); for a private CA, put its certificate into the key ca.crt of "
+            "the Secret that spec.model.source.credentials.secretName names, or for all models into the ConfigMap that the chart's "
+            "downloads.caConfigMap names"
+        )
+    if "RequestTimeTooSkewed" in text:
+        return (
+            "the store rejects signed requests, because its clock differs from the one of the pod's node, where it is "
+            f"{now}; correct the node's clock"
+        )
+    if "Content-Length Header missing" in text:
+        return (
+            "the server doesn't send the archive's size (Content-Length), because it packs the archive for each request; store "
+            "the archive as a file, for example in a bucket or a package registry"
+        )
+    return None

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import socket
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 from urllib.parse import urlencode
@@ -25,10 +26,18 @@ from halcyon.kube.clock import SYSTEM_CLOCK, Clock, ClusterClock
 from halcyon.kube.kinds import Kind
 from halcyon.kube.lease_fence import LeaseFence
 from halcyon.kube.rbac_denials import RbacDenials
+from halcyon.kube.token_file import FILE, TokenFile
 from halcyon.kube.tracing import OFF, Span, Tracer
 
 FIELD_MANAGER = "halcyon"
 REQUEST_TIMEOUT_S = 20.0
+"""Timeout of a request in seconds. A leader's write has less: the time until another replica may hold the Lease."""
+UNACKNOWLEDGED_S = 3.0
+"""Time after which a connection is dropped if the API server has not acknowledged what was sent, in seconds.
+
+It is the lease duration less the renewal deadline. Otherwise the kernel could deliver a write long after its timeout, when the network
+works again and another replica leads.
+"""
 WATCH_TIMEOUT_S = 290
 """Time after which the API server ends a watch, in seconds. The next watch continues from there."""
 SILENCE_S = 100.0
@@ -38,12 +47,14 @@ A watch receives a bookmark about once a minute, sometimes slightly later.
 """
 CHUNK = 500
 MAX_AT_ONCE = 32
-"""Maximum number of concurrent requests, except watches, Leases and /scale.
+"""Maximum number of concurrent requests, except watches, Leases, /scale and reviews.
 
 Without this limit, 20 new models would open 170 connections, each of which takes 0.3 MiB.
 """
 MAX_COUNTS_AT_ONCE = 16
 """Maximum number of concurrent writes to /scale. A separate limit prevents them from waiting for the writes that earlier ones caused."""
+MAX_REVIEWS_AT_ONCE = 16
+"""Maximum number of concurrent token and access reviews. Clients of the operator cause them, and they must not delay other requests."""
 
 LEASE_LATE_S = 0.5
 """Time after which a Lease request without a response delays further applies, in seconds.
@@ -65,10 +76,12 @@ class Kube(Protocol):
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """Return the object, or None if it doesn't exist."""
 
-    async def apply(
-        self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
-    ) -> Object:
-        """Apply an object with server-side apply, and return the resulting object."""
+    async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
+        """Apply an object with server-side apply, and return the resulting object. Fields of other managers are taken over.
+
+        Raises:
+            Conflicted: `obj` has a uid or resourceVersion (`encoding.creating`, `encoding.changing`), and the object has others.
+        """
 
     async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
         """Create an object, and return the resulting object. With `dry_run`, nothing is stored."""
@@ -76,7 +89,7 @@ class Kube(Protocol):
     async def patch(
         self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
-        """Send a JSON merge patch. If it contains metadata.resourceVersion, it succeeds only if the object still has this version."""
+        """Send a JSON merge patch. If it contains a uid or resourceVersion, it succeeds only if the object still has these."""
 
     async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
         """Change spec.replicas through /scale from `before` to `after`, and return the resulting Scale.
@@ -87,11 +100,19 @@ class Kube(Protocol):
             Conflicted: the object is not the same as `obj`, or its replicas are not `before` any more.
         """
 
-    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str | None = None) -> None:
-        """Delete an object; if `uid` is given, only if the object has this uid. Do nothing if the object does not exist."""
+    async def delete(self, kind: Kind, namespace: str, name: str, *, seen: Object | None = None) -> None:
+        """Delete an object. Do nothing if the object does not exist.
 
-    async def evict(self, namespace: str, pod: str) -> None:
-        """Request the eviction of a pod. If a PodDisruptionBudget prevents it, `Busy` (429) is raised."""
+        Raises:
+            Conflicted: `seen` is given, and the object has another uid or resourceVersion.
+        """
+
+    async def evict(self, namespace: str, pod: Object) -> None:
+        """Request the eviction of this very pod. If a PodDisruptionBudget prevents it, `Busy` (429) is raised.
+
+        Raises:
+            Conflicted: another pod has its name by now.
+        """
 
     async def list(
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
@@ -115,14 +136,25 @@ async def connect(
 
     `clock` follows the API server's clock from then on.
     """
-    configuration = Configuration()
+    configuration, clock = Configuration(), clock or ClusterClock()
     if kubeconfig is None:
-        kubernetes_config.load_incluster_config(configuration)
+        kubernetes_config.load_incluster_config(configuration, try_refresh_token=False)
+        configuration.refresh_api_key_hook = TokenFile(FILE, clock)
     else:
         await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
     # No limit: each watch needs a connection, and other requests are limited by semaphores.
     configuration.connection_pool_maxsize = 0
-    return KubeClient(ApiClient(configuration), fence=fence, tracer=tracer, clock=clock or ClusterClock())
+    api = ApiClient(configuration)
+    connector = aiohttp.TCPConnector(limit=0, ssl=api.rest_client.ssl_context, socket_factory=_socket)
+    configuration.client_session_kwargs = {"connector": connector}
+    return KubeClient(api, fence=fence, tracer=tracer, clock=clock, connector=connector)
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNACKNOWLEDGED_S * 1000))
+    return made
 
 
 class KubeClient(Kube):
@@ -135,6 +167,7 @@ class KubeClient(Kube):
         fence: LeaseFence | None = None,
         tracer: Tracer = OFF,
         clock: Clock = SYSTEM_CLOCK,
+        connector: aiohttp.TCPConnector | None = None,
     ) -> None:
         """Create the client.
 
@@ -143,11 +176,13 @@ class KubeClient(Kube):
             fence: fence to check before each write, except to a Lease. None: this process needs no lease for its writes.
             tracer: tracer that records a span for each request.
             clock: clock of this process; a ClusterClock is set by each response.
+            connector: connector of `api` to close with it, if `api` was given one.
         """
-        self._api = api
+        self._api, self._connector = api, connector
         self._host = str(api.configuration.host).rstrip("/")
         self._turns = asyncio.Semaphore(MAX_AT_ONCE)
         self._count_turns = asyncio.Semaphore(MAX_COUNTS_AT_ONCE)
+        self._review_turns = asyncio.Semaphore(MAX_REVIEWS_AT_ONCE)
         self._calm = asyncio.Event()
         self._calm.set()
         self.rights = RbacDenials(clock.monotonic)
@@ -156,9 +191,16 @@ class KubeClient(Kube):
         self.writes = 0
         """Number of writes so far, except writes to Leases, token reviews and access reviews."""
 
+    @property
+    def endpoint(self) -> tuple[str, str | None]:
+        """URL of the API server without a path, and the path of the PEM file with its CA (None: the system's CAs)."""
+        return self._host, self._api.configuration.ssl_ca_cert or None
+
     async def close(self) -> None:
         """Close all connections."""
         await self._api.close()
+        if self._connector is not None:
+            await self._connector.close()
 
     @override
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
@@ -173,18 +215,17 @@ class KubeClient(Kube):
         return await self._json("GET", path, accept="*/*")
 
     @override
-    async def apply(
-        self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
-    ) -> Object:
+    async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
         meta = obj["metadata"]
         self.writes += 1
-        return await self._json(
-            "PATCH",
-            kind.path(meta.get("namespace", ""), meta["name"], subresource),
-            query={"fieldManager": manager, "force": "true" if force else "false"},
-            body=encoding.as_yaml(obj),
-            content=_APPLY,
-        )
+        with _another_uid_conflicts():
+            return await self._json(
+                "PATCH",
+                kind.path(meta.get("namespace", ""), meta["name"], subresource),
+                query={"fieldManager": manager, "force": "true"},
+                body=encoding.as_yaml(obj),
+                content=_APPLY,
+            )
 
     @override
     async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
@@ -198,23 +239,30 @@ class KubeClient(Kube):
         return await self._json("POST", kind.path(namespace), query=query, body=obj)
 
     @override
-    async def evict(self, namespace: str, pod: str) -> None:
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"namespace": namespace, "name": pod}}
+    async def evict(self, namespace: str, pod: Object) -> None:
+        name = pod["metadata"]["name"]
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": namespace, "name": name},
+            "deleteOptions": {"preconditions": {"uid": pod["metadata"]["uid"]}},
+        }
         self.writes += 1
-        await self._json("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body=body)
+        await self._json("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body=body)
 
     @override
     async def patch(
         self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
         self.writes += kind.plural != "leases"
-        return await self._json(
-            "PATCH",
-            kind.path(namespace, name, subresource),
-            query={"fieldManager": FIELD_MANAGER},
-            body=dict(body),
-            content="application/merge-patch+json",
-        )
+        with _another_uid_conflicts():
+            return await self._json(
+                "PATCH",
+                kind.path(namespace, name, subresource),
+                query={"fieldManager": FIELD_MANAGER},
+                body=dict(body),
+                content="application/merge-patch+json",
+            )
 
     @override
     async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
@@ -239,10 +287,10 @@ class KubeClient(Kube):
             raise errors.Conflicted(409, f"{error}; its replicas may no longer be {before}") from error
 
     @override
-    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str | None = None) -> None:
+    async def delete(self, kind: Kind, namespace: str, name: str, *, seen: Object | None = None) -> None:
         body: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-        if uid is not None:
-            body["preconditions"] = {"uid": uid}
+        if seen is not None:
+            body["preconditions"] = {field: seen["metadata"][field] for field in ("uid", "resourceVersion")}
         self.writes += 1
         try:
             await self._json("DELETE", kind.path(namespace, name), body=body)
@@ -312,9 +360,19 @@ class KubeClient(Kube):
             async with self._turn(path):
                 if content is _APPLY and not self._calm.is_set():
                     continue  # the Lease request became late while this one waited for the semaphore
+                left_s = REQUEST_TIMEOUT_S
                 if self._fence is not None and method != "GET" and "/leases" not in path:
-                    self._fence.check()
-                response = await self._send(method, path, query=query, body=body, content=content, accept=accept)
+                    left_s = min(self._fence.left_s(), REQUEST_TIMEOUT_S)
+                    query = {**(query or {}), "timeout": f"{int(left_s * 1000)}ms"}
+                response = await self._send(
+                    method,
+                    path,
+                    query=query,
+                    body=body,
+                    content=content,
+                    accept=accept,
+                    timeout=aiohttp.ClientTimeout(total=left_s, sock_connect=10),
+                )
                 try:
                     return dict(orjson.loads(await response.read()))
                 except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
@@ -323,6 +381,8 @@ class KubeClient(Kube):
     def _turn(self, path: str) -> contextlib.AbstractAsyncContextManager[None]:
         if "/leases" in path:
             return self._lease_first()
+        if path.endswith("reviews"):
+            return self._review_turns
         return self._count_turns if path.endswith("/scale") else self._turns
 
     @contextlib.asynccontextmanager
@@ -343,7 +403,7 @@ class KubeClient(Kube):
         body: Object | Sequence[Object] | bytes | None = None,
         content: str = _PLAIN,
         accept: str = _PLAIN,
-        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109  # aiohttp's own
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  # aiohttp's own
     ) -> aiohttp.ClientResponse:
         with self._tracer.request(method, path) as span:
             return await self._answered(
@@ -365,7 +425,7 @@ class KubeClient(Kube):
         query: Mapping[str, str] | None,
         body: Object | Sequence[Object] | bytes | None,
         headers: dict[str, str],
-        timeout: aiohttp.ClientTimeout | None,  # noqa: ASYNC109  # aiohttp's own
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  # aiohttp's own
     ) -> aiohttp.ClientResponse:
         url = f"{self._host}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
@@ -375,7 +435,7 @@ class KubeClient(Kube):
                 url,
                 headers=headers,
                 body=body,
-                _request_timeout=timeout or aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=10),
+                _request_timeout=timeout,
             )
             response: aiohttp.ClientResponse = answer.response
             span.note(http__response__status_code=response.status)
@@ -394,6 +454,17 @@ class KubeClient(Kube):
         if response.status == 403:
             self.rights.refused(method, path, str(said.get("message") or ""), watching=watching)
         raise encoding.error(f"{method} {path}", response.status, said, response.headers.get("Retry-After"))
+
+
+@contextlib.contextmanager
+def _another_uid_conflicts() -> Generator[None, None, None]:
+    """Raise `Conflicted` if the API server reports another uid as an edit of an immutable field, as it does without a resourceVersion."""
+    try:
+        yield
+    except errors.Refused as error:
+        if error.status == 422 and "metadata.uid" in str(error):
+            raise errors.Conflicted(409, f"{error}; another object has this name") from error
+        raise
 
 
 async def pause(delay_s: float, stop: asyncio.Event) -> bool:

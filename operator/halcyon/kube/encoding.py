@@ -12,6 +12,8 @@ import aiohttp
 from halcyon.kube import errors
 
 _NOT_PLAIN_IN_YAML = re.compile("[\\x7f-\\uffff]")
+_NO_OBJECT_S_VERSION = "1"
+"""Resource version that no object has: it is the version of the API server's store before its first write."""
 
 
 def as_yaml(obj: dict[str, Any]) -> bytes:
@@ -22,6 +24,26 @@ def as_yaml(obj: dict[str, Any]) -> bytes:
     """
     text = json.dumps(obj, ensure_ascii=False)
     return _NOT_PLAIN_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+
+
+def creating(obj: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of an apply that only creates: it fails with `Conflicted` if an object of this name exists.
+
+    The API server compares the resource version only with that of an existing object. A POST creates too, but its fields would not
+    belong to this field manager's applies, so that a later apply without a field would keep the field.
+    """
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": _NO_OBJECT_S_VERSION}}
+
+
+def changing(obj: dict[str, Any], seen: dict[str, Any], *, versioned: bool) -> dict[str, Any]:
+    """Return the body of an apply that only changes the object `seen`: it fails with `Conflicted` if that was deleted since.
+
+    With `versioned`, it fails too if `seen` was changed since.
+    """
+    meta = {**obj["metadata"], "uid": seen["metadata"]["uid"]}
+    if versioned:
+        meta["resourceVersion"] = seen["metadata"]["resourceVersion"]
+    return {**obj, "metadata": meta}
 
 
 async def lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:

@@ -9,7 +9,7 @@ HalcyonError
 │   ├── Refused          401, 403, 422 and other 4xx: a retry without a change would fail again
 │   └── Busy             429, 5xx: retry later
 ├── Unreachable          no response from the API server
-├── FrontEnded           kopf ended unexpectedly: this process must exit
+├── FrontEnded           kopf ended unexpectedly
 └── LeaseLost            another replica may be the leader: this process must exit
 """
 
@@ -29,7 +29,7 @@ class Unreachable(HalcyonError):  # noqa: N818  # says what is, as httpx's and a
 
 
 class FrontEnded(HalcyonError):  # noqa: N818
-    """The framework kopf ended unexpectedly, so this process must exit."""
+    """The framework kopf ended unexpectedly."""
 
 
 class LeaseLost(HalcyonError):  # noqa: N818

@@ -60,9 +60,10 @@ class EventRecorder:
         now = self._clock.monotonic()
         if now - self._recorded_at.get(this, -QUIET_S) < QUIET_S:
             return False
+        self._recorded_at.pop(this, None)
         if len(self._recorded_at) >= REMEMBERED:
-            self._recorded_at = {k: t for k, t in self._recorded_at.items() if now - t < QUIET_S}
-        self._recorded_at[this] = now
+            del self._recorded_at[next(iter(self._recorded_at))]
+        self._recorded_at[this] = now  # so that the oldest is the first
         event = {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,

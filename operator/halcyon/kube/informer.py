@@ -3,6 +3,12 @@
 Each list replaces the whole cache, so objects that were deleted while no watch was running are removed then (kopf's own watch does not
 remove them). Reads return cached objects only. Make no decision before `synced` is true.
 
+end of the watch                                                         next
+by the API server, after its time-out                                    a watch from the last version
+the connection broke, or the API server failed                           a watch from the last version
+the same, and nothing was received for `UNPROVEN_S`                      a list
+the version is too old (`Gone`), or the API server refused the watch     a list
+
 An object that cannot be parsed is skipped, and removed from the cache. If a listener fails, the other listeners are still called.
 """
 
@@ -27,6 +33,11 @@ log = logging.getLogger(__name__)
 STEADY_S = 5.0
 """Duration after which a watch counts as healthy, in seconds. If it then ends, the count of successive failures starts at 0."""
 
+UNPROVEN_S = 300.0
+"""Time without an event or bookmark after which a broken watch is followed by a list, in seconds.
+
+A healthy watch receives a bookmark about once a minute. After a restore from a backup, an API server may never reach the version.
+"""
 OBJECT = "object"
 """Value of `part` in `Malformed` for objects that cannot be parsed."""
 OnChange = Callable[[Key, Object | None, Object | None], None]
@@ -51,6 +62,10 @@ class _Scope:
     namespace: str
     seen: int = 0
     """Newest resource version that was received for this namespace. Events in one namespace prove nothing about other namespaces."""
+    version: str = ""
+    """Resource version from which the next watch continues; empty if a list is needed."""
+    proven_at: float = 0.0
+    """Monotonic time of the last list, event or bookmark, in seconds."""
     failures: int = 0
     listed: bool = False
 
@@ -118,13 +133,18 @@ class Informer:
                 group.create_task(self._keep(scope), name=f"informer-{self.kind.plural}-{scope.namespace}")
 
     async def _keep(self, scope: _Scope) -> None:
+        scope.version = ""
         while True:
             try:
-                version = await self._replace(scope)
+                if not scope.version:
+                    await self._replace(scope)
                 while True:
-                    version = await self._follow(scope, version)
-            except (errors.ApiError, errors.Unreachable) as error:
+                    await self._follow(scope)
+            except Exception as error:
                 scope.failures += 1
+                broke = isinstance(error, errors.Unreachable | errors.Busy)
+                if not broke or asyncio.get_running_loop().time() - scope.proven_at >= UNPROVEN_S:
+                    scope.version = ""
                 delay = min(0.2 * 2**scope.failures, 10.0) * random.uniform(0.5, 1.0)  # noqa: S311  # jitter
                 context = {"kind": self.kind.plural, "error": str(error), "retry_s": round(delay, 1)}
                 if isinstance(error, errors.Gone) and scope.failures == 1:
@@ -133,9 +153,11 @@ class Informer:
                     continue
                 # A single failure is harmless: a busy API server may omit a bookmark, or a connection may end.
                 log.log(logging.INFO if scope.failures == 1 else logging.WARNING, "cannot watch", extra=context)
+                if not isinstance(error, errors.HalcyonError):
+                    log.exception("unexpected event; the objects are listed again")
                 await asyncio.sleep(delay)
 
-    async def _replace(self, scope: _Scope) -> str:
+    async def _replace(self, scope: _Scope) -> None:
         items, version = await self.client.list(
             self.kind, namespace=scope.namespace, selector=self.selector, metadata_only=self.metadata_only
         )
@@ -146,50 +168,51 @@ class Informer:
         there = [*self._objects, *self._unreadable]
         for key in [k for k in there if k not in present and scope.namespace in {"", k.namespace}]:
             self._drop(key)
-        scope.seen = max(scope.seen, int(version))
+        self._proceed(scope, version)
         scope.listed = True
         if all(each.listed for each in self._scopes.values()):
             self.synced.set()
-        return version
 
-    async def _follow(self, scope: _Scope, version: str) -> str:
-        """Watch until the API server ends the watch, and return the resource version to continue from.
+    def _proceed(self, scope: _Scope, version: str) -> None:
+        """Record that the cache has everything up to this resource version."""
+        scope.seen = max(scope.seen, int(version))
+        scope.version, scope.proven_at = version, asyncio.get_running_loop().time()
+
+    async def _follow(self, scope: _Scope) -> None:
+        """Watch until the API server ends the watch.
 
         Raises:
             ApiError, Unreachable: the watch failed, or ended at once without an event.
         """
         clock = asyncio.get_running_loop().time
-        since, began = version, clock()
+        since, began = scope.version, clock()
         try:
-            version = await self._watch(scope, since)
+            await self._watch(scope, since)
         finally:
             lasted = clock() - began
             if lasted >= STEADY_S:
                 scope.failures = 0
-        if version == since and lasted < STEADY_S:
+        if scope.version == since and lasted < STEADY_S:
             raise errors.Unreachable(f"watch {self.kind.plural}: ended after {lasted:.1f} s without an event")
         scope.failures = 0
-        return version
 
-    async def _watch(self, scope: _Scope, version: str) -> str:
+    async def _watch(self, scope: _Scope, since: str) -> None:
         events = self.client.watch(
             self.kind,
-            since=version,
+            since=since,
             namespace=scope.namespace,
             selector=self.selector,
             metadata_only=self.metadata_only,
         )
         async with aclosing(events) as stream:
             async for kind, obj in stream:
-                version = obj["metadata"]["resourceVersion"]
-                scope.seen = max(scope.seen, int(version))
                 if kind == "BOOKMARK":
-                    continue
-                if kind != "DELETED":
+                    pass
+                elif kind != "DELETED":
                     self._take(obj)
                 elif (key := self._key(obj)) is not None:
                     self._drop(key)
-        return version
+                self._proceed(scope, obj["metadata"]["resourceVersion"])
 
     def _key(self, obj: Object) -> Key | None:
         """Return the object's key; None if its metadata cannot be parsed, which is recorded in `malformed`."""

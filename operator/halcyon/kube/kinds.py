@@ -81,6 +81,8 @@ CHILDREN = (
 """Kinds that the operator creates in every cluster."""
 ROUTES = (HTTP_ROUTE, GRPC_ROUTE)
 """Kinds that the operator creates if the cluster has them."""
+WITH_STATUS = frozenset({MODEL_DEPLOYMENT, DEPLOYMENT, SERVICE, HPA, PDB, *ROUTES})
+"""Kinds with a status, which changes their resource version at any time without a change of what the operator writes."""
 WALLS = (NETWORK_POLICY,)
 """Kinds that the operator creates only if the installation enables them. Otherwise it has no permission to read them."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from halcyon.kube import errors
 from halcyon.kube.clock import Clock
 
@@ -12,31 +14,34 @@ class LeaseFence:
     A process that has never held the Lease is not fenced; its permissions limit what it can write.
     """
 
-    def __init__(self, lease: str, clock: Clock, *, deadline_s: float) -> None:
+    def __init__(self, lease: str, clock: Clock, *, deadline_s: float, duration_s: float) -> None:
         """Create the fence for a process that does not hold the Lease yet.
 
         Args:
             lease: namespace and name of the Lease, for messages.
             clock: clock of this process.
-            deadline_s: maximum time since the last renewal at which writes are allowed, in seconds.
+            deadline_s: maximum time since the last renewal at which a write may begin, in seconds.
+            duration_s: time since the last renewal after which another replica may hold the Lease, in seconds.
         """
-        self._lease, self._clock, self._deadline_s = lease, clock, deadline_s
+        self._lease, self._clock, self._deadline_s, self._duration_s = lease, clock, deadline_s, duration_s
         self._renewed_at: float | None = None
 
     def renew(self, at: float) -> None:
         """Record that the Lease was renewed at this monotonic time."""
         self._renewed_at = at
 
-    def check(self) -> None:
-        """Raise an error if this process may not write any more.
+    def left_s(self) -> float:
+        """Return the seconds within which a write that begins now must end; infinity if this process has never held the Lease.
 
-        Without this check, a leader whose process was paused beyond the deadline could write until its elector runs again.
+        A write that took longer could overwrite a write of the next leader. Without the error, a leader whose process was paused beyond
+        the deadline could write until its elector runs again.
 
         Raises:
             LeaseLost: this process held the Lease and has not renewed it in time.
         """
         if self._renewed_at is None:
-            return
+            return math.inf
         late_s = self._clock.monotonic() - self._renewed_at
         if late_s >= self._deadline_s:
             raise errors.LeaseLost(f"lease {self._lease} was renewed {late_s:.1f} s ago: another replica may lead")
+        return self._duration_s - late_s

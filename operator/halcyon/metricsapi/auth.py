@@ -30,8 +30,8 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from halcyon.kube.auth.callers import Forbidden, ResourceAttributes, Reviews, Unauthenticated, User, bearer_token
+from halcyon.kube.auth.rate_limit import Limiter
 from halcyon.metricsapi.certificates import signed
-from halcyon.metricsapi.rate_limit import Limiter
 
 CALLER: Final = web.RequestKey("halcyon caller", str)
 """Key under which an aiohttp request stores the name of the authenticated user."""

@@ -20,8 +20,8 @@ REQUEST_TIMEOUT_S = 10.0
 """Timeout from accepting a connection until its TLS handshake and first request head are complete, and for a request's body, in seconds."""
 TLS_CLOSE_TIMEOUT_S = 2.0
 """Maximum time until a client confirms the end of its TLS session, in seconds."""
-TLS_BUFFER_BYTES = 16 * 1024
-"""Size of a connection's TLS buffer: the maximum content of a TLS record. asyncio's default takes 256 KiB, even for an idle connection."""
+TLS_BUFFER_BYTES = 4 * 1024
+"""Size of a connection's TLS buffer. asyncio's default takes 256 KiB, even for an idle connection. A larger TLS record takes several reads."""
 
 
 class Owner(Protocol):

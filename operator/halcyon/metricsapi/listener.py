@@ -20,7 +20,7 @@ import logging
 import socket
 import ssl
 import time
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
@@ -36,6 +36,8 @@ KEEP_ALIVE_TIMEOUT_S = 25.0
 RESPONSE_TIMEOUT_S = 28.0
 LOG_INTERVAL_S = 60.0
 ACCEPT_RETRY_INTERVAL_S = 1.0
+PAGE: Final = web.RequestKey("halcyon page", bool)
+"""Key under which a request is marked whose response is written in parts, but is no stream: its connection stays limited."""
 _MAX_ACCEPTS = 64
 """Maximum number of connections to accept before other tasks run, so that a flood of rejected connections does not block them."""
 
@@ -228,7 +230,7 @@ class Listener:
 
     async def _prepare(self, request: web.Request, response: web.StreamResponse) -> None:
         peer = self._peers.get(request.protocol)
-        if peer is not None and not isinstance(response, web.Response):
+        if peer is not None and not isinstance(response, web.Response) and not request.get(PAGE):
             self.connections.begin_stream(peer.connection)
 
     def _count(self, reason: str, source: str) -> None:

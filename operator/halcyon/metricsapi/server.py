@@ -30,12 +30,12 @@ from halcyon.metricsapi.listener import Listener, ListeningPorts
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.monitoring import instruments, operator_metrics
 from halcyon.scaling.hpa.algorithm import milli
-from halcyon.scaling.hpa.metrics import CONCURRENCY, GPU_UTILIZATION, QUEUE_DEPTH, WINDOW_S, RulesReading
+from halcyon.scaling.hpa.metrics import CONCURRENCY, GPU_UTILIZATION, METRIC, QUEUE_DEPTH, WINDOW_S, RulesReading
 from halcyon.scaling.observations import Missing, Value
 
 DESIRED_REPLICAS = "desiredReplicas"
 """Name of the metric for the policy Planner; the other two metrics are for the policy Rules."""
-METRICS = (QUEUE_DEPTH, GPU_UTILIZATION, CONCURRENCY, DESIRED_REPLICAS)
+METRICS = (QUEUE_DEPTH, GPU_UTILIZATION, CONCURRENCY, METRIC, DESIRED_REPLICAS)
 _BY_RESOURCE = {metric.lower(): metric for metric in METRICS}
 """Metric by its name in lower case, because Kubernetes clients write resources in URLs in lower case; the HPA requests `queuedepth`."""
 LABEL = f"{OUR_GROUP}/model-deployment"
@@ -155,8 +155,8 @@ class MetricsApi:
         reading = await self._source.reading(namespace, name)
         if isinstance(reading, Missing):
             return reading
-        if metric == CONCURRENCY:
-            return reading.concurrency
+        if metric in {CONCURRENCY, METRIC}:
+            return reading.concurrency if metric == CONCURRENCY else reading.metric
         return reading.queue_depth if metric == QUEUE_DEPTH else reading.gpu_utilization
 
     async def _rejection(self, request: web.Request, *, namespace: str = "", metric: str = "") -> web.Response | None:

@@ -73,6 +73,12 @@ METRICS: Final = (
     _own("endpoints_unplaced", "gauge", "Ready pods for which HAProxy has no free server."),
     _own("maintenance", "gauge", "Pods that the agent has taken out of rotation."),
     _own("haproxy_up", "gauge", "1 while HAProxy responds to the agent."),
+    _own(
+        "connections_used_ratio",
+        "gauge",
+        "Largest share of a client port's maximum number of connections that is in use, 0 to 1. From 0.75 on, new connections of the "
+        "sources with the most are closed.",
+    ),
     _own("reloads_total", "counter", "Reloads of HAProxy by this agent."),
     _own("plan_errors_total", "counter", "Plans that were rejected; the last valid one stays in use."),
     _own("plan_info", "gauge", "1; the digest is that of the configuration that HAProxy runs.", "digest"),

@@ -55,7 +55,7 @@ REPORTS: Final = Metric(
     "halcyon_collector_reports_total",
     "counter",
     "Reports from agents by result: accepted, late (older than one received before), malformed, forbidden (for a model that the "
-    "agent's token doesn't cover) or rate_limited.",
+    "agent's token doesn't cover, or another agent) or rate_limited.",
     ("result",),
     (("accepted",), ("late",), ("malformed",), ("forbidden",), ("rate_limited",)),
 )
@@ -68,16 +68,23 @@ STREAM_REQUESTS: Final = Metric(
     "halcyon_collector_stream_requests_total",
     "counter",
     "Requests of agents to open a stream, by result: accepted, unauthenticated (no valid token), forbidden (the account is no "
-    "balancer's), over_limit (the model has too many streams) or unreviewed (the token couldn't be checked).",
+    "balancer's, the token is bound to no pod, or there is no such model), over_limit (the model has too many streams), overloaded "
+    "(too many agents connect) or unreviewed (the token couldn't be checked).",
     ("result",),
-    (("accepted",), ("unauthenticated",), ("forbidden",), ("over_limit",), ("unreviewed",)),
+    (("accepted",), ("unauthenticated",), ("forbidden",), ("over_limit",), ("overloaded",), ("unreviewed",)),
 )
 METRIC_REQUESTS: Final = Metric(
     "halcyon_metricsapi_requests_total",
     "counter",
     "Requests for a metric value, by metric and HTTP status; 404 means that the value is missing.",
     ("metric", "code"),
-    (("desiredReplicas", "200"), ("queueDepth", "200"), ("gpuUtilization", "200"), ("concurrency", "200")),
+    (
+        ("desiredReplicas", "200"),
+        ("queueDepth", "200"),
+        ("gpuUtilization", "200"),
+        ("concurrency", "200"),
+        ("metric", "200"),
+    ),
 )
 CONNECTIONS_CLOSED: Final = Metric(
     "halcyon_connections_closed_total",
@@ -92,9 +99,9 @@ CONNECTIONS_CLOSED: Final = Metric(
 PROMETHEUS_REQUESTS: Final = Metric(
     "halcyon_prometheus_requests_total",
     "counter",
-    "Queries to the site's Prometheus, by kind (gpu, history, canary) and result (answered, failed). Present only if one is configured.",
+    "Queries to the site's Prometheus, by kind (gpu, history, canary, dashboard) and result (answered, failed). Present only if one is configured.",
     ("kind", "result"),
-    tuple((kind, result) for kind in ("gpu", "history", "canary") for result in ("answered", "failed")),
+    tuple((kind, result) for kind in ("gpu", "history", "canary", "dashboard") for result in ("answered", "failed")),
 )
 PROMETHEUS_PODS: Final = Metric(
     "halcyon_prometheus_pods",

@@ -42,7 +42,7 @@ MAX: Final = _of("replicas_max", "gauge", "Maximum: spec.scaling.maxReplicas.")
 PART: Final = _of(
     "part_replicas",
     "gauge",
-    "Replicas that a part of the last decision requires (rate, trend, season, spike, backlog, queueDepth, concurrency, gpuUtilization). The largest "
+    "Replicas that a part of the last decision requires (rate, trend, season, spike, backlog, queueDepth, concurrency, metric, gpuUtilization). The largest "
     "value decides.",
     "part",
 )
@@ -79,6 +79,11 @@ QUEUE_TARGET: Final = _of(
     "gauge",
     "Target of queued requests per replica: spec.scaling.targets.queueDepth or its default.",
 )
+LATENCY_TARGET: Final = _of(
+    "latency_target_seconds",
+    "gauge",
+    "Latency objective: spec.scaling.targets.latency. Present only if it is set, and with the policy Planner.",
+)
 GPUS: Final = _of("gpus", "gauge", "GPUs of the server pods that have a node.")
 GPU_UTILIZATION: Final = _of(
     "gpu_utilization_ratio", "gauge", "Mean GPU utilisation of the ready server pods over about 15 s, 0 to 1."
@@ -106,7 +111,7 @@ COST: Final = _of(
 SIGNAL_TIME: Final = _of(
     "signal_timestamp_seconds",
     "gauge",
-    "Time at which the value of a signal (requestRate, queueDepth, concurrency, gpuUtilization) in the last decision was measured.",
+    "Time at which the value of a signal (requestRate, queueDepth, concurrency, metric, gpuUtilization) in the last decision was measured.",
     *("signal", "source"),
 )
 SIGNAL_MISSING: Final = _of(

@@ -8,10 +8,12 @@ import math
 from halcyon.api.documents.balancer_plan import (
     CERTIFICATE_FOLDER,
     CLIENTS_FOLDER,
+    DRAIN_HEADER,
     HAPROXY_MEMORY_MIB,
     KEYS_FOLDER,
     PLAN_KEY,
     BalancerPlan,
+    CollectorAddress,
 )
 from halcyon.api.documents.balancer_plan import Slot as PlannedSlot
 from halcyon.api.documents.observation_report import AUDIENCE
@@ -37,6 +39,9 @@ response to their next request.
 STOP_MARGIN_S = 10
 """Time from the end of `traffic.drainTimeout` until the kubelet's SIGKILL, in seconds. The drain begins with HAProxy's stop signal."""
 
+AGENT_MEMORY_MIB = 96
+"""Memory limit of the agent's container, in MiB."""
+
 _NO_QUEUE_LIMIT = 100_000
 """Largest `queue_limit` of a plan; the limits on a balancer's memory are below it."""
 _RUN = "/run/halcyon"
@@ -50,8 +55,11 @@ The kubelet connects to it without mTLS, which a mesh in strict mode rejects: fo
 """
 
 
-def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> BalancerPlan:
-    """Build the plan for the model's balancers from the accepted spec."""
+def plan(
+    subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...], *, start_s: float | None = None
+) -> BalancerPlan:
+    """Build the plan for the model's balancers from the accepted spec, and the last measured start of a pod in seconds."""
+    queue_ms, hold_ms = defaults.queue_timeout_ms(spec), defaults.hold_timeout_ms(spec, start_s)
     most = defaults.most_replicas(spec)
     objective_s = defaults.objective_s(spec) if defaults.overload_mode(spec) == "Reject" else None
     objective_ms = max(round(objective_s * 1000), 1) if objective_s else 0
@@ -72,7 +80,8 @@ def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> B
         instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1) if objective_ms else 1,
         balancers=spec.traffic.balancer_replicas,
         source_share=spec.traffic.source_share,
-        queue_timeout_ms=max(duration_us(spec.traffic.queue_timeout) // 1000, 1),
+        queue_timeout_ms=queue_ms,
+        hold_timeout_ms=hold_ms if hold_ms > queue_ms else 0,
         response_timeout_ms=max(duration_us(spec.traffic.response_timeout) // 1000, 1),
         drain_ms=drain_s(spec) * 1000,
         max_request_bytes=int(quantity(spec.traffic.max_request_size)),
@@ -195,7 +204,7 @@ def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
                 "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + STOP_MARGIN_S,
                 "securityContext": pod_security(65532, site),
                 "initContainers": [_agent(subject, spec, site)],
-                "containers": [_haproxy(site)],
+                "containers": [_haproxy(subject, site)],
                 "volumes": [*_volumes(), *_secrets(spec)],
                 **spread(selector),
             },
@@ -216,6 +225,9 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
             f"--plan={names.balancer(subject.name)}",
             f"--run-dir={_RUN}",
             f"--port={names.AGENT_PORT}",
+            # Its token goes to this address, so it isn't taken from the plan, which tenants can edit.
+            *(_collector(site.collector) if site.collector else ()),
+            f"--drain-key={_drain_key(subject)}",
             # These are arguments and not part of the plan, so that a pod never switches between TLS and plain text.
             *([f"--certificate-secret={tls.secret_name}"] if tls else ()),
             *([f"--clients-secret={tls.client_ca}"] if tls and tls.client_ca else ()),
@@ -236,7 +248,10 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
             "timeoutSeconds": 5,
             "failureThreshold": 3,
         },
-        "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": "96Mi"}},
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "48Mi"},
+            "limits": {"memory": f"{AGENT_MEMORY_MIB}Mi"},
+        },
         "securityContext": RESTRICTED,
         "volumeMounts": [
             {"name": "run", "mountPath": _RUN},
@@ -250,7 +265,16 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
     }
 
 
-def _haproxy(site: Site) -> Object:
+def _collector(address: CollectorAddress) -> tuple[str, ...]:
+    return f"--collector={address.host}:{address.port}", f"--collector-name={address.server_name}"
+
+
+def _drain_key(subject: Subject) -> str:
+    """Return the key with which the kubelet drains a pod of this model; clients of the model and other namespaces don't know it."""
+    return names.digest([subject.uid, "drain"])
+
+
+def _haproxy(subject: Subject, site: Site) -> Object:
     return {
         "name": "haproxy",
         "image": site.balancer_image,
@@ -268,7 +292,14 @@ def _haproxy(site: Site) -> Object:
             "failureThreshold": 3,
         },
         "lifecycle": {
-            "preStop": {"httpGet": {"path": f"/drain?delay={PRE_STOP_S}", "port": names.AGENT_PORT, "scheme": "HTTP"}}
+            "preStop": {
+                "httpGet": {
+                    "path": f"/drain?delay={PRE_STOP_S}",
+                    "port": names.AGENT_PORT,
+                    "scheme": "HTTP",
+                    "httpHeaders": [{"name": DRAIN_HEADER, "value": _drain_key(subject)}],
+                }
+            }
         },
         "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"memory": f"{HAPROXY_MEMORY_MIB}Mi"}},
         "securityContext": RESTRICTED,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from halcyon.api import open_endpoints
-from halcyon.api.spec import Spec, routing_mode
+from halcyon.api.spec import Spec, defaults, routing_mode
 from halcyon.api.spec.gateway import Entry, Gateway
 from halcyon.api.types import duration_us
 from halcyon.render import names, services
@@ -72,9 +72,9 @@ def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, sha
 def _longest_ms(spec: Spec) -> int:
     """Return the maximum duration of a request in milliseconds: in a server, plus in the queue of a balancer if there are balancers."""
     traffic = spec.traffic
-    longest_us = duration_us(traffic.response_timeout)
-    longest_us += 0 if routing_mode.is_direct(spec) else duration_us(traffic.queue_timeout)
-    return max(longest_us // 1000, 1)
+    longest_ms = duration_us(traffic.response_timeout) // 1000
+    longest_ms += 0 if routing_mode.is_direct(spec) else defaults.longest_wait_ms(spec)
+    return max(longest_ms, 1)
 
 
 def _duration(whole_ms: int) -> str:

@@ -9,7 +9,7 @@ from halcyon.render.metadata import Object, child
 from halcyon.render.site import Subject
 
 QUEUE_DEPTH, GPU_UTILIZATION, DESIRED_REPLICAS = "queueDepth", "gpuUtilization", "desiredReplicas"
-CONCURRENCY = "concurrency"
+CONCURRENCY, METRIC = "concurrency", "metric"
 _OPEN: Object = {
     "stabilizationWindowSeconds": 0,
     "selectPolicy": "Max",
@@ -24,12 +24,12 @@ With the default tolerance of 10 %, an HPA would keep 10 replicas when 11 are de
 _SHUT: Object = {"selectPolicy": "Disabled"}
 
 
-def hpa(subject: Subject, spec: Spec, *, tolerance: bool) -> Object:
+def hpa(subject: Subject, spec: Spec, *, tolerance: bool, hold: bool = False) -> Object:
     """Build an autoscaling/v2 HPA that targets the ModelDeployment.
 
     With the policy Planner, the only metric is the desired replicas, with a target of 1 per replica. With Rules, each target is a metric.
     All metrics have the target type `AverageValue`, because `Value` would be multiplied by the number of existing pods.
-    `tolerance` is whether this cluster's HPAs support the field.
+    `tolerance` is whether this cluster's HPAs support the field, and `hold` whether no HPA may lower replicas.
     """
     if spec.scaling is None:
         raise ValueError("no HPA can be rendered for a spec without scaling")
@@ -43,7 +43,7 @@ def hpa(subject: Subject, spec: Spec, *, tolerance: bool) -> Object:
     if defaults.policy(spec) == "Planner":
         result["spec"]["metrics"] = [_external(subject, DESIRED_REPLICAS, 1)]
         pace = _EXACT if tolerance else _OPEN
-        result["spec"]["behavior"] = {"scaleUp": pace, "scaleDown": pace}
+        result["spec"]["behavior"] = {"scaleUp": pace, "scaleDown": _SHUT if hold else pace}
         return result
     targets = defaults.targets(spec)
     result["spec"]["metrics"] = [_external(subject, QUEUE_DEPTH, targets.queue_depth)]
@@ -51,10 +51,14 @@ def hpa(subject: Subject, spec: Spec, *, tolerance: bool) -> Object:
         result["spec"]["metrics"].append(_external(subject, GPU_UTILIZATION, targets.gpu_utilization))
     if targets.concurrency is not None:
         result["spec"]["metrics"].append(_external(subject, CONCURRENCY, targets.concurrency))
+    if targets.metric is not None:
+        result["spec"]["metrics"].append(_external(subject, METRIC, targets.metric))
     if spec.scaling.mode != "Active":
         result["spec"]["behavior"] = {"scaleUp": _SHUT, "scaleDown": _SHUT}
     elif spec.scaling.behavior is not None:
         result["spec"]["behavior"] = spec.scaling.behavior.to_dict()
+    if hold:
+        result["spec"]["behavior"] = {**result["spec"].get("behavior", {}), "scaleDown": _SHUT}
     return result
 
 

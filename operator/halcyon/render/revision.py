@@ -56,7 +56,8 @@ class Revision:
     """Version of the operator that rendered the template; empty if unknown."""
     site: str = ""
     """Digest of the operator version and the site settings with which the template was rendered (`site_digest`)."""
-
+    spec: Mapping[str, Any] | None = None
+    """Parts `model`, `runtime` and `batching` of the spec, without defaults; None if an older version stored the revision."""
     seal: str = ""
     """Digest of the accepted spec from the annotation `SEAL`; empty if there is none."""
 
@@ -121,6 +122,8 @@ def render(
         base="" if this == base else base,
         version=site.version,
         site=site_digest(site),
+        spec={"model": _said(spec.model), "runtime": _said(spec.runtime)}
+        | ({"batching": _said(spec.batching)} if spec.batching else {}),
     )
 
 
@@ -160,6 +163,7 @@ def record(subject: Subject, revision: Revision) -> Object:
         **({"base": revision.base} if revision.base else {}),
         **({"version": revision.version} if revision.version else {}),
         **({"site": revision.site} if revision.site else {}),
+        **({"spec": revision.spec} if revision.spec is not None else {}),
     }
     return result
 
@@ -182,6 +186,7 @@ def read(stored: Mapping[str, Any]) -> Revision | None:
         base=str(data.get("base", "")),
         version=str(data.get("version", "")),
         site=str(data.get("site", "")),
+        spec=data["spec"] if isinstance(data.get("spec"), Mapping) else None,
     )
 
 

@@ -8,6 +8,7 @@ The command is a POSIX shell script that starts Triton with what its image and i
 | a pod with an IPv6 address | lets HTTP and metrics listen on IPv6: by default they listen on IPv4 only, gRPC on both |
 | the fetcher has marked the configuration as complete | disables auto-complete: it starts a Python model twice (`fetch.auto_complete`) |
 | a Python stub process ended | creates a folder that agents find in the repository index; Triton itself doesn't restart the process |
+| Triton was killed | deletes the shared memory of its Python stubs: a pod's /dev/shm outlives its containers |
 | the operator orders a restart | sends SIGTERM: Triton closes its port, so that the liveness probe fails |
 | an NVIDIA image | starts Triton through the image's entrypoint, which selects the CUDA libraries for the node's driver |
 """
@@ -27,11 +28,19 @@ _PING_INTERVAL_MS = 5_000
 """Minimum interval of a client's keepalive pings, in milliseconds: half of the 10 s that gRPC libraries allow at least."""
 HTTP_BODY_BYTES = 64 * 2**20
 """Triton's own maximum size of an HTTP body, since release 25.06. Earlier releases have none."""
-_OPTIONAL = (
-    *("metrics-interval-ms", "allow-gpu-metrics", "http-max-input-size", "grpc-max-connection-age"),
-    *("grpc-http2-min-recv-ping-interval-without-data", "grpc-keepalive-permit-without-calls"),
-)
-_RESTRICTED = ("http-restricted-api", "grpc-restricted-protocol")
+OPTIONAL = {
+    "metrics-interval-ms": "GPU metrics are updated every 2 s instead of every second",
+    "allow-gpu-metrics": "Triton tries to read the GPU metrics of slices, which it can't measure",
+    "http-max-input-size": "requests above Triton's own limit are rejected if `traffic.maxRequestSize` is larger",
+    "grpc-max-connection-age": "clients without balancers find new pods only when they reconnect by themselves",
+    "grpc-http2-min-recv-ping-interval-without-data": "Triton closes the channels of clients that send keepalive pings often",
+    "grpc-keepalive-permit-without-calls": "Triton closes idle channels of clients that send keepalive pings",
+}
+"""Options that the start script leaves out if the release doesn't know them, with the effect."""
+RESTRICTED = ("http-restricted-api", "grpc-restricted-protocol")
+"""Options that close the administrative APIs. They may be missing only behind balancers, which close them too."""
+_SHARED_MEMORY = "/dev/shm/triton_python_backend_shm_region_*"  # noqa: S108  # a volume of the pod's own
+"""Files that Triton's Python backend deletes when it ends by itself, by the default of its `shm-region-prefix-name`."""
 _NVIDIA_ENTRYPOINT = "/opt/nvidia/nvidia_entrypoint.sh"
 
 
@@ -66,7 +75,7 @@ watch() {{
     seen=$dead
   done
 }}
-rm -rf {repository}/{STUB_EXIT}*
+rm -rf {repository}/{STUB_EXIT}* {_SHARED_MEMORY}
 read -r main _ < /proc/self/stat
 watch 2> /dev/null &
 """
@@ -77,7 +86,7 @@ def command(repository: str, *, direct: bool) -> list[str]:
 
     Without balancers (`direct`), Triton fails if it can't restrict its administrative APIs, because nothing else protects them.
     """
-    optional = "|".join(f"--{name}=*" for name in (*_OPTIONAL, *(() if direct else _RESTRICTED)))
+    optional = "|".join(f"--{name}=*" for name in (*OPTIONAL, *(() if direct else RESTRICTED)))
     script = f"""\
 known=$(tritonserver --help 2>&1)
 for option do

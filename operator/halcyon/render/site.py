@@ -66,6 +66,10 @@ class Site:
     """TLS port of the operator pods to which agents connect."""
     has_prometheus: bool = False
     """Whether the operator has a Prometheus to query."""
+    hold_scale_down: bool = False
+    """Whether the site has stopped scaling down, for HPAs that decide by themselves."""
+    queries: tuple[str, ...] = ()
+    """Names of the queries of the site's Prometheus that specs may use."""
     own_secret: str = ""
     """NAMESPACE/NAME of the Secret with the operator's private key, which no model may use."""
 

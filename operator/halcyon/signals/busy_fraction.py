@@ -20,7 +20,7 @@ Agents report the counters of their last read until the next read, so reads are 
 | have the maximum number of sizes, and these differ    | if the total time is unknown: all earlier reads are dropped     |
 
 A batch is counted when it ends, so batches of several seconds make the estimate jump. Out of scope: when the estimate
-replaces a measurement (`control.autoscaling.gpu_utilization`).
+replaces a measurement (`control.autoscaling.sources.gpu_utilization`).
 """
 
 from __future__ import annotations

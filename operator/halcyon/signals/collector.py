@@ -5,16 +5,26 @@ It checks which model an agent may report about, and limits the number and size 
 | input                                                 | response                                       |
 | ----------------------------------------------------- | ---------------------------------------------- |
 | no bearer token, or an invalid one                    | 401                                            |
-| a token of any account but `NAMESPACE/NAME-balancer`  | 403                                            |
+| many invalid tokens from one address                  | 429 with Retry-After                           |
+| a token of any account but `NAMESPACE/NAME-balancer`, | 403                                            |
+| or bound to no pod                                    |                                                |
+| a token for a model that doesn't exist                | 403                                            |
 | the authenticator is unavailable                      | 503: the agent retries                         |
-| a report about a model other than the token's         | close 1008                                     |
+| the operator starts, or more than `MAX_WAITING` agents | 503 with Retry-After                          |
+| wait for a review                                     |                                                |
+| a report about a model, or by an agent, other than    | close 1008                                     |
+| the token's                                           |                                                |
+| a pod that doesn't exist under the model              | the pod is left out                            |
 | more than `MAX_REPORTS_PER_S`, after `MAX_BURST`      | close 1008                                     |
+| more CPU time than the model's budget                 | the stream is not read until the budget allows |
 | a message that is not a valid report                  | close 1007                                     |
 | a message larger than `MAX_BYTES`                     | close 1009                                     |
 | more than `MAX_STREAMS` streams for one model         | 503                                            |
+| the model is deleted                                  | close 1008                                     |
 | the operator stops                                    | close 1001: the agent reconnects immediately   |
 
-Out of scope: processing a report (`observation_store`), and validating a token (the caller's `Authenticator`).
+A report is processed in slices of at most `SLICE_S`, between which other tasks run. Out of scope: parsing (`report_parsing`) and
+storing a report (`observation_store`), and validating a token (the caller's `Authenticator`).
 """
 
 from __future__ import annotations
@@ -22,19 +32,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import time
 from collections import Counter as Count
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Generator
 
 from aiohttp import WSCloseCode, WSMsgType, web
 from prometheus_client import CollectorRegistry
 
-from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH, AgentReport
-from halcyon.kube.auth.callers import ReviewCache, bearer_token, service_account, token_digest
+from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH
+from halcyon.kube.auth.callers import AgentIdentity, ReviewCache, bearer_token, token_digest
+from halcyon.kube.auth.rate_limit import Limiter, TokenBucket
 from halcyon.monitoring import instruments, operator_metrics
+from halcyon.signals.agents import SUFFIX, Authenticator, ExistingModels, Sender, model_of_account
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.validation import ValidatedReport, validate
+from halcyon.signals.report_parsing import ForeignReport, parse_in_steps
 
 MAX_BYTES = 512 * 1024
 """Maximum size of a message, in bytes. A pod takes about 260 bytes, so a report of 1,000 pods (the maximum in a spec) fits,
@@ -54,29 +67,21 @@ HEARTBEAT_INTERVAL_S = 10.0
 SEND_TIMEOUT_S = 5.0
 MAX_CONCURRENT_REVIEWS = 16
 """Maximum concurrent token reviews, so that many invalid tokens don't cause a flood of TokenReviews at the API server."""
-_SUFFIX = "-balancer"
+MAX_WAITING = 256
+"""Maximum number of agents that wait for a token review. More would wait longer than their own timeout of 5 s, and all in vain."""
+RETRY_AFTER_S = 2
+LARGE_BYTES = 8 * 1024
+"""Size above which reports take turns, in bytes. Those of about 30 pods are smaller."""
+SLICE_S = 0.002
+"""CPU time after which the processing of a report yields to other tasks, in seconds."""
+CPU_SHARE, CPU_SHARE_PER_POD, MAX_CPU_SHARE = 0.02, 0.0002, 0.2
+"""CPU time for all reports about a model, in cores: for the model, for each of its pods, and at most.
+
+Ten agents of one pod need 0.01, and ten agents of 1,000 pods get a report in each two seconds.
+"""
+CPU_BURST_S = 1.0
 
 _log = logging.getLogger(__name__)
-
-
-class Authenticator(Protocol):
-    """Callable that authenticates the bearer token of an agent."""
-
-    async def __call__(self, token: str, audience: str) -> str | None:
-        """Return the user name in the token; None if the token is not valid for this audience.
-
-        Raises:
-            Exception: the token can't be validated at present.
-        """
-
-
-def model_of_account(username: str) -> tuple[str, str] | None:
-    """Return (namespace, name) of the model whose balancers use this ServiceAccount; None for any other account."""
-    account = service_account(username)
-    if account is None or not account.name.endswith(_SUFFIX):
-        return None
-    name = account.name.removesuffix(_SUFFIX)
-    return (account.namespace, name) if name else None
 
 
 class Collector:
@@ -86,20 +91,29 @@ class Collector:
         self,
         store: ObservationStore,
         authenticate: Authenticator,
+        models: ExistingModels,
         *,
         monotonic: Callable[[], float],
+        cpu_time: Callable[[], float] = time.thread_time,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        self._store, self._authenticate, self._monotonic = store, authenticate, monotonic
-        self._accepted: ReviewCache[str] = ReviewCache(monotonic)
+        self._store, self._authenticate, self._models = store, authenticate, models
+        self._monotonic, self._cpu_time = monotonic, cpu_time
+        self._accepted: ReviewCache[AgentIdentity] = ReviewCache(monotonic)
+        self._failures = Limiter(monotonic)
+        """Invalid tokens by address."""
         self._review_slots = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
-        self._reviews: dict[bytes, asyncio.Task[str | None]] = {}
+        self._reviews: dict[bytes, asyncio.Task[AgentIdentity | None]] = {}
         """Token reviews in progress, by token digest. An agent that reconnects waits for the review already in progress."""
         self.waiting = 0
         """Number of agents that wait for a token review."""
         self._streams: defaultdict[tuple[str, str], set[web.WebSocketResponse]] = defaultdict(set)
-        self._sending: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._per_model: Count[tuple[str, str]] = Count()
+        self._turn = asyncio.Lock()
+        """Turn to process a slice of a large report."""
+        self._budgets: dict[tuple[str, str], TokenBucket] = {}
+        """CPU time left for reports about each model, from its first stream until its deletion."""
         registry = registry or CollectorRegistry()
         self.reports = instruments.counter(operator_metrics.REPORTS, registry)
         self.implausible = instruments.counter(operator_metrics.IMPLAUSIBLE_VALUES, registry)
@@ -113,26 +127,14 @@ class Collector:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serve one agent's stream until it ends."""
         token = bearer_token(request.headers)
-        if not token:
-            self.stream_requests.labels("unauthenticated").inc()
-            raise web.HTTPUnauthorized(text="the header Authorization: Bearer TOKEN is required")
-        try:
-            cached = self._accepted.get(token_digest(token))
-            username = await self._reviewed(token) if cached is None else cached[0]
-        except Exception as error:
-            _log.warning("a token could not be checked: %s", error)
-            self.stream_requests.labels("unreviewed").inc()
-            raise web.HTTPServiceUnavailable(text="the token could not be checked; retry later") from error
-        if username is None:
-            self.stream_requests.labels("unauthenticated").inc()
-            raise web.HTTPUnauthorized(text=f"the token is not valid for audience {AUDIENCE}")
-        model = model_of_account(username)
-        if model is None:
-            self.stream_requests.labels("forbidden").inc()
-            raise web.HTTPForbidden(text=f"{username} may not send reports; only a model's account NAME{_SUFFIX} may")
+        sender = await self._sender(token, request.remote or "")
+        model = (sender.namespace, sender.name)
         if self._per_model[model] >= MAX_STREAMS:
-            self.stream_requests.labels("over_limit").inc()
-            raise web.HTTPServiceUnavailable(text=f"{model[1]} has {MAX_STREAMS} streams already, which is the limit")
+            raise self._refusal(
+                "over_limit",
+                web.HTTPServiceUnavailable,
+                f"{model[1]} has {MAX_STREAMS} streams already, which is the limit",
+            )
         self.stream_requests.labels("accepted").inc()
         # No compression: zlib's buffers would use more memory per stream than everything else.
         stream = web.WebSocketResponse(max_msg_size=MAX_BYTES, heartbeat=HEARTBEAT_INTERVAL_S, compress=False)
@@ -145,7 +147,7 @@ class Collector:
                 return web.Response(status=503)  # the agent has disconnected; the response is discarded
             self._streams[model].add(stream)
             self.streams.inc()
-            await self._read(stream, token, model)
+            await self._read(stream, token, sender)
         finally:
             if stream in self._streams[model]:
                 self._streams[model].discard(stream)
@@ -157,15 +159,85 @@ class Collector:
                 del self._per_model[model]
         return stream
 
+    async def _sender(self, token: str, address: str) -> Sender:
+        """Return the agent to which the token belongs.
+
+        Raises:
+            HTTPException: the token gives no right to a stream, or this can't be checked now.
+        """
+        if not token:
+            raise self._refusal(
+                "unauthenticated", web.HTTPUnauthorized, "the header Authorization: Bearer TOKEN is required"
+            )
+        if not self._models.synced:
+            raise self._refusal(
+                "overloaded", web.HTTPServiceUnavailable, "the operator is starting; retry later", RETRY_AFTER_S
+            )
+        if (cached := self._accepted.get(token_digest(token))) is not None:
+            identity: AgentIdentity | None = cached[0]
+        elif wait_s := self._failures.wait_s(address):
+            raise self._refusal(
+                "unauthenticated", web.HTTPTooManyRequests, "too many invalid tokens from this address", wait_s
+            )
+        elif self.waiting >= MAX_WAITING:
+            raise self._refusal(
+                "overloaded", web.HTTPServiceUnavailable, "too many agents connect now; retry later", RETRY_AFTER_S
+            )
+        else:
+            try:
+                identity = await self._reviewed(token)
+            except Exception as error:
+                _log.warning("a token could not be checked: %s", error)
+                raise self._refusal(
+                    "unreviewed", web.HTTPServiceUnavailable, "the token could not be checked; retry later"
+                ) from error
+        if identity is None:
+            self._failures.take(address)
+            raise self._refusal(
+                "unauthenticated", web.HTTPUnauthorized, f"the token is not valid for audience {AUDIENCE}"
+            )
+        sender = self._sender_of(identity)
+        if isinstance(sender, str):
+            raise self._refusal("forbidden", web.HTTPForbidden, sender)
+        return sender
+
+    def _sender_of(self, identity: AgentIdentity) -> Sender | str:
+        """Return the agent with this identity, or the reason why it may not send reports."""
+        model = model_of_account(identity.account)
+        if model is None:
+            return f"{identity.account} may not send reports; only a model's account NAME{SUFFIX} may"
+        if not identity.pod:
+            return f"the token of {identity.account} is bound to no pod; the kubelet's tokens are"
+        if not self._models.has_model(*model):
+            return f"there is no ModelDeployment {model[0]}/{model[1]}"
+        return Sender(*model, identity.pod)
+
+    def _refusal(
+        self, result: str, kind: type[web.HTTPException], text: str, retry_after_s: float | None = None
+    ) -> web.HTTPException:
+        self.stream_requests.labels(result).inc()
+        headers = None if retry_after_s is None else {"Retry-After": str(math.ceil(retry_after_s))}
+        return kind(text=text, headers=headers)
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Close the streams of a deleted model, and drop what is stored about it."""
+        self._store.forget(namespace, name)
+        self._budgets.pop((namespace, name), None)
+        for stream in self._streams.get((namespace, name), ()):
+            self._run(_close(stream, f"there is no ModelDeployment {namespace}/{name} any more"))
+
     def send(self, namespace: str, name: str, text: str) -> None:
         """Send a text message to all agents of a model, in the background.
 
         Errors are ignored, and an agent that does not read within `SEND_TIMEOUT_S` does not receive the message.
         """
         for stream in self._streams.get((namespace, name), ()):
-            sending = asyncio.create_task(_send(stream, text))
-            self._sending.add(sending)
-            sending.add_done_callback(self._sending.discard)
+            self._run(_send(stream, text))
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def close(self) -> None:
         """Close all streams with code 1001; the agents connect to another replica of the operator immediately."""
@@ -178,31 +250,65 @@ class Collector:
             return_exceptions=True,
         )
 
-    async def _read(self, stream: web.WebSocketResponse, token: str, model: tuple[str, str]) -> None:
-        bucket, reviewed_at = _TokenBucket(self._monotonic()), self._monotonic()
+    async def _read(self, stream: web.WebSocketResponse, token: str, sender: Sender) -> None:
+        model = (sender.namespace, sender.name)
+        reviewed_at = self._monotonic()
+        bucket = TokenBucket(MAX_REPORTS_PER_S, MAX_BURST, reviewed_at)
         async for message in stream:
             now = self._monotonic()
-            if message.type is WSMsgType.ERROR:
+            if message.type is WSMsgType.ERROR or not self._models.has_model(*model):
                 break
             if not bucket.take(now):
                 await self._end(stream, "rate_limited", model, WSCloseCode.POLICY_VIOLATION, "too many reports")
                 break
-            validated = _parse(message.data)
-            if isinstance(validated, str):
-                await self._end(stream, "malformed", model, WSCloseCode.INVALID_TEXT, validated)
+            try:
+                result = await self._in_slices(
+                    model, self._take(message.data, sender, now), is_large=len(message.data or "") > LARGE_BYTES
+                )
+            except ForeignReport as error:
+                await self._end(stream, "forbidden", model, WSCloseCode.POLICY_VIOLATION, str(error))
                 break
-            report = validated.report
-            if (report.namespace, report.name) != model:
-                reason = f"the token is for {model[0]}/{model[1]}, the report for {report.namespace}/{report.name}"
-                await self._end(stream, "forbidden", model, WSCloseCode.POLICY_VIOLATION, reason)
+            except (ValueError, RecursionError) as error:  # ReportError, or JSON nested too deeply
+                await self._end(stream, "malformed", model, WSCloseCode.INVALID_TEXT, str(error)[:200])
                 break
+            self.reports.labels(result).inc()
             if now - reviewed_at >= REVIEW_INTERVAL_S:
                 reviewed_at = now
-                if not await self._is_still_valid(token, model):
-                    await self._end(stream, "forbidden", model, WSCloseCode.POLICY_VIOLATION, "the token has expired")
-                    break
-            self.implausible.inc(validated.implausible)
-            self.reports.labels("accepted" if self._store.receive(report, now) else "late").inc()
+                self._run(self._review_again(stream, token, sender))
+
+    def _take(self, text: object, sender: Sender, now: float) -> Generator[None, None, str]:
+        """Parse, validate and store a report in steps; return the result for the metric."""
+        namespace, name, _ = sender
+        validated = yield from parse_in_steps(text, sender, lambda pod: self._models.has_pod(namespace, name, pod))
+        self.implausible.inc(validated.implausible)
+        if (budget := self._budgets.get((namespace, name))) is not None:
+            budget.rate_per_s = min(CPU_SHARE + CPU_SHARE_PER_POD * len(validated.report.pods), MAX_CPU_SHARE)
+        stored = yield from self._store.receive_in_steps(validated.report, now)
+        return "accepted" if stored else "late"
+
+    async def _in_slices(self, model: tuple[str, str], steps: Generator[None, None, str], *, is_large: bool) -> str:
+        """Process a report, and wait until the model's budget of CPU time isn't overdrawn.
+
+        Large reports take turns, so that an iteration of the event loop has one slice of one of them. While the budget is overdrawn, the stream isn't read, and the agent replaces what it couldn't send.
+        """
+        budget = self._budgets.setdefault(model, TokenBucket(CPU_SHARE, CPU_BURST_S, self._monotonic()))
+        turn = self._turn if is_large else contextlib.nullcontext()
+        result: str | None = None
+        while result is None:
+            async with turn:
+                began = self._cpu_time()
+                try:
+                    next(steps)
+                    while self._cpu_time() - began < SLICE_S:
+                        next(steps)
+                except StopIteration as end:
+                    result = str(end.value)
+                finally:
+                    budget.take(self._monotonic(), self._cpu_time() - began)
+                if is_large:
+                    await asyncio.sleep(0)
+        await asyncio.sleep(budget.wait_s)
+        return result
 
     async def _end(
         self, stream: web.WebSocketResponse, result: str, model: tuple[str, str], code: WSCloseCode, reason: str
@@ -212,19 +318,21 @@ class Collector:
         # The reason in a close frame is limited to 123 bytes.
         await stream.close(code=code, message=reason.encode()[:120])
 
-    async def _is_still_valid(self, token: str, model: tuple[str, str]) -> bool:
-        """Return whether the token is still valid.
+    async def _review_again(self, stream: web.WebSocketResponse, token: str, sender: Sender) -> None:
+        """Close the stream if its token is no longer valid.
 
         It counts as valid if the authenticator is unavailable: otherwise an outage of the API server would close all streams.
         """
+        model = (sender.namespace, sender.name)
         try:
-            username = await self._reviewed(token)
+            identity = await self._reviewed(token)
         except Exception as error:  # noqa: BLE001  # whatever the caller's client raises
             _log.warning("the token of %s/%s could not be checked again: %s", *model, error)
-            return True
-        return username is not None and model_of_account(username) == model
+            return
+        if identity is None or model_of_account(identity.account) != model or identity.pod != sender.agent:
+            await self._end(stream, "forbidden", model, WSCloseCode.POLICY_VIOLATION, "the token has expired")
 
-    async def _reviewed(self, token: str) -> str | None:
+    async def _reviewed(self, token: str) -> AgentIdentity | None:
         digest = token_digest(token)
         review = self._reviews.get(digest)
         if review is None:
@@ -237,19 +345,19 @@ class Collector:
         finally:
             self.waiting -= 1
 
-    def _review_done(self, digest: bytes, done: asyncio.Task[str | None]) -> None:
+    def _review_done(self, digest: bytes, done: asyncio.Task[AgentIdentity | None]) -> None:
         del self._reviews[digest]
         if not done.cancelled():
             done.exception()  # marks it as retrieved, or asyncio logs it if all agents have disconnected
 
-    async def _review(self, token: str, digest: bytes) -> str | None:
+    async def _review(self, token: str, digest: bytes) -> AgentIdentity | None:
         now = self._monotonic()
         async with self._review_slots:
-            username = await self._authenticate(token, AUDIENCE)
-        if username is None:
+            identity = await self._authenticate(token, AUDIENCE)
+        if identity is None:
             self._accepted.discard(digest)
             return None
-        return self._accepted.put(digest, username, expires_at=now + MAX_TOKEN_AGE_S)
+        return self._accepted.put(digest, identity, expires_at=now + MAX_TOKEN_AGE_S)
 
 
 async def _send(stream: web.WebSocketResponse, text: str) -> None:
@@ -259,23 +367,6 @@ async def _send(stream: web.WebSocketResponse, text: str) -> None:
             await stream.send_str(text)
 
 
-class _TokenBucket:
-    """Token bucket that limits the reports of one stream."""
-
-    def __init__(self, now: float) -> None:
-        self._left, self._at = MAX_BURST, now
-
-    def take(self, now: float) -> bool:
-        self._left = min(self._left + (now - self._at) * MAX_REPORTS_PER_S, MAX_BURST) - 1.0
-        self._at = now
-        return self._left >= 0
-
-
-def _parse(data: object) -> ValidatedReport | str:
-    """Parse and validate a message; return the report, or the reason why it is invalid."""
-    if not isinstance(data, str):
-        return "not a report: binary"
-    try:
-        return validate(AgentReport.from_json(data))
-    except (ValueError, RecursionError) as error:  # ReportError, integers with too many digits, JSON nested too deeply
-        return str(error)[:200]
+async def _close(stream: web.WebSocketResponse, reason: str) -> None:
+    with contextlib.suppress(ConnectionError, RuntimeError):
+        await stream.close(code=WSCloseCode.POLICY_VIOLATION, message=reason.encode()[:120])

@@ -1,6 +1,6 @@
 """Work reported by a model's pods: GPU utilisation and computed rows, from the observation store. Pure.
 
-Out of scope: estimates of GPU utilisation that is not reported (`control.autoscaling.gpu_utilization`), and costs
+Out of scope: estimates of GPU utilisation that is not reported (`control.autoscaling.sources.gpu_utilization`), and costs
 (`scaling.gpu_cost`).
 """
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from math import isnan
 
 from halcyon.api.documents.observation_report import (
@@ -60,9 +60,7 @@ from halcyon.signals.store_state import (
     ModelSnapshot,
     ObservedModel,
     ObservedPod,
-    derive_state,
-    pods_of,
-    state_of,
+    shared_facts,
 )
 from halcyon.signals.time_series import Counters
 
@@ -75,6 +73,9 @@ longer than the transit time of a report."""
 MAX_AGENTS = 32
 """Maximum number of agents stored per model: three times the maximum number of balancers in a spec, which leaves room
 for their rollout."""
+
+STEP_PODS = 16
+"""Number of pods that are processed without a pause for other tasks."""
 
 _ROWS, _EXECUTIONS = (3 + POD_COUNTERS.index(name) for name in ("rows", "executions"))
 """Indices of the columns `rows` and `executions` in a pod's ring buffer."""
@@ -106,34 +107,40 @@ class ObservationStore:
         A report is late if it is older than the agent's last one. If it is older by more than `MAX_AGE_S`, the agent's clock was
         set back, and the report is stored.
         """
+        steps = self.receive_in_steps(report, now)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return bool(end.value)
+
+    def receive_in_steps(self, report: AgentReport, now: float) -> Generator[None, None, bool]:
+        """Store a report as `receive` does. Other tasks may run between two steps, each of which has a few pods."""
         self._sweep(now)
         key = (report.namespace, report.name)
         model = self._models.setdefault(key, ObservedModel())
-        agent = model.agents.get(report.agent)
-        confirms = agent is not None and agent.may_confirm(now)
+        agent = _agent(model, report, now)
         if agent is None:
-            _make_room(model, now)
-            agent = model.agents[report.agent] = AgentState(received_at=now, at=-math.inf)
-        elif agent.at - MAX_AGE_S < report.at <= agent.at:
             return False
-        elif report.at <= agent.at:
-            agent.transit = ClockOffset()  # the agent's clock was set back
+        confirms = agent.may_confirm(now)
+        model.derive(now)
         agent.received_at, agent.at = max(now, agent.received_at), report.at
         made_at = agent.transit.made_at(report.at, now, sent=report.sent)
         if confirms:
             agent.confirmed_at = now
-        before, agent.pods = agent.pods, {sys.intern(pod.name): _pod_state(pod, report) for pod in report.pods}
+        gone = model.begin_report(report.agent) - {pod.name for pod in report.pods}
         if report.balancer is not None:
             _add_balancer(agent, report.balancer, made_at, now)
-        for sample in report.pods:
-            # A sample sent twice must not confirm its own growth.
-            previous = before.get(sample.name)
-            if sample.state != "unreachable" and (previous is None or sample.at != previous.at):
-                _add_pod(model, report.agent, sample, made_at - _age(sample, report))
-            if sample.batches is not None:
-                _add_batches(model.pods.setdefault(sample.name, ObservedPod()), sample.batches, report, made_at)
-        _drop_gone(model, now)
-        model.derived = None
+        items: tuple[PodSample | str, ...] = (*report.pods, *gone)
+        for number, item in enumerate(items, 1):
+            if isinstance(item, str):
+                model.drop_view(report.agent, item)
+            else:
+                _add_sample(model, agent, item, report, made_at)
+            if number % STEP_PODS == 0:
+                yield
+                if self._models.get(key) is not model or not model.is_newest(agent, report):
+                    return False  # the model was deleted, or a newer report of the agent arrived on another stream
         self._notify(key, model, now)
         for listener in self._listeners:
             listener(*key, confirms)
@@ -146,22 +153,19 @@ class ObservationStore:
         model = self._models.get((namespace, name))
         if model is None:
             return None
-        since = now - window_s
-        active = {agent: seen for agent, seen in sorted(model.agents.items()) if now - seen.received_at <= MAX_AGE_S}
+        since, derived = now - window_s, model.derive(now)
         return Observation(
             at=now,
-            pods=tuple(_observe_pod(pod, model, active.values(), since) for pod in pods_of(active.values())),
+            pods=tuple(_observe_pod(pod, model, since) for pod in derived.pods),
             balancers=tuple(
                 BalancerObservation(
                     agent,
-                    tuple(BalancerPoint(*row) for row in seen.ring.rows(since)),
-                    () if seen.last_sample is None else seen.last_sample.latency,
+                    tuple(BalancerPoint(*row) for row in ring.rows(since)),
+                    () if (last := model.agents[agent].last_sample) is None else last.latency,
                 )
-                for agent, seen in active.items()
+                for agent, ring in derived.balancers
             ),
-            silent=tuple(
-                (agent, now - seen.received_at) for agent, seen in sorted(model.agents.items()) if agent not in active
-            ),
+            silent=tuple((agent, now - received_at) for agent, received_at in derived.silent),
         )
 
     def snapshot(self, namespace: str, name: str, now: float) -> ModelSnapshot | None:
@@ -172,9 +176,7 @@ class ObservationStore:
         model = self._models.get((namespace, name))
         if model is None:
             return None
-        derived = model.derived
-        if derived is None or not derived.holds(now):
-            derived = model.derived = derive_state(model, now)
+        derived = model.derive(now)
         silent = tuple((agent, now - received_at) for agent, received_at in derived.silent) if derived.silent else ()
         return ModelSnapshot(now, derived.pods, derived.balancers, silent)
 
@@ -216,27 +218,17 @@ class ObservationStore:
         self._swept_at = now
         for key, model in list(self._models.items()):
             for agent in [a for a, seen in model.agents.items() if now - seen.received_at > EXPIRE_TIMEOUT_S]:
-                del model.agents[agent]
+                model.drop_agent(agent)
             if not model.agents:
                 del self._models[key]
-            else:
-                _drop_gone(model, now)
-                model.derived = None
 
     def _notify(self, key: tuple[str, str], model: ObservedModel, now: float) -> None:
         if self._on_change is None:
             return
-        derived = model.derived = derive_state(model, now)
-        active = [seen for seen in model.agents.values() if now - seen.received_at <= MAX_AGE_S]
-        states = {name: pod.state for name, pod in derived.pods.items()}
-        state = (
-            _has_unserved_requests(active, states),
-            tuple(
-                (p, s == "maintenance", _backend_failure(p, s, active), *_loading(p, active)) for p, s in states.items()
-            ),
-        )
-        if state != model.notified:
-            model.notified = state
+        model.derive(now)
+        unserved = _has_unserved_requests(model)
+        if model.changed or unserved != model.notified_unserved:
+            model.changed, model.notified_unserved = False, unserved
             self._on_change(*key)
 
 
@@ -252,14 +244,44 @@ def _pod_state(sample: PodSample, report: AgentReport) -> AgentPodState:
     # Interned to save memory: every report repeats the same few strings.
     versions = tuple(sys.intern(version) for version in sample.versions)
     state: PodState = sys.intern(sample.state)  # type: ignore[assignment]  # intern returns str, not the Literal
-    return AgentPodState(state, sample.at, _age(sample, report), sample.load_error, versions, sample.backend_failure)
+    facts = shared_facts(state, sample.load_error, versions, sample.backend_failure)
+    return AgentPodState(facts, sample.at, _age(sample, report))
+
+
+def _agent(model: ObservedModel, report: AgentReport, now: float) -> AgentState | None:
+    """Return the state of the report's agent; None if the report is late."""
+    agent = model.agents.get(report.agent)
+    if agent is None:
+        _make_room(model, now)
+        # Its first report confirms none.
+        agent = model.agents[report.agent] = AgentState(received_at=-math.inf, at=-math.inf)
+    elif agent.at - MAX_AGE_S < report.at <= agent.at:
+        return None
+    elif report.at <= agent.at:
+        agent.transit = ClockOffset()  # the agent's clock was set back
+    return agent
 
 
 def _make_room(model: ObservedModel, now: float) -> None:
     """Remove the agent with the oldest report if the model already has `MAX_AGENTS` agents."""
     if len(model.agents) >= MAX_AGENTS:
         oldest = min(model.agents, key=lambda agent: (model.agents[agent].received_at - now, agent))
-        del model.agents[oldest]
+        model.drop_agent(oldest)
+
+
+def _add_sample(
+    model: ObservedModel, agent: AgentState, sample: PodSample, report: AgentReport, made_at: float
+) -> None:
+    """Store one pod of a report."""
+    name = sys.intern(sample.name)
+    # A sample sent twice must not confirm its own growth.
+    previous = agent.pods.get(name)
+    if sample.state != "unreachable" and (previous is None or sample.at != previous.at):
+        _add_pod(model, report.agent, sample, made_at - _age(sample, report))
+    if sample.batches is not None:
+        _add_batches(model.pods.setdefault(name, ObservedPod()), sample.batches, report, made_at)
+    model.set_view(report.agent, name, _pod_state(sample, report))
+    model.refresh(name)
 
 
 def _add_balancer(agent: AgentState, sample: BalancerSample, made_at: float, now: float) -> None:
@@ -295,7 +317,7 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
     totals = counters.read(at, raw)
     # Each agent's total grows with the pod's counter. The highest is correct, because an agent may miss growth at a restart.
     merged = [t if math.isnan(m) or t > m else m for t, m in zip(totals, pod.totals, strict=True)]
-    pod.totals = merged
+    pod.totals = array("d", merged)
     known = [math.nan if math.isnan(t) else m for t, m in zip(totals, merged, strict=True)]
     pending = sample.pending if sample.pending is not None else _estimated_queue(model, pod, at, known)
     gpu = math.nan if sample.gpu is None else min(100.0 * sample.gpu, 100.0)
@@ -332,42 +354,13 @@ def _add_batches(pod: ObservedPod, batches: BatchStats, report: AgentReport, mad
     pod.batches_at, pod.batches, pod.spent_us, pod.fallen_at = at, row, batches.spent_us, None
 
 
-def _drop_gone(model: ObservedModel, now: float) -> None:
-    """Remove pods that no agent reports any more, and the counters of silent agents.
-
-    An agent that reports again starts with new counters.
-    """
-    named = {pod for seen in model.agents.values() for pod in seen.pods}
-    for name in [name for name in model.pods if name not in named]:
-        del model.pods[name]
-    active = {agent for agent, seen in model.agents.items() if now - seen.received_at <= MAX_AGE_S}
-    for pod in model.pods.values():
-        if not pod.counters.keys() <= active:
-            pod.counters = {agent: counters for agent, counters in pod.counters.items() if agent in active}
-
-
-def _loading(pod: str, active: Iterable[AgentState]) -> tuple[str | None, tuple[str, ...]]:
-    """Return (load error, versions) of a pod from the agent whose sample was the newest when its report was made."""
-    views = [seen.pods[pod] for seen in active if pod in seen.pods]
-    best = min(views, key=lambda view: (view.state == "unreachable", view.age))
-    return best.load_error, best.versions
-
-
-def _observe_pod(name: str, model: ObservedModel, active: Iterable[AgentState], since: float) -> PodObservation:
-    pod = model.pods.get(name)
-    error, versions = _loading(name, active)
+def _observe_pod(name: str, model: ObservedModel, since: float) -> PodObservation:
+    pod, facts = model.pods.get(name), model.merged[name].facts
     points = () if pod is None else tuple(_pod_point(row) for row in pod.ring.rows(since))
-    state = state_of(name, active)
-    failure = _backend_failure(name, state, active)
-    if pod is None:
-        return PodObservation(name, state, points, error, versions, backend_failure=failure)
-    return PodObservation(name, state, points, error, versions, _sizes(pod), pod.spent_us, failure)
-
-
-def _backend_failure(pod: str, state: PodState, active: Iterable[AgentState]) -> str | None:
-    """Return how the pod's backend fails, from an agent that reports the pod in this state; None if no such agent reports a failure."""
-    views = (seen.pods[pod] for seen in active if pod in seen.pods)
-    return min((v.backend_failure for v in views if v.state == state and v.backend_failure), default=None)
+    sizes, spent_us = (None, None) if pod is None else (_sizes(pod), pod.spent_us)
+    return PodObservation(
+        name, facts.state, points, facts.load_error, facts.versions, sizes, spent_us, facts.backend_failure
+    )
 
 
 def _sizes(pod: ObservedPod) -> Batches | None:
@@ -380,12 +373,12 @@ def _pod_point(row: Sequence[float]) -> PodPoint:
     return PodPoint(at, *[None if isnan(value) else value for value in values])
 
 
-def _has_unserved_requests(active: Iterable[AgentState], states: dict[str, PodState]) -> bool:
+def _has_unserved_requests(model: ObservedModel) -> bool:
     """Return whether requests are queued, or were rejected within `MAX_AGE_S`, while no pod is ready."""
-    if any(state == "ready" for state in states.values()):
+    if any(pod.state == "ready" for pod in model.merged.values()):
         return False
     return any(
         seen.last_sample is not None
         and (seen.last_sample.queued > 0 or seen.received_at - seen.rejected_at < MAX_AGE_S)
-        for seen in active
+        for seen in model.active()
     )

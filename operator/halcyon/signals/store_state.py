@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from halcyon.api.documents.observation_report import BalancerSample, Batches, PodState
+from halcyon.api.documents.observation_report import AgentReport, BalancerSample, Batches, PodState
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.observations import MAX_AGE_S
 from halcyon.signals.clock_offset import ClockOffset
@@ -55,17 +56,29 @@ MIN_CONFIRM_INTERVAL_S = 0.7
 would cause more frequent decisions."""
 
 
+class PodFacts(NamedTuple):
+    """What is reported about a pod, without times and metrics. A change of it is a reason to reconcile the model."""
+
+    state: PodState
+    load_error: str | None = None
+    versions: tuple[str, ...] = ()
+    backend_failure: str | None = None
+
+
+@lru_cache(maxsize=4096)
+def shared_facts(*values: Any) -> PodFacts:
+    """Return facts with these values. They are shared between pods and agents, because those of most pods are equal."""
+    return PodFacts(*values)
+
+
 class AgentPodState(NamedTuple):
     """Last report of one agent about one pod, without the metrics."""
 
-    state: PodState
+    facts: PodFacts
     at: float
     """Time at which the agent read the pod's metrics, on the agent's clock."""
     age: float
     """Age of the sample in seconds when the agent made its report."""
-    load_error: str | None
-    versions: tuple[str, ...]
-    backend_failure: str | None = None
 
 
 @dataclass(slots=True)
@@ -103,7 +116,7 @@ class ObservedPod:
     """Samples and counters of one pod, merged from all agents."""
 
     ring: Ring = field(default_factory=lambda: Ring(3 + len(POD_COUNTERS), max_age_s=MAX_POD_AGE_S))
-    totals: list[float] = field(default_factory=lambda: [math.nan] * len(POD_COUNTERS))
+    totals: array[float] = field(default_factory=lambda: array("d", [math.nan] * len(POD_COUNTERS)))
     counters: dict[str, Counters] = field(default_factory=dict)
     in_queue: MeanInProgress | None = None
     """Samples of the queue's times, if Triton has no gauge of waiting requests; else None."""
@@ -129,6 +142,7 @@ class PodSnapshot(NamedTuple):
     """Samples of the pod, as rows with the fields of `PodPoint` in the same order; None if no value was reported."""
     batches: array[int] | None
     """Batch counters of the last read, as in `ObservedPod`. Each new read is a new array."""
+    facts: PodFacts = PodFacts("ready")
     engine_used: float | None = None
     """As in `ObservedPod`."""
 
@@ -173,54 +187,152 @@ class DerivedState:
 
 @dataclass(slots=True)
 class ObservedModel:
-    """State of one model in the observation store."""
+    """State of one model in the observation store.
+
+    The union of the agents' views is updated by differences. A report costs the same for two agents and for thirty.
+    """
 
     agents: dict[str, AgentState] = field(default_factory=dict)
     pods: dict[str, ObservedPod] = field(default_factory=dict)
-    notified: tuple[object, ...] = ()
-    """State of the model at the last notification of the controller; a different state causes the next one."""
-    derived: DerivedState | None = None
+    merged: dict[str, PodSnapshot] = field(default_factory=dict)
+    """Each pod that an active agent reports, by name; in ascending order after `derive`."""
+    changed: bool = True
+    """Whether facts about pods changed since the controller was notified."""
+    notified_unserved: bool = False
+    """Whether requests without a ready pod were reported at the last notification of the controller."""
+    _active: dict[str, None] = field(default_factory=dict)
+    _is_sorted: bool = True
+    _contested: dict[str, None] = field(default_factory=dict)
+    """Pods about which the active agents' reports differ. They are merged again with each report."""
+    _derived: DerivedState | None = None
     """Cache of the state derived from the last reports; None after a report."""
 
+    def active(self) -> list[AgentState]:
+        """Return the agents that were not silent when the state was last derived, by name."""
+        return [self.agents[name] for name in sorted(self._active)]
 
-def derive_state(model: ObservedModel, now: float) -> DerivedState:
-    """Derive the state of a model at the time `now` from the last reports of its agents."""
-    agents = model.agents
-    if len(agents) == 1:  # the usual case, without anything to merge
-        ((agent, seen),) = agents.items()
-        if now - seen.received_at <= MAX_AGE_S:
-            views = seen.pods
-            pods = {name: _view_pod(name, model.pods.get(name), views[name].state) for name in sorted(views)}
-            return DerivedState(pods, ((agent, seen.ring),), (), seen.received_at, -math.inf)
-    active = [(agent, seen) for agent, seen in sorted(agents.items()) if now - seen.received_at <= MAX_AGE_S]
-    silent = tuple(
-        (agent, seen.received_at) for agent, seen in sorted(agents.items()) if now - seen.received_at > MAX_AGE_S
-    )
-    active_states = [seen for _, seen in active]
-    return DerivedState(
-        pods={
-            name: _view_pod(name, model.pods.get(name), state_of(name, active_states))
-            for name in pods_of(active_states)
-        },
-        balancers=tuple((agent, seen.ring) for agent, seen in active),
-        silent=silent,
-        oldest_report_at=min((seen.received_at for seen in active_states), default=math.inf),
-        newest_silent_at=max((received_at for _, received_at in silent), default=-math.inf),
-    )
+    def is_newest(self, agent: AgentState, report: AgentReport) -> bool:
+        """Return whether this is the last report of this agent, which still exists."""
+        return self.agents.get(report.agent) is agent and agent.at == report.at
+
+    def begin_report(self, name: str) -> set[str]:
+        """Record that an agent reports; return the pods of its previous report. What it reported before a silence is dropped."""
+        agent, self._derived = self.agents[name], None
+        before = set(agent.pods)
+        if name not in self._active:
+            self._active[name] = None
+            agent.pods = {}
+        return before
+
+    def set_view(self, name: str, pod: str, view: AgentPodState) -> None:
+        """Set an agent's view of a pod."""
+        views = self.agents[name].pods
+        before = views.get(pod)
+        views[pod] = view
+        if before is None or pod in self._contested or before.facts != view.facts:
+            self._merge(pod)
+
+    def refresh(self, pod: str) -> None:
+        """Include the pod's newest samples in its snapshot."""
+        known, made = self.pods.get(pod), self.merged[pod]
+        if known is not None and (
+            made.batches is not known.batches or made.ring is not known.ring or made.engine_used != known.engine_used
+        ):
+            self.merged[pod] = made._replace(ring=known.ring, batches=known.batches, engine_used=known.engine_used)
+
+    def drop_view(self, name: str, pod: str) -> None:
+        """Remove an agent's view of a pod, and the pod if no agent reports it any more."""
+        if self.agents[name].pods.pop(pod, None) is not None and name in self._active:
+            self._merge(pod)
+        self._drop_unreported(pod)
+
+    def drop_agent(self, name: str) -> None:
+        """Remove an agent, and the pods that only this agent reported."""
+        self._silence(name)
+        for pod in self.agents.pop(name).pods:
+            self._drop_unreported(pod)
+        self._derived = None
+
+    def derive(self, now: float) -> DerivedState:
+        """Return the state at the time `now`. The agents that have become silent are left out of it."""
+        if self._derived is not None and self._derived.holds(now):
+            return self._derived
+        silent = [(name, seen.received_at) for name, seen in sorted(self.agents.items()) if _is_silent(seen, now)]
+        for name, _ in silent:
+            self._silence(name)
+        for name, seen in self.agents.items():
+            if name not in self._active and not _is_silent(seen, now):
+                self._active[name] = None
+                for pod in seen.pods:
+                    self._merge(pod)
+        if not self._is_sorted:
+            self.merged, self._is_sorted = dict(sorted(self.merged.items())), True
+        active = sorted(self._active)
+        self._derived = DerivedState(
+            pods=self.merged,
+            balancers=tuple((name, self.agents[name].ring) for name in active),
+            silent=tuple(silent),
+            oldest_report_at=min((self.agents[name].received_at for name in active), default=math.inf),
+            newest_silent_at=max((received_at for _, received_at in silent), default=-math.inf),
+        )
+        return self._derived
+
+    def _silence(self, name: str) -> None:
+        """Leave a silent agent out. It starts with new counters if it reports again."""
+        if name not in self._active:
+            return
+        del self._active[name]
+        for pod in self.agents[name].pods:
+            if pod in self._contested or not any(pod in self.agents[other].pods for other in self._active):
+                self._merge(pod)
+            if (known := self.pods.get(pod)) is not None:
+                known.counters.pop(name, None)
+
+    def _merge(self, pod: str) -> None:
+        views = [seen.pods[pod] for name in self._active if pod in (seen := self.agents[name]).pods]
+        self._derived = None
+        if not views:
+            self.changed = self.merged.pop(pod, None) is not None or self.changed
+            self._contested.pop(pod, None)
+            return
+        facts = views[0].facts
+        if all(view.facts == facts for view in views[1:]):
+            self._contested.pop(pod, None)
+        else:
+            self._contested[pod] = None
+            facts = _merged_facts(views)
+        before = self.merged.get(pod)
+        if before is None:
+            known = self.pods.get(pod)
+            self.merged[pod] = (
+                PodSnapshot(pod, facts.state, None, None, facts)
+                if known is None
+                else PodSnapshot(pod, facts.state, known.ring, known.batches, facts, known.engine_used)
+            )
+            self._is_sorted, self.changed = False, True
+        elif before.facts != facts:
+            self.merged[pod] = before._replace(state=facts.state, facts=facts)
+            # Whether a pod is starting, ready or draining is known from its object.
+            of_object = before.state != "maintenance" != facts.state and before.facts[1:] == facts[1:]
+            self.changed = self.changed or not of_object
+
+    def _drop_unreported(self, pod: str) -> None:
+        if not any(pod in seen.pods for seen in self.agents.values()):
+            self.pods.pop(pod, None)
 
 
-def _view_pod(name: str, pod: ObservedPod | None, state: PodState) -> PodSnapshot:
-    if pod is None:
-        return PodSnapshot(name, state, None, None)
-    return PodSnapshot(name, state, pod.ring, pod.batches, pod.engine_used)
+def _is_silent(seen: AgentState, now: float) -> bool:
+    return now - seen.received_at > MAX_AGE_S
 
 
-def pods_of(active: Iterable[AgentState]) -> list[str]:
-    """Return the names of all pods in the last reports of these agents, in ascending order."""
-    return sorted({pod for seen in active for pod in seen.pods})
+def _merged_facts(views: Sequence[AgentPodState]) -> PodFacts:
+    """Return the facts about a pod of which these are the views.
 
-
-def state_of(pod: str, active: Iterable[AgentState]) -> PodState:
-    """Return the state of a pod: the first in the order of precedence that any of these agents reports."""
-    states = {seen.pods[pod].state for seen in active if pod in seen.pods}
-    return next(state for state in _STATE_ORDER if state in states)
+    The state is the first in the order of precedence. The backend's failure is from a view with this state, load error and versions
+    from the view whose sample was the newest when its report was made.
+    """
+    states = {view.facts.state for view in views}
+    state = next(state for state in _STATE_ORDER if state in states)
+    found = [view.facts.backend_failure for view in views if view.facts.state == state]
+    newest = min(views, key=lambda view: (view.facts.state == "unreachable", view.age)).facts
+    return shared_facts(state, newest.load_error, newest.versions, min(filter(None, found), default=None))

@@ -67,13 +67,26 @@ def validate(report: AgentReport) -> ValidatedReport:
     Raises:
         ReportError: the report is malformed, for example a name, a time or a state is invalid.
     """
+    pods = [validate_pod(pod, report) for pod in report.pods]
+    head = validate_head(report, len(pods))
+    return ValidatedReport(
+        replace(head.report, pods=tuple(pod for pod, _ in pods)), head.implausible + sum(dropped for _, dropped in pods)
+    )
+
+
+def validate_head(report: AgentReport, pods: int) -> ValidatedReport:
+    """Validate a report of this number of pods, except the pods themselves.
+
+    Raises:
+        ReportError: the report is malformed.
+    """
     for field in ("namespace", "name", "agent"):
         _check_name(getattr(report, field), field)
     _check_time(report.at, "at")
     if report.sent is not None:
         _check_time(report.sent, "sent")
-    if len(report.pods) > MAX_PODS:
-        raise ReportError(f"report of {report.name} has {len(report.pods)} pods; at most {MAX_PODS} can be real")
+    if pods > MAX_PODS:
+        raise ReportError(f"report of {report.name} has {pods} pods; at most {MAX_PODS} can be real")
     balancer = report.balancer
     implausible = 0
     if balancer is not None and not _is_plausible(balancer):
@@ -82,15 +95,7 @@ def validate(report: AgentReport) -> ValidatedReport:
         balancer, implausible = replace(balancer, latency=()), implausible + 1
     if balancer is not None and balancer.clients is not None and not _is_histogram(balancer.clients):
         balancer, implausible = replace(balancer, clients=None), implausible + 1
-    pods = []
-    for pod in report.pods:
-        validated, dropped = _validate_pod(pod, report)
-        pods.append(validated)
-        implausible += dropped
-    return ValidatedReport(
-        AgentReport(report.namespace, report.name, report.agent, report.at, balancer, tuple(pods), report.sent),
-        implausible,
-    )
+    return ValidatedReport(replace(report, balancer=balancer), implausible)
 
 
 def _is_plausible(balancer: BalancerSample) -> bool:
@@ -124,7 +129,12 @@ def _is_row(values: object, limit: float) -> bool:
     return isinstance(values, tuple) and all(isinstance(value, int) and _is_number(value, limit) for value in values)
 
 
-def _validate_pod(pod: PodSample, report: AgentReport) -> tuple[PodSample, int]:
+def validate_pod(pod: PodSample, report: AgentReport) -> tuple[PodSample, int]:
+    """Return the sample with its plausible values, and the number of those that were dropped.
+
+    Raises:
+        ReportError: the sample is malformed.
+    """
     _check_name(pod.name, "pods.name")
     _check_time(pod.at, f"{pod.name}.at")
     if not _is_state(pod.state):

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import aiohttp
 
@@ -19,12 +19,17 @@ from halcyon.api.documents.repository_marker import STUB_EXIT
 from halcyon.triton import engine_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from halcyon.api.documents.observation_report import Batches
 
+T = TypeVar("T")
+
 READ_TIMEOUT_S = 0.8
-MAX_PAGE_BYTES = 4 * 2**20
+MAX_PAGE_BYTES = 512 * 1024
+"""Maximum size of a page that is read, in bytes. The pages of a pod with one model have 5 to 50 KiB."""
+LARGE_PAGE_BYTES = 32 * 1024
+"""Size above which a page is parsed in a thread, in bytes, so that a pod's page can't delay what else the process does."""
 MAX_ERROR_CHARS = 2000
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
@@ -283,7 +288,7 @@ class TritonClient:
         """
         headers = _CLOSE if last else {}
         body = await self._request("GET", _url(address, self.metrics_port, "/metrics"), headers)
-        return parse_metrics(body.decode(errors="replace"), self.model)
+        return await _parsed(body, lambda: parse_metrics(body.decode(errors="replace"), self.model))
 
     async def index(self, address: str, *, pod: str) -> Index:
         """Return the model's entry in the repository index of the pod at this IP address; `pod` is its name, for messages.
@@ -294,7 +299,7 @@ class TritonClient:
         url = _url(address, self.http_port, "/v2/repository/index")
         body = await self._request("POST", url, _CLOSE)
         try:
-            return parse_index(json.loads(body), self.model, pod=pod)
+            return await _parsed(body, lambda: parse_index(json.loads(body), self.model, pod=pod))
         except ValueError as error:
             raise TritonError(f"{url}: {error}") from error
 
@@ -307,7 +312,7 @@ class TritonClient:
         url = _url(address, self.http_port, f"/v2/models/{self.model}/config")
         body = await self._request("GET", url, _CLOSE)
         try:
-            return parse_facts(json.loads(body))
+            return await _parsed(body, lambda: parse_facts(json.loads(body)))
         except (ValueError, RecursionError) as error:
             raise TritonError(f"{url}: {error}") from error
 
@@ -322,7 +327,7 @@ class TritonClient:
         url = _url(address, self.http_port, f"/v2/models/{self.model}/stats")
         body = await self._request("GET", url, _CLOSE)
         try:
-            return parse_batches(json.loads(body), self.model, pod=pod)
+            return await _parsed(body, lambda: parse_batches(json.loads(body), self.model, pod=pod))
         except (ValueError, RecursionError) as error:
             raise TritonError(f"{url}: {error}") from error
 
@@ -368,12 +373,18 @@ class TritonClient:
             async with self.session.request(method, url, headers=headers, timeout=timeout) as response:
                 if response.status != 200:
                     raise TritonError(f"{url} answers {response.status}")
-                body = await response.content.read(MAX_PAGE_BYTES)
-                while not response.content.at_eof() and len(body) < MAX_PAGE_BYTES:
-                    body += await response.content.read(MAX_PAGE_BYTES - len(body))
-                return body
+                body = bytearray()
+                while part := await response.content.read(MAX_PAGE_BYTES + 1 - len(body)):
+                    body += part
+                if len(body) > MAX_PAGE_BYTES:
+                    raise TritonError(f"{url} answers more than {MAX_PAGE_BYTES} bytes, which is the limit")
+                return bytes(body)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise TritonError(f"{url} does not respond: {error!r}") from error
+
+
+async def _parsed(body: bytes, parse: Callable[[], T]) -> T:
+    return parse() if len(body) <= LARGE_PAGE_BYTES else await asyncio.to_thread(parse)
 
 
 _CLOSE: Mapping[str, str] = {"Connection": "close"}

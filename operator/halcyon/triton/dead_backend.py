@@ -11,6 +11,9 @@ So counters alone never prove anything: they only decide when a pod is examined.
     none                           | some      | all are answered              | idle: learn whether the probe succeeds, once per revision
     else, or counters unknown      |           |                               | none
 
+Triton counts a request as a success when `execute` returns. Decoupled models, engines and async Python models respond later, or never, so
+while a balancer has requests in a pod, its own count of responses says whether the pod answers.
+
 A pod without any proof is reported if every request fails for a while, but keeps its requests. A dead pod is out until its container has
 restarted: it was not ready, or its counters restarted.
 """
@@ -18,7 +21,7 @@ restarted: it was not ready, or its counters restarted.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,6 +42,17 @@ REPORTED_AFTER_S = 15.0
 PROBED_SHARE = 0.25
 """Share of successes among a pod's answers, relative to its failures, that agents' probes may cause while all requests fail."""
 EVERY_REQUEST_FAILS = "every request fails in the backend; whether the backend is dead is not proved"
+
+
+class BalancerLoad(NamedTuple):
+    """Requests of one balancer in one pod."""
+
+    inflight: int
+    answered: int
+    """Counter of responses that began."""
+
+
+_NO_LOAD = BalancerLoad(0, 0)
 
 
 @dataclass
@@ -63,6 +77,7 @@ class _WatchedPod:
     answered_at: float
     """Time of the last sample with an answer or without any request in the pod."""
     failing_since: float | None = None
+    load: BalancerLoad = _NO_LOAD
 
 
 @dataclass
@@ -110,7 +125,7 @@ class DeadBackends:
         endpoints: Iterable[Endpoint],
         seen: Mapping[str, ScrapedPod],
         now: float,
-        inflight: Mapping[str, int] | None = None,
+        loads: Mapping[str, BalancerLoad] | None = None,
     ) -> dict[str, Suspicion]:
         """Compare a new sample of the pods with the last one, and return the pods to examine.
 
@@ -118,7 +133,7 @@ class DeadBackends:
             endpoints: all pods.
             seen: sample by pod name.
             now: monotonic time, in seconds.
-            inflight: number of requests that the caller's balancer has in each pod, by address; None without a balancer.
+            loads: requests of the caller's balancer in each pod, by address; None without a balancer.
         """
         listed = {endpoint.pod: endpoint for endpoint in endpoints}
         serving = {name for name, e in listed.items() if e.serving and not e.terminating}
@@ -133,7 +148,7 @@ class DeadBackends:
             sample = seen.get(name)
             if sample is None or sample.metrics is None:
                 continue  # Keep the counters of its previous response for the next comparison.
-            suspicion = self._compare(name, sample.metrics, now, (inflight or {}).get(listed[name].address, 0))
+            suspicion = self._compare(name, sample.metrics, now, (loads or {}).get(listed[name].address, _NO_LOAD))
             if suspicion is not None and (name not in self.dead or name in self.partial):
                 suspects[name] = suspicion
         return suspects
@@ -143,7 +158,7 @@ class DeadBackends:
         self.partial.discard(pod)
         self._pods.pop(pod, None)
 
-    def _compare(self, name: str, after: Metrics, now: float, inflight: int) -> Suspicion | None:
+    def _compare(self, name: str, after: Metrics, now: float, load: BalancerLoad) -> Suspicion | None:
         pod = self._pods.get(name)
         succeeded = _rise(pod.metrics.succeeded, after.succeeded) if pod else None
         failed = _rise(pod.metrics.backend_failed, after.backend_failed) if pod else None
@@ -151,21 +166,26 @@ class DeadBackends:
             if pod is not None and name in self.dead and _fell(pod.metrics, after):
                 self._restarted(name)
                 self._restarting.pop(name, None)
-            self._pods[name] = _WatchedPod(after, now)
+            self._pods[name] = _WatchedPod(after, now, load=load)
             return None
-        due = bool(inflight or after.pending)
+        due = bool(load.inflight or after.pending)
+        # Requests that were in the pod at both samples were there in between. A counter that fell is that of another HAProxy.
+        is_held = bool(load.inflight and pod.load.inflight)
+        answered = load.answered != pod.load.answered if is_held else bool(succeeded or failed)
         quiet_s = now - pod.answered_at
         revision = self.revisions.setdefault(revision_of(name), ProbedRevision())
         if succeeded:
             compute_s = (_rise(pod.metrics.compute_us, after.compute_us) or 0) / 1e6 / succeeded
-            revision.longest_s = max(revision.longest_s, compute_s, quiet_s if quiet_s > QUIET_S else 0.0)
-        if succeeded or failed or not due:
+            revision.longest_s = max(revision.longest_s, compute_s)
+        if answered and quiet_s > QUIET_S:
+            revision.longest_s = max(revision.longest_s, quiet_s)
+        if answered or not due:
             pod.answered_at = now
         if succeeded > failed * PROBED_SHARE:
             pod.failing_since = None
         elif failed and pod.failing_since is None:
             pod.failing_since = now
-        pod.metrics = after
+        pod.metrics, pod.load = after, load
         if failed:
             return "partly" if succeeded else "failing"
         # A process that has answered nothing yet may still compile its first execution.

@@ -11,7 +11,7 @@ import pytest
 
 from halcyon.balancer.agent import probes
 from halcyon.balancer.config.model import ServerKey
-from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket, WideCounters, parse
+from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket, WideCounters, parse, parse_loads
 from halcyon.balancer.runtime.server_assignment import Command, ServerState
 from tests.integration.waiting import PATIENCE
 
@@ -50,9 +50,14 @@ STATE = """1
 5 http_a 2 s2 127.0.0.1 0 5 1 1 2 1 0 0 14 0 0 0 - 1 - 0 0 - - 0
 6 grpc_a 1 s1 10.0.0.1 2 0 1 1 2 1 0 0 8 0 0 0 - 8001 - 0 0 - - 0
 6 grpc_a 2 s2 127.0.0.1 0 7 1 1 2 1 0 0 8 0 0 0 - 1 - 0 0 - - 0
+7 http_b 1 held - 0 1 1 1 2 1 0 0 14 0 0 0 - 0 - 0 0 - - 0
+8 grpc_b 1 held - 2 0 1 1 2 1 0 0 14 0 0 0 - 0 - 0 0 - - 0
 """
 STAT = """# pxname,svname,qcur,qmax,scur,smax,slim,stot,
 counters,BACKEND,0,0,0,0,1,0,
+http,FRONTEND,,,1000,1000,4000,5000,
+grpc,FRONTEND,,,750,750,1000,5000,
+metrics,FRONTEND,,,100,100,100,5000,
 http_a,s1,1,0,3,0,48,9,
 http_a,s2,0,0,0,0,48,0,
 http_a,BACKEND,10,0,13,1,400,10,
@@ -71,13 +76,20 @@ def test_a_reading_adds_up_both_protocols() -> None:
     assert (reading.queued, reading.held, reading.inflight) == (31, 5, 7)
     assert (reading.answered, reading.service_ms) == (80, 9000)
     assert (reading.requests, reading.rejected, reading.errors) == (100, 7, 2)
-    assert (reading.retried, reading.broken) == (4, 3)
+    assert reading.connections_used == 0.75
+    assert (reading.retried, reading.broken, reading.open_holds) == (4, 3, {"b"})
     assert reading.first_events is not None
     assert (reading.first_events.answered, reading.first_events.counts[:3]) == (9, (0, 1, 8))
     assert reading.servers == {
         ServerKey("a", 1): ServerState("10.0.0.1", "ready", 7),
         ServerKey("a", 2): ServerState("127.0.0.1", "maint", 0),
     }
+
+
+def test_responses_of_each_server_are_counted_by_status() -> None:
+    columns = ["http_a", "s1", "1", "0", "3", "0", "48", "9", *[""] * 31, "0", "7", "", "2", "1", "", "5", "6"]
+    row = ",".join(columns)
+    assert parse_loads(f"# pxname\n{row}\n").responses == {ServerKey("a", 1): 10}
 
 
 def test_protocols_that_disagree_are_seen() -> None:
@@ -170,7 +182,7 @@ async def _get(port: int, request: bytes) -> tuple[str, str]:
 
 async def test_the_probes_answer_and_nothing_else_does() -> None:
     health = _Health()
-    server = await probes.serve(health, host="127.0.0.1", port=0)
+    server = await probes.serve(health, host="127.0.0.1", port=0, drain_key="k3y")
     port = server.sockets[0].getsockname()[1]
     assert await _get(port, b"GET /healthz HTTP/1.1\r\n\r\n") == (
         "503 Service Unavailable",
@@ -183,10 +195,12 @@ async def test_the_probes_answer_and_nothing_else_does() -> None:
         "200 OK",
         "halcyon_agent_uplinks 2\n",
     )
-    assert (await _get(port, b"GET /drain?delay=0.5 HTTP/1.1\r\n\r\n"))[0] == "200 OK"
+    assert (await _get(port, b"GET /drain?delay=0.5 HTTP/1.1\r\nHalcyon-Drain: k3y\r\n\r\n"))[0] == "200 OK"
     assert health.drained == 0.5
     for bad in (b"nan", b"-1", b"61", b"x"):
-        assert (await _get(port, b"GET /drain?delay=" + bad + b" HTTP/1.1\r\n\r\n"))[0] == "400 Bad Request"
+        assert (await _get(port, b"GET /drain?delay=" + bad + b" HTTP/1.1\r\nhalcyon-drain: k3y\r\n\r\n"))[
+            0
+        ] == "400 Bad Request"
     for path in (b"/healthz", b"/readyz", b"/metrics"):
         assert await _get(port, b"HEAD " + path + b" HTTP/1.1\r\n\r\n") == ("200 OK", "")
     assert await _get(port, b"HEAD /secret HTTP/1.1\r\n\r\n") == ("404 Not Found", "")
@@ -196,4 +210,34 @@ async def test_the_probes_answer_and_nothing_else_does() -> None:
     assert (await _get(port, b"POST /drain HTTP/1.1\r\n\r\n"))[0] == "405 Method Not Allowed"
     assert (await _get(port, b"GET /secret HTTP/1.1\r\n\r\n"))[0] == "404 Not Found"
     assert (await _get(port, b"GET /\r\n\r\n"))[0] == "400 Bad Request"
+    server.close()
+
+
+@pytest.mark.parametrize("key", ["k3y", ""], ids=["with a key", "without a key"])
+async def test_only_the_key_of_the_specification_drains_a_pod(key: str) -> None:
+    health = _Health()
+    server = await probes.serve(health, host="127.0.0.1", port=0, drain_key=key)
+    port = server.sockets[0].getsockname()[1]
+    for header in (b"", b"halcyon-drain: \r\n", b"halcyon-drain: k3\r\n", b"halcyon-drain: k3y4\r\n", b"x: k3y\r\n"):
+        status, body = await _get(port, b"GET /drain?delay=0 HTTP/1.1\r\n" + header + b"\r\n")
+        assert (status, body) == ("403 Forbidden", "only the kubelet may drain this pod\n")
+    assert health.drained is None
+    server.close()
+
+
+async def test_a_crowd_at_the_agents_port_leaves_probes_answered() -> None:
+    health = _Health()
+    server = await probes.serve(health, host="127.0.0.1", port=0, drain_key="k3y")
+    port = server.sockets[0].getsockname()[1]
+    crowd = []
+    for _ in range(3):
+        for _ in range(probes.MAX_CONNECTIONS):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.9", 0))
+            writer.write(b"GET /readyz HTTP/1.1\r\nX-Half: ")
+            crowd.append((reader, writer))
+        assert (await _get(port, b"GET /readyz HTTP/1.1\r\n\r\n"))[0] == "200 OK"
+    closed = sum(reader.at_eof() or reader.exception() is not None for reader, _ in crowd)
+    assert closed >= len(crowd) - probes.MAX_CONNECTIONS
+    for _, writer in crowd:
+        writer.transport.abort()
     server.close()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NAME = "halcyon.halcyon-system.svc"
 ARRIVES_S = 0.02
 """Real time that what is sent may take."""
-FAST = SendInterval(min_s=0.2, max_s=1.0, min_pause_s=0.02, max_pause_s=0.1)
+FAST = SendInterval(min_s=0.2, max_s=1.0, min_pause_s=0.02, max_pause_s=0.1, steady_s=0.1)
 RECORD = AgentReport(
     "default", "m", "m-balancer-x", 1.0, BalancerSample(0, 0, 0, 0, 0), (PodSample("p", "ready", 1.0),)
 )

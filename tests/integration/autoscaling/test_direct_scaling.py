@@ -16,7 +16,7 @@ import pytest
 
 from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH, AgentReport, BalancerSample, PodSample
 from halcyon.kube import kinds
-from tests.integration.operator.test_leader_election import token
+from tests.integration.operator.test_leader_election import pods_of_account, token
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space
 from tests.integration.waiting import PATIENCE, always, until
@@ -56,7 +56,8 @@ def record(space: Space, *, name: str = "m", queued: int = 0) -> str:
         for pod in servers(space)
     )
     balancer = BalancerSample(queued=queued, inflight=0, requests=0, rejected=0, errors=0)
-    return AgentReport(space.namespace, name, "m-balancer-0", now, balancer, pods).to_json()
+    agent = min(pods_of_account(space, "m-balancer"))
+    return AgentReport(space.namespace, name, agent, now, balancer, pods).to_json()
 
 
 class Agent:

@@ -67,7 +67,7 @@ class Load:
         """Names of the servers that run, and of the balancer."""
         pods = [p for p in self._space.every(kinds.POD) if p["status"].get("podIP")]
         names = [str(p["metadata"]["name"]) for p in pods]
-        balancer = next(name for name in names if name.startswith("m-balancer-"))
+        balancer = min(name for name in names if name.startswith("m-balancer-"))
         return [name for name in names if name.startswith("m-a-")], balancer
 
     def _record(self, pods: list[str], sender: str) -> str:

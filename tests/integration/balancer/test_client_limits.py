@@ -74,8 +74,14 @@ async def watched(balanced: Balanced) -> AsyncIterator[Watch]:
     async def http() -> None:
         assert (await http_response(ports.http, "POST", "/v2/models/m/infer"))[0] == 200
 
+    scraped_at = float("-inf")
+
     async def metrics() -> None:
-        assert (await http_response(ports.metrics, "GET", "/metrics"))[0] == 200
+        nonlocal scraped_at
+        # Twice a second is what one source may do, and more than Prometheus does.
+        if time.monotonic() - scraped_at > 0.6:
+            scraped_at = time.monotonic()
+            assert (await http_response(ports.metrics, "GET", "/metrics"))[0] == 200
 
     async def fresh() -> None:
         async with balanced.channel as channel:
@@ -138,6 +144,30 @@ async def test_8500_connections_of_one_client_leave_others_a_second(
     assert max(watch.slowest_s.values()) < SECOND_S, watch
     assert watch.most_mib < HAPROXY_MEMORY_MIB
     assert balanced.haproxy.worker_exits() == 0
+
+
+async def test_scrapes_of_one_source_leave_room_for_those_of_others(balanced: Balanced) -> None:
+    wide = replace(PLAN, slots=(replace(PLAN.slots[0], capacity=64),))
+    await balanced.begin(wide)
+    port = balanced.haproxy.ports.metrics
+
+    async def scrape(source: str) -> tuple[int, str]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: m\r\nConnection: close\r\n\r\n")
+        answer = (await asyncio.wait_for(reader.read(-1), 5 * PATIENCE)).decode()
+        writer.close()
+        return int(answer.split(" ")[1]), answer
+
+    status, page = await scrape("127.0.0.8")
+    assert status == 200
+    assert 'haproxy_server_status{proxy="http_a",server="s1",state="UP"} 1' in page
+    # Servers without a pod would be most of the page.
+    assert 'server="s2"' not in page
+    answers = [(await scrape("127.0.0.9"))[0] for _ in range(40)]
+    # Beyond four scrapes per second in all, a source has five in 10 s.
+    assert answers.count(200) <= 20
+    assert answers[-1] == 429
+    assert [(await scrape("127.0.0.8"))[0] for _ in range(2)] == [200, 200]
 
 
 NEVER_ENDS = crowd.message(23_900, announced=2 * 23_900)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 from dataclasses import replace
@@ -603,6 +604,33 @@ async def test_a_connection_that_is_idle_over_a_reload_serves_one_more_request(b
         writer.close()
 
 
+async def test_ten_reloads_leave_no_process_and_no_half_closed_connection(balanced: Balanced) -> None:
+    await balanced.start()
+    await balanced.begin()
+    ports = {f"{port:04X}" for port in (balanced.haproxy.ports.http, balanced.haproxy.ports.grpc)}
+
+    def half_closed() -> int:
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return sum(row[3] == "08" and row[1].partition(":")[2] in ports for row in rows)
+
+    async with contextlib.AsyncExitStack() as stack:
+        for limit in range(21, 31):
+            # Each process keeps connections of clients that are idle when the next one starts.
+            session = await stack.enter_async_context(aiohttp.ClientSession(timeout=TIMEOUT))
+            async with session.post(f"{balanced.url}/v2/models/m/infer", data=b"") as response:
+                assert response.status == 200
+            channel = await stack.enter_async_context(balanced.channel)
+            await infer(channel)
+            balanced.pilot.accept(replace(PLAN, queue_limit=limit))
+            await balanced.turn()
+        assert balanced.pilot.reloads == 10
+
+    async def is_clean() -> bool:
+        return len(balanced.haproxy.workers()) == 1 and await asyncio.to_thread(half_closed) == 0
+
+    await until(is_clean, 10)
+
+
 async def test_more_pods_than_lines_are_reported_and_a_larger_plan_takes_them(balanced: Balanced) -> None:
     await balanced.start(3)
     await balanced.begin(replace(PLAN, slots=(Slot("a", "m-server-a", 100, 2),)))
@@ -808,7 +836,7 @@ async def test_the_agent_process_serves_reports_evicts_a_dead_backend_and_stays_
         record_testsuite_property("agent_kib", running.memory_kib())
         record_testsuite_property("agent_kib_at_most", running.memory_kib("VmHWM"))
         assert running.memory_kib("VmHWM") < 48 * 1024
-        drained = asyncio.ensure_future(running.probe("/drain?delay=1"))
+        drained = asyncio.ensure_future(running.drain(1))
         await until(lambda: running.is_("/readyz", 503), 1)
         assert (await drained)[0] == 200
         balanced.haproxy.kill()

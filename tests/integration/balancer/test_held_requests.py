@@ -15,6 +15,8 @@ import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
 from halcyon.api.documents.balancer_plan import Slot
+from halcyon.balancer.config.model import ServerKey
+from halcyon.balancer.runtime.server_assignment import Command
 from tests import figures
 from tests.integration.balanced import (
     PLAN,
@@ -143,6 +145,15 @@ async def test_a_request_past_its_deadline_gets_503_or_unavailable_as_a_rejectio
     why = "no server for model m became ready in time; retry later"
     assert told == [f"503 1 {why}", f"UNAVAILABLE {why}", f"UNAVAILABLE {why}"]
     assert await balanced.counters() == (3, 3, 0)
+
+
+async def test_a_request_without_a_server_waits_for_the_hold_timeout(balanced: Balanced) -> None:
+    await balanced.begin(replace(LONG, queue_timeout_ms=300, hold_timeout_ms=1200))
+    async with Clients(balanced) as clients:
+        began = time.monotonic()
+        told = list(await asyncio.gather(clients.by_http(), clients.by_grpc(), clients.by_grpc(within_s=5)))
+        assert time.monotonic() - began > 1.1
+    assert all("no server for model m became ready in time" in one for one in told)
 
 
 async def test_rejected_requests_have_no_latency_and_no_server_refused_them(balanced: Balanced) -> None:
@@ -351,11 +362,59 @@ async def test_a_balancers_stop_waits_for_held_requests_until_the_drain_is_over(
         await clients.begin(1, 1)
         clock = asyncio.get_running_loop().time
         began = clock()
-        assert (await running.probe("/drain?delay=0"))[0] == 200
+        assert (await running.drain(0))[0] == 200
         assert clock() - began >= 1.0
         assert await held_is(balanced, 2)
-        drained = asyncio.create_task(running.probe("/drain?delay=0"))
+        drained = asyncio.create_task(running.drain(0))
         [pod] = await balanced.start()
         running.api.put(SLICES, "m-server-a-x", slice_of("m-server-a", {endpoint(pod).pod: pod.address}))
         assert await asyncio.gather(*clients.waiting) == [pod.address, pod.address]
         assert (await drained)[0] == 200
+
+
+@pytest.mark.parametrize("leaves", ["terminating", "gone", "dead"])
+async def test_a_queue_whose_last_pod_leaves_waits_for_the_next(balanced: Balanced, leaves: str) -> None:
+    [pod] = await balanced.start()
+    pod.hold = asyncio.Event()
+    await balanced.begin(replace(LONG, max_connections=1))
+    async with Clients(balanced) as clients:
+        clients.waiting = [asyncio.create_task(clients.by_http()) for _ in range(5)]
+        clients.waiting += [asyncio.create_task(clients.by_grpc()) for _ in range(5)]
+        # One request of each protocol is in the pod.
+        await until(lambda: queued_is(balanced, 8))
+        last = endpoint(pod)
+        shown = () if leaves == "gone" else (replace(last, terminating=leaves == "terminating"),)
+        await balanced.pilot.run_pass(shown, out=frozenset({last.pod}) if leaves == "dead" else frozenset())
+        await until(lambda: held_is(balanced, 8))
+        pod.hold.set()
+        await until(lambda: is_(lambda: sum(task.done() for task in clients.waiting) == 2))
+        balanced.pods = []
+        [successor] = await balanced.start()
+        await balanced.turn()
+        answers = await asyncio.gather(*clients.waiting)
+        await pod.stop()
+    assert sorted(answers) == sorted([pod.address] * 2 + [successor.address] * 8)
+    reading = await balanced.haproxy.runtime.read()
+    assert (reading.requests, reading.rejected, reading.errors, reading.queued, reading.held) == (10, 0, 0, 0, 0)
+    # Each request is one answer, although it passed through the balancer's queue twice.
+    assert reading.answered == 10
+
+
+async def test_a_hold_left_open_makes_no_circle_and_is_closed(balanced: Balanced) -> None:
+    await balanced.begin(LONG)
+    runtime = balanced.haproxy.runtime
+    await runtime.apply([Command(ServerKey("a", 0), "open")])
+    assert (await runtime.read()).open_holds == {"a"}
+    async with Clients(balanced) as clients:
+        await clients.begin(1, 1)
+        # Each has one more request in the process, the one that is held, and no further ones.
+        assert (await runtime.read()).held_total == 2
+        await balanced.turn()
+        assert (await runtime.read()).open_holds == frozenset()
+        [pod] = await balanced.start()
+        await balanced.turn()
+        assert await asyncio.gather(*clients.waiting) == [pod.address] * 2
+
+
+async def queued_is(balanced: Balanced, count: int) -> bool:
+    return (await balanced.haproxy.runtime.read()).queued == count

@@ -354,7 +354,6 @@ async def waiting(plan: BalancerPlan = LIMITED, keys: Path | None = None, pods: 
         async with balanced.channel as channel:
             made = Waiting(balanced, channel)
             yield made
-            await made.end()
 
 
 async def test_a_burst_waits_and_a_lasting_overload_is_rejected() -> None:
@@ -427,6 +426,68 @@ async def test_a_client_below_its_share_is_admitted_while_another_is_rejected(tm
         assert [await crowd.send(bob) for _ in range(2)] == ["waits"] * 2
         assert await crowd.send(bob) == REFUSED
         assert await crowd.send(alice) == REFUSED
+
+
+FULL = replace(BUSY, queue_limit=20, max_connections=1)
+
+
+async def test_a_client_that_fills_the_queue_is_overtaken(tmp_path: Path) -> None:
+    alice, bob = "alice-0123456789abcdef", "bob-0123456789abcdef"
+    put(tmp_path / "keys", alice=alice, bob=bob)
+    answered: list[str] = []
+
+    async with waiting(FULL, keys=tmp_path) as crowd:
+
+        async def send(key: str) -> str:
+            before = set(crowd.tasks)
+            result = await crowd.send(key)
+            for task in crowd.tasks - before:
+                task.add_done_callback(lambda _: answered.append(key))
+            return result
+
+        # One is in the pod, and two wait; the first of these found an empty queue.
+        assert [await send(bob) for _ in range(3)] == ["waits"] * 3
+        assert [await send(alice) for _ in range(FULL.queue_limit - 2)] == ["waits"] * 18
+        assert await send(alice) == REFUSED
+        # Of twenty places and two clients, half of a share of ten is there for the other client, beyond the limit.
+        assert [await send(bob) for _ in range(4)] == ["waits"] * 4
+        assert await send(bob) == REFUSED
+        [pod] = crowd.balanced.pods
+        assert pod.hold is not None
+        pod.hold.set()
+        await asyncio.gather(*crowd.tasks)
+    # The client's first three came while they were its share.
+    assert answered == [bob] * 3 + [alice] * 3 + [bob] * 4 + [alice] * 15
+
+
+async def test_a_source_that_fills_the_queue_leaves_places(balanced: Balanced) -> None:
+    [pod] = await balanced.start(hold=asyncio.Event())
+    await balanced.begin(FULL)
+    made = Crowd(balanced)
+    request = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+
+    async def send(source: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", balanced.haproxy.ports.http, local_addr=(source, 0))
+        writer.write(request)
+        return reader, writer
+
+    async with balanced.channel as made.channel:
+        await made.grow(FULL.queue_limit + 1)
+        assert (await raw(balanced.haproxy.ports.http, request))[0] == 429
+        others = [await send("127.0.0.2") for _ in range(5)]
+        # The pod's place for HTTP was free for one of them.
+        await until(lambda: is_waiting(balanced, FULL.queue_limit + 4))
+        reader, writer = await send("127.0.0.2")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 429")
+        for _, one_writer in [*others, (reader, writer)]:
+            one_writer.close()
+        assert pod.hold is not None
+        pod.hold.set()
+        await asyncio.gather(*made.tasks)
+
+
+async def is_waiting(balanced: Balanced, count: int) -> bool:
+    return (await balanced.haproxy.runtime.read()).queued == count
 
 
 async def test_a_repetition_after_a_rejection_is_no_new_demand() -> None:

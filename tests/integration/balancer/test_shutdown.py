@@ -187,7 +187,7 @@ async def test_a_draining_agent_reports_it_at_once_and_can_take_it_back(balanced
         assert not await closes(balanced)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        drained = asyncio.create_task(running.probe("/drain?delay=2"))
+        drained = asyncio.create_task(running.drain(2))
         await until(lambda: running.is_("/readyz", 503), 1)
         await until(lambda: closes(balanced), 1)
         assert (await drained)[0] == 200
@@ -210,7 +210,7 @@ async def test_an_agent_that_is_killed_while_it_drains_leaves_nothing_behind(
         await until(lambda: running.is_("/healthz", 200), 10)
         await asyncio.to_thread(balanced.haproxy.start)
         await until(lambda: running.is_("/readyz", 200), 10)
-        drained = asyncio.create_task(running.probe("/drain?delay=30"))
+        drained = asyncio.create_task(running.drain(30))
         await until(lambda: closes(balanced), 3)
         running.process.kill()
         with contextlib.suppress(OSError):

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from generators.monitoring.alerts import ALERTS
+from generators.monitoring.alerts import ALERTS, THRESHOLDS
 from generators.monitoring.dashboards import DASHBOARDS
 from tests.integration import alert_cases
 from tests.integration.charts import CHART, EVERYTHING, find, laid_over, render
@@ -39,6 +39,20 @@ def test_the_chart_has_every_alert_of_the_list_without_placeholders() -> None:
 def test_a_site_leaves_alerts_out() -> None:
     made = rules({"monitoring": {"prometheusRule": {"without": ["HalcyonGPUIdle"]}}})
     assert {rule["alert"] for rule in made} == {alert.name for alert in ALERTS} - {"HalcyonGPUIdle"}
+
+
+def test_thresholds_are_values_of_the_chart() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())["monitoring"]["prometheusRule"]["thresholds"]
+    assert values == THRESHOLDS
+    given = {
+        "startSeconds": 1234,
+        "errorRatio": 0.123,
+        "latencyRatio": 0.011,
+        "idleGpuRatio": 0.31,
+        "memoryRatio": 0.77,
+    }
+    made = json.dumps(rules({"monitoring": {"prometheusRule": {"thresholds": given}}}))
+    assert [key for key, value in given.items() if f"{value}" not in made] == []
 
 
 @pytest.mark.parametrize(

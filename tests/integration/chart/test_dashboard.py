@@ -52,6 +52,15 @@ def test_a_dashboard_for_users_has_a_port_service_and_policy() -> None:
     assert "dashboard" in ports(SERVED)
 
 
+def test_links_of_the_site_are_passed_on() -> None:
+    links = {"grafana": "https://grafana.example.com", "runbooks": "https://docs.example.com/runbooks"}
+    assert options({"dashboard": {"links": links}}) == {
+        "--dashboard=localhost",
+        "--dashboard-grafana=https://grafana.example.com",
+        "--dashboard-runbooks=https://docs.example.com/runbooks",
+    }
+
+
 @pytest.mark.parametrize(
     "values", [{"dashboard": {"enabled": False}}, {"hostNetwork": True, "ports": {"https": 10260}}], ids=["off", "host"]
 )
@@ -64,6 +73,7 @@ def test_the_dashboard_is_not_served_if_disabled_or_on_the_nodes_localhost(value
     [
         ({"ports": {"dashboard": 8080}}, "ports.dashboard is 8080, which is also ports.https or ports.http"),
         ({"dashboard": {"proxy": {"addresses": ["10.0.0.0/8"]}}}, "set dashboard.listen=pod"),
+        ({"dashboard": {"links": {"grafana": "javascript:alert(1)"}}}, "/dashboard/links/grafana"),
         ({"dashboard": {"listen": "everywhere"}}, "/dashboard/listen"),
         ({"dashboard": {"proxy": {"addresses": ["10.0.0.1"]}}}, "/dashboard/proxy/addresses/0"),
     ],

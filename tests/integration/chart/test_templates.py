@@ -12,7 +12,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from generators.monitoring.alerts import MAX_MEMORY_RATIO
+from generators.monitoring.alerts import THRESHOLDS
 from halcyon.api.types import quantity
 from halcyon.control.runtime import settings
 from tests.integration.charts import (
@@ -77,8 +77,10 @@ def test_defaults_render_exactly_these_objects() -> None:
         ("Deployment", "halcyon"),
         ("PodDisruptionBudget", "halcyon"),
         ("Role", "halcyon"),
+        ("Role", "halcyon-lease"),
         ("RoleBinding", "halcyon"),
         ("RoleBinding", "halcyon-front-proxy"),
+        ("RoleBinding", "halcyon-lease"),
         ("Secret", "halcyon-tls"),
         ("Service", "halcyon"),
         ("Service", "halcyon-agents"),
@@ -234,7 +236,7 @@ def test_memory_is_enough_for_as_many_models_as_are_expected() -> None:
         request, limit = memory({"expectedModels": models})
         # The bench has one stream a model; the second one's 280 KiB are in the request.
         assert request >= mib + models * 280 / 1024, models
-        assert request < MAX_MEMORY_RATIO * limit, "what is expected raises no alert"
+        assert request < THRESHOLDS["memoryRatio"] * limit, "what is expected raises no alert"
 
 
 def test_200_models_are_expected_and_cpu_is_not_limited() -> None:

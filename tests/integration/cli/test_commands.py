@@ -47,7 +47,7 @@ def test_a_model_is_shown_with_everything_that_was_made_for_it(space: Space, hal
         lambda n: n == 2,
         what="both balancers are ready",
     )
-    status, out, err = halcyon("get", "m", "-o", "json")
+    status, out, err = halcyon("get", "m", "-o", "report")
     tree = json.loads(out)["tree"]
 
     assert (status, err) == (0, "")
@@ -73,7 +73,7 @@ def test_a_person_fixes_the_replicas_with_a_reason_and_releases_them(space: Spac
     assert "load test until noon" in halcyon("get", "m")[1]
     assert "outside spec.scaling of m, minReplicas 1 to maxReplicas 5" in halcyon("scale", "m", "9")[2]
 
-    assert halcyon("resume", "m")[1].startswith("scaling of m resumed (was Paused)")
+    assert halcyon("resume", "m")[1].startswith("modeldeployment.serving.halcyon.dev/m resumed (was Paused)")
     found = space.must(kinds.MODEL_DEPLOYMENT, "m")
     assert found["spec"]["scaling"]["mode"] == "Active"
     assert REASON not in found["metadata"].get("annotations", {})

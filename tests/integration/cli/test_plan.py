@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.kubectl import Kubectl
 from halcyon.kube import kinds
 from halcyon.main import main
 from tests.integration.operator_space import Object, Space, deployment, files
@@ -29,7 +30,7 @@ def plan(cluster: Cluster, space: Space, tmp_path: Path, capsys: pytest.CaptureF
         file = tmp_path / "m.yaml"
         file.write_text(yaml.safe_dump(obj))
         where = ["-n", space.namespace, "--kubeconfig", str(cluster.kubeconfig)]
-        status = main(["plan", "-f", str(file), "-o", "json", *where, *options])
+        status = main(["plan", "-f", str(file), "-o", "report", *where, *options])
         captured = capsys.readouterr()
         return status, json.loads(captured.out) if captured.out else {}, captured.err
 
@@ -58,6 +59,27 @@ def test_the_plan_is_what_the_operator_then_makes(space: Space, plan: Run) -> No
     assert (status, again["servers"]) == (0, "no model pod would restart: the revision stays the same")
     assert set(planned_changes(again).values()) == {"same"}, [c for c in again["children"] if c["change"] != "same"]
     assert space.versions() == before
+
+
+def test_the_objects_of_a_plan_are_applied_by_kubectl(
+    space: Space, kubectl: Kubectl, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space.apply(files())
+    file = tmp_path / "m.yaml"
+    file.write_text(yaml.safe_dump(deployment(replicas=2, scaling={"minReplicas": 1, "maxReplicas": 5})))
+    assert (
+        main(["plan", "-f", str(file), "-o", "yaml", "-n", space.namespace, "--kubeconfig", str(kubectl.kubeconfig)])
+        == 0
+    )
+    written = capsys.readouterr().out
+    applied = kubectl(
+        "apply", "--dry-run=server", "-o", "name", "-n", space.namespace, "-f", "-", stdin=written
+    ).split()
+
+    assert len(applied) == len(yaml.safe_load(written)["items"]) > 8
+    assert "deployment.apps/m-a" in applied
+    assert "&id" not in written
+    assert space.get(kinds.DEPLOYMENT, "m-a") is None
 
 
 def test_a_change_is_shown_as_the_api_server_would_have_it(space: Space, plan: Run) -> None:

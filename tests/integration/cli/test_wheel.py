@@ -17,7 +17,7 @@ NOT_IN_GIT = shutil.ignore_patterns("__pycache__", "uplot")
 DISTRIBUTIONS = {
     "halcyon_operator": {"halcyon"},
     "halcyon_sidecars": {"halcyon/balancer", "halcyon/fetch"},
-    "halcyon_cli": {"halcyon_cli"},
+    "halcyon_cli": {"halcyon_cli", "halcyon_measure"},
     "halcyon_simulator": {"halcyon_simulator"},
 }
 """The packages of each."""

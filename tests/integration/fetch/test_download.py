@@ -501,3 +501,49 @@ def test_a_server_with_an_ipv6_address_alone_is_reached(to: Path) -> None:
         thread.join()
         server.server_close()
     assert set(files(to)) == {"digits/config.pbtxt", "digits/1/model.py"}
+
+
+@pytest.mark.parametrize("uri", ["s3://models//vision/digits", "s3://models/vision/digits/"])
+def test_empty_segments_of_a_path_are_left_out(store: s3.Store, to: Path, credentials: Path, uri: str) -> None:
+    download(Remote(uri, endpoint=store.url, credentials=credentials), to, quiet, anywhere)
+    assert {"config.pbtxt", "1/model.py"} <= set(files(to))
+
+
+def test_names_of_any_characters_arrive(store: s3.Store, to: Path, credentials: Path) -> None:
+    names = ["a b", "a+b", "ü", "a%41", "a#b", "a?b", "a~b", "a=b&c", "a@b", "it's", "a:b", "a*b", "a|b", "日本"]
+    for name in names:
+        store.put(f"models/odd/names/{name}.bin", b"x")
+    download(Remote("s3://models/odd/names", endpoint=store.url, credentials=credentials), to, quiet, anywhere)
+    assert set(files(to)) == {f"{name}.bin" for name in names}
+
+
+def test_the_port_80_of_a_store_is_its_port(tmp_path: Path, to: Path, credentials: Path) -> None:
+    try:
+        with socket.create_server(("127.0.0.1", 80)):
+            pass
+    except OSError as error:
+        pytest.skip(f"port 80 can't be opened here: {error}")
+    (tmp_path / "s3").mkdir()
+    with s3.running(binaries.beside("versitygw"), 80, tmp_path / "s3") as running:
+        running.put("models/m/1/model.py", b"code")
+        download(Remote("s3://models/m", endpoint="http://127.0.0.1:80", credentials=credentials), to, quiet, anywhere)
+    assert set(files(to)) == {"1/model.py"}
+
+
+def test_the_memory_of_a_download_does_not_grow_with_its_size(tmp_path: Path, to: Path, credentials: Path) -> None:
+    (port,) = free_ports(1)
+    (tmp_path / "s3").mkdir()
+    with s3.running(binaries.beside("versitygw"), port, tmp_path / "s3") as running:
+        running.put("models/m/1/small.bin", b"x")
+        with (tmp_path / "s3" / "buckets" / "models" / "m" / "1" / "large.bin").open("wb") as large:
+            large.truncate(1024 * MIB)
+        remote = f"Remote('s3://models/m', endpoint={running.url!r}, credentials=Path({str(credentials)!r}))"
+        code = (
+            "import resource; from pathlib import Path; from halcyon.fetch.download import Remote, download;"
+            f"download({remote}, Path({str(to)!r}), lambda _: None, lambda _: True);"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert files(to)["1/large.bin"] == 1024 * MIB
+    # The container has 256 MiB.
+    assert int(done.stdout) < 200 * 1024

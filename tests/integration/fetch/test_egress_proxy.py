@@ -60,10 +60,11 @@ def test_a_tunnel_leads_to_the_host_that_was_named(server: int) -> None:
     assert door.denied_reason == ""
 
 
-def test_a_plain_request_is_passed_on_as_it_is(server: int) -> None:
-    request = f"GET http://127.0.0.1:{server}/a.tar HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+def test_a_plain_request_reaches_its_server_with_a_path(server: int) -> None:
+    request = f"GET http://127.0.0.1:{server}/a.tar?x=1 HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\n\r\n"
     with EgressProxy([f"http://127.0.0.1:{server}/a.tar"], anywhere).opened() as proxy:
-        assert proxy_answer(proxy, request) == b"said: " + request
+        got = proxy_answer(proxy, request.encode())
+    assert got == b"said: GET /a.tar?x=1 HTTP/1.1\r\nConnection: close\r\nHost: x\r\n\r\n"
 
 
 @pytest.mark.parametrize("elsewhere", ["169.254.169.254:80", "127.0.0.1:1", "[::1]:6443", "kubernetes.default.svc:443"])

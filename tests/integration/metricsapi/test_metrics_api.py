@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.kube.auth.callers import User
+from halcyon.kube.auth.rate_limit import MAX_BURST, MAX_RATE_PER_S, Limiter
 from halcyon.metricsapi import documents
 from halcyon.metricsapi.auth import Gate, RequestHeaderConfig
 from halcyon.metricsapi.certificates import Pair, issue, make_ca
-from halcyon.metricsapi.rate_limit import MAX_BURST, MAX_RATE_PER_S, Limiter
 from halcyon.metricsapi.server import LABEL, METRICS, MetricsApi, build_app, start_site
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.scaling.hpa.metrics import RulesReading

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,13 +141,24 @@ def test_both_replicas_answer_the_metrics_api_for_authorized_callers_alone(
 
 
 def token(space: Space, account: str, audience: str | None = None) -> str:
-    """A token as the kubelet would get one."""
+    """Return a token as the kubelet would get one; with an audience, it is bound to the first pod of the account."""
     path = kinds.SERVICE_ACCOUNT.path(space.namespace, account, "token")
-    audiences = {"audiences": [audience]} if audience else {}
-    answer = space.api.call("POST", path, {"spec": {"expirationSeconds": 600, **audiences}})
+    wish: dict[str, Any] = {"audiences": [audience]} if audience else {}
+    if audience and (pods := sorted(pods_of_account(space, account))):
+        wish["boundObjectRef"] = {"kind": "Pod", "apiVersion": "v1", "name": pods[0]}
+    answer = space.api.call("POST", path, {"spec": {"expirationSeconds": 600, **wish}})
     assert answer.status == 201, answer
     assert answer.body is not None
     return str(answer.body["status"]["token"])
+
+
+def pods_of_account(space: Space, account: str) -> list[str]:
+    """Return the names of the pods that run as this ServiceAccount."""
+    return [
+        str(pod["metadata"]["name"])
+        for pod in space.every(kinds.POD)
+        if pod["spec"].get("serviceAccountName") == account
+    ]
 
 
 def metrics_response(operator: Operator, space: Space, bearer: str) -> tuple[int, str]:

@@ -33,7 +33,7 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def initialize(self, args):
         cache = pathlib.Path.home() / ".cache" / "tokens"
-        cache.mkdir(parents=True)
+        cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile() as file:
             file.write(b"x")
         # Triton 2.51 runs Python in isolated mode, in which PYTHONUNBUFFERED has no effect.
@@ -88,9 +88,18 @@ def model(tmp_path: Path) -> Path:
 
 
 def run(
-    tmp_path: Path, *args: str, address: str = "127.0.0.1", family: int = 4, direct: bool = False, **files: str
+    tmp_path: Path,
+    *args: str,
+    address: str = "127.0.0.1",
+    family: int = 4,
+    direct: bool = False,
+    kills: int = 0,
+    **files: str,
 ) -> dict[str, str]:
-    """Start Triton by the container's command, and return the HTTP status of each probe and the log."""
+    """Start Triton by the container's command, and return the HTTP status of each probe, the log, and the files of /dev/shm.
+
+    Before that it is started and killed `kills` times.
+    """
     tree, root = installed.triton(), tmp_path / "root"
     repository = model(tmp_path)
     for name in ("upper", "work", "root"):
@@ -122,16 +131,22 @@ mount -t tmpfs tmp {root}/tmp
 mkdir -p {root}{tmp_path} {root}/home/m
 chown 1000 {root}/home/m
 mount --bind {tmp_path} {root}{tmp_path}
-chroot --userspec=1000:1000 {root} {started} >{log} 2>&1 &
-triton=$!
-for _ in $(seq 300); do
-  grep -q "Started Metrics" {log} && break
-  kill -0 $triton 2>/dev/null || break
-  sleep 0.1
+for n in $(seq 0 {kills}); do
+  rm -f {log}
+  chroot --userspec=1000:1000 {root} {started} >{log} 2>&1 &
+  triton=$!
+  for _ in $(seq 300); do
+    grep -qs "Started Metrics" {log} && break
+    kill -0 $triton 2>/dev/null || break
+    sleep 0.1
+  done
+  # As in a container, all processes end with the first one.
+  test $n -eq {kills} || {{ kill -s KILL -- -1; wait $triton || true; }}
 done
 for url in {shlex.join(_PROBES)}; do
   echo "$url $(curl -s -o /dev/null -w '%{{http_code}}' --max-time 5 "$url" || true)"
 done
+ls {root}/dev/shm | sed 's/$/ shm/'
 """
     enter = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
     done = subprocess.run([*enter, "sh", "-c", script], capture_output=True, text=True, timeout=120, check=False)
@@ -173,3 +188,10 @@ def test_the_entrypoint_of_an_nvidia_image_starts_triton(tmp_path: Path) -> None
 
     assert found["http://127.0.0.1:8000/v2/models/m/ready"] == "200", found["log"]
     assert found["log"].startswith("entrypoint of the image\n")
+
+
+def test_a_killed_triton_leaves_no_shared_memory_to_its_successor(tmp_path: Path) -> None:
+    found = run(tmp_path, kills=2)
+
+    assert found["http://127.0.0.1:8000/v2/models/m/ready"] == "200", found["log"]
+    assert list(found.values()).count("shm") == 1, found

@@ -15,25 +15,34 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH
+from halcyon.kube.auth.callers import AgentIdentity
 from halcyon.signals import collector as module
-from halcyon.signals.collector import Collector, model_of_account
+from halcyon.signals.agents import model_of_account
+from halcyon.signals.collector import Collector
 from halcyon.signals.observation_store import ObservationStore
 from tests.unit.signals.records import haproxy, record, triton
 
 ACCOUNT = "system:serviceaccount:ns:m-balancer"
+AGENT = AgentIdentity(ACCOUNT, "m-balancer-0")
 
 
 class Accounts:
     """Tokens and whose they are; counts how often it was asked."""
 
     def __init__(self) -> None:
-        self.known: dict[str, str] = {"good": ACCOUNT, "other": "system:serviceaccount:ns:default", "person": "alice"}
+        self.known = {
+            "good": AGENT,
+            "unbound": AgentIdentity(ACCOUNT, ""),
+            "gone": AgentIdentity("system:serviceaccount:ns:gone-balancer", "gone-balancer-0"),
+            "other": AgentIdentity("system:serviceaccount:ns:default", "p"),
+            "person": AgentIdentity("alice", ""),
+        }
         self.asked = 0
         self.down = False
         self.answers: asyncio.Event | None = None
         """Where there is one, nobody is told anything before."""
 
-    async def __call__(self, token: str, audience: str) -> str | None:
+    async def __call__(self, token: str, audience: str) -> AgentIdentity | None:
         assert audience == AUDIENCE
         self.asked += 1
         if self.down:
@@ -41,6 +50,20 @@ class Accounts:
         if self.answers is not None:
             await self.answers.wait()
         return self.known.get(token)
+
+
+class Cluster:
+    """Models of the namespace `ns`, each with any number of pods called `NAME-a-NUMBER`."""
+
+    def __init__(self) -> None:
+        self.synced = True
+        self.models = {"m", "other"}
+
+    def has_model(self, namespace: str, name: str) -> bool:
+        return namespace == "ns" and name in self.models
+
+    def has_pod(self, namespace: str, name: str, pod: str) -> bool:
+        return self.has_model(namespace, name) and pod.startswith(f"{name}-a-")
 
 
 class Clock:
@@ -60,7 +83,8 @@ class ServedCollector:
 
     def __init__(self) -> None:
         self.accounts, self.clock, self.hub = Accounts(), Clock(), ObservationStore()
-        self.collector = Collector(self.hub, self.accounts, monotonic=self.clock)
+        self.cluster = Cluster()
+        self.collector = Collector(self.hub, self.accounts, self.cluster, monotonic=self.clock)
 
     async def connect(self, token: str | None = "good") -> aiohttp.ClientWebSocketResponse:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -120,7 +144,8 @@ async def test_a_report_of_the_tokens_model_reaches_the_store() -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "status"), [(None, 401), ("", 401), ("unknown", 401), ("other", 403), ("person", 403)]
+    ("token", "status"),
+    [(None, 401), ("", 401), ("unknown", 401), ("other", 403), ("person", 403), ("unbound", 403), ("gone", 403)],
 )
 async def test_a_caller_that_is_not_a_balancer_is_refused(token: str | None, status: int) -> None:
     async with served() as scene:
@@ -165,7 +190,7 @@ async def test_an_agent_that_goes_away_before_its_stream_begins_is_no_error(capl
     assert scene.collector._per_model == {}
 
 
-@pytest.mark.parametrize("foreign", [{"name": "other"}, {"namespace": "elsewhere"}])
+@pytest.mark.parametrize("foreign", [{"name": "other"}, {"namespace": "elsewhere"}, {"agent": "m-balancer-1"}])
 async def test_an_agent_that_reports_another_model_is_cut_off(foreign: dict[str, Any]) -> None:
     async with served() as scene:
         stream = await scene.connect()
@@ -242,7 +267,7 @@ async def test_an_accepted_token_is_not_reviewed_again_within_a_minute() -> None
 async def test_a_refused_token_is_reviewed_each_time() -> None:
     async with served() as scene:
         assert await scene.refused("late") == 401
-        scene.accounts.known["late"] = ACCOUNT
+        scene.accounts.known["late"] = AGENT
         await (await scene.connect("late")).close()
 
 
@@ -327,7 +352,7 @@ async def test_an_agent_that_retries_waits_for_the_same_answer() -> None:
 
 async def test_notices_reach_a_models_agents_and_no_others() -> None:
     async with served() as scene:
-        scene.accounts.known["theirs"] = "system:serviceaccount:ns:other-balancer"
+        scene.accounts.known["theirs"] = AgentIdentity("system:serviceaccount:ns:other-balancer", "other-balancer-0")
         both = [await scene.connect(), await scene.connect()]
         theirs = await scene.connect("theirs")
         await until(lambda: scene.collector.streams._value.get() == 3)
@@ -351,5 +376,5 @@ async def test_an_agent_that_has_gone_or_does_not_read_delays_no_other(monkeypat
             scene.collector.send("ns", "m", text)
         for _ in range(20):
             assert await reads.receive_str(timeout=5) == text
-        await until(lambda: not scene.collector._sending)
+        await until(lambda: not scene.collector._background)
         asleep.resume_reading()

@@ -100,7 +100,7 @@ def record(space: Space, requests: int) -> str:
         for pod in servers(space)
     )
     names = [p["metadata"]["name"] for p in space.every(kinds.POD)]
-    balancer = next(str(name) for name in names if name.startswith("m-balancer-"))
+    balancer = min(str(name) for name in names if name.startswith("m-balancer-"))
     sample = BalancerSample(200, 16, requests, rejected=0, errors=0)
     return AgentReport(space.namespace, "m", balancer, now, sample, pods).to_json()
 

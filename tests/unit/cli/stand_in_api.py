@@ -50,6 +50,9 @@ def serving() -> Iterator[Api]:
             self.end_headers()
             self.wfile.write(content)
 
+        def do_POST(self) -> None:
+            self.do_PATCH()
+
         def do_PATCH(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             self.do_GET()

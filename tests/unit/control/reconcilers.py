@@ -12,6 +12,7 @@ from halcyon.control.reconcile.children_writer import ChildrenWriter
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
 from halcyon.control.reconcile.reconciler import ReconcileObserver, Reconciler
+from halcyon.control.reconcile.release_overlap import ReleaseOverlap
 from halcyon.control.reconcile.scope_builder import ScopeBuilder
 from halcyon.control.reconcile.status_writer import StatusWriter
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
@@ -26,6 +27,8 @@ from halcyon.kube.kinds import Key
 from halcyon.render.site import Site
 from tests.clocks import DrivenClock
 from tests.unit.render.rendered import SITE
+
+RELEASE = "halcyon-system/halcyon"
 
 
 class _NoScaling:
@@ -86,8 +89,9 @@ def reconciler(
         scopes=scopes,
         children=ChildrenWriter(client, caches, scopes.reservations, counts),
         restarts=BackendRestart(client, events, clock),
-        statuses=StatusWriter(client, caches, events, clock, counts),
+        statuses=StatusWriter(client, caches, events, clock, counts, RELEASE),
         reservations=scopes.reservations,
+        overlap=ReleaseOverlap(client, clock, RELEASE),
         events=events,
         observers=observers,
     )

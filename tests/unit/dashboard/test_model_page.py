@@ -6,7 +6,8 @@ import yaml
 
 from halcyon.dashboard import model_page
 from halcyon.dashboard.history import ChartHistory, ReplicaCounts, Series
-from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Past
+from halcyon.dashboard.model_page import HIDDEN
+from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Past, StoredRevision
 from tests.unit.dashboard.objects import READY, condition, model, name
 
 NOTHING = Series(0.0, ())
@@ -86,3 +87,21 @@ def test_a_malformed_spec_shows_no_values() -> None:
     env = [{"name": "KEY", "value": "s3cret"}, "TOKEN=s3cret"]
     assert "s3cret" not in model_page.spec(model(spec={"runtime": {"env": env}}), "")["spec"]
     assert "s3cret" not in model_page.spec({**model(), "spec": "s3cret"}, "")["spec"]
+
+
+def stored(number: int, image: str, password: str) -> StoredRevision:
+    env = [{"name": "PASSWORD", "value": password}]
+    template = {"spec": {"containers": [{"name": "triton", "image": image, "env": env}]}}
+    return StoredRevision(f"m-{number}", number, template, '{"model_name": "m"}')
+
+
+def test_revisions_differ_by_lines_and_hidden_values_by_their_numbers() -> None:
+    kept = [stored(3, "i:2", "other"), stored(1, "i:1", "secret"), stored(2, "i:2", "secret")]
+    third, second, first = model_page.revisions(kept, "m-2", "m-3")["revisions"]
+    assert [one["role"] for one in (third, second, first)] == ["target", "current", ""]
+    assert (first["first"], first["diff"]) == (True, [])
+    assert {kind + text.strip(" -") for kind, text in second["diff"] if kind != " "} == {"-image: i:1", "+image: i:2"}
+    changed = {kind + text.strip() for kind, text in third["diff"] if kind != " "}
+    assert changed == {f"-value: {HIDDEN}, value 1", f"+value: {HIDDEN}, value 2"}
+    assert "secret" not in str([third, second, first])
+    assert kept[0].template["spec"]["containers"][0]["env"][0]["value"] == "other"

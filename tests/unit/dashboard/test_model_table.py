@@ -2,8 +2,10 @@ from typing import Any
 
 import pytest
 
-from halcyon.dashboard.history import ChartHistory, ReplicaCounts
-from halcyon.dashboard.model_table import Fleet, InvalidQuery, TableQuery, row
+from halcyon.dashboard.client_latency import Quantiles
+from halcyon.dashboard.history import NO_LOAD, ChartHistory, CurrentLoad, ReplicaCounts
+from halcyon.dashboard.model_row import problems, row
+from halcyon.dashboard.model_table import Fleet, InvalidQuery, TableQuery
 from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Name, Object
 from tests.unit.dashboard.objects import READY, condition, model, name
 
@@ -131,6 +133,83 @@ def test_the_worst_come_first_by_default() -> None:
     assert Site(model(1), stalled, model(2)).names() == ["model-0009", "model-0001", "model-0002"]
 
 
+SLOW = CurrentLoad(rate=5.0, p95=300.0, errors=0.0)
+TARGET = {"scaling": {"maxReplicas": 4, "targets": {"latency": "200ms"}}}
+
+
+@pytest.mark.parametrize(
+    ("made", "load", "found"),
+    [
+        (model(), NO_LOAD, []),
+        (model(spec=TARGET), SLOW, ["slow"]),
+        (model(), SLOW, []),
+        (model(spec=TARGET), CurrentLoad(rate=5.0), []),
+        (model(), CurrentLoad(rate=5.0, errors=0.9), []),
+        (model(), CurrentLoad(rate=5.0, errors=1.0), ["errors"]),
+        (model(conditions=(condition("Ready", "False"),)), CurrentLoad(rate=5.0, errors=100.0), ["unready", "errors"]),
+        (model(conditions=(READY, condition("Stalled", "True")), spec=TARGET), SLOW, ["slow", "stalled"]),
+        (model(status={"scaling": {"signals": [{"name": "a", "missing": "why"}]}}), NO_LOAD, ["blind"]),
+        (model(status={"scaling": {"limitedBy": ["max"]}}), NO_LOAD, ["limited"]),
+    ],
+)
+def test_problems_follow_from_the_state_and_the_load(made: Object, load: CurrentLoad, found: list[str]) -> None:
+    assert problems(row(made), load) == found
+
+
+def busy(rate: float, **more: float) -> ModelNumbers:
+    return ModelNumbers(rate=rate, **{"rejected": 0.0, "lost": 0.0, "failed": 0.0, **more})
+
+
+def test_models_with_problems_come_first_and_then_the_busiest() -> None:
+    site = Site(
+        model(1), model(2), model(3, spec=TARGET), model(4), model(5, conditions=(condition("Ready", "False"),))
+    )
+    counts = ReplicaCounts(replicas=1, ready=1, desired=1)
+    for number, numbers in ((1, busy(1.0)), (2, busy(9.0)), (3, busy(2.0)), (4, busy(4.0, rejected=1.0))):
+        site.history.add(name(number), 0.0, counts, numbers, Quantiles(100.0, 300.0, 400.0))
+    assert [int(one[-1]) for one in site.names()] == [5, 4, 3, 2, 1]
+    assert site.names(problem="slow") == ["model-0003"]
+    assert site.names(problem="unhealthy") == ["model-0005"]
+    assert [int(one[-1]) for one in site.names(problem="any")] == [5, 4, 3]
+
+
+def test_totals_add_up_what_is_known_and_say_of_how_many() -> None:
+    rolling = {
+        "rollout": {"phase": "Progressing", "strategy": "Canary", "message": "m", "canary": {"step": 2, "weight": 25}}
+    }
+    site = Site(model(1, spec=TARGET), model(2, "team-b"), model(3, "team-b", status=rolling))
+    counts = ReplicaCounts(replicas=1, ready=1, desired=1)
+    site.history.add(name(1), 0.0, counts, busy(10.0, rejected=0.5), Quantiles(100.0, 300.0, 400.0))
+    site.history.add(name(2, "team-b"), 0.0, counts, busy(30.0))
+    page = site.page()
+    assert (page["rate"], page["reporting"], page["total"]) == (40.0, 2, 3)
+    assert page["errors"] == pytest.approx(0.5, rel=0.03)  # a share is kept to two digits
+    assert (page["problems"]["slow"], page["judged"], page["troubled"]) == (1, 1, 1)
+    assert page["namespaces"] == ["team-a", "team-b"]
+    assert page["rollouts"] == [
+        {
+            "namespace": "team-b",
+            "name": "model-0003",
+            "phase": "Progressing",
+            "strategy": "Canary",
+            "message": "m",
+            "updated": 1,
+            "pods": 1,
+            "weight": 25,
+            "step": 2,
+            "paused": False,
+        }
+    ]
+    one = site.page(namespace="team-a")
+    assert (one["total"], one["rate"], one["rolling"], one["namespaces"]) == (1, 10.0, 0, ["team-a", "team-b"])
+    assert site.page({"team-b"})["namespaces"] == ["team-b"]
+
+
+def test_totals_of_models_without_reports_are_unknown_and_not_0() -> None:
+    page = Site(model(1), model(2)).page()
+    assert (page["rate"], page["errors"], page["cost"], page["reporting"], page["judged"]) == (None, None, None, 0, 0)
+
+
 def test_live_numbers_go_before_the_status() -> None:
     told = {"summary": {"queue": "12/48", "gpu": "?"}}
     site = Site(model(1, status=told), model(2, status=told))
@@ -171,7 +250,9 @@ def test_a_model_that_changes_or_goes_changes_the_page() -> None:
     ("query", "said"),
     [
         ({"state": "odd"}, "state is 'odd'; good: stalled, unready"),
-        ({"sort": "odd"}, "sort is 'odd'; good: state, name"),
+        ({"sort": "odd"}, "sort is 'odd'; good: urgency, state, name"),
+        ({"problem": "odd"}, "problem is 'odd'; good: any, unhealthy, unready, errors"),
+        ({"namespace": "x" * 64}, "namespace has 64 characters; the limit is 63"),
         ({"order": "odd"}, "order is 'odd'; good: ascending, descending"),
         ({"limit": "201"}, "limit is '201'; good: a number from 1 to 200"),
         ({"offset": "-1"}, "offset is '-1'; good: a number from 0"),

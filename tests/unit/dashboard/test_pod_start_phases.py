@@ -73,3 +73,28 @@ def test_a_ready_time_before_the_server_ran_is_not_of_this_start() -> None:
     later = {"running": {"startedAt": at(50)}}
     made = pod(conditions=(BOUND, since("Ready", "True", 40)), fetch=FETCHED, server=later, phase="Running")
     assert [name for name, _ in took(made)] == ["pending", "pulling", "fetching", "starting"]
+
+
+RUNNING = {"running": {"startedAt": "2026-01-01T12:00:00Z"}}
+WAITING = {"waiting": {"reason": "CrashLoopBackOff"}}
+DONE = {"terminated": {"exitCode": 0}}
+FAILED = {"terminated": {"exitCode": 3}}
+
+
+@pytest.mark.parametrize(
+    ("made", "container", "previous"),
+    [
+        ({"fetch": RUNNING}, "fetch", False),
+        ({"fetch": DONE, "server": RUNNING}, "server", False),
+        ({"fetch": FAILED}, "fetch", False),
+        ({"fetch": DONE, "server": WAITING, "restarts": 2, "last": FAILED}, "server", True),
+        ({"fetch": DONE, "server": RUNNING, "restarts": 2, "last": FAILED}, "server", False),
+    ],
+)
+def test_the_log_is_of_the_container_that_fails_or_runs(made: dict[str, Any], container: str, previous: bool) -> None:
+    assert pod_start_phases.log_of(pod(**made)) == {"container": container, "previous": previous}
+
+
+def test_a_pod_of_which_nothing_has_run_has_no_log() -> None:
+    assert pod_start_phases.log_of(pod()) is None
+    assert pod_start_phases.log_of(pod(fetch=WAITING)) is None

@@ -39,7 +39,7 @@ class MemoryKube(Kube):
 
     def __init__(self) -> None:
         self.objects: dict[tuple[Kind, str, str], Object] = {}
-        self._versions = itertools.count(1)
+        self._versions = itertools.count(2)
 
     def seen_by(self, fault: Fault) -> Faulty:
         """Return a connection with faults to the same objects."""
@@ -47,9 +47,20 @@ class MemoryKube(Kube):
 
     def _put(self, where: tuple[Kind, str, str], obj: Object) -> Object:
         stored = copied(obj)
-        stored["metadata"]["resourceVersion"] = str(next(self._versions))
+        number = str(next(self._versions))
+        stored["metadata"].setdefault("uid", f"uid-{number}")
+        stored["metadata"]["resourceVersion"] = number
         self.objects[where] = stored
         return copied(stored)
+
+    def _check(self, where: tuple[Kind, str, str], conditions: Mapping[str, Any]) -> None:
+        """Raise `Conflicted` if the object has another uid or resourceVersion than these conditions, as the API server does."""
+        there = self.objects.get(where)
+        if there is None and "uid" in conditions:
+            raise errors.Conflicted(409, f"uid mismatch: no {where[0].plural} {where[2]}")
+        for field in ("uid", "resourceVersion"):
+            if there is not None and field in conditions and conditions[field] != there["metadata"][field]:
+                raise errors.Conflicted(409, f"{where[0].plural} {where[2]} has another {field}")
 
     @override
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
@@ -76,9 +87,7 @@ class MemoryKube(Kube):
         return self._put((kind, namespace, name), _merge(there, body))
 
     @override
-    async def apply(
-        self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
-    ) -> Object:
+    async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
         # Merging is not simulated: how server-side apply merges is tested with a real API server in tests/integration.
         raise NotImplementedError
 
@@ -91,11 +100,13 @@ class MemoryKube(Kube):
         return self._put(where, _merge(there, {"spec": {"replicas": after}}))
 
     @override
-    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str | None = None) -> None:
+    async def delete(self, kind: Kind, namespace: str, name: str, *, seen: Object | None = None) -> None:
+        if seen is not None and (kind, namespace, name) in self.objects:
+            self._check((kind, namespace, name), seen["metadata"])
         self.objects.pop((kind, namespace, name), None)
 
     @override
-    async def evict(self, namespace: str, pod: str) -> None:
+    async def evict(self, namespace: str, pod: Object) -> None:
         raise NotImplementedError
 
     @override

@@ -6,6 +6,7 @@ import asyncio
 import json
 from types import SimpleNamespace
 from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
@@ -119,7 +120,7 @@ def test_a_fenced_client_reads_and_renews_and_writes_nothing() -> None:
     async def scenario(_: VirtualTime) -> list[str]:
         server = Server()
         server.lease.set()
-        lost = LeaseFence("halcyon-system/halcyon", DrivenClock(lambda: 100.0), deadline_s=7.0)
+        lost = LeaseFence("halcyon-system/halcyon", DrivenClock(lambda: 100.0), deadline_s=7.0, duration_s=10.0)
         lost.renew(at=0.0)
         client = KubeClient(cast("Any", server), fence=lost)
         pod: dict[str, Any] = {"metadata": {"name": "pod", "namespace": "ns"}}
@@ -128,7 +129,7 @@ def test_a_fenced_client_reads_and_renews_and_writes_nothing() -> None:
             client.create(kinds.POD, pod, namespace="ns"),
             client.patch(kinds.POD, "ns", "pod", {}),
             client.delete(kinds.POD, "ns", "pod"),
-            client.evict("ns", "pod"),
+            client.evict("ns", {"metadata": {"name": "pod", "uid": "u"}}),
         ):
             with pytest.raises(errors.LeaseLost):
                 await write
@@ -137,3 +138,59 @@ def test_a_fenced_client_reads_and_renews_and_writes_nothing() -> None:
         return server.asked
 
     assert run(scenario) == ["GET read", "PATCH lease"]
+
+
+class Timing(Server):
+    """Notes the timeout of each request, in the client and for the API server."""
+
+    def __init__(self, status: int = 200, said: str = "") -> None:
+        super().__init__()
+        self.status, self.said = status, said
+        self.timeouts: list[tuple[str, float, str]] = []
+
+    async def request(self, method: str, url: str, **options: Any) -> Any:
+        asked = parse_qs(urlsplit(url).query).get("timeout", [""])[0]
+        self.timeouts.append((method, options["_request_timeout"].total, asked))
+
+        async def read() -> bytes:
+            return json.dumps({"message": self.said}).encode()
+
+        return SimpleNamespace(response=SimpleNamespace(status=self.status, read=read, headers={}))
+
+
+def test_a_write_has_only_the_time_until_another_replica_may_lead() -> None:
+    async def scenario(time: VirtualTime) -> list[tuple[str, float, str]]:
+        server = Timing()
+        fence = LeaseFence("halcyon-system/halcyon", DrivenClock(time), deadline_s=7.0, duration_s=10.0)
+        client = KubeClient(cast("Any", server), fence=fence)
+        pod = {"metadata": {"name": "pod", "namespace": "ns"}}
+        await client.apply(kinds.POD, pod)  # a process that never led
+        fence.renew(at=time())
+        await client.apply(kinds.POD, pod)
+        await asyncio.sleep(6.5)
+        await client.scale(kinds.POD, {"metadata": {"name": "pod", "namespace": "ns", "uid": "u"}}, before=1, after=2)
+        await client.get(kinds.POD, "ns", "pod")
+        return server.timeouts
+
+    assert run(scenario) == [
+        ("PATCH", 20.0, "20000ms"),
+        ("PATCH", 10.0, "10000ms"),
+        ("PATCH", 3.5, "3500ms"),
+        ("GET", 20.0, ""),
+    ]
+
+
+def test_another_uid_is_a_conflict_and_no_refusal() -> None:
+    said = 'ConfigMap "a" is invalid: metadata.uid: Invalid value: "u": field is immutable'
+
+    async def scenario(_: VirtualTime) -> None:
+        client = KubeClient(cast("Any", Timing(422, said)))
+        with pytest.raises(Conflicted, match="another object"):
+            await client.apply(kinds.POD, {"metadata": {"name": "a", "namespace": "ns", "uid": "u"}})
+        with pytest.raises(Conflicted, match="another object"):
+            await client.patch(kinds.POD, "ns", "a", {"metadata": {"uid": "u"}})
+        other = KubeClient(cast("Any", Timing(422, "spec.replicas: Invalid value")))
+        with pytest.raises(Refused):
+            await other.apply(kinds.POD, {"metadata": {"name": "a", "namespace": "ns", "uid": "u"}})
+
+    run(scenario)

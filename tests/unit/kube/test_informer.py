@@ -36,8 +36,10 @@ def obj(name: str, version: int, **labels: str) -> Object:
 class Script(MemoryKube):
     """Lists and watches as they were written down, one after the other; when they are used up, a watch is silent.
 
-    A number among the events of a watch is seconds without one.
+    A number among the events of a watch is seconds without one. A list that wasn't written down gives what the last one gave.
     """
+
+    last: Any = ([], 5)
 
     def __init__(self, *steps: Any) -> None:
         super().__init__()
@@ -49,10 +51,11 @@ class Script(MemoryKube):
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
     ) -> tuple[list[Object], str]:
         self.asked.append(f"list {selector}")
-        step = self.steps.pop(0)
-        if isinstance(step, Exception):
-            raise step
-        items, version = step
+        if self.steps and isinstance(self.steps[0], Exception):
+            raise self.steps.pop(0)
+        if self.steps and isinstance(self.steps[0], tuple):
+            self.last = self.steps.pop(0)
+        items, version = self.last
         return copy.deepcopy(items), str(version)
 
     @override
@@ -145,7 +148,33 @@ def test_a_bookmark_is_no_object() -> None:
     assert informer.has_seen(Key("team", "a"), 9)
 
 
-@pytest.mark.parametrize("error", [errors.Gone(410, "too old"), errors.Unreachable("reset"), errors.Busy(500, "x")])
+@pytest.mark.parametrize("error", [errors.Unreachable("reset"), errors.Busy(500, "x")])
+def test_a_broken_watch_goes_on_where_it_broke_without_a_list(error: Exception) -> None:
+    script = Script(([obj("a", 1)], 5), [event("ADDED", obj("b", 6)), error], [event("DELETED", obj("a", 7))])
+    informer, _ = follow(script)
+
+    assert informer.all_keys() == [Key("team", "b")]
+    assert script.asked == ["list a=b", "watch 5", "watch 6", "watch 7"]
+
+
+def test_a_watch_without_news_for_minutes_is_followed_by_a_list() -> None:
+    cut = [60.0, errors.Unreachable("reset")]
+    script = Script(([obj("a", 1)], 5), *[cut] * 5, ([obj("b", 2)], 3))
+    informer, _ = follow(script, limit_s=400.0)
+
+    assert script.asked == ["list a=b", *["watch 5"] * 5, "list a=b", "watch 3"]
+    assert informer.all_keys() == [Key("team", "b")]
+
+
+def test_an_unexpected_event_does_not_end_the_informer(caplog: pytest.LogCaptureFixture) -> None:
+    script = Script(([], 5), [("MODIFIED", {"metadata": "x"})], ([obj("a", 6)], 7))
+    informer, _ = follow(script)
+
+    assert informer.all_keys() == [Key("team", "a")]
+    assert "unexpected event" in caplog.text
+
+
+@pytest.mark.parametrize("error", [errors.Gone(410, "too old"), errors.Refused(403, "forbidden")])
 def test_objects_that_vanish_during_an_outage_are_reported_after_the_list(error: Exception) -> None:
     script = Script(([obj("a", 1), obj("b", 2)], 5), [error], ([obj("b", 7)], 9))
     informer, changes = follow(script)
@@ -204,10 +233,10 @@ def test_a_write_was_seen_when_the_cache_is_as_new(key: str, version: int, seen:
 
 GONE = errors.Gone(410, "too old")
 FAILING_LISTS: list[Any] = [errors.Unreachable("x")] * 1000
-FAILING_WATCHES: list[Any] = [([], 5), [errors.Busy(500, "x")]] * 1000
+FAILING_WATCHES: list[Any] = [([], 5), *[[errors.Busy(500, "x")]] * 1000]
 GONE_LISTS: list[Any] = [GONE] * 1000
 GONE_WATCHES: list[Any] = [([], 5), [GONE]] * 1000
-EMPTY_WATCHES: list[Any] = [([], 5), []] * 1000
+EMPTY_WATCHES: list[Any] = [([], 5), *[[]] * 1000]
 
 
 @pytest.mark.parametrize(
@@ -230,11 +259,17 @@ def test_an_expired_watch_is_followed_by_a_list_at_once() -> None:
 
 
 def test_a_connection_cut_once_a_minute_does_not_lengthen_the_waits() -> None:
-    cut: list[Any] = [60.0, errors.Unreachable("reset")]
-    script = Script(*[([], 5), cut] * 1000)
+    cut: list[Any] = [
+        30.0,
+        event("BOOKMARK", {"metadata": {"resourceVersion": "5"}}),
+        30.0,
+        errors.Unreachable("reset"),
+    ]
+    script = Script(([], 5), *[cut] * 1000)
     follow(script, limit_s=3600.0)
 
-    assert len(script.asked) > 2 * 58
+    assert len(script.asked) > 58
+    assert script.asked.count("list a=b") == 1
 
 
 def test_the_failure_after_a_good_watch_is_retried_soon() -> None:

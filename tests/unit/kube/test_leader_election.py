@@ -82,7 +82,7 @@ class Replica:
 def replica(kube: MemoryKube, name: str, time: VirtualTime, fault: Fault = no_fault) -> Replica:
     client = kube.seen_by(fault)
     clock = DrivenClock(time)
-    fence = LeaseFence("halcyon-system/halcyon", clock, deadline_s=RENEW_DEADLINE_S)
+    fence = LeaseFence("halcyon-system/halcyon", clock, deadline_s=RENEW_DEADLINE_S, duration_s=DURATION_S)
     return Replica(LeaderElector(client, "halcyon-system", "halcyon", name, clock, fence), time, clock)
 
 
@@ -374,18 +374,18 @@ def test_a_leader_past_its_deadline_may_not_write_until_it_renews() -> None:
     async def scenario(time: VirtualTime) -> None:
         broken = asyncio.Event()
         one = replica(MemoryKube(), "one", time, lambda _: "hang" if broken.is_set() else "ok")
-        one.elector.fence.check()  # who never led isn't fenced: the API server decides about what it writes
+        one.elector.fence.left_s()  # who never led isn't fenced: the API server decides about what it writes
         async with asyncio.TaskGroup() as group:
             group.create_task(one.live())
             for _ in range(30):
                 await asyncio.sleep(1)
-                one.elector.fence.check()
+                one.elector.fence.left_s()
             broken.set()
             await asyncio.sleep(RENEW_DEADLINE_S - RENEW_INTERVAL_S - 0.1)
-            one.elector.fence.check()
+            one.elector.fence.left_s()
             # As after a pause: time has passed, and the elector's own round hasn't had its turn.
             one.clock.time = lambda: time() + RENEW_INTERVAL_S + 0.2
             with pytest.raises(errors.LeaseLost, match=r"was renewed [789]\.\d s ago"):
-                one.elector.fence.check()
+                one.elector.fence.left_s()
 
     run(scenario)

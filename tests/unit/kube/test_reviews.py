@@ -93,13 +93,23 @@ async def test_a_user_may_what_the_api_server_allows(
 @pytest.mark.parametrize(
     ("status", "account"),
     [
-        ({"authenticated": True, "audiences": ["halcyon-collector"], "user": {"username": "x"}}, "x"),
+        ({"authenticated": True, "audiences": ["halcyon-collector"], "user": {"username": "x"}}, ("x", "")),
+        (
+            {
+                "authenticated": True,
+                "audiences": ["halcyon-collector"],
+                "user": {"username": "x", "extra": {"authentication.kubernetes.io/pod-name": ["m-balancer-0"]}},
+            },
+            ("x", "m-balancer-0"),
+        ),
         ({"authenticated": True, "user": {"username": "x"}}, None),
         ({"authenticated": False, "audiences": ["halcyon-collector"], "user": {"username": "x"}}, None),
         ({}, None),
     ],
 )
-async def test_an_agents_token_must_be_for_the_audience(status: dict[str, Any], account: str | None) -> None:
+async def test_an_agents_token_must_be_for_the_audience(
+    status: dict[str, Any], account: tuple[str, str] | None
+) -> None:
     assert await by_api_server(Api(status)).agent("t", "halcyon-collector") == account
 
 

@@ -18,7 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import StringConstraints
 
-from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan
+from halcyon.api.documents.balancer_plan import DRAIN_HEADER, PLAN_KEY, BalancerPlan
 from halcyon.api.documents.model_overlay import Overlay
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.parse import SpecError, parse
@@ -415,6 +415,16 @@ def test_service_meshes_leave_the_agent_s_port_to_the_kubelet() -> None:
     assert str(haproxy["readinessProbe"]["httpGet"]["port"]) == port
 
 
+def test_the_kubelet_has_the_key_that_drains_a_balancer() -> None:
+    template = find(children(MINIMAL), "Deployment", "digits-balancer")["spec"]["template"]
+    agent, haproxy = template["spec"]["initContainers"][0], template["spec"]["containers"][0]
+    [header] = haproxy["lifecycle"]["preStop"]["httpGet"]["httpHeaders"]
+
+    assert header["name"] == DRAIN_HEADER
+    assert f"--drain-key={header['value']}" in agent["args"]
+    assert len(header["value"]) >= 10
+
+
 def test_a_pod_without_gpu_requests_none() -> None:
     pod, triton = server_pod(runtime={"gpu": {"count": 0}})
 
@@ -705,7 +715,7 @@ def test_source_ranges_are_written_as_networks_and_each_once() -> None:
     "text", ["10.0.0.0", "10.0.0/8", "256.0.0.0/8", "10.0.0.0/33", "::1", "fd00::1::/8", "::/129", "1:/8", "x/8"]
 )
 def test_a_malformed_address_range_is_refused(text: str) -> None:
-    with pytest.raises(SpecError, match=r"write for example 10\.0\.0\.0/8 or fd00::/8"):
+    with pytest.raises(SpecError, match=r"must be a range of IP addresses, for example 10\.0\.0\.0/8 or fd00::/8"):
         spec_of(traffic={"service": {"type": "LoadBalancer", "sourceRanges": [text]}})
 
 
@@ -736,3 +746,15 @@ def test_a_balancer_starts_without_its_secrets_and_names_them() -> None:
     assert ports == {"http": "http", "grpc": "kubernetes.io/h2c"}
     # A pod is what it was made as, whatever a plan says.
     assert not re.search("tls|keys|secret", balancer.plan(SUBJECT, spec, SITE, (names.SLOT_A,)).to_json())
+
+
+@pytest.mark.parametrize(
+    "scaling", [{}, {"policy": "Rules"}, {"policy": "Rules", "behavior": {"scaleUp": {"selectPolicy": "Max"}}}]
+)
+def test_no_hpa_lowers_replicas_while_the_site_holds_them(scaling: dict[str, Any]) -> None:
+    spec = spec_of(scaling={"maxReplicas": 8, **scaling})
+    free, held = (render_hpa.hpa(SUBJECT, spec, tolerance=True, hold=hold)["spec"] for hold in (False, True))
+
+    assert held["behavior"]["scaleDown"] == {"selectPolicy": "Disabled"}
+    assert held["behavior"].get("scaleUp") == free.get("behavior", {}).get("scaleUp")
+    assert {**held, "behavior": None} == {**free, "behavior": None}

@@ -6,6 +6,7 @@ from halcyon.triton.client import Endpoint, Metrics
 from halcyon.triton.dead_backend import (
     EVERY_REQUEST_FAILS,
     REPORTED_AFTER_S,
+    BalancerLoad,
     DeadBackends,
     ProbedRevision,
     Suspicion,
@@ -79,11 +80,28 @@ def test_a_pod_that_answers_nothing_for_a_while_is_examined() -> None:
 def test_requests_of_the_balancer_count_as_much_as_a_queue() -> None:
     dead = DeadBackends()
     for at in range(5):
-        without = dead.look(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": 0})
+        without = dead.look(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": BalancerLoad(0, 0)})
     assert without == {}
     for at in range(5, 10):
-        found = dead.look(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": 1})
+        found = dead.look(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": BalancerLoad(1, 0)})
     assert found == {"a": "silent"}
+
+
+@pytest.mark.parametrize(("answers", "found"), [(0, {"a": "silent"}), (1, {})])
+def test_a_success_before_the_response_is_no_answer(answers: int, found: dict[str, Suspicion]) -> None:
+    """Requests keep coming, and Triton counts each at once as a success."""
+    dead = DeadBackends()
+    for at in range(6):
+        loads = {"10.0.0.0": BalancerLoad(3, 7 + answers * at)}
+        seen = dead.look(endpoints("a"), sampled(a=(5 + at, 0)), float(at), loads)
+    assert seen == found
+
+
+def test_the_wait_for_a_response_is_learnt_as_an_execution() -> None:
+    dead = DeadBackends()
+    for at, answered in ((0.0, 7), (20.0, 7), (40.0, 8)):
+        dead.look(endpoints("r-a"), sampled(**{"r-a": (5, 0)}), at, {"10.0.0.0": BalancerLoad(1, answered)})
+    assert dead.revisions["r"].hang_s == 400.0
 
 
 def test_a_first_execution_is_no_hang() -> None:

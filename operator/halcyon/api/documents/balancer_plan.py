@@ -17,7 +17,7 @@ PLAN_KEY = "plan.json"
 """Key in the ConfigMap that contains the plan."""
 PLAN_VERSION = 2
 
-HAPROXY_MEMORY_MIB = 512
+HAPROXY_MEMORY_MIB = 640
 """Memory limit of the HAProxy container, in MiB. It determines the limits on connections and requests of clients."""
 
 CERTIFICATE_FOLDER = "certificate"
@@ -26,6 +26,8 @@ CLIENTS_FOLDER = "clients"
 """Folder with the Secret of `traffic.tls.clientCA`, below /var/run/secrets in a balancer pod."""
 KEYS_FOLDER = "keys"
 """Folder with the Secret of `traffic.apiKeys`, below /var/run/secrets in a balancer pod."""
+DRAIN_HEADER = "halcyon-drain"
+"""Header with the key that a request to the agent's `/drain` must have. The kubelet takes the key from the pod's specification."""
 
 
 class PlanError(ValueError):
@@ -106,6 +108,13 @@ class BalancerPlan:
     """Whether agents find this number themselves, unless Triton batches the model's requests."""
     balancers: int = 1
     """Number of balancers between which the numbers are divided."""
+    hold_timeout_ms: int = 0
+    """Maximum time that a request waits while there is no server, in milliseconds; 0: `queue_timeout_ms`."""
+
+    @property
+    def longest_wait_ms(self) -> int:
+        """Maximum time that a request waits for a server, in milliseconds."""
+        return max(self.queue_timeout_ms, self.hold_timeout_ms)
 
     @property
     def shares_pods(self) -> bool:
@@ -143,5 +152,6 @@ class BalancerPlan:
 _LATER = (
     *("source_share", "sequences", "sticky_header", "max_request_bytes", "access_log"),
     *("max_concurrency", "finds_concurrency", "objective_ms", "max_batch", "instances", "balancers"),
+    "hold_timeout_ms",
 )
 """Names of the fields that were added after the first version."""

@@ -45,7 +45,11 @@ def fields_of(text: str | bytes, version: int) -> dict[str, Any]:
         UnknownVersionError: the document has another version.
         Exception: the text is not a document; one of `NOT_A_DOCUMENT`.
     """
-    raw: dict[str, Any] = json.loads(text)
+    return checked(json.loads(text), version)
+
+
+def checked(raw: dict[str, Any], version: int) -> dict[str, Any]:
+    """Return the fields of a parsed document. Raises the same errors as `fields_of`."""
     found = raw.pop("version")
     if found != version:
         raise UnknownVersionError(found)

@@ -9,6 +9,8 @@ operator can parse reports from newer agents (`codec`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -146,6 +148,14 @@ class PodSample:
     backend_failure: str | None = None
     """How the backend fails: in state maintenance or starting, why the pod is dead; in state ready, that every request fails."""
 
+    @classmethod
+    def of_fields(cls, raw: dict[str, Any]) -> PodSample:
+        """Return the sample with the fields of a parsed document. Raises any of `NOT_A_DOCUMENT`."""
+        batches = raw.get("batches")
+        if batches is not None:
+            batches = made(BatchStats, {**batches, "sizes": tuple(tuple(size) for size in batches["sizes"])})
+        return made(cls, {**raw, "versions": tuple(raw["versions"]), "batches": batches})
+
 
 @dataclass(frozen=True)
 class AgentReport:
@@ -178,15 +188,26 @@ class AgentReport:
         Raises:
             ReportError: the text is not a report, or has another version.
         """
-        try:
+        with report_errors():
             raw = codec.fields_of(text, REPORT_VERSION)
-            balancer = raw.pop("balancer")
-            pods = tuple(_pod(pod) for pod in raw.pop("pods"))
-            return made(cls, {**raw, "balancer": _balancer(balancer) if balancer else None, "pods": pods})
-        except UnknownVersionError as error:
-            raise ReportError(f"report has {error}; this operator reads version {REPORT_VERSION}") from error
-        except NOT_A_DOCUMENT as error:
-            raise ReportError(f"not a valid report: {error}") from error
+            return cls.of_fields(raw, tuple(PodSample.of_fields(pod) for pod in raw.pop("pods")))
+
+    @classmethod
+    def of_fields(cls, raw: dict[str, Any], pods: tuple[PodSample, ...] = ()) -> AgentReport:
+        """Return a report with these pods and the other fields of a parsed document. Raises any of `NOT_A_DOCUMENT`."""
+        balancer = raw.get("balancer")
+        return made(cls, {**raw, "balancer": _balancer(balancer) if balancer else None, "pods": pods})
+
+
+@contextmanager
+def report_errors() -> Iterator[None]:
+    """Raise errors in the block, which reads a document, as `ReportError`."""
+    try:
+        yield
+    except UnknownVersionError as error:
+        raise ReportError(f"report has {error}; this operator reads version {REPORT_VERSION}") from error
+    except NOT_A_DOCUMENT as error:
+        raise ReportError(f"not a valid report: {error}") from error
 
 
 def _balancer(raw: dict[str, Any]) -> BalancerSample:
@@ -209,10 +230,3 @@ def _shared(bounds_ms: tuple[int, ...]) -> tuple[int, ...]:
 
 def _row(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-
-
-def _pod(raw: dict[str, Any]) -> PodSample:
-    batches = raw.get("batches")
-    if batches is not None:
-        batches = made(BatchStats, {**batches, "sizes": tuple(tuple(size) for size in batches["sizes"])})
-    return made(PodSample, {**raw, "versions": tuple(raw["versions"]), "batches": batches})

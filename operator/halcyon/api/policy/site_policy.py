@@ -75,7 +75,8 @@ class Triton(Documented):
     refuse_below: Version | None = None
     """Oldest version that is accepted. An image whose version is unknown is rejected like an older one."""
     warn_below: Version | None = None
-    """Oldest version that is accepted without a warning."""
+    """Oldest version that is accepted without a warning. Without a value, the operator warns about versions with known
+    vulnerabilities (`triton_images.outdated`)."""
     digests: Annotated[dict[Digest, Version], Field(max_length=256)] = Field(default_factory=dict)
     """Triton version of each image digest, for specs that name an image by digest. A tag next to a digest is ignored."""
 

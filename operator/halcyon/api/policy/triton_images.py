@@ -21,11 +21,31 @@ import re
 from halcyon.api.spec import Spec
 
 EXAMPLE = "nvcr.io/nvidia/tritonserver:26.07-py3"
+SAFE_RELEASE = "26.03"
+"""First release without known ways around the restricted APIs: CVE-2026-24206 and CVE-2026-24207."""
+CURRENT_RELEASE = "26.07"
+"""Release of the chart's default image, the first without the vulnerabilities that were published after `SAFE_RELEASE`."""
+_RELEASE = re.compile(r"(?:^|/)tritonserver:(\d\d\.\d\d)(?:[-.][A-Za-z0-9_.-]*)?$")
 _NVIDIA = re.compile(r"(?:^|/)nvidia/tritonserver:(\d\d\.\d\d)-(?:([a-z0-9]+)-python-)?py3(?:-([a-z]+))?$")
 _FLAVOURS = {"vllm": "vllm", "trtllm": "tensorrtllm", "pyt": "pytorch"}
 _LANGUAGE_MODELS = {"vllm": "vllm", "tensorrtllm": "trtllm"}
 """Backends that the full image lacks, with the flavour of the image that has them."""
 _NEED_GPU = frozenset(("tensorrt", "tensorrt_plan", "tensorrtllm", "vllm"))
+
+
+def outdated(image: str) -> list[str]:
+    """Return a sentence if the image's tag shows a Triton release with known vulnerabilities; empty if the release is unknown."""
+    found = _RELEASE.search(image)
+    if found is None or image.startswith("localhost/") or found[1] >= CURRENT_RELEASE:
+        return []
+    known = (
+        f"has known ways around its restricted APIs (CVE-2026-24206, CVE-2026-24207, fixed in {SAFE_RELEASE})"
+        if found[1] < SAFE_RELEASE
+        else f"lacks the security fixes of {CURRENT_RELEASE}"
+    )
+    return [
+        f"the image {image} is Triton {found[1]}, which {known}; use {CURRENT_RELEASE} or newer, for example {EXAMPLE}"
+    ]
 
 
 def mismatches(spec: Spec, image: str) -> list[str]:

@@ -1,1 +1,1 @@
-"""Schema of the ModelDeployment, for the CustomResourceDefinition, the reference pages and type checks."""
+"""Structural schema of a model, for the CustomResourceDefinition and the reference pages, and descriptions of allowed values."""

@@ -17,6 +17,11 @@ FALLBACK_BATCH = 8
 
 QUEUE_LIMIT = 200
 """Requests that may wait in one balancer pod if the spec sets no limit and requests are not rejected by their latency."""
+QUEUE_TIMEOUT_MS = 60_000
+"""Maximum wait for a server, in milliseconds, if the spec gives none."""
+MAX_QUEUE_TIMEOUT_MS = 3_600_000
+START_MARGIN = 1.5
+"""Factor between the last measured start of a pod and the time that a request waits for a start."""
 IDLE_AFTER_S = 300.0
 """Seconds without a request before a model with minReplicas 0 scales to zero, if the spec gives no time."""
 
@@ -31,6 +36,8 @@ class ResolvedTargets:
     """Percent; None if pods have no GPU."""
     concurrency: int | None = None
     """Requests in progress or waiting, per replica; None if the user set no such target."""
+    metric: int | None = None
+    """Result of the site's query, per replica; None if the user set no such target."""
 
 
 def batch_capacity(spec: Spec) -> int:
@@ -50,6 +57,7 @@ def targets(spec: Spec) -> ResolvedTargets:
         queue_depth=(given.queue_depth if given else None) or batch_capacity(spec),
         gpu_utilization=((given.gpu_utilization if given else None) or 80) if has_gpu else None,
         concurrency=given.concurrency if given else None,
+        metric=given.metric.value if given and given.metric else None,
     )
 
 
@@ -83,6 +91,45 @@ def idle_after_s(spec: Spec) -> float | None:
     if spec.scaling is None or spec.scaling.min_replicas > 0:
         return None
     return duration_s(spec.scaling.idle_timeout) if spec.scaling.idle_timeout else IDLE_AFTER_S
+
+
+def queue_timeout_ms(spec: Spec) -> int:
+    """Return the maximum time that a request waits in a balancer while servers are ready, in milliseconds."""
+    given = spec.traffic.queue_timeout
+    return QUEUE_TIMEOUT_MS if given is None else max(duration_us(given) // 1000, 1)
+
+
+def hold_timeout_ms(spec: Spec, start_s: float | None) -> int:
+    """Return the maximum time that a request waits at zero replicas, in milliseconds.
+
+    `start_s` is the last measured start of a pod, in seconds; None if there was none. Without a value in the spec, the result
+    is a power of two in minutes, so that a slightly different start changes no plan.
+    """
+    least = queue_timeout_ms(spec)
+    if spec.traffic.queue_timeout is not None or idle_after_s(spec) is None or start_s is None:
+        return least
+    wanted = start_s * START_MARGIN * 1000
+    while least < wanted and least < MAX_QUEUE_TIMEOUT_MS:
+        least *= 2
+    return min(least, MAX_QUEUE_TIMEOUT_MS)
+
+
+def longest_wait_ms(spec: Spec) -> int:
+    """Return the maximum time that any request waits in a balancer, in milliseconds, however long pods start."""
+    return hold_timeout_ms(spec, duration_s(spec.runtime.startup_timeout))
+
+
+def late_starts(spec: Spec, start_s: float | None) -> tuple[str, ...]:
+    """Return a sentence if requests at zero replicas are rejected before a pod is ready, by the last measured start in seconds."""
+    given = spec.traffic.queue_timeout
+    if given is None or start_s is None or idle_after_s(spec) is None or duration_s(given) >= start_s:
+        return ()
+    return (
+        (
+            f"spec.traffic.queueTimeout is {given} but the last start of a pod took {start_s:.0f} s: a request that arrives at zero "
+            f"replicas is rejected before a pod is ready; remove queueTimeout, or set a longer one, for example {start_s * START_MARGIN:.0f}s"
+        ),
+    )
 
 
 def ignored(spec: Spec) -> tuple[str, ...]:
@@ -151,7 +198,23 @@ def mismatched(spec: Spec) -> tuple[str, ...]:
 
 
 def risky(spec: Spec) -> tuple[str, ...]:
-    """Return a sentence for each setting that can make responses wrong."""
+    """Return a sentence for each setting that can make responses wrong, or wakes a model too late to answer."""
+    return (*_stale_responses(spec), *_short_wait(spec))
+
+
+def _short_wait(spec: Spec) -> tuple[str, ...]:
+    given = spec.traffic.queue_timeout
+    if given is None or idle_after_s(spec) is None or duration_s(given) * 1000 >= QUEUE_TIMEOUT_MS:
+        return ()
+    return (
+        (
+            f"spec.traffic.queueTimeout is {given} with spec.scaling.minReplicas 0: a request that arrives at zero replicas is rejected "
+            "unless a pod starts within that time; remove queueTimeout to wait for as long as the last start took, or set for example 2m"
+        ),
+    )
+
+
+def _stale_responses(spec: Spec) -> tuple[str, ...]:
     server = spec.runtime.server
     if server is None or server.response_cache is None or spec.traffic.stickiness is None:
         return ()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from typing import Any, Final, get_args, get_origin
 
@@ -38,14 +38,56 @@ RENAMED: Final[Mapping[str, str]] = {
 OBJECTS: Final[Mapping[str, str]] = {
     "spec.rollout.canary.analysis": "analysis: {mode: Enabled}, or {mode: Disabled} for the former Off",
     "spec.rollout.canary.steps[].pause": "pause: {duration: 5m}, or pause: {} to wait for a person",
+    "spec.runtime.gpu": "gpu: {count: 1}",
+    "spec.scaling": "scaling: {maxReplicas: 8}",
+    "spec.model": "model: {source: {uri: s3://models/resnet50}}",
+    "spec.model.source": "source: {uri: s3://models/resnet50}",
 }
 """Objects that were plain values before, each with an example."""
 
 EXAMPLES: Final[Mapping[str, str]] = {
     "spec.traffic.maxConcurrency": "for example maxConcurrency: 64",
     "spec.scaling.targets.concurrency": "for example concurrency: 8",
+    "spec.scaling.maxReplicas": "for example maxReplicas: 8",
+    "spec.scaling.schedules[].start": "a cron rule, for example start: 0 8 * * 1-5",
+    "spec.model": "for example model: {source: {uri: s3://models/resnet50}}",
+    "spec.model.source": "for example source: {uri: s3://models/resnet50}",
+    "spec.model.source.uri": "for example uri: s3://models/resnet50 or https://host/models/resnet50.tar.gz",
+    "spec.model.source.endpoint": "for example endpoint: https://minio.example.com:9000",
+    "spec.model.source.digest": "sha256: and 64 hexadecimal digits, as sha256sum prints them",
+    "spec.model.source.image.reference": "for example reference: registry.example.com/models/resnet50:1.2",
+    "spec.model.source.credentials.identity.endpoint": "for example endpoint: https://sts.example.com",
+    "spec.runtime.image": "for example image: registry.example.com/tritonserver:25.09",
 }
-"""Numbers whose limits say little about a good value, each with an example."""
+"""Fields whose limits or pattern say little about a good value, each with an example."""
+
+POD_PLACES: Final[Mapping[str, str]] = {
+    "image": "spec.runtime.image",
+    "gpu": "spec.runtime.gpu",
+    "gpus": "spec.runtime.gpu.count",
+    "nvidia.com/gpu": "spec.runtime.gpu.count",
+    "storageUri": "spec.model.source.uri",
+    "modelUri": "spec.model.source.uri",
+    "labels": "spec.runtime.podLabels",
+    "annotations": "spec.runtime.podAnnotations",
+    "metadata": "spec.runtime.podLabels and spec.runtime.podAnnotations",
+    "serviceAccount": "spec.runtime.serviceAccountName",
+    "terminationGracePeriodSeconds": "spec.traffic.drainTimeout",
+    "maxSurge": "spec.rollout.strategy",
+    "metrics": "spec.scaling.targets",
+    "cooldownPeriod": "spec.scaling.idleTimeout",
+    "scaleTarget": "spec.scaling.targets",
+    "maxConcurrentRequests": "spec.traffic.maxConcurrency",
+    "containerConcurrency": "spec.traffic.maxConcurrency",
+    "containers": "spec.runtime, whose fields describe the one container",
+    "template": "spec.runtime, whose fields describe the pod",
+    "predictor": "spec.model for the model, and spec.runtime for the pod",
+    "volumes": "spec.model.source.persistentVolumeClaim; a pod has no other volumes",
+    "volumeMounts": "spec.model.source.persistentVolumeClaim; a pod has no other volumes",
+    "args": "spec.runtime.server",
+    "command": "spec.runtime.server",
+}
+"""Names that Pods, HPAs or KServe have for what a field of a ModelDeployment sets, wherever the name is written."""
 
 _INDEX = re.compile(r"\[\d+\]")
 
@@ -56,16 +98,32 @@ def hint(path: str) -> str:
         return f"use {now}"
     parent, _, name = path.rpartition(".")
     siblings = fields(parent)
-    if near := get_close_matches(name, siblings, 1):
-        return f"did you mean {near[0]}?"
-    if len(places := _places().get(name, ())) == 1:
-        return f"did you mean {places[0]}?"
+    near, close = _nearest(name, siblings, 0.6), _nearest(name, _places(), 0.85)
+    if near and _likeness(name, close) < _likeness(name, near) + 0.1:
+        return f"did you mean {near}?"
+    if elsewhere := POD_PLACES.get(name):
+        return f"use {elsewhere}"
+    if close:
+        return f"did you mean {' or '.join(_places()[close][:3])}?"
     return f"the fields are {', '.join(siblings)}" if siblings else ""
+
+
+def _nearest(name: str, names: Iterable[str], cutoff: float) -> str:
+    return next(iter(get_close_matches(name, names, 1, cutoff)), "")
+
+
+def _likeness(name: str, other: str) -> float:
+    return SequenceMatcher(None, other, name).ratio() if other else 0.0
 
 
 def example_of_object(path: str) -> str:
     """Return an example of the object at `path`; empty if it never was a plain value."""
     return OBJECTS.get(_INDEX.sub("[]", path), "")
+
+
+def example(path: str) -> str:
+    """Return what to write at `path`; empty if the field's limits say enough."""
+    return EXAMPLES.get(_INDEX.sub("[]", path), "")
 
 
 def fields(path: str) -> tuple[str, ...]:

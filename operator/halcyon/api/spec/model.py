@@ -301,7 +301,7 @@ class Source(Documented):
 def _no_number(value: Any) -> Any:  # any JSON value
     # pydantic accepts 1 as Literal[True].
     if not isinstance(value, bool):
-        raise ValueError("Input should be true")  # noqa: TRY004  # pydantic does not treat a TypeError as a rejection
+        raise ValueError("must be true")  # noqa: TRY004  # pydantic does not treat a TypeError as a rejection
     return value
 
 

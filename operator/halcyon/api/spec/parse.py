@@ -4,23 +4,48 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
-from halcyon.api.spec import Spec, field_hints
-from halcyon.api.spec.field_hints import example_of_object, hint
-from halcyon.api.types import EXAMPLES, NAME_MESSAGE, NAME_PATTERN
+from halcyon.api.schema.expected import JsonSchema, at, expected
+from halcyon.api.schema.structural_schema import schema
+from halcyon.api.spec import Spec
+from halcyon.api.spec.field_hints import example, example_of_object, hint
+from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN, BrokenRulesError
+
+_WORD = re.compile(r"[A-Za-z0-9]+")
+_TOO_DEEP = (
+    "spec is nested too deeply to be read; spec.model.source.configMap.name is about as deep as a valid spec gets"
+)
+_MAX_LAYERS = 4
+"""Maximum number of times that a spec is checked again for rules which other violations hide."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A violation of one rule by one field, or by several."""
+
+    kind: Literal["name", "unknown-field", "missing-field", "invalid-value", "conflicting-fields"]
+    text: str
+    """One sentence."""
 
 
 class SpecError(ValueError):
-    """The resource breaks a rule. The text holds one sentence per violation."""
+    """The resource breaks rules. The text holds one sentence per violation."""
 
-    def __init__(self, *sentences: str) -> None:
-        super().__init__("; ".join(sentences))
-        self.sentences = sentences
-        """One per violation."""
+    def __init__(self, *violations: Violation) -> None:
+        super().__init__("; ".join(violation.text for violation in violations))
+        self.violations = violations
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """One sentence per violation."""
+        return tuple(violation.text for violation in self.violations)
 
 
 def parse(name: str, spec: Mapping[str, Any]) -> Spec:
@@ -32,53 +57,112 @@ def parse(name: str, spec: Mapping[str, Any]) -> Spec:
     Raises:
         SpecError: it names every wrong field, its value and its limit.
     """
-    if not re.fullmatch(NAME_PATTERN, name):
-        raise SpecError(NAME_MESSAGE % (name, len(name)))
+    wrong = () if re.fullmatch(NAME_PATTERN, name) else (Violation("name", NAME_MESSAGE % (name, len(name))),)
     try:
         text = json.dumps(spec)
     except RecursionError:
         raise SpecError(
-            "spec is nested too deeply to be read; spec.model.source.configMap.name is about as deep as "
-            "a valid spec gets"
+            *wrong,
+            Violation("invalid-value", _TOO_DEEP),
         ) from None
     try:
-        return Spec.model_validate_json(text, strict=True)
+        parsed = Spec.model_validate_json(text, strict=True)
     except ValidationError as error:
-        raise SpecError(*_sentences(error)) from None
+        raise SpecError(*wrong, *_violations(error), *_hidden(json.loads(text), error)) from None
+    if wrong:
+        raise SpecError(*wrong)
+    return parsed
 
 
-def _with_hint(sentence: str, where: str) -> str:
-    more = hint(where)
-    return f"{sentence}; {more}" if more else sentence
-
-
-def _sentences(error: ValidationError) -> list[str]:
-    sentences = []
+def _violations(error: ValidationError) -> Iterator[Violation]:
     for problem in error.errors(include_url=False):
-        context = problem.get("ctx", {})
-        path = (part for part in problem["loc"] if part != "[key]")
+        if problem["type"] == "json_invalid":
+            # Its parser counts levels itself, and allows fewer of them than Python's.
+            yield Violation("invalid-value", _TOO_DEEP)
+            continue
+        path = [part for part in problem["loc"] if part != "[key]"]
         where = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-        message = problem["msg"].removeprefix("Value error, ").replace("Tuple", "List").replace(" after validation", "")
-        if problem["type"] == "too_short" and len(problem["input"]) >= context["min_length"]:
+        context, kind = problem.get("ctx", {}), problem["type"]
+        if kind == "too_short" and len(problem["input"]) >= context["min_length"]:
             continue  # pydantic counts only valid items; each invalid one has a sentence of its own
-        if problem["type"] == "extra_forbidden":
-            sentences.append(_with_hint(f"{where} is not a field", where))
-        elif where == "spec.model.source.uri" and isinstance(problem["input"], dict):
-            sentences.append(
-                f"{where} is an object, but must be a string, for example uri: s3://models/resnet50; write its former "
-                "fields beside it: credentials.secretName, endpoint, region, path, digest, sizeLimit"
-            )
-        elif (good := example_of_object(where)) and isinstance(problem["input"], str | bool):
-            sentences.append(
-                f"{where} is {json.dumps(problem['input'])[:80]}, but must be an object, for example {good}"
-            )
-        elif problem["type"] == "missing":
-            sentences.append(f"{where} is missing")
-        elif message.startswith(("spec.", "an entry of spec.")):
-            sentences.append(message)
+        if kind == "extra_forbidden":
+            yield Violation("unknown-field", f"{where} is not a field" + (f"; {more}" if (more := hint(where)) else ""))
+        elif kind == "missing":
+            yield Violation("missing-field", f"{where} is missing" + (f"; {good}" if (good := example(where)) else ""))
+        elif kind == "value_error" and isinstance(context["error"], BrokenRulesError):
+            yield from (Violation("conflicting-fields", sentence) for sentence in context["error"].sentences)
         else:
-            value = json.dumps(problem["input"], default=str)
-            shown = value if len(value) <= 80 else value[:77] + "..."
-            example = EXAMPLES.get(context.get("pattern", "")) or field_hints.EXAMPLES.get(where)
-            sentences.append(f"{where} is {shown}: {message}" + (f"; write {example}" if example else ""))
-    return sentences
+            yield Violation("invalid-value", _invalid_value(where, problem))
+
+
+def _invalid_value(where: str, problem: ErrorDetails) -> str:
+    """Return the sentence for an invalid value at the path `where`. It has no text of pydantic."""
+    context, value = problem.get("ctx", {}), problem["input"]
+    if where == "spec.model.source.uri" and isinstance(value, dict):
+        return (
+            f"{where} is an object, but must be a string, for example uri: s3://models/resnet50; write its former "
+            "fields beside it: credentials.secretName, endpoint, region, path, digest, sizeLimit"
+        )
+    if (good := example_of_object(where)) and not isinstance(value, dict):
+        return f"{where} is {_shown(value)}, but must be an object, for example {good}"
+    if problem["type"] == "value_error":
+        text = str(context["error"])
+    elif problem["loc"][-1] == "[key]":
+        text = f"the name must match {context.get('pattern') or 'the pattern of names'}"
+    else:
+        text = expected(at(_schema(), where.partition(".")[2]), value)
+    write = example(where)
+    if write and text.startswith("must match "):
+        text = "this form is not valid"  # the pattern is long, and the example says more
+    return f"{where} is {_shown(value)}: {text}" + (f"; write {write}" if write else "")
+
+
+@cache
+def _schema() -> JsonSchema:
+    return schema(Spec)
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _hidden(spec: dict[str, Any], error: ValidationError) -> list[Violation]:
+    """Return the violations of rules over several fields that other violations hide. `spec` is changed.
+
+    A rule over several fields is only checked if each of them is valid, so the invalid ones are removed here. A sentence that names a
+    removed field is dropped: it may be a result of the removal.
+    """
+    removed: set[str] = set()
+    found: list[Violation] = []
+    for _ in range(_MAX_LAYERS):
+        for problem in error.errors():
+            path = problem["loc"][:-1] if problem["type"] == "missing" else problem["loc"]
+            path = tuple(part for part in path if part != "[key]")
+            if not path:
+                return found
+            _remove(spec, path)
+            removed.add(next(str(part) for part in reversed(path) if isinstance(part, str)))
+        try:
+            Spec.model_validate_json(json.dumps(spec), strict=True)
+        except ValidationError as later:
+            error = later
+        else:
+            break
+        rules = [violation for violation in _violations(error) if violation.kind == "conflicting-fields"]
+        found += [v for v in rules if v not in found and removed.isdisjoint(_WORD.findall(v.text))]
+    return found
+
+
+def _remove(spec: Any, path: tuple[int | str, ...]) -> None:  # any JSON value
+    """Remove the field at `path`, if it still exists; from an invalid item, a list is cut, so that no index changes."""
+    *parents, last = path
+    for part in parents:
+        if isinstance(spec, dict):
+            spec = spec.get(part)
+        elif isinstance(spec, list) and isinstance(part, int) and part < len(spec):
+            spec = spec[part]
+    if isinstance(spec, dict):
+        spec.pop(last, None)
+    elif isinstance(spec, list) and isinstance(last, int):
+        del spec[last:]

@@ -126,12 +126,12 @@ class Rollout(Documented):
     """Method of replacing pods. `Surge`: a pod of the new revision becomes ready before an old one stops, which needs
     capacity for one more pod. `Replace`: an old pod stops first, and the next old pod stops only when the replacement
     of the first is ready. `Auto`: Surge at first, switching to Replace if there is no capacity for the duration of
-    surgeTimeout.
+    surgeTimeout, unless only one pod serves: then the rollout waits for capacity.
     `Canary`: the new revision runs beside the old one and receives a growing share of the pods and requests, in steps.
     Default: Auto."""
     surge_timeout: duration_field("1s", "24h") = "1m"  # type: ignore[valid-type]
     """Maximum time that a pod of the new revision waits for capacity, 1s to 24h. After that, `Auto` switches to
-    Replace, and the other strategies report that the rollout is blocked. Default: 1m."""
+    Replace if another pod serves; otherwise, and with the other strategies, the status reports that the rollout is blocked. Default: 1m."""
     on_failure: Literal["Rollback", "Stay"] = "Rollback"
     """What to do if no pod of a new revision becomes ready within runtime.startupTimeout plus one minute. `Rollback`:
     the previously serving revision is restored, and the failed one is not tried again until the spec changes. `Stay`:

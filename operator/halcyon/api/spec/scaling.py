@@ -42,6 +42,18 @@ class Behavior(Documented):
     """Limits on scaling down."""
 
 
+class MetricTarget(Documented):
+    """Target for the result of a Prometheus query that the site defines."""
+
+    query: Annotated[
+        str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", min_length=1, max_length=63)
+    ]
+    """Name of one of the site's queries (chart value `prometheus.queries`), for example `pending-jobs`. Its result is
+    the total for the model."""
+    value: Annotated[int, Field(ge=1, le=1000000000)]
+    """Target of the result per replica, 1 to 1000000000: the model has the result divided by this number of replicas."""
+
+
 class Targets(Documented):
     """Targets per replica. The target that requires the most replicas applies."""
 
@@ -54,6 +66,9 @@ class Targets(Documented):
     concurrency: Annotated[int, Field(ge=1, le=100000)] | None = None
     """Requests per replica that are in progress or wait for it, in the balancers and in Triton, 1 to 100000. With
     `latency`, both targets apply; the status names the one that decides. Default: no target."""
+    metric: MetricTarget | None = None
+    """Result of a Prometheus query that the site defines, with its target per replica. While it is missing, the model
+    does not scale down. Default: no target."""
     gpu_utilization: Annotated[int, Field(ge=1, le=100)] | None = None
     """GPU utilisation of a replica, in percent. Default with the policy Rules: 80 if pods have a GPU. Default with
     Planner: no target, but busy GPUs still prevent scaling down."""

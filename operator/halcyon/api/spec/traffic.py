@@ -57,9 +57,10 @@ class Traffic(Documented):
     source_share: Annotated[int, Field(ge=1, le=100)] = 100
     """Maximum share of the queue, in percent, for requests from one source address. 100 means no limit per address.
     Behind a gateway all requests have the same source address, so leave it at 100 there. Default: 100."""
-    queue_timeout: duration_field("10ms", "1h") = "1m"  # type: ignore[valid-type]
+    queue_timeout: duration_field("10ms", "1h") | None = None  # type: ignore[valid-type]
     """Maximum time that a request waits in the balancer for a server, 10ms to 1h. A request that waits longer is
-    rejected with 503 or UNAVAILABLE. Default: 1m."""
+    rejected with 503 or UNAVAILABLE. Default: 1m. With minReplicas 0, a request that arrives at zero replicas waits
+    longer by default if the last start of a pod took longer: 1.5 times the start, rounded up to 2m, 4m, 8m and so on."""
     response_timeout: duration_field("10ms", "1h") = "1m"  # type: ignore[valid-type]
     """Maximum time from sending a request to a server until the server responds, 10ms to 1h. A request that takes
     longer fails with 504 or DEADLINE_EXCEEDED. Default: 1m."""

@@ -19,7 +19,7 @@ import aiohttp
 from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan, PlanError
 from halcyon.balancer.agent import probes
 from halcyon.balancer.agent.pod_shares import BALANCERS, PodShares
-from halcyon.balancer.agent.settings import files, listen
+from halcyon.balancer.agent.settings import collector_of, files, listen
 from halcyon.balancer.config.haproxy_cfg import STOPPING
 from halcyon.balancer.config.writer import ConfigError
 from halcyon.balancer.discovery import endpoint_slices
@@ -35,7 +35,7 @@ from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.triton import pod_sampler as sampler
 from halcyon.triton.backend_probe import MAX_EXAMINED, MAX_PROBED_INSTANCES, BackendProbes
 from halcyon.triton.client import TritonClient
-from halcyon.triton.dead_backend import DeadBackends
+from halcyon.triton.dead_backend import BalancerLoad, DeadBackends
 from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ class Agent:
         Raises:
             KubeError: the API server forbids the agent at startup to read the plan or the EndpointSlices.
         """
-        server = await probes.serve(self, host=self._settings.host, port=self._settings.port)
+        settings = self._settings
+        server = await probes.serve(self, host=settings.host, port=settings.port, drain_key=settings.drain_key)
         self._read_copy()
         connector = aiohttp.TCPConnector(
             # Probes of pods that hang must not use up the connections for samples.
@@ -300,7 +301,8 @@ class Agent:
                 if plan is not None:
                     # The client Service, which has the model's name, lists the balancers.
                     services = {slot.service: slot.name for slot in plan.slots} | {plan.name: BALANCERS}
-                    inputs = (plan.namespace, plan.name, plan.model, plan.collector, tuple(services.items()))
+                    collector = collector_of(self._settings, plan)
+                    inputs = (plan.namespace, plan.name, plan.model, collector, tuple(services.items()))
                     if inputs != current:
                         await _end(tasks)
                         tasks = [
@@ -309,8 +311,8 @@ class Agent:
                             asyncio.ensure_future(self._shares.run(self._controller, self._limit_queue)),
                         ]
                         self._stream = None
-                        if plan.collector is not None:
-                            tasks.append(asyncio.ensure_future(self._report(plan.collector)))
+                        if collector is not None:
+                            tasks.append(asyncio.ensure_future(self._report(collector)))
                         current = inputs
                 waiting = asyncio.ensure_future(_until(self._replan))
                 try:
@@ -406,7 +408,7 @@ class Agent:
             known = self._endpoints or ()
             self._samples, _ = await asyncio.gather(pod_sampler.sample(known), self._shares.read_facts(client, known))
             self._shares.concurrency.add_samples({pod: sample.metrics for pod, sample in self._samples.items()})
-            suspects = self._dead.look(known, self._samples, clock(), self._inflight())
+            suspects = self._dead.look(known, self._samples, clock(), self._loads())
             examinations.examine(known, suspects)
             # Read HAProxy right after the pods, so that the report describes one moment.
             await self._controller.run_pass(self._endpoints, out=self._dead.out)
@@ -449,10 +451,15 @@ class Agent:
         self._controller.variables.set(values)
         await self._controller.variables.write(reading.process)
 
-    def _inflight(self) -> dict[str, int]:
-        """Return the number of this balancer's requests in each pod, by address."""
-        servers = () if self._controller.reading is None else self._controller.reading.servers.values()
-        return {server.address: server.sessions for server in servers if server.admin != "maint"}
+    def _loads(self) -> dict[str, BalancerLoad]:
+        """Return this balancer's requests in each pod, by address."""
+        if (reading := self._controller.reading) is None:
+            return {}
+        return {
+            server.address: BalancerLoad(server.sessions, reading.loads.responses.get(key, 0))
+            for key, server in reading.servers.items()
+            if server.admin != "maint"
+        }
 
     def _is_surge(self, now: float) -> bool:
         """Return True if arrivals grew by more than chance explains. The caller then samples again soon, to confirm the growth."""

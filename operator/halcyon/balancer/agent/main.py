@@ -41,12 +41,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--clients-secret", default="", metavar="NAME", help="Secret with the CA certificates of clients"
     )
     parser.add_argument("--keys-secret", default="", metavar="NAME", help="Secret with the clients' API keys")
+    parser.add_argument(
+        "--collector", default="", metavar="HOST:PORT", help="address for reports (default: the address in the plan)"
+    )
+    parser.add_argument("--collector-name", default="", metavar="NAME", help="name in the collector's certificate")
+    parser.add_argument(
+        "--drain-key",
+        default="",
+        metavar="KEY",
+        help="key that a request to /drain must have; default: /drain is closed",
+    )
     parser.add_argument("--port", type=int, default=9100, help="port of the probes (default: %(default)s)")
 
 
 def settings(arguments: argparse.Namespace) -> AgentSettings:
     """Return the settings from the parsed arguments; the pod's name comes from the environment."""
-    from halcyon.balancer.agent.settings import AgentSettings  # noqa: PLC0415 - `halcyon --help` needs no network code
+    from halcyon.balancer.agent.settings import (  # noqa: PLC0415 - `halcyon --help` needs no network code
+        AgentSettings,
+        collector_address,
+    )
     from halcyon.balancer.secrets.mounted_secrets import SecretNames  # noqa: PLC0415 - same
 
     front = SecretNames(arguments.certificate_secret, arguments.clients_secret, arguments.keys_secret)
@@ -56,7 +69,9 @@ def settings(arguments: argparse.Namespace) -> AgentSettings:
         pod=os.environ.get("POD_NAME") or socket.gethostname(),
         run_dir=arguments.run_dir,
         port=arguments.port,
+        drain_key=arguments.drain_key,
         front=front if front != SecretNames() else None,
+        collector=collector_address(arguments.collector, arguments.collector_name),
     )
 
 

@@ -1,19 +1,27 @@
 """HTTP server of the agent, for the kubelet's probes, the drain hook, the agent's metrics and the model's other agents.
 
 It accepts GET and HEAD, one request per connection. aiohttp's server would add 3 MiB to the process, for five short responses.
+
+Every pod of the cluster can connect, so `MAX_CONNECTIONS` limits connections. Above it, the oldest connection of the source with the most
+is closed. A probe of the kubelet sends its request at once, so it is answered before its connection is the oldest.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
+from collections import Counter
 from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
+from halcyon.api.documents.balancer_plan import DRAIN_HEADER
 from halcyon.balancer.discovery.peers import PATH
 from halcyon.balancer.telemetry.metrics_page import CONTENT_TYPE
 
 MAX_DRAIN_S = 60.0
+MAX_CONNECTIONS = 128
 _REQUEST_TIMEOUT_S = 5.0
+"""Maximum time until the request has arrived, and until the response has been sent, in seconds each."""
 _MAX_BYTES = 8192
 
 
@@ -36,32 +44,62 @@ class Health(Protocol):
         """Become unready, and return when HAProxy may stop: after `delay_s`, or later if requests are still held."""
 
 
-async def serve(health: Health, *, host: str | None, port: int) -> asyncio.Server:
+async def serve(health: Health, *, host: str | None, port: int, drain_key: str = "") -> asyncio.Server:
     """Start the HTTP server; the caller must close it.
+
+    Args:
+        health: the agent.
+        host: address to listen on; None for all.
+        port: port to listen on.
+        drain_key: value of `DRAIN_HEADER` that a request to `/drain` must have. If empty, `/drain` is closed.
 
     Raises:
         OSError: the port is in use.
     """
+    sources: dict[asyncio.StreamWriter, str] = {}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sources[writer] = str((writer.get_extra_info("peername") or ("",))[0])
+        if len(sources) > MAX_CONNECTIONS:
+            _close_oldest(sources)
         try:
             async with asyncio.timeout(_REQUEST_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-            status, body = await _answer(health, head)
+            may_drain = _has_key(head, drain_key)
+            if may_drain:
+                # A drain takes long, and no flood of other connections may end it.
+                sources.pop(writer, None)
+            status, body = await _answer(health, head, may_drain=may_drain)
             content = body.encode()
             headers = f"Content-Type: {CONTENT_TYPE}\r\nContent-Length: {len(content)}\r\nConnection: close"
             sent = b"" if head.startswith(b"HEAD ") else content
             writer.write(f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n".encode() + sent)
-            await writer.drain()
+            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
+                await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the client disconnected, or sent no complete request
+            # The client disconnected, sent no complete request in time, or did not read the response.
+            writer.transport.abort()
         finally:
+            sources.pop(writer, None)
             writer.close()
 
     return await asyncio.start_server(answer, host, port, limit=_MAX_BYTES)
 
 
-async def _answer(health: Health, head: bytes) -> tuple[str, str]:
+def _close_oldest(sources: dict[asyncio.StreamWriter, str]) -> None:
+    [(most, _)] = Counter(sources.values()).most_common(1)
+    oldest = next(writer for writer, source in sources.items() if source == most)
+    del sources[oldest]
+    oldest.transport.abort()
+
+
+def _has_key(head: bytes, key: str) -> bool:
+    lines = (line.partition(":") for line in head.decode("latin-1").split("\r\n")[1:])
+    given = next((value.strip() for name, _, value in lines if name.lower() == DRAIN_HEADER), "")
+    return bool(key) and hmac.compare_digest(given.encode("latin-1"), key.encode("latin-1"))
+
+
+async def _answer(health: Health, head: bytes, *, may_drain: bool) -> tuple[str, str]:
     words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
     if len(words) != 3:
         return "400 Bad Request", "the request is not HTTP\n"
@@ -76,15 +114,23 @@ async def _answer(health: Health, head: bytes) -> tuple[str, str]:
     if target.path in {"/metrics", PATH}:
         return "200 OK", health.metrics() if target.path == "/metrics" else health.load()
     if target.path == "/drain":
-        try:
-            delay_s = float(parse_qs(target.query).get("delay", ["10"])[0])
-        except ValueError:
-            return "400 Bad Request", "delay must be a number of seconds, for example /drain?delay=10\n"
-        if not 0 <= delay_s <= MAX_DRAIN_S:
-            return "400 Bad Request", f"delay must be from 0 to {MAX_DRAIN_S:g} seconds\n"
-        await health.drain(delay_s)
-        return "200 OK", "drained\n"
+        return (
+            await _drain(health, target.query)
+            if may_drain
+            else ("403 Forbidden", "only the kubelet may drain this pod\n")
+        )
     return "404 Not Found", "not found\n"
+
+
+async def _drain(health: Health, query: str) -> tuple[str, str]:
+    try:
+        delay_s = float(parse_qs(query).get("delay", ["10"])[0])
+    except ValueError:
+        return "400 Bad Request", "delay must be a number of seconds, for example /drain?delay=10\n"
+    if not 0 <= delay_s <= MAX_DRAIN_S:
+        return "400 Bad Request", f"delay must be from 0 to {MAX_DRAIN_S:g} seconds\n"
+    await health.drain(delay_s)
+    return "200 OK", "drained\n"
 
 
 def _probe_response(why_not: str | None) -> tuple[str, str]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from halcyon.api.documents.balancer_plan import CollectorAddress
 from halcyon.balancer.config.model import Listen, Ports, TlsFiles
 from halcyon.balancer.secrets.mounted_secrets import MountedSecrets
 
 if TYPE_CHECKING:
+    from halcyon.api.documents.balancer_plan import BalancerPlan
     from halcyon.balancer.secrets.mounted_secrets import SecretNames
 
 
@@ -34,8 +36,12 @@ class AgentSettings:
     """Address on which the HTTP server of the probes listens; None for all addresses."""
     stop_within_s: float = 30.0
     """Time after a drain in which HAProxy must stop, in seconds; if it has not, the agent becomes ready again."""
+    drain_key: str = ""
+    """Key that a request to `/drain` must have; if empty, `/drain` is closed."""
     front: SecretNames | None = None
     """Secrets for the client-facing ports (TLS, API keys); None if there are none."""
+    collector: CollectorAddress | None = None
+    """Address for reports, without the CA certificate; None to use the address in the plan."""
 
     @property
     def config(self) -> Path:
@@ -54,6 +60,26 @@ def files(settings: AgentSettings) -> MountedSecrets | None:
     if settings.front is None:
         return None
     return MountedSecrets(settings.front, mounted=settings.secrets, config=settings.config)
+
+
+def collector_address(address: str, server_name: str) -> CollectorAddress | None:
+    """Return the collector's address from `HOST:PORT`; None if it is empty.
+
+    Raises:
+        ValueError: there is no port number.
+    """
+    host, _, port = address.rpartition(":")
+    return CollectorAddress(host, int(port), server_name, ca_pem="") if address else None
+
+
+def collector_of(settings: AgentSettings, plan: BalancerPlan) -> CollectorAddress | None:
+    """Return where to send reports, and with them the agent's token; None if the plan has no CA certificate yet.
+
+    Only the certificate is from the plan, which tenants can edit: with a false one, no report is sent.
+    """
+    if plan.collector is None or settings.collector is None:
+        return plan.collector
+    return replace(settings.collector, ca_pem=plan.collector.ca_pem)
 
 
 def _has_ipv6() -> bool:

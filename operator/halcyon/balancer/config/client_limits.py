@@ -14,6 +14,16 @@ further source that takes all it can reduces the rest; only four or five such so
 A source is an IPv4 address or an IPv6 /64 network. Connections are counted per front end. Requests are counted over all front ends
 (`memory_budget`), before HAProxy waits for any part of a body. Requests are counted per source only while more than half of the
 maximum is in use; below that, each request costs one comparison.
+
+Clients that wait for a server share the queue. A client is an API key, or a source if the model has no keys:
+
+    in the queue                    | and this client has          | effect
+    queueLimit                      | more than half of its share  | 429, gRPC 8
+    5/4 of queueLimit               | -                            | 429, gRPC 8
+    -                               | 3/2 of its share; a key only | other clients' requests are up to 5 s ahead of it
+
+Its share is the total divided by the number of clients that wait. The order does not depend on sources, because one may be an Ingress or
+a NAT gateway with many clients.
 """
 
 from __future__ import annotations
@@ -23,6 +33,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from halcyon.balancer.config import error_responses
 from halcyon.balancer.config.memory_budget import (
     MAX_METRICS_CONNECTIONS,
+    MAX_POLLED,
     MAX_REQUESTS,
     STREAMS_PER_CHANNEL,
     HaproxyLimits,
@@ -35,6 +46,13 @@ if TYPE_CHECKING:
 
 Frontend = Literal["http", "grpc", "metrics"]
 
+CLIENTS: Final = "clients"
+"""Name of the stick table that counts, by API key, the requests in progress that had to wait for a server."""
+SOURCES: Final = "sources"
+"""Name of the stick table that counts the same by source."""
+_SCRAPES: Final = "scrapes"
+_WAITING: Final = "waiting"
+_MAX_OVERTAKING_MS: Final = 5000
 _BY_SOURCE: Final = "requests_of"
 _CROWDED: Final = "{ sc_conn_cur(3) gt 0 }"
 """Condition that more than half of the maximum number of requests are in progress.
@@ -49,7 +67,11 @@ def prologue(out: Writer, room: HaproxyLimits) -> None:
     """Add the connection and buffer limits to the section `global`."""
     out.add("maxconn $connections", connections=room.connections)
     out.add("tune.buffers.limit $buffers", buffers=room.buffers)
-    out.add("tune.stick-counters 6")
+    out.add("tune.stick-counters 7")
+    # HAProxy creates the streams of all connections that it has polled before it evaluates a rule for the first of them. So it polls few
+    # at a time, and runs all of their streams before it polls again.
+    out.add("tune.maxpollevents $events", events=MAX_POLLED)
+    out.add("tune.runqueue-depth $tasks", tasks=MAX_POLLED * STREAMS_PER_CHANNEL)
 
 
 def tables(out: Writer, room: HaproxyLimits) -> None:
@@ -60,8 +82,54 @@ def tables(out: Writer, room: HaproxyLimits) -> None:
     for frontend in ("http", "grpc", "metrics"):
         out.section("backend connections_$name", name=frontend)
         out.add("stick-table type ipv6 size $most expire 10s store conn_cur", most=2 * _max_connections(room, frontend))
+    out.section("backend $table", table=_SCRAPES)
+    out.add("stick-table type ipv6 size 1000 expire 10s store http_req_rate(10s)")
     out.section("backend $table", table=_BY_SOURCE)
     out.add("stick-table type ipv6 size $most expire 10s store conn_cur", most=2 * MAX_REQUESTS)
+
+
+def queue_tables(out: Writer) -> None:
+    """Add the stick tables of the clients that wait for a server: by API key, by source, and all in one row."""
+    # Entries without a request expire soon, because the number of entries is the number of clients that share the queue.
+    for table, key in (
+        (CLIENTS, "string len 64 size 1000"),
+        (SOURCES, "ipv6 size 10000"),
+        (_WAITING, "integer size 1"),
+    ):
+        out.section("backend $table", table=table)
+        out.add(f"stick-table type {key} expire 3s store conn_cur")
+
+
+def queue_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
+    """Add the rules of a client-facing front end by which clients share the queue; they use its ACLs `waits` and `up`."""
+    out.add("acl keyed var(txn.client) -m found")
+    out.add(f"http-request track-sc4 var(txn.client) table {CLIENTS} if waits keyed")
+    is_limited = plan.source_share < 100
+    out.add(f"http-request track-sc5 {_SOURCE} table {SOURCES} if waits" + ("" if is_limited else " !keyed"))
+    if is_limited:
+        own = max(1, plan.queue_limit * plan.source_share // 100)
+        error_responses.reject_retryable(
+            out, plan, protocol, "too many of one", "waits { sc_conn_cur(5) gt $own }", own=own
+        )
+    for table, counter, condition in ((CLIENTS, 4, "keyed"), (SOURCES, 5, "!keyed")):
+        out.add(f"http-request set-var(txn.clients) table_cnt({table}) if waits {condition}")
+        # Requests of this client, times the number of clients: more than the total if they are more than its share.
+        out.add(f"http-request set-var(txn.load) sc_conn_cur({counter}),mul(txn.clients) if waits {condition}")
+    limit = plan.queue_limit
+    crowded = f"waits up {{ var(txn.waiting) -m int ge {limit} }}"
+    error_responses.reject_retryable(
+        out,
+        plan,
+        protocol,
+        "too many wait",
+        f"{crowded} {{ var(txn.load) -m int gt {limit // 2} }} or waits up {{ var(txn.waiting) -m int ge {limit * 5 // 4} }}",
+    )
+    out.add(f"http-request track-sc6 int(1) table {_WAITING} if waits keyed")
+    out.add("http-request set-var(txn.all) sc_conn_cur(6),mul(3),div(2) if waits keyed")
+    out.add(
+        "http-request set-priority-offset int($ms) if waits keyed { var(txn.load),sub(txn.all) -m int gt 0 }",
+        ms=min(plan.queue_timeout_ms // 4, _MAX_OVERTAKING_MS),
+    )
 
 
 def connection_rules(out: Writer, room: HaproxyLimits, frontend: Frontend) -> None:
@@ -77,6 +145,16 @@ def connection_rules(out: Writer, room: HaproxyLimits, frontend: Frontend) -> No
             crowded=crowded,
             share=share,
         )
+
+
+def scrape_rules(out: Writer) -> None:
+    """Add the rules of the front end `metrics` that limit scrapes, because a page takes as much CPU time as hundreds of requests.
+
+    One source may send 20 scrapes in 10 s, and 5 while all sources together send more than four per second.
+    """
+    out.add(f"http-request track-sc0 {_SOURCE} table $table", table=_SCRAPES)
+    crowded = "{ sc_http_req_rate(0) gt 5 } { fe_req_rate gt 4 }"
+    out.add(f"http-request return status 429 hdr Retry-After 10 if {{ sc_http_req_rate(0) gt 20 }} or {crowded}")
 
 
 def few_connections_left(room: HaproxyLimits) -> str:

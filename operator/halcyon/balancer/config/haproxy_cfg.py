@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
+    from halcyon.balancer.config.error_responses import Protocol
     from halcyon.balancer.config.memory_budget import HaproxyLimits
-    from halcyon.balancer.config.model import Listen, Ports
+    from halcyon.balancer.config.model import Listen
 
 LUA = {name: Path(__file__).with_name(name).read_text() for name in ("hold.lua", "streams.lua")}
 """Text of each Lua file that haproxy.cfg loads, by file name; the files are in the folder of the runtime socket."""
@@ -99,6 +100,9 @@ def _body(plan: BalancerPlan, listen: Listen, placed: Mapping[ServerKey, str]) -
     out.section("frontend metrics")
     frontends.bind(out, listen, listen.ports.metrics, "")
     client_limits.connection_rules(out, room, "metrics")
+    client_limits.scrape_rules(out)
+    # Unused servers are not exported: a plan can have thousands.
+    out.add("http-request set-query no-maint")
     out.add("http-request use-service prometheus-exporter if { path -m str /metrics } METH_GET")
     out.add("http-request return status 404")
     queueing.tables(out, plan)
@@ -106,10 +110,10 @@ def _body(plan: BalancerPlan, listen: Listen, placed: Mapping[ServerKey, str]) -
     _frontend_http(out, plan, listen, room)
     _frontend_grpc(out, plan, listen, room)
     for protocol in error_responses.PROTOCOLS:
-        queueing.held_request_sections(out, plan, protocol, path=listen.beside(f"wait-{protocol}.sock"))
+        queueing.held_request_sections(out, plan, protocol, path=_held_socket(listen, protocol))
     _streams(out, plan, listen)
     for slot in plan.slots:
-        _backends(out, plan, slot, listen.ports, placed)
+        _backends(out, plan, slot, listen, placed)
     return out.text()
 
 
@@ -152,7 +156,7 @@ def _defaults(out: Writer, plan: BalancerPlan) -> None:
     out.add("timeout server $ms", ms=plan.response_timeout_ms)
     # Applies only while a client is sending a request, even if that request is held or queued. For idle channels, http-keep-alive
     # applies.
-    out.add("timeout client $ms", ms=max(plan.queue_timeout_ms + plan.response_timeout_ms + 30000, 60000))
+    out.add("timeout client $ms", ms=max(plan.longest_wait_ms + plan.response_timeout_ms + 30000, 60000))
     out.add("timeout http-request 30s")
     # Applies to gRPC channels, too. HAProxy cannot shorten this timeout when few connections are left; `client_limits` limits their use.
     out.add("timeout http-keep-alive 5m")
@@ -231,8 +235,14 @@ def _streams(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     error_responses.errors(out, "grpc")
 
 
-def _backends(out: Writer, plan: BalancerPlan, slot: Slot, ports: Ports, placed: Mapping[ServerKey, str]) -> None:
+def _held_socket(listen: Listen, protocol: Protocol) -> str:
+    return listen.beside(f"wait-{protocol}.sock")
+
+
+def _backends(out: Writer, plan: BalancerPlan, slot: Slot, listen: Listen, placed: Mapping[ServerKey, str]) -> None:
+    ports = listen.ports
     out.section("backend http_$slot", slot=slot.name)
+    queueing.held_server(out, path=_held_socket(listen, "http"))
     stickiness.balance(out, plan, slot)
     error_responses.errors(out, "http")
     access_log.hop_header_rule(out, plan)
@@ -248,6 +258,7 @@ def _backends(out: Writer, plan: BalancerPlan, slot: Slot, ports: Ports, placed:
     )
     _servers(out, slot, ports.server_http, placed, "")
     out.section("backend grpc_$slot", slot=slot.name)
+    queueing.held_server(out, path=_held_socket(listen, "grpc"))
     stickiness.balance(out, plan, slot)
     error_responses.errors(out, "grpc")
     access_log.hop_header_rule(out, plan)

@@ -56,9 +56,11 @@ local function is_stopping(now)
     return stopping_since and now - stopping_since >= SETTLE_MS
 end
 
+-- Server `held` of a back end leads here, so it doesn't count.
 local function is_up(txn, backends)
     for _, backend in ipairs(backends) do
-        if txn.f:nbsrv(backend) > 0 then
+        local servers = txn.f:nbsrv(backend)
+        if servers > 1 or (servers == 1 and txn.f:srv_is_up(backend .. "/held") == 0) then
             return true
         end
     end

@@ -100,9 +100,12 @@ class Latency:
 def response_rules(out: Writer, slot: str, protocol: Protocol) -> None:
     """Add the rules that count a slot's latency, failures and refusals of inference.
 
-    They must be the last `http-response` rules of its back end.
+    They must be the last `http-response` rules of its back end. Responses of server `held` (`queueing`) are counted behind it.
     """
     out.add(f"http-response allow if !{{ var({_INFERS}) -m found }}")
+    out.add("acl moved srv_name held")
+    hop_rules(out, " moved")
+    out.add("http-response allow if moved")
     out.add(f"http-response sc-inc-gpc({_first(slot) + _PER_SLOT - 1},0) if {_FAILURES[protocol]}")
     out.add(f"http-response sc-inc-gpc({UNAVAILABLE},0) if {_UNAVAILABLE[protocol]}")
     # A streaming response is counted when its first message arrives, because the queue advances then.
@@ -159,10 +162,10 @@ def client_response_rules(out: Writer) -> None:
     _count(out, "var(txn.took_ms)", FIRST, SHOWN_MS)
 
 
-def hop_rules(out: Writer) -> None:
+def hop_rules(out: Writer, condition: str = "") -> None:
     """Add the rules of the back end towards a hop that leave out responses of HAProxy itself; they precede the front end's."""
-    out.add(f"http-response unset-var(txn.came_at) if {{ res.hdr({OWN_RESPONSE}) -m found }}")
-    out.add(f"http-response del-header {OWN_RESPONSE}")
+    out.add(f"http-response unset-var(txn.came_at) if{condition} {{ res.hdr({OWN_RESPONSE}) -m found }}")
+    out.add(f"http-response del-header {OWN_RESPONSE}" + (f" if{condition}" if condition else ""))
 
 
 def _count(out: Writer, took_ms: str, first: int, bounds_ms: tuple[int, ...]) -> None:

@@ -11,9 +11,10 @@ In this formula:
 - `connections` includes one HTTP/2 connection for each request, to its server or, while it is held, to the process itself.
 
 The rules of `client_limits` limit connections and requests. As a last resort, HAProxy itself limits the buffers (`tune.buffers.limit`):
-while none is free, it reads no new data and completes the requests that it already has. A connection on which a request head is
-incomplete uses one buffer, a waiting request two. The limit exceeds the number of buffers that a single source can use in these ways
-(`HaproxyLimits.lone_source`).
+while none is free, it reads no new data and completes the requests that it already has. Reaching the limit must stay an exception,
+because HAProxy 3.0 then lets some requests wait for seconds, even when buffers are free again. A connection on which a request head is
+incomplete uses one buffer, a waiting request two, and so does a request for which no rule has been evaluated yet (`BURST_BUFFERS`). The
+limit exceeds the number of buffers that a single source can use in these ways (`HaproxyLimits.lone_source`).
 """
 
 from __future__ import annotations
@@ -32,10 +33,16 @@ if TYPE_CHECKING:
 BUFFER_BYTES: Final = 32768
 STREAMS_PER_CHANNEL: Final = 256
 """Maximum number of concurrent requests on one gRPC channel; further requests wait in the client."""
+MAX_POLLED: Final = 4
+"""Maximum number of connections that HAProxy reads before it evaluates the rules for their requests."""
+BURST_BUFFERS: Final = 2 * MAX_POLLED * STREAMS_PER_CHANNEL
+"""Maximum number of buffers of requests for which no rule has been evaluated yet: one for the head and one for the body."""
 MAX_REQUESTS: Final = 3072
 """Maximum number of concurrent requests in HAProxy in any state. A request that passes through HAProxy twice counts as two."""
 MAX_STREAMS: Final = 1024
 """Maximum number of concurrent gRPC streams (`ModelStreamInfer`); further streams are queued."""
+MAX_MOVED: Final = 256
+"""Maximum number of queued requests that each back end passes on when its last server leaves; each takes another connection and request."""
 MAX_METRICS_CONNECTIONS: Final = 100
 """Maximum number of connections to HAProxy's own Prometheus exporter."""
 
@@ -64,15 +71,15 @@ class HaproxyLimits:
     def connections(self) -> int:
         """Maximum number of connections of the process: more than all front ends can use together, so that each can reach its limit."""
         # A stream uses two connections from the process to itself, a held HTTP/1.1 request one; it counts as two requests.
-        return self.http + self.grpc + MAX_METRICS_CONNECTIONS + 2 * MAX_STREAMS + MAX_REQUESTS // 2
+        return self.http + self.grpc + MAX_METRICS_CONNECTIONS + 2 * MAX_STREAMS + MAX_REQUESTS // 2 + 2 * MAX_MOVED
 
     @property
     def lone_source(self) -> int:
         """Maximum number of buffers that a single source can use, with three quarters of all connections and requests.
 
-        In this worst case each of its connections has an incomplete request head, and each of its requests waits.
+        In this worst case each of its connections has an incomplete request head, each of its requests waits, and more arrive.
         """
-        return (self.http + self.grpc + 2 * MAX_REQUESTS) * 3 // 4
+        return (self.http + self.grpc + 2 * MAX_REQUESTS) * 3 // 4 + BURST_BUFFERS
 
 
 def haproxy_limits(plan: BalancerPlan, *, tls: bool, limit_mib: int = HAPROXY_MEMORY_MIB) -> HaproxyLimits:
@@ -94,6 +101,8 @@ def haproxy_limits(plan: BalancerPlan, *, tls: bool, limit_mib: int = HAPROXY_ME
         # to itself take as much as one to a server.
         + MAX_REQUESTS * _GRPC
         + (MAX_REQUESTS + STREAMS_PER_CHANNEL) * _REQUEST
+        # Both protocols of each slot.
+        + 2 * len(plan.slots) * MAX_MOVED * (_GRPC + _REQUEST)
         + _MARGIN
     )
     return HaproxyLimits(http, grpc, (limit_mib * 1024 - fixed) // (BUFFER_BYTES // 1024 + _REQUEST))

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from halcyon.balancer.config import error_responses
+from halcyon.balancer.config import client_limits, error_responses
 
 if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan
@@ -44,8 +44,6 @@ _OVER_AT: Final = "proc.over_at"
 REJECTED_AT: Final = "sess.rejected_at"
 """HAProxy variable: time of the last rejection on this HTTP connection, in milliseconds since the epoch."""
 _REPEATS_AFTER_MS: Final = "900:1600"
-_CLIENTS: Final = "clients"
-"""Name of the stick table that counts, by API key, the requests in progress that had to wait."""
 
 
 def repetition_rules(out: Writer, protocol: Protocol) -> None:
@@ -69,19 +67,13 @@ def prologue(out: Writer) -> None:
         out.add(f"set-var {name} int(0)")
 
 
-def tables(out: Writer, plan: BalancerPlan) -> None:
-    """Add the stick table of clients with API keys."""
-    if plan.objective_ms:
-        out.section("backend $table", table=_CLIENTS)
-        # Entries without a request expire soon, because the number of entries is the number of clients that share the queue.
-        out.add("stick-table type string len 64 size 1000 expire 3s store conn_cur")
-
-
 def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules of a client-facing front end that reject requests; they use its ACLs `waits` and `up`."""
+    """Add the rules of a client-facing front end that reject requests; they use its ACLs `waits` and `up`.
+
+    They come after `client_limits.queue_rules`, which count the requests of each client.
+    """
     if not plan.objective_ms:
         return
-    out.add("http-request track-sc4 var(txn.client) table $table if waits { var(txn.client) -m found }", table=_CLIENTS)
     out.add(f"http-request set-var(txn.now) date(0,ms) if waits up {{ var({HOPELESS}) -m int gt 0 }}")
     out.add("acl limited var(txn.now) -m found")
     drained = f"{{ var(txn.waiting),sub({LATE}) -m int le 0 }}"
@@ -100,7 +92,7 @@ def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None
     out.add(f"http-request set-var({_OVER_SINCE}) var(txn.now) if over !woken !{{ var(txn.over_ms) -m found }}")
     out.add(f"http-request set-var({_OVER_AT}) var(txn.now) if over !woken")
     # Number of requests of this client above its share of all.
-    out.add(f"http-request set-var(txn.n_clients) table_cnt({_CLIENTS}) if over {{ sc_conn_cur(4) gt 0 }}")
+    out.add(f"http-request set-var(txn.n_clients) table_cnt({client_limits.CLIENTS}) if over {{ sc_conn_cur(4) gt 0 }}")
     out.add(f"http-request set-var(txn.share) var({PRESENT}),div(txn.n_clients) if over {{ sc_conn_cur(4) gt 0 }}")
     out.add("http-request set-var(txn.own) sc_conn_cur(4),sub(txn.share) if over { sc_conn_cur(4) gt 0 }")
     out.add("acl within_share var(txn.own) -m int le 0")

@@ -15,13 +15,16 @@ socket to front end `wait_http` of the same process. If the client disconnects, 
 After a reload, the old process does not receive new servers any more. It passes its held requests on to the new process, which listens
 on the same sockets.
 
+HAProxy rejects the queue of a back end whose last server leaves. Each slot's back end therefore has a server `held`, which is the front
+end of held requests. It is in maintenance, except while the agent takes the last server out: then it takes over the queue.
+
 The current rate is the variable `proc.rate`, in responses per 1000 s, which the agent measures and sets. If it is 0, the rate is
 unknown, and no request is rejected because of it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from halcyon.balancer.config import (
     body_limits,
@@ -34,6 +37,7 @@ from halcyon.balancer.config import (
     stickiness,
 )
 from halcyon.balancer.config.error_responses import PROTOCOLS, Protocol
+from halcyon.balancer.config.memory_budget import MAX_MOVED
 
 if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
@@ -47,10 +51,10 @@ second attempt. gpc4: requests that a server refused itself, with 503 or gRPC UN
 rejection. gpc6 and above: the counters of `latency_buckets`. conn_cur: requests of any kind in progress; a request that passes
 through HAProxy twice counts as two.
 """
+HELD_SERVER: Final = "held"
+"""Name of the server of a slot's back end that leads to the front end of held requests."""
 RATE = "proc.rate"
 """HAProxy variable with the measured rate of all servers, in responses per 1000 s; 0 if unknown."""
-SOURCES = "sources"
-"""Name of the stick table that counts, by source address, the requests in progress that had to wait for a server."""
 SERVICE = "proc.service"
 """HAProxy variable with the mean time that a server takes for one request, including its own queue, in milliseconds."""
 
@@ -74,7 +78,7 @@ def longest_ms(plan: BalancerPlan) -> int:
 
     It is the sum of the maximum times held, queued and in a server, plus a margin.
     """
-    return 2 * plan.queue_timeout_ms + plan.response_timeout_ms + 5000
+    return plan.longest_wait_ms + plan.queue_timeout_ms + plan.response_timeout_ms + 5000
 
 
 def prologue(out: Writer, plan: BalancerPlan, *, lua: str) -> None:
@@ -89,11 +93,8 @@ def tables(out: Writer, plan: BalancerPlan) -> None:
     """Add the stick tables of the counters."""
     out.section("backend $table", table=COUNTERS)
     out.add("stick-table type integer size 16 store gpc($counters),conn_cur", counters=latency_buckets.COUNTERS)
-    if _is_shared(plan):
-        out.section("backend $table", table=SOURCES)
-        out.add("stick-table type ipv6 size 10000 expire 1m store conn_cur")
+    client_limits.queue_tables(out)
     latency_buckets.tables(out)
-    overload_rules.tables(out, plan)
     stickiness.tables(out, plan)
 
 
@@ -125,18 +126,13 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     sooner = "{ var(txn.left_ms) -m int lt $ms }"
     # A client's deadline includes the time in a server; the queue timeout does not.
     out.add("http-request set-var(txn.service_ms) int(0) if waits")
-    out.add(f"http-request set-var(txn.service_ms) var({SERVICE}) if waits {sooner}", ms=plan.queue_timeout_ms)
-    out.add(f"http-request set-var(txn.left_ms) int($ms) if waits !{sooner}", ms=plan.queue_timeout_ms)
-    if _is_shared(plan):
-        # The owner of an IPv6 network has 2^64 addresses.
-        out.add("http-request track-sc5 src,ipmask(32,64) table $table if waits", table=SOURCES)
-        own = max(1, plan.queue_limit * plan.source_share // 100)
-        error_responses.reject_retryable(
-            out, plan, protocol, "too many of one", "waits { sc_conn_cur(5) gt $own }", own=own
-        )
-    error_responses.reject_retryable(
-        out, plan, protocol, "too many wait", "waits up { var(txn.waiting) -m int ge $waiting }"
-    )
+    waits = {"waits": plan.queue_timeout_ms}
+    if plan.longest_wait_ms > plan.queue_timeout_ms:
+        waits = {"waits up": plan.queue_timeout_ms, "waits !up": plan.longest_wait_ms}
+    for when, limit_ms in waits.items():
+        out.add(f"http-request set-var(txn.service_ms) var({SERVICE}) if {when} {sooner}", ms=limit_ms)
+        out.add(f"http-request set-var(txn.left_ms) int($ms) if {when} !{sooner}", ms=limit_ms)
+    client_limits.queue_rules(out, plan, protocol)
     overload_rules.rejection_rules(out, plan, protocol)
     # The queued requests ahead of this one and its own time in a server must fit into 80 % of the time left. The margin of 20 % is
     # needed because rate and time are means, and a response that is just too late costs as much as one in time. If no requests are
@@ -169,6 +165,9 @@ def held_request_sections(out: Writer, plan: BalancerPlan, protocol: Protocol, *
     # Convert the header's text to a number.
     out.add(f"http-request set-var(txn.left_ms) req.fhdr({_TIME_LEFT_HEADER}),add(0)")
     out.add(f"http-request del-header {_TIME_LEFT_HEADER}")
+    # A request that was queued has no header. The response timeout of its back end has begun.
+    moved_ms = min(plan.queue_timeout_ms, max(plan.response_timeout_ms * 3 // 4, 1))
+    out.add("http-request set-var(txn.left_ms) int($ms) unless { var(txn.left_ms) -m found }", ms=moved_ms)
     _queue_length_rules(out, plan)
     # Only inference requests are held, each with the part of the body that its client has sent.
     latency_buckets.inference_rules(out)
@@ -180,6 +179,13 @@ def held_request_sections(out: Writer, plan: BalancerPlan, protocol: Protocol, *
     _count_answers(out, protocol)
     # Do not use the connections of `wait`, because they lead to this same process.
     _hop(out, plan, protocol, name="next", path=path)
+
+
+def held_server(out: Writer, *, path: str) -> None:
+    """Add server `held` to a slot's back end; it comes before `default-server`. `path` is the socket of the front end that holds requests."""
+    out.add(
+        f"server {HELD_SERVER} unix@$file proto h2 pool-max-conn 0 maxconn $most disabled", file=path, most=MAX_MOVED
+    )
 
 
 def stream_rules(out: Writer, plan: BalancerPlan) -> None:
@@ -194,10 +200,6 @@ def stream_rules(out: Writer, plan: BalancerPlan) -> None:
 
 def _weighted_slots(plan: BalancerPlan) -> tuple[Slot, ...]:
     return tuple(slot for slot in plan.slots if slot.weight)
-
-
-def _is_shared(plan: BalancerPlan) -> bool:
-    return plan.source_share < 100
 
 
 def _hop(out: Writer, plan: BalancerPlan, protocol: Protocol, *, name: Literal["wait", "next"], path: str) -> None:

@@ -260,6 +260,7 @@ class HaproxyController:
             drain_s=(owner or desired).plan.drain_ms / 1000,
             keep=bool((owner or desired).plan.sticky_header),
             out=out,
+            open_holds=reading.open_holds if reading else frozenset(),
         )
         if placement.unplaced and placement.unplaced != self.unplaced:
             names = [endpoint.pod for endpoint in placement.unplaced]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.error_responses import PROTOCOLS
 from halcyon.balancer.config.model import Ports, ServerKey
-from halcyon.balancer.config.queueing import COUNTERS
+from halcyon.balancer.config.queueing import COUNTERS, HELD_SERVER
 from halcyon.balancer.runtime.server_assignment import AdminState, Command, ServerState
 from halcyon.balancer.runtime.shares import PodLoad
 
@@ -31,11 +31,12 @@ _SERVER = re.compile(r"s([0-9]{1,5})")
 _GPC = re.compile(r" gpc([0-9]{1,2})=([0-9]+)")
 _HELD = re.compile(r"held=([0-9]+) came=([0-9]+)")
 _BROKEN = re.compile(r"broken=([0-9]+)")
-_QCUR, _SCUR, _SLIM, _STOT = 2, 4, 6, 7
+_QCUR, _SCUR, _SLIM, _STOT, _RESPONSES = 2, 4, 6, 7, slice(39, 45)
+"""Columns of `show stat`. The last are the numbers of responses by status."""
 _WRAP = 2**32
 _MAX_UNWRAPPED_S = 3600
 """Seconds in which no counter of requests wraps: even a million requests per second need 71 minutes for 2^32."""
-_SHOW_STAT = "show stat -1 6 -1"
+_SHOW_STAT = "show stat -1 7 -1"
 _SHOW = f"show info;show servers state;{_SHOW_STAT};show table {COUNTERS};show held;show broken;show table {latency_buckets.STREAMS}"
 _OF_STREAMS = 100
 """Offset of the numbers of the counters of streams, to tell them from those of `COUNTERS`."""
@@ -84,6 +85,8 @@ class BackendLoads:
     waiting: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Number of queued requests, by slot."""
     servers: Mapping[ServerKey, PodLoad] = field(default_factory=dict)
+    responses: Mapping[ServerKey, int] = field(default_factory=dict)
+    """Counter of the responses whose headers have arrived, of both protocols."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,10 @@ class HaproxyStats:
     """Number of requests that were retried, or that needed more than one connection attempt."""
     loads: BackendLoads = field(default_factory=BackendLoads)
     """Load and limits of each server."""
+    connections_used: float = 0.0
+    """Largest share of a client port's maximum number of connections that is in use."""
+    open_holds: frozenset[str] = frozenset()
+    """Slots whose server `held` (`queueing`) is not in maintenance in both protocols."""
     broken: int = 0
     """Number of streams that were cut because their server disappeared, or because they did not end within its drain time."""
 
@@ -188,8 +195,10 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             ),
             repeated=repeated,
             broken=_broken(broken),
+            connections_used=_connections_used(stat),
+            open_holds=_open_holds(state),
         )
-    except (ValueError, IndexError, KeyError) as error:
+    except (ValueError, IndexError, KeyError, ZeroDivisionError) as error:
         raise HaproxyError(f"HAProxy's response can't be parsed: {error!r}") from error
 
 
@@ -220,27 +229,26 @@ def parse_loads(text: str) -> BackendLoads:
     """
     waiting: dict[str, list[int]] = {}
     servers: dict[ServerKey, list[tuple[int, int, int]]] = {}
+    responses: dict[ServerKey, int] = {}
     try:
         for row in text.splitlines():
-            columns = row.split(",", _STOT + 1)
-            backend = _BACKEND.fullmatch(columns[0])
-            if not backend:
+            columns = row.split(",", _RESPONSES.stop)
+            if not (backend := _BACKEND.fullmatch(columns[0])):
                 continue
             slot, index = backend[2], PROTOCOLS.index(backend[1])
             waiting.setdefault(slot, [0, 0])[index] += int(columns[_QCUR])
             if server := _SERVER.fullmatch(columns[1]):
-                pair = servers.setdefault(ServerKey(slot, int(server[1])), [(0, 0, 0), (0, 0, 0)])
+                key = ServerKey(slot, int(server[1]))
+                responses[key] = responses.get(key, 0) + sum(int(column or 0) for column in columns[_RESPONSES])
+                pair = servers.setdefault(key, [(0, 0, 0), (0, 0, 0)])
                 pair[index] = (int(columns[_SCUR]), int(columns[_SLIM] or 0), int(columns[_STOT]))
     except (ValueError, IndexError) as error:
         raise HaproxyError(f"HAProxy's response can't be parsed: {error!r}") from error
-    return BackendLoads({slot: (pair[0], pair[1]) for slot, pair in waiting.items()}, _pod_loads(servers))
-
-
-def _pod_loads(servers: Mapping[ServerKey, list[tuple[int, int, int]]]) -> dict[ServerKey, PodLoad]:
-    return {
+    loads = {
         key: PodLoad((http[0], grpc[0]), (http[1], grpc[1]), http[2] + grpc[2] - http[0] - grpc[0])
         for key, (http, grpc) in servers.items()
     }
+    return BackendLoads({slot: (pair[0], pair[1]) for slot, pair in waiting.items()}, loads, responses)
 
 
 def _lines(text: str, sessions: Mapping[ServerKey, int]) -> dict[ServerKey, ServerState]:
@@ -260,6 +268,22 @@ def _lines(text: str, sessions: Mapping[ServerKey, int]) -> dict[ServerKey, Serv
         )
         for key, states in by_protocol.items()
     }
+
+
+def _connections_used(text: str) -> float:
+    rows = (row.split(",", _STOT) for row in text.splitlines())
+    ports = [row for row in rows if row[0] in PROTOCOLS and row[1] == "FRONTEND"]
+    return max((int(row[_SCUR]) / int(row[_SLIM]) for row in ports), default=0.0)
+
+
+def _open_holds(text: str) -> frozenset[str]:
+    rows = (row.split(" ", 7) for row in text.splitlines())
+    return frozenset(
+        backend[2]
+        for columns in rows
+        if len(columns) == 8 and columns[3] == HELD_SERVER and not int(columns[6]) & _FORCED_MAINT
+        if (backend := _BACKEND.fullmatch(columns[1]))
+    )
 
 
 def _admin(bits: int) -> AdminState:
@@ -357,6 +381,9 @@ class RuntimeSocket:
 
     def _command_lines(self, command: Command) -> list[str]:
         key = command.key
+        if command.verb in {"open", "close"}:
+            to = _VERBS["ready" if command.verb == "open" else "maint"]
+            return [f"set server {protocol}_{key.slot}/{HELD_SERVER} {to}" for protocol in PROTOCOLS]
         servers = [(f"{protocol}_{key.slot}/s{key.number}", protocol) for protocol in PROTOCOLS]
         if command.verb == "limit":
             return [

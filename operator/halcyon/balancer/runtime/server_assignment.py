@@ -63,8 +63,11 @@ class Command:
     """Change to one server, for both protocols."""
 
     key: ServerKey
-    verb: Literal["address", "ready", "drain", "maint", "cut", "limit"]
-    """`address`: set the server's address. `ready`, `drain`, `maint`: set its state. `cut`: end its sessions. `limit`: set its limits."""
+    verb: Literal["address", "ready", "drain", "maint", "cut", "limit", "open", "close"]
+    """`address`: set the server's address. `ready`, `drain`, `maint`: set its state. `cut`: end its sessions. `limit`: set its limits.
+
+    `open`, `close`: let the slot's server `held` take over the queue, or end that; the key's number is 0.
+    """
     address: str = ""
     limits: tuple[int, int] = (0, 0)
     """Maximum numbers of requests in progress, HTTP and gRPC; at least 1."""
@@ -119,6 +122,7 @@ def place(
     drain_s: float,
     keep: bool = False,
     out: AbstractSet[str] = frozenset(),
+    open_holds: AbstractSet[str] = frozenset(),
 ) -> Assignment:
     """Compute the assignment for the current endpoints, and the commands that apply it.
 
@@ -130,6 +134,7 @@ def place(
         drain_s: maximum duration of a drain, in seconds; sessions that last longer are cut.
         keep: whether a server drains for this whole duration, even without sessions, because sticky clients may return to its pod.
         out: names of pods that must take no requests although they are serving.
+        open_holds: slots whose server `held` still takes requests, because earlier commands failed.
 
     Returns:
         The new assignment, the commands, and the pods without a server. Once the commands have taken effect, another call returns no
@@ -157,8 +162,22 @@ def place(
         stepped[at] = AssignedServer(stepped[at].key, "ready", endpoint.address, now)
     # Pods that come are in use before others leave: HAProxy rejects what waits when the last server of a back end leaves.
     coming_first = sorted(stepped, key=lambda server: server.state != "ready")
-    commands = tuple(c for server in coming_first for c in _commands(server, observed.get(server.key)))
-    return Assignment(tuple(stepped), commands, tuple(unplaced))
+    commands = [c for server in coming_first for c in _commands(server, observed.get(server.key))]
+    emptied = _emptied_slots(stepped, observed)
+    opening = [Command(ServerKey(slot, 0), "open") for slot in sorted(emptied)]
+    closing = [Command(ServerKey(slot, 0), "close") for slot in sorted(emptied | open_holds)]
+    return Assignment(tuple(stepped), (*opening, *commands, *closing), tuple(unplaced))
+
+
+def _emptied_slots(servers: Iterable[AssignedServer], observed: Mapping[ServerKey, ServerState]) -> set[str]:
+    """Return the slots whose last server leaves now: what waits for it must be held."""
+    leaving, staying = set(), set()
+    for server in servers:
+        if server.state == "ready":
+            staying.add(server.key.slot)
+        elif server.key in observed and observed[server.key].admin == "ready":
+            leaving.add(server.key.slot)
+    return leaving - staying
 
 
 def _step(

@@ -98,6 +98,7 @@ def _samples(view: PageInput) -> dict[str, list[Sample]]:
             "held": reading.held,
             "queued": reading.queued,
             "inflight": reading.inflight,
+            "connections_used_ratio": round(reading.connections_used, 4),
         }
         families["halcyon_agent_response_duration_seconds"] = [
             sample

@@ -5,7 +5,9 @@ A stream always sends the newest report; reports are not queued, and an unsent o
 no change              a report every 4.5 s
 a change               at most one report per second
 urgent report          sent at once, together with the unsent report before it
-replica unavailable    reconnect after 0.1 to 1 s, and resolve the name again for a new replica; other streams are not affected
+replica unavailable    reconnect after 0.1 s, which doubles with each attempt: up to 1 s while connections are refused, else up to 30 s,
+                       or later if the replica requests it.
+                       Resolve the name again for a new replica; other streams are not affected
 incoming message       a notice about a pod, which is passed to the caller
 """
 
@@ -42,6 +44,7 @@ A new replica may have another address. The time is limited because all agents q
 address appears later is found at the normal interval.
 """
 MAX_REPLICAS = 8
+MAX_RETRY_AFTER_S = 60.0
 _CONNECT_TIMEOUT_S = 5.0
 _HEARTBEAT_INTERVAL_S = 10.0
 
@@ -56,8 +59,13 @@ class SendInterval:
     """Maximum time between two reports. Operator replicas expect one every 5 s; the difference allows for delays."""
     min_pause_s: float = 0.1
     """Pause before the first attempt to reconnect. It is randomised, so that not all agents of a lost replica reconnect at once."""
-    max_pause_s: float = 1.0
-    """Maximum pause before an attempt to reconnect. All agents reconnect to a restarted replica within this time."""
+    max_refused_pause_s: float = 1.0
+    """Maximum pause while connections are refused, or closed before TLS, which costs the replica next to nothing. All agents reconnect to
+    a restarted replica within this time."""
+    max_pause_s: float = 30.0
+    """Maximum pause after any other failure. The attempts of thousands of agents must not keep a busy replica from accepting any."""
+    steady_s: float = 1.0
+    """Time after which a stream counts as accepted, so that the next pause is short again."""
 
 
 class _Mailbox:
@@ -183,6 +191,7 @@ class ReportStream:
         is_logged = False
         while True:
             opened_at: float | None = None
+            retry_after_s, max_pause_s = 0.0, self._intervals.max_pause_s
             try:
                 headers = {"Authorization": f"Bearer {self._token_path.read_text().strip()}"}
                 async with asyncio.timeout(_CONNECT_TIMEOUT_S):
@@ -198,6 +207,9 @@ class ReportStream:
                     is_logged, opened_at = False, clock()
                     await self._exchange(ws, box)
             except (aiohttp.ClientError, OSError) as error:
+                retry_after_s = _retry_after_s(error)
+                if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionError):
+                    max_pause_s = min(max_pause_s, self._intervals.max_refused_pause_s)
                 if not is_logged:
                     log("warning", "an operator replica does not accept reports", url=url, error=repr(error))
                     is_logged = True
@@ -206,10 +218,10 @@ class ReportStream:
                 self._lost.set()
                 # A stream that closes right after it opened was rejected by the replica. Keep the longer pause then, so that the
                 # agent does not reconnect ten times per second.
-                if self._lost_at - opened_at >= self._intervals.max_pause_s:
+                if self._lost_at - opened_at >= self._intervals.steady_s:
                     pause_s = self._intervals.min_pause_s
-            await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
-            pause_s = min(2 * pause_s, self._intervals.max_pause_s)
+            await asyncio.sleep(retry_after_s + random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
+            pause_s = min(2 * pause_s, max_pause_s)
 
     async def _exchange(self, ws: aiohttp.ClientWebSocketResponse, box: _Mailbox) -> None:
         self.connected += 1
@@ -261,6 +273,14 @@ class ReportStream:
                     continue
         finally:
             await ws.close()
+
+
+def _retry_after_s(error: Exception) -> float:
+    """Return the seconds before the next attempt that the replica requests; 0 if it requests none."""
+    if not isinstance(error, aiohttp.WSServerHandshakeError) or error.headers is None:
+        return 0.0
+    value = error.headers.get("Retry-After", "")
+    return min(float(value), MAX_RETRY_AFTER_S) if value.isdecimal() else 0.0
 
 
 async def _lookup(host: str, port: int) -> list[str]:

@@ -16,7 +16,13 @@ from halcyon.control.state.scope import Scope
 
 def refused(view: Scope, spec: Spec) -> list[str]:
     """Return a sentence for each limit of the site policy that this spec exceeds."""
-    return [*_own_secret(view, spec), *_queries(view, spec), *refusals(_asked(view, spec)), *_too_many_gpus(view, spec)]
+    return [
+        *_own_secret(view, spec),
+        *_queries(view, spec),
+        *_metric(view, spec),
+        *refusals(_asked(view, spec)),
+        *_too_many_gpus(view, spec),
+    ]
 
 
 def advice(view: Scope, spec: Spec) -> list[str]:
@@ -56,6 +62,20 @@ def _queries(view: Scope, spec: Spec) -> list[str]:
     if policy.canary.query_namespaces is not None or view.key.namespace in policy.exempt_namespaces:
         return []
     return [f"{field}, but this site allows no queries (chart value sitePolicy.canary.queryNamespaces); remove metrics"]
+
+
+def _metric(view: Scope, spec: Spec) -> list[str]:
+    """Refuse a target for a query that the site doesn't have."""
+    metric = spec.scaling.targets.metric if spec.scaling else None
+    known = view.site.queries
+    if metric is None or metric.query in known:
+        return []
+    field = f"spec.scaling.targets.metric.query is {metric.query}"
+    if not known:
+        return [f"{field}, but this site has no queries (chart value prometheus.queries); remove metric"]
+    return [
+        f"{field}, but this site has only {', '.join(known)} (chart value prometheus.queries); for example query: {known[0]}"
+    ]
 
 
 def _gpus_of_namespace(view: Scope) -> int | None:

@@ -5,7 +5,7 @@ An error is dropped if its balancer's agent hasn't reported for `MAX_AGE_S`, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from halcyon.api.documents.observation_report import AgentReport
 from halcyon.kube.kinds import Key
@@ -25,11 +25,11 @@ class BalancerErrorStore(ObservationStore):
         self._changed = on_change
         self._errors: dict[Key, dict[str, tuple[str, float]]] = {}
 
-    def receive(self, record: AgentReport, now: float) -> bool:
+    def receive_in_steps(self, report: AgentReport, now: float) -> Generator[None, None, bool]:
         """Store a report as the base class does, and the error in it; return whether the report was accepted."""
-        taken = super().receive(record, now)
+        taken = yield from super().receive_in_steps(report, now)
         if taken:
-            self._take_error(Key(record.namespace, record.name), record, now)
+            self._take_error(Key(report.namespace, report.name), report, now)
         return taken
 
     def errors(self, key: Key, now: float) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
     policy     actuator   batches observed   decided by
     Planner    any        yes                the planner
     Planner    any        no                 the HPA's rules, because the capacity of a replica isn't known yet
+    Planner    any        partly unknown     the HPA's rules, upwards only, after `PARTIAL_AFTER_S` in which a balancer is silent
     Rules      Direct     -                  the HPA's rules
     Rules      HPA        -                  the HPA itself, outside this module
 
@@ -41,8 +42,15 @@ from halcyon.scaling.policy.decision import Decision, Signal
 from halcyon.scaling.policy.limits import bounded
 from halcyon.scaling.schedules import InForce, in_force
 from halcyon.signals.clock import WallClock
+from halcyon.signals.planner_reading import ReadingResult
 
 log = logging.getLogger(__name__)
+
+PARTIAL_AFTER_S = 30.0
+"""Seconds in which a balancer does not report while its pod is ready, after which the load of the others may add replicas.
+
+The silent balancer may receive any number of requests, so nothing is a reason to remove replicas meanwhile.
+"""
 
 SCRAPE = "scrape"
 """Name of the source of signals that the operator scrapes from the servers, for models without agents."""
@@ -88,6 +96,8 @@ class _Model:
     opened: tuple[Spec, InForce] | None = None
     """The schedules in force at the last decision, with the spec that they are from."""
     ruled: _Ruled | None = None
+    partial_since: float | None = None
+    """Monotonic time since which the load has been unknown to the planner; None if it is known."""
 
 
 @dataclass
@@ -200,7 +210,8 @@ class Decider:
                 hold = replace(planned.memory.hold, needs=((at, made.desired),), held=made.desired)
                 model.memory = planned.memory.with_changes(hold=hold)
             return replace(made, next_decision_at=planned.next_decision_at)
-        model.ruled = None
+        if (risen := self._by_known_load(key, model, spec, now, sensed.gathered)) is not None:
+            return risen
         rate = _rate_signal(read, planned)
         planned = bounded(planned, aims, lambda others: plan(at, others, read, before))
         line = planned.memory.capacity.line
@@ -216,6 +227,29 @@ class Decider:
                 text=f"{decisions.counted(planned.count)}: {why}; the last valid number of replicas is kept",
             )
         return made
+
+    def _by_known_load(  # as `_by_rules`
+        self, key: Key, model: _Model, spec: Spec, now: float, gathered: ReadingResult
+    ) -> Decision | None:
+        """Return a decision by the rules that needs more replicas although a balancer has been silent for long.
+
+        The planner continues from it. None if the load is known, or if that of the balancers that report needs no more replicas.
+        """
+        if gathered.reading.inflight is not None or model.memory is None or model.aimed is None:
+            model.partial_since, model.ruled = None, None
+            return None
+        model.partial_since = now if model.partial_since is None else model.partial_since
+        current, (low, high) = gathered.reading.replicas, bounds(model.aimed.aims)
+        # Without a replica, the rules would start one without a request.
+        if now - model.partial_since < PARTIAL_AFTER_S or not 0 < current < high:
+            return None
+        made = self._by_rules(key, model, spec, now, (max(low, current), high))
+        if made.unknown or made.desired is None or made.desired <= current:
+            return None
+        hold = replace(model.memory.hold, needs=((made.at, made.desired),), held=made.desired)
+        model.memory = model.memory.with_changes(hold=hold)
+        text = str(made.text).replace(decisions.RULES_REASON, decisions.SILENT_REASON)
+        return replace(made, current=current, text=f"{text} ({'; '.join(gathered.unknown)})")
 
     def _restored(self, key: Key) -> PlannerMemory:
         """Return the memory that an earlier process has saved for this ModelDeployment (same uid), else an empty one."""

@@ -32,6 +32,8 @@ class ExternalWriters:
     """Time at which each value was last requested."""
     _foreign: dict[Key, deque[float]] = field(default_factory=dict)
     _until: dict[Key, tuple[float, str]] = field(default_factory=dict)
+    _manual: dict[Key, int] = field(default_factory=dict)
+    """The last value that another writer has set, until `take_manual` returns it."""
 
     def look(self, key: Key, replicas: int, desired: int, writer: str, now: float) -> str:
         """Compare the replicas with the last call; return a message about a competing writer, empty if there is none.
@@ -53,6 +55,7 @@ class ExternalWriters:
         asked = {count: at for count, at in self._asked.get(key, {}).items() if now - at <= LATELY_S}
         until, who = self._until.get(key, (0.0, ""))
         if before is not None and before != replicas and replicas not in asked:
+            self._manual[key] = replicas
             times = self._foreign.setdefault(key, deque(maxlen=TIMES))
             times.append(now)
             if now < until or (len(times) == TIMES and now - times[0] <= WITHIN_S):
@@ -73,6 +76,10 @@ class ExternalWriters:
             "change. Remove that writer, or set spec.scaling.mode: Paused"
         )
 
+    def take_manual(self, key: Key) -> int | None:
+        """Return, once, the replicas that another writer has set since the last call; None if there was no such change."""
+        return self._manual.pop(key, None)
+
     def wrote(self, key: Key, replicas: int) -> None:
         """Record a write by Halcyon, so that `look` detects a writer that reverts it before the next call."""
         self._seen[key] = replicas
@@ -83,5 +90,5 @@ class ExternalWriters:
 
     def forget(self, key: Key) -> None:
         """Drop a deleted model."""
-        for held in (self._seen, self._asked, self._foreign, self._until):
+        for held in (self._seen, self._asked, self._foreign, self._until, self._manual):
             held.pop(key, None)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -40,6 +40,7 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.scope import PublishedScaling, Signals
 from halcyon.kube.client import Object
 from halcyon.kube.clock import Clock
+from halcyon.kube.event_recorder import NewEvent
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import Leadership
 from halcyon.scaling.planner.outputs import PlannerMemory
@@ -80,6 +81,8 @@ class Autoscaler:
     clock: Clock
     memories: PlannerMemories | None = None
     """Store that receives the planner's memory after every decision; None if memories aren't stored."""
+    events: Callable[[Object, NewEvent], object] | None = None
+    """Recorder of events; None if events aren't recorded."""
     external_writers: ExternalWriters = field(default_factory=ExternalWriters)
     decisions: int = 0
     """Number of decisions since the start."""
@@ -226,7 +229,10 @@ class Autoscaler:
         self._take(model, decision, now)
         model.rival = self._external_writer(model, spec, resource, decision, now)
         self._remember(key, resource)
+        manual = self.external_writers.take_manual(key)
         if self.leadership.is_leader:
+            if manual is not None and not model.rival and decision.desired not in {None, manual}:
+                self._report_revert(key, resource, manual, decision)
             self.updates.decided(model, decision, now)
             self._write(model, decision)
             if model.writing is None:
@@ -249,6 +255,15 @@ class Autoscaler:
             return model.rival  # the cached replicas may be older than the operator's last write
         manager = str(resource["metadata"].get("replicasWriter") or "")
         return self.external_writers.look(model.key, decision.current, decision.desired, manager, now)
+
+    def _report_revert(self, key: Key, resource: Object, manual: int, decision: Decision) -> None:
+        """Record an event that a manual change of the replicas is undone."""
+        if self.events is not None:
+            text = (
+                f"spec.replicas was set to {manual}, and scaling sets it to {decision.desired}, because spec.scaling.mode is Active; "
+                f"to keep a number: halcyon scale {key.name} {manual} --pause; to limit scaling: spec.scaling.minReplicas and maxReplicas"
+            )
+            self.events(resource, NewEvent("Normal", "ManualScaleReverted", text))
 
     def _remember(self, key: Key, resource: Object) -> None:
         """Pass the planner's memory to the store, so that the next process can start with it."""

@@ -15,7 +15,7 @@ from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Targets
 from halcyon.api.types import duration_s
-from halcyon.control.autoscaling.gpu_utilization import AGENTS, GpuUtilizationSources
+from halcyon.control.autoscaling.sources.gpu_utilization import AGENTS, GpuUtilizationSources
 from halcyon.control.objects import pods
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.lookups import ready_balancers, servers
@@ -35,6 +35,7 @@ from halcyon.signals import gpu_work
 from halcyon.signals.clock import WallClock
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.planner_reading import OBSERVATION_WINDOW_S, ReadingResult, SignalMemory, reading
+from halcyon.signals.prometheus.source import SOURCE as PROMETHEUS
 from halcyon.signals.prometheus.source import Sampled
 
 BATCH_WINDOW_S = 15.0
@@ -139,6 +140,8 @@ class ModelSignals:
     clock: Clock
     sampled: Callable[[str, str], Sampled | None] | None = None
     """Lookup of a pod's GPU utilisation in the site's Prometheus, by namespace and name; None if the site has none."""
+    queried: Callable[[Key, str], Value | Missing] | None = None
+    """Lookup of the result of one of the site's queries for a model, by the query's name; None if the site has none."""
 
     _models: dict[Key, _Model] = field(default_factory=dict)
     _utilization: GpuUtilizationSources = field(default_factory=GpuUtilizationSources)
@@ -196,12 +199,31 @@ class ModelSignals:
                 total = sum(substitute.values) * len(ready) / len(substitute.values)
                 gathered = replace(gathered, reading=replace(gathered.reading, gpu=total))
                 source, seen_at = substitute.source, self.epoch.at(substitute.at)
+        result = self._metric(key, spec)
+        if isinstance(result, Value):
+            gathered = replace(gathered, reading=replace(gathered.reading, metric=result.value))
         read = gathered.reading
         count = sum(pod.phase == "ready" for pod in read.pods)
         # The mean of each pod, not of the sum: the sum changes with the number of pods.
         gpu = None if read.gpu is None or not count else read.gpu / count
         model.means = model.means.with_values(picture.at, read.waiting, gpu, source)
-        return PlannerInput(gathered, _shown(model.means, spec, gathered, source, seen_at, ready=count))
+        shown = _shown(model.means, spec, gathered, source, seen_at, ready=count)
+        if result is not None:
+            target = (
+                None
+                if spec.scaling is None or spec.scaling.targets.metric is None
+                else spec.scaling.targets.metric.value
+            )
+            named = replace(self._signal("metric", target, result), source=PROMETHEUS)
+            shown = (*shown, replace(named, shown=named.value))
+        return PlannerInput(gathered, shown)
+
+    def _metric(self, key: Key, spec: Spec) -> Value | Missing | None:
+        """Return the result of the site's query that the spec names; None if it names none."""
+        metric = None if spec.scaling is None else spec.scaling.targets.metric
+        if metric is None:
+            return None
+        return Missing("this site has no Prometheus") if self.queried is None else self.queried(key, metric.query)
 
     def reported(self, key: Key) -> Signals | None:
         """Return data for the status from the agents' reports: load errors, versions, dead backends, the mean batch."""
@@ -249,6 +271,9 @@ class ModelSignals:
             if read.gpu_mean is None:
                 made = replace(made, value=None, at=None)  # no pod is ready, so nothing is measured
             found.append(replace(made, source=source, shown=read.gpu_mean))
+        if read.metric is not None:
+            named = replace(self._signal("metric", targets.metric, read.metric), source=PROMETHEUS)
+            found.append(replace(named, shown=named.value))
         if read.concurrency is not None:
             held = self._signal("concurrency", targets.concurrency, read.concurrency)
             found.append(replace(held, shown=held.value))
@@ -275,7 +300,7 @@ class ModelSignals:
         resource = self.caches.resources.get(key)
         total = int(((resource or {}).get("status") or {}).get("replicas") or 0)
         targets = defaults.targets(spec)
-        read = metrics.read(observation, targets=targets, replicas=total)
+        read = replace(metrics.read(observation, targets=targets, replicas=total), metric=self._metric(key, spec))
         ready = [pod.name for pod in observation.pods if pod.ready]
         substitute = self._utilization.substitute(key, spec, observation, ready, self.sampled)
         if substitute is None or targets.gpu_utilization is None:

@@ -77,6 +77,7 @@ class ServedMetrics:
                 type(read.queue_depth),
                 type(read.gpu_utilization),
                 type(read.concurrency),
+                type(read.metric),
             }:
                 found.append(key)
         return found

@@ -219,7 +219,9 @@ def _children(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) 
     objects += routing.then(view, spec, rolled)
     objects += network_policies.then(view, spec)
     if actuator is Actuator.HPA:
-        objects.append(render_hpa.hpa(view.subject, spec, tolerance=view.metrics_api.tolerance))
+        objects.append(
+            render_hpa.hpa(view.subject, spec, tolerance=view.metrics_api.tolerance, hold=view.site.hold_scale_down)
+        )
     return objects
 
 

@@ -15,6 +15,7 @@ from halcyon.render.revision import Revision
 #            ControllerRevision     differently now        requested
 # no         -                      -                      -           the newest; None if there is none
 # yes        no                     -                      -           rendered now
+# yes        yes                    -                      as restart  rendered now, with a new key
 # yes        yes                    no                     -           from its ControllerRevision
 # yes        yes                    yes                    no          from its ControllerRevision, and it is outdated
 # yes        yes                    yes                    yes         rendered now, with a new key
@@ -30,6 +31,8 @@ def requested(view: Scope, spec: Spec, *, accepted: bool) -> tuple[Revision | No
     if known is None:
         return revision.render(view.subject, spec, view.site, view.source.content, number=number + 1), ()
     kept = known if known.number == number else replace(known, number=number + 1)
+    if refresh.is_wanted(view, known, refresh.RESTART):
+        return refresh.compared(view, spec, known, number + 1)[1], ()
     if known.site == revision.site_digest(view.site):
         return kept, ()
     differs, rendered = refresh.compared(view, spec, known, number + 1)

@@ -100,7 +100,8 @@ def _stays_direct(view: Scope) -> bool:
 
 def _balanced(view: Scope, spec: Spec, rolled: RolloutPlan) -> BalancerPlan:
     """Return the plan for the balancers, with each slot's share of the requests."""
-    whole = balancer.plan(view.subject, spec, view.site, tuple(placed.slot for placed in rolled.slots))
+    start_s = (view.status.get("coldStart") or {}).get("seconds")
+    whole = balancer.plan(view.subject, spec, view.site, tuple(placed.slot for placed in rolled.slots), start_s=start_s)
     weights = {placed.slot: placed.weight for placed in rolled.slots}
     return replace(
         whole,

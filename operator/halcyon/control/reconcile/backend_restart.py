@@ -104,12 +104,12 @@ class BackendRestart:
         is_last = order is not None and order.count >= MAX_RESTARTS
         try:
             if is_last:
-                await self.client.evict(scope.key.namespace, name)
+                await self.client.evict(scope.key.namespace, pod)
             else:
                 value = rfc3339(self.clock.wall(), "microseconds")
-                body = {"metadata": {"annotations": {names.RESTART_ANNOTATION: value}}}
+                body = {"metadata": {"uid": pod["metadata"]["uid"], "annotations": {names.RESTART_ANNOTATION: value}}}
                 await self.client.patch(kinds.POD, scope.key.namespace, name, body)
-        except (errors.Busy, errors.NotFound) as error:
+        except (errors.Busy, errors.NotFound, errors.Conflicted) as error:
             log.info("cannot restart or evict yet", extra={"key": str(scope.key), "pod": name, "error": str(error)})
             return
         record.at = now

@@ -1,4 +1,13 @@
-"""Writer of child objects: applies those that differ from the plan, in two waves, and then deletes those that are surplus."""
+"""Writer of child objects: applies those that differ from the plan, in two waves, and then deletes those that are surplus.
+
+Each write names the object that was seen, so that it can't reach another one. If the object has changed since, `Conflicted` is raised,
+and the model is reconciled again with what is there.
+
+seen                     condition of the write
+none                     no object has this name
+an object of ours        the same uid; of a kind without a status (`kinds.WITH_STATUS`), the same resourceVersion too
+a surplus object         the same uid and resourceVersion
+"""
 
 from __future__ import annotations
 
@@ -10,13 +19,13 @@ from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.scope import Scope
-from halcyon.kube import errors
+from halcyon.kube import encoding, errors
 from halcyon.kube.apply_diff import DIGEST, holds, with_digest
 from halcyon.kube.client import Kube, Object
-from halcyon.kube.kinds import Key, Kind, kind_of
+from halcyon.kube.kinds import WITH_STATUS, Key, Kind, kind_of
 
-_REJECTED = (errors.Refused, errors.Conflicted)
-"""Errors that mean that the API server rejected a write, so that a retry fails too unless something changes."""
+_NOT_WRITTEN = (errors.Refused, errors.Conflicted)
+"""Errors that mean that the API server has not written anything."""
 
 
 @dataclass
@@ -37,20 +46,18 @@ class ChildrenWriter:
         Returns the API server's messages if it rejected a write, in which case later waves and deletions are skipped; else "".
 
         Raises:
-            ApiError, Unreachable: a request failed that may succeed later. What was written until then stays.
+            ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed since it was
+                seen (`Conflicted`). What was written until then stays.
         """
         for wave in (plan.first, plan.then):
             results = await asyncio.gather(*(self._one(scope, obj) for obj in wave), return_exceptions=True)
             servers = (result for obj, result in zip(wave, results, strict=True) if is_servers(obj))
-            if not all(isinstance(result, _REJECTED) for result in servers):
+            if not all(isinstance(result, _NOT_WRITTEN) for result in servers):
                 self.reservations.sent(scope.key)
             if rejections := _rejections(results):
                 return "; ".join(rejections)
         for kind, name in plan.delete:
-            # Delete by uid: another object may have the same name by now.
-            seen = scope.children.get((kind, name))
-            uid = None if seen is None else seen["metadata"].get("uid")
-            await self.client.delete(kind, scope.key.namespace, name, uid=uid)
+            await self.client.delete(kind, scope.key.namespace, name, seen=scope.children[kind, name])
         return ""
 
     def forget(self, key: Key) -> None:
@@ -69,8 +76,12 @@ class ChildrenWriter:
             if holds(live, desired) or self._as_is.get(scope.key, {}).get(where) == (digest, version):
                 self.counts.skipped += 1
                 return
-        # Don't force a creation: if another writer has created the object since the caches were read, it isn't ours to take over.
-        after = await self.client.apply(kind, desired, force=live is not None)
+        body = (
+            encoding.creating(desired)
+            if live is None
+            else encoding.changing(desired, live, versioned=kind not in WITH_STATUS)
+        )
+        after = await self.client.apply(kind, body)
         self.counts.written += 1
         self.caches.wrote(scope.key, kind, after)
         if not holds(after, desired):
@@ -80,10 +91,10 @@ class ChildrenWriter:
 
 
 def _rejections(results: list[BaseException | None]) -> list[str]:
-    """Return the messages of rejected writes; raise any other error."""
+    """Return the messages of writes that the API server rejects until something changes; raise any other error."""
     rejections = []
     for result in results:
-        if isinstance(result, _REJECTED):
+        if isinstance(result, errors.Refused):
             rejections.append(str(result))
         elif isinstance(result, BaseException):
             raise result

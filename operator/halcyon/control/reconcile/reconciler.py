@@ -1,6 +1,7 @@
 """The reconcile of one ModelDeployment, given its key.
 
 phase            module               task
+overlap          `release_overlap`    leave the model alone if another Halcyon release manages it
 fetch, scope     `scope_builder`      collect all input, and fetch objects that the caches don't hold
 plan             `desired.plan`       compute the objects that should exist, and reserve their GPUs before anything is awaited
 notify           observers            adopt the plan, for example the actuator or a canary to analyse
@@ -24,6 +25,7 @@ from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.reconcile.backend_restart import BackendRestart
 from halcyon.control.reconcile.children_writer import ChildrenWriter
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
+from halcyon.control.reconcile.release_overlap import ReleaseOverlap
 from halcyon.control.reconcile.scope_builder import ScopeBuilder
 from halcyon.control.reconcile.status_writer import STATUS_INTERVAL_S, StatusWriter
 from halcyon.control.state.cluster_state import ClusterState
@@ -43,6 +45,8 @@ CONFLICT_REQUEUE_S = 10.0
 DELETION_REQUEUE_S = 0.5
 BALANCER_DRAIN_REQUEUE_S = 5.0
 STALE_CACHE_REQUEUE_S = 0.05
+OVERLAP_REQUEUE_S = 15.0
+"""Time until a model that another release manages is looked at again, in seconds. That release may have been uninstalled."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class Reconciler:
     restarts: BackendRestart
     statuses: StatusWriter
     reservations: GpuReservations
+    overlap: ReleaseOverlap
     events: EventRecorder
     observers: Sequence[ReconcileObserver] = ()
     tracer: Tracer = OFF
@@ -101,9 +106,14 @@ class Reconciler:
             return result
 
     async def _phases(self, key: Key) -> Result:
+        resource = self.caches.resources.get(key)
+        if resource is not None and await self.overlap.manager(resource):
+            self._deleted(key)
+            return Result(OVERLAP_REQUEUE_S)
         with self.tracer.part("observe"):
             observed = await self._scope_and_plan(key)
         if observed is None:
+            self.overlap.forget(key)
             self._deleted(key)
             return Result()
         scope, planned = observed
@@ -175,6 +185,7 @@ class Reconciler:
             )
 
     def _deleted(self, key: Key) -> None:
+        """Drop the state of a model that was deleted, or that another release manages."""
         self.reservations.deleted(key)
         for observer in self.observers:
             observer.deleted(key)

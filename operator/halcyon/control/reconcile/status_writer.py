@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from halcyon.api.conditions import Type
 from halcyon.api.timestamps import rfc3339
 from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
@@ -38,6 +40,8 @@ class StatusWriter:
     events: EventRecorder
     clock: Clock
     counts: ReconcileCounts
+    operator: str
+    """This release, for status.operator."""
 
     _written_at: dict[Key, float] = field(default_factory=dict)
 
@@ -48,8 +52,8 @@ class StatusWriter:
             ApiError, Unreachable: the request failed.
         """
         stamp = rfc3339(self.clock.wall())
-        desired = status.make(scope, plan, now=stamp)
-        before, after = _without_times(scope.status), _without_times(desired)
+        desired = {"operator": self.operator, **status.make(scope, plan, now=stamp)}
+        before, after = _without_times(_own(scope.status)), _without_times(desired)
         if before == after:
             return None
         since_s = self.clock.monotonic() - self._written_at.get(scope.key, -STATUS_INTERVAL_S)
@@ -58,13 +62,13 @@ class StatusWriter:
         body = {
             "apiVersion": kinds.MODEL_DEPLOYMENT.api_version,
             "kind": kinds.MODEL_DEPLOYMENT.kind,
-            "metadata": {"namespace": scope.key.namespace, "name": scope.key.name},
+            "metadata": {"namespace": scope.key.namespace, "name": scope.key.name, "uid": scope.subject.uid},
             "status": desired,
         }
         try:
             written = await self.client.apply(kinds.MODEL_DEPLOYMENT, body, subresource="status")
-        except errors.NotFound:
-            return None
+        except (errors.NotFound, errors.Conflicted):
+            return None  # it was deleted; another ModelDeployment of its name gets its own status
         self.counts.statuses += 1
         self._written_at[scope.key] = self.clock.monotonic()
         self.caches.wrote(scope.key, kinds.MODEL_DEPLOYMENT, written)
@@ -79,6 +83,14 @@ class StatusWriter:
 
 _TIMES = {"lastTransitionTime", "observedAt", "decidedAt", "startedAt"}
 """Times, which are ignored in comparisons of statuses. If a revision can't be written, `startedAt` changes in each reconcile."""
+
+
+def _own(written: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a status without the condition that another release writes (`release_overlap`)."""
+    conditions = written.get("conditions") or ()
+    if all(condition["type"] != Type.OPERATOR_CONFLICT for condition in conditions):
+        return written
+    return {**written, "conditions": [c for c in conditions if c["type"] != Type.OPERATOR_CONFLICT]}
 
 
 def _without_times(written: Any) -> Any:  # any JSON value

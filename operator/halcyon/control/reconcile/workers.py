@@ -69,7 +69,10 @@ class Workers:
             least = getattr(error, "retry_after_s", None) or 0.0
             delay = self.queue.fail(key, least)
             self._results.labels("error").inc()
-            log.warning("reconcile failed", extra={"key": str(key), "error": str(error), "retry_s": round(delay, 1)})
+            # A conflict is normal: an object has changed since it was seen.
+            level = logging.INFO if isinstance(error, errors.Conflicted) else logging.WARNING
+            context = {"key": str(key), "error": str(error), "retry_s": round(delay, 1)}
+            log.log(level, "reconcile failed", extra=context)
             return
         except Exception:
             # An unforeseen object must not end the worker, which reconciles other models too.

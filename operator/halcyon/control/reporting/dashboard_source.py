@@ -20,15 +20,16 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.dashboard.authorization import Authorizer, ModelReviews, Proxy
 from halcyon.dashboard.client_latency import ClientLatency
 from halcyon.dashboard.history import STEP_S, ChartHistory, ReplicaCounts
-from halcyon.dashboard.ports import UNKNOWN, DashboardPod, Event, ModelNumbers, Name, Past
+from halcyon.dashboard.ports import UNKNOWN, DashboardPod, Event, LogReader, ModelNumbers, Name, Past, StoredRevision
 from halcyon.dashboard.server import NO_PAGES, Dashboard
+from halcyon.dashboard.site import NO_LINKS, Links, Prometheus, SiteMetrics
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.metricsapi.listener import ListeningPorts
 from halcyon.metricsapi.tls import ServingTLS
-from halcyon.render import revision
+from halcyon.render import names, revision
 from halcyon.scaling.observations import MAX_AGE_S, BalancerPoint, PodPoint
 from halcyon.scaling.planner.forecast.seasonality import BIN_S
 from halcyon.scaling.planner.whatif import Known
@@ -44,6 +45,8 @@ SLICE_S = 0.02
 """Time after which sampling yields to other tasks, in seconds."""
 CLOSE_WITHIN_S = 0.5
 """Maximum time to close the server, in seconds, out of the 2 s that a change of the leader may take."""
+QUERY_TIMEOUT_OF_PAGES_S = 15.0
+"""Maximum time of a query to the site's Prometheus for a page, in seconds. A page shows the reason if it takes longer."""
 _SLICES = STEP_S
 """Number of groups of models. One group is sampled each second, so that thousands of models cause no peak load."""
 _QUEUED = 1
@@ -68,6 +71,7 @@ class DashboardSettings:
     port: int
     proxy: Proxy | None = None
     """Proxy that is trusted to authenticate users; None if no proxy is trusted."""
+    links: Links = NO_LINKS
 
 
 @dataclass
@@ -120,6 +124,15 @@ class OperatorSource:
     def events(self, name: Name) -> Sequence[Event]:
         """Return the recent events of a model."""
         return self._happened.of(Key(*name))
+
+    def revisions(self, name: Name) -> Sequence[StoredRevision]:
+        """Return the revisions of a model that the cluster keeps."""
+        uid = str(((self.model(name) or {}).get("metadata") or {}).get("uid") or "")
+        records = self.caches.owned(kinds.CONTROLLER_REVISION, Key(*name), uid)
+        found = (one for one in map(revision.read, records) if one is not None)
+        return [
+            StoredRevision(names.revision(name.name, one.key), one.number, one.template, one.overlay) for one in found
+        ]
 
     def overlay(self, name: Name) -> str:
         """Return the config overlay of a model's target revision, or else of its current revision; empty if neither is known."""
@@ -234,8 +247,11 @@ class DashboardService:
         source: OperatorSource,
         reviews: ModelReviews,
         ports: ListeningPorts,
+        *,
+        prometheus: Prometheus | None = None,
+        logs: LogReader | None = None,
     ) -> None:
-        """Create the dashboard with data from `source`."""
+        """Create the dashboard with data from `source`, from the site's Prometheus if there is one, and with logs of pods."""
         self._ports = ports
         self._chosen, self._source, self._clock = chosen, source, source.clock
         self.history = ChartHistory()
@@ -247,7 +263,8 @@ class DashboardService:
             proxy=chosen.proxy,
         )
         steps = lambda: int(self._clock.wall() // STEP_S)  # noqa: E731  # as short as a name for it
-        self._site = Dashboard(source, access, self.history, steps=steps)
+        site = SiteMetrics(prometheus, monotonic=source.clock.monotonic, wall=source.clock.wall)
+        self._site = Dashboard(source, access, self.history, site=site, links=chosen.links, logs=logs, steps=steps)
 
     async def run(self, tls: Callable[[], Awaitable[ServingTLS]]) -> None:
         """Serve and sample until cancelled. If the port can't be opened, log that and return: the operator runs without a dashboard.

@@ -148,6 +148,8 @@ def _of_spec(spec: Spec, resource: Object) -> Iterator[tuple[Metric, More, float
     yield per_model_metrics.MAX, (), spec.scaling.max_replicas
     targets = defaults.targets(spec)
     yield per_model_metrics.QUEUE_TARGET, (), targets.queue_depth
+    if (objective_s := defaults.objective_s(spec)) is not None:
+        yield per_model_metrics.LATENCY_TARGET, (), objective_s
     if targets.gpu_utilization is not None:
         yield per_model_metrics.GPU_TARGET, (), targets.gpu_utilization / 100
 

@@ -21,13 +21,15 @@ from halcyon.render.revision import Revision
 
 REFRESH = f"{GROUP}/refresh"
 """Annotation of a ModelDeployment that names the revision to render again, by its key or the name of its ControllerRevision."""
+RESTART = f"{GROUP}/restart"
+"""Annotation of a ModelDeployment that names, like `REFRESH`, the revision whose pods are to be replaced, with or without a new template."""
 _SHOWN = 100
 """Half the maximum length of a difference that is shown with its old and new value, in characters."""
 
 
-def is_wanted(view: Scope, known: Revision) -> bool:
-    """Return whether a user has requested a refresh of this revision."""
-    said = (view.meta.get("annotations") or {}).get(REFRESH)
+def is_wanted(view: Scope, known: Revision, annotation: str = REFRESH) -> bool:
+    """Return whether a user has requested a refresh, or with `RESTART` a restart, of this revision."""
+    said = (view.meta.get("annotations") or {}).get(annotation)
     return said in {known.key, names.revision(view.key.name, known.key)}
 
 

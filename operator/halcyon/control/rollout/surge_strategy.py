@@ -29,6 +29,7 @@ SURGE = SurgeSettings("Surge", max_surge=1, max_unavailable=0)
 #                                     surgeTimeout
 # Surge      -                        -                       Surge
 # Replace    -                        -                       Replace
+# Auto       the only serving pod would go                    Surge: only the strategy Replace allows a time without a server
 # others     yes                      -                       Replace: changing back to Surge would start pods in vain
 # others     no                       yes                     Replace
 # others     no                       no                      Surge
@@ -45,7 +46,7 @@ def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
     sticks = slot is not None and (beside or not slot.complete) and slot.max_surge == 0
     why = "spec.rollout.strategy is Replace"
     if strategy != "Replace":
-        if not (sticks or seen.lacks_long(lack)):
+        if not (sticks or seen.lacks_long(lack)) or (strategy == "Auto" and _serves_alone(seen, begun=sticks)):
             return SURGE
         why = RolloutRecord.of(target).why_replacing
         if lack is not None and not sticks:
@@ -58,3 +59,8 @@ def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
         unschedulable_pods = seen.short(target, slot) if beside else seen.unschedulable_pods(target, slot)
         floor = seen.count - unschedulable_pods - 1
     return SurgeSettings("Replace", max_surge=0, max_unavailable=max(1, seen.count - floor), why=why)
+
+
+def _serves_alone(seen: ObservedRollout, *, begun: bool) -> bool:
+    """Return whether Replace would take the only serving pod away. Once it has begun, one of several pods may be between two revisions."""
+    return sum(seen.ready(key) for key in seen.of) == 1 and not (begun and seen.count > 1)

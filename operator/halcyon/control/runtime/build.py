@@ -21,6 +21,7 @@ from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
 from halcyon.control.autoscaling.history_backfill import HistoryBackfill
 from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
 from halcyon.control.autoscaling.limits.replica_limits import ReplicaLimits
+from halcyon.control.autoscaling.limits.site_hold import SiteHold
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.model_state import ModelState, ages_s
@@ -28,6 +29,7 @@ from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
 from halcyon.control.autoscaling.pod_scraper import PodScraper
 from halcyon.control.autoscaling.scale_writer import ScaleWriter
 from halcyon.control.autoscaling.served_metrics import ServedMetrics
+from halcyon.control.autoscaling.sources.site_queries import SiteQueries
 from halcyon.control.autoscaling.status_updates import StatusUpdates
 from halcyon.control.reconcile.backend_restart import BackendRestart
 from halcyon.control.reconcile.children_writer import ChildrenWriter
@@ -35,10 +37,11 @@ from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.reconcile.pod_notices import PodNotices
 from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
 from halcyon.control.reconcile.reconciler import Reconciler
+from halcyon.control.reconcile.release_overlap import ReleaseOverlap
 from halcyon.control.reconcile.scope_builder import ScopeBuilder
 from halcyon.control.reconcile.status_writer import StatusWriter
 from halcyon.control.reconcile.workers import Workers
-from halcyon.control.reporting.dashboard_source import DashboardService, OperatorSource
+from halcyon.control.reporting.dashboard_source import QUERY_TIMEOUT_OF_PAGES_S, DashboardService, OperatorSource
 from halcyon.control.reporting.gpu_costs import GpuCosts
 from halcyon.control.reporting.model_metrics import ModelMetrics
 from halcyon.control.reporting.start_time_metrics import StartTimes
@@ -51,7 +54,9 @@ from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.control.state.model_sources import ModelSources
+from halcyon.control.state.reported_models import ReportedModels
 from halcyon.dashboard.authorization import ModelReviews
+from halcyon.dashboard.pod_logs import PodLogs
 from halcyon.kube import malformed_objects, rbac_denials
 from halcyon.kube.auth.callers import Reviews
 from halcyon.kube.auth.namespaced_reviews import NamespacedReviews
@@ -60,7 +65,7 @@ from halcyon.kube.client import KubeClient
 from halcyon.kube.clock import Clock
 from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import Key
-from halcyon.kube.leader_election import RENEW_DEADLINE_S, LeaderElector
+from halcyon.kube.leader_election import DURATION_S, RENEW_DEADLINE_S, LeaderElector
 from halcyon.kube.lease_fence import LeaseFence
 from halcyon.kube.tracing import Tracer
 from halcyon.kube.work_queue import Priority, WorkQueue
@@ -105,14 +110,19 @@ class Foundation:
 def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tracer: Tracer, clock: Clock) -> Operator:
     """Build the operator. `client` writes only while `fence` allows it, that is while this replica holds the Lease."""
     base = build_foundation(settings, client, fence, tracer, clock)
-    signals = ModelSignals(base.caches, base.reports, clock, None if base.prometheus is None else base.prometheus.gpu)
+    site_queries = SiteQueries.over(base.prometheus, base.caches, base.specs, clock)
+    gpu = None if base.prometheus is None else base.prometheus.gpu
+    queried = None if site_queries is None else site_queries.value
+    signals = ModelSignals(base.caches, base.reports, clock, gpu, queried)
     costs = GpuCosts(
         base.caches, signals, base.specs, base.queue.add, base.leadership, clock, prices=settings.prices or Prices()
     )
     memories = PlannerMemoryStore(
         client, settings.namespace, clock, cost=costs.stored, config_maps=settings.memory_config_maps
     )
-    autoscaler = build_autoscaler(base, signals, memories)
+    events = EventRecorder(client, instance=settings.pod_name, clock=clock)
+    hold = SiteHold(client, settings.namespace, f"{settings.service}-switches", base.requeue_all)
+    autoscaler = build_autoscaler(base, signals, memories, hold, events)
     served = ServedMetrics(base.caches, base.specs, signals, autoscaler.models, base.leadership, clock)
     identity = build_certificate(base)
     metrics_api = MetricsApiCheck(
@@ -122,7 +132,6 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         service=settings.service,
         watched=settings.watch_namespaces,
     )
-    events = EventRecorder(client, instance=settings.pod_name, clock=clock)
     counts = ReconcileCounts()
     # Queries of tenants: apart from the operator's own, which they must not delay.
     queries = None if base.prometheus is None else CanaryQueries(base.prometheus.beside(QUERY_TIMEOUT_S).value, clock)
@@ -135,10 +144,14 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         events=events,
         counts=counts,
         queries=queries,
+        hold=hold,
     )
     reviews = build_reviews(base)
     gate = Gate(front_proxy=None, review_token=reviews.user, review_access=metric_reviewer(reviews))
-    collector = Collector(base.reports, reviews.agent, monotonic=clock.monotonic, registry=base.registry)
+    collector = Collector(
+        base.reports, reviews.agent, ReportedModels(base.caches), monotonic=clock.monotonic, registry=base.registry
+    )
+    base.caches.resources.listeners.append(lambda key, _, after: None if after is not None else collector.forget(*key))
     PodNotices(base.caches, collector.send)
     ports = ListeningPorts(base.registry)
     starts = StartTimes(base.caches, base.registry)
@@ -170,6 +183,8 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         ports=ports,
         dashboard=build_dashboard(base, autoscaler, reviews, ports),
         costs=costs,
+        hold=hold,
+        site_queries=site_queries,
         model_metrics=ModelMetrics(base.caches, base.specs, autoscaler, starts, costs, base.leadership, clock),
     )
     register_instruments(base, counts)
@@ -206,7 +221,9 @@ def build_foundation(
     )
 
 
-def build_autoscaler(base: Foundation, signals: ModelSignals, memories: PlannerMemoryStore) -> Autoscaler:
+def build_autoscaler(
+    base: Foundation, signals: ModelSignals, memories: PlannerMemoryStore, hold: SiteHold, events: EventRecorder
+) -> Autoscaler:
     """Build the autoscaler with its parts."""
     caches, specs, clock, leadership = base.caches, base.specs, base.clock, base.leadership
     budget = base.settings.gpu_budget
@@ -218,7 +235,7 @@ def build_autoscaler(base: Foundation, signals: ModelSignals, memories: PlannerM
         specs=specs,
         signals=signals,
         decider=Decider(signals, past),
-        limits=ReplicaLimits(caches, specs, clock, None if budget is None else GpuBudget(budget)),
+        limits=ReplicaLimits(caches, specs, clock, None if budget is None else GpuBudget(budget), hold),
         writer=writer,
         updates=StatusUpdates(caches, signals, writer, base.queue.add, leadership, clock, base.tracer),
         decision_metrics=DecisionMetrics(lambda: ages_s(models, clock.monotonic()), base.registry),
@@ -226,6 +243,7 @@ def build_autoscaler(base: Foundation, signals: ModelSignals, memories: PlannerM
         leadership=leadership,
         clock=clock,
         memories=memories,
+        events=events.record,
     )
 
 
@@ -239,6 +257,7 @@ def build_reconciler(
     events: EventRecorder,
     counts: ReconcileCounts,
     queries: CanaryQueries | None,
+    hold: SiteHold,
 ) -> Reconciler:
     """Build the reconciler, with the state that is shared by the reconciles of all models: GPU reservations, canary analyses."""
     client, caches, clock = base.client, base.caches, base.clock
@@ -258,13 +277,14 @@ def build_reconciler(
             costs=costs,
             balancer_errors=base.reports,
             metrics_api=metrics_api,
-            site=current_site(base.settings, identity),
+            site=current_site(base.settings, identity, hold),
             clock=clock,
         ),
         children=ChildrenWriter(client, caches, reservations, counts),
         restarts=BackendRestart(client, events, clock),
-        statuses=StatusWriter(client, caches, events, clock, counts),
+        statuses=StatusWriter(client, caches, events, clock, counts, base.settings.release),
         reservations=reservations,
+        overlap=ReleaseOverlap(client, clock, base.settings.release),
         events=events,
         observers=(autoscaler, canaries, base.reports),
         tracer=base.tracer,
@@ -285,7 +305,7 @@ def build_certificate(base: Foundation) -> ServingCertificate:
     )
 
 
-def current_site(settings: OperatorSettings, identity: ServingCertificate) -> Callable[[], Site]:
+def current_site(settings: OperatorSettings, identity: ServingCertificate, hold: SiteHold) -> Callable[[], Site]:
     """Return a function that returns the current site. It isn't constant, because its certificate is issued late and renewed."""
 
     def site() -> Site:
@@ -306,6 +326,8 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate) -> Ca
             network=settings.network,
             port=settings.port,
             has_prometheus=settings.prometheus is not None,
+            hold_scale_down=bool(hold.reason),
+            queries=() if settings.prometheus is None else tuple(settings.prometheus.queries),
             own_secret=f"{settings.namespace}/{settings.tls_secret}",
             collector=None
             if known is None
@@ -339,12 +361,14 @@ def build_dashboard(
         OperatorSource(base.caches, base.reports, autoscaler, base.clock),
         ModelReviews(reviews),
         ports,
+        prometheus=None if base.prometheus is None else base.prometheus.beside(QUERY_TIMEOUT_OF_PAGES_S),
+        logs=PodLogs(*base.client.endpoint),
     )
 
 
 def build_fence(settings: OperatorSettings, clock: Clock) -> LeaseFence:
     """Build the fence, which lets the client write only while this replica holds the Lease."""
-    return LeaseFence(f"{settings.namespace}/{settings.lease}", clock, deadline_s=RENEW_DEADLINE_S)
+    return LeaseFence(settings.release, clock, deadline_s=RENEW_DEADLINE_S, duration_s=DURATION_S)
 
 
 def new_registry() -> CollectorRegistry:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from halcyon.metricsapi.listener import PAGE
+
+PAGE_AGE_S = 1.0
+"""Time for which a page is sent to further callers, in seconds."""
+MAX_READERS = 16
+"""Maximum number of callers that read a page at a time. Two instances of Prometheus are usual."""
+WRITE_TIMEOUT_S = 10.0
+"""Maximum time in which a caller must read the page, in seconds."""
+_CHUNK_BYTES = 64 * 1024
 
 Check = Callable[[], str]
 """Check that returns an empty string if it passes, else a description of the problem."""
@@ -35,12 +47,61 @@ def build(
 
         return answer
 
-    async def metrics(_: web.Request) -> web.Response:
-        body = generate_latest(registry) + (await of_models()).encode()
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+    page = _MetricsPage(registry, of_models)
 
     app = web.Application()
     app.router.add_get("/healthz", probe(live))  # type: ignore[arg-type]  # aiohttp's handler type is wider
     app.router.add_get("/readyz", probe(ready))  # type: ignore[arg-type]
-    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/metrics", page.respond)
     return app
+
+
+class _MetricsPage:
+    """The page /metrics: one rendering at a time, which all callers that wait for it share.
+
+    With 5,000 models the page has 20 MB. It is written in parts, so that a slow reader holds no copy of it.
+    """
+
+    def __init__(self, registry: CollectorRegistry, of_models: Callable[[], Awaitable[str]]) -> None:
+        self._registry, self._of_models = registry, of_models
+        self._rendering: asyncio.Task[bytes] | None = None
+        self._rendered_at = 0.0
+        self._readers = 0
+
+    async def respond(self, request: web.Request) -> web.StreamResponse:
+        if self._readers >= MAX_READERS:
+            return web.Response(
+                status=503,
+                headers={"Retry-After": "1"},
+                text=f"{MAX_READERS} callers read this page now, which is the limit; retry later",
+            )
+        request[PAGE] = True
+        self._readers += 1
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+        try:
+            body = memoryview(await self._body())
+            response.content_length = len(body)
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await response.prepare(request)
+                for start in range(0, len(body), _CHUNK_BYTES):
+                    await response.write(body[start : start + _CHUNK_BYTES])
+        except (ConnectionError, TimeoutError):
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            self._readers -= 1
+        return response
+
+    async def _body(self) -> bytes:
+        task = self._rendering
+        if task is None or (task.done() and time.monotonic() - self._rendered_at > PAGE_AGE_S):
+            task = self._rendering = asyncio.create_task(self._render())
+        # A caller that disconnects must not cancel the rendering for others.
+        return await asyncio.shield(task)
+
+    async def _render(self) -> bytes:
+        self._rendered_at = float("inf")
+        try:
+            return generate_latest(self._registry) + (await self._of_models()).encode()
+        finally:
+            self._rendered_at = time.monotonic()

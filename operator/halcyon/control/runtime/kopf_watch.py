@@ -17,9 +17,13 @@ import kopf
 
 from halcyon.api.types import GROUP, PLURAL, VERSION
 from halcyon.kube import errors
+from halcyon.kube.client import pause
 from halcyon.kube.kinds import Key
 
 log = logging.getLogger(__name__)
+
+RESTART_INTERVAL_S = 30.0
+"""Time after which kopf is started again if it has ended, in seconds."""
 
 
 class _GenerationDiffBase(kopf.DiffBaseStorage):
@@ -72,6 +76,18 @@ def settings() -> kopf.OperatorSettings:
     chosen.scanning.disabled = True  # the kind is known, and the operator's role can't read CRDs
     chosen.persistence.diffbase_storage = _GenerationDiffBase()
     return chosen
+
+
+async def keep(
+    handlers: kopf.OperatorRegistry, *, namespaces: tuple[str, ...], identity: str, stop: asyncio.Event
+) -> None:
+    """Run kopf until `stop`, and start it again if it ends. Meanwhile the informers alone report changes of ModelDeployments."""
+    while not stop.is_set():
+        try:
+            await run(handlers, namespaces=namespaces, identity=identity, stop=stop)
+        except errors.FrontEnded as error:
+            log.warning("kopf has ended", extra={"error": str(error), "retry_s": RESTART_INTERVAL_S})
+        await pause(RESTART_INTERVAL_S, stop)
 
 
 async def run(

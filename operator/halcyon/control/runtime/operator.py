@@ -18,10 +18,12 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from halcyon.control.autoscaling.limits.site_hold import SiteHold
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
 from halcyon.control.autoscaling.pod_scraper import PodScraper
 from halcyon.control.autoscaling.served_metrics import ServedMetrics
+from halcyon.control.autoscaling.sources.site_queries import SiteQueries
 from halcyon.control.reconcile.workers import Workers
 from halcyon.control.reporting.dashboard_source import DashboardService
 from halcyon.control.reporting.gpu_costs import GpuCosts
@@ -96,6 +98,8 @@ class Operator:
     """The web dashboard; None if it is disabled."""
     model_metrics: ModelMetrics
     costs: GpuCosts
+    hold: SiteHold
+    site_queries: SiteQueries | None
 
     def __post_init__(self) -> None:
         """Start the maximum wait for agents' reports."""
@@ -103,7 +107,7 @@ class Operator:
         self._reports_are_in = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` is set or kopf ends. A leader stops its work before it releases the Lease."""
+        """Run until `stop` is set. A leader stops its work before it releases the Lease."""
         released = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             background = [
@@ -115,15 +119,17 @@ class Operator:
                 group.create_task(self._scrape(), name="scraping"),
                 group.create_task(self._serve_dashboard(), name="dashboard"),
                 group.create_task(self._count_costs(), name="costs"),
+                group.create_task(self.hold.run(), name="switches"),
+                group.create_task(self._query_site(), name="site-queries"),
                 group.create_task(GcFreeze(self.caches.size, self.caches.changes).run(), name="heap"),
             ]
             election = group.create_task(self.elector.run(released), name="election")
             leader = group.create_task(self._lead(), name="leader")
             loop = asyncio.get_running_loop()
             kopf_stop = asyncio.Event()
-            kopf = group.create_task(self._watch_by_kopf(loop, kopf_stop), name="kopf")
-            await asyncio.wait({asyncio.ensure_future(stop.wait()), kopf}, return_when=asyncio.FIRST_COMPLETED)
-            log.info("stopping", extra={"asked": stop.is_set()})
+            group.create_task(self._watch_by_kopf(loop, kopf_stop), name="kopf")
+            await stop.wait()
+            log.info("stopping")
             kopf_stop.set()
             leader.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -143,7 +149,7 @@ class Operator:
 
         handlers = kopf_watch.registry(enqueue, self.settings.kubeconfig)
         namespaces, identity = self.settings.watch_namespaces, self.settings.pod_name
-        await kopf_watch.run(handlers, namespaces=namespaces, identity=identity, stop=stop)
+        await kopf_watch.keep(handlers, namespaces=namespaces, identity=identity, stop=stop)
 
     async def _lead(self) -> None:
         await self.elector.leading.wait()
@@ -208,6 +214,10 @@ class Operator:
             await asyncio.sleep(pause_s)
             await source.run()
 
+    async def _query_site(self) -> None:
+        if self.site_queries is not None:
+            await self.site_queries.run()
+
     async def _recall(self, memories: PlannerMemoryStore) -> None:
         """Load the planner memories and GPU times that earlier processes have saved, for models that have no decision here yet."""
         try:
@@ -236,6 +246,9 @@ class Operator:
                 self.gate.trust(self.identity.front_proxy)
             except (errors.ApiError, errors.Unreachable) as error:
                 log.warning("cannot refresh the certificates", extra={"error": str(error)})
+            except Exception:
+                # Contents that OpenSSL rejects, for example. The certificates in use stay; without them, no other part works either.
+                log.exception("cannot use the certificates")
             waiting = self.identity.tls is None
             if waiting and not leading:
                 with contextlib.suppress(TimeoutError):

@@ -8,6 +8,7 @@ import math
 import re
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from halcyon.api.policy.downloads import SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
@@ -127,3 +128,33 @@ def parse_policy(name: str) -> SitePolicy:
     except ValueError as error:
         good = '{"limits": {"replicas": 8}}'
         raise argparse.ArgumentTypeError(f"{name} is not a site policy: {error}; for example {good}") from None
+
+
+def parse_query(text: str) -> tuple[str, str]:
+    """Parse NAME=PROMQL."""
+    name, found, query = text.partition("=")
+    if not found or not query.strip() or not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+        raise argparse.ArgumentTypeError(
+            f'\'{text}\' is not NAME=PROMQL; for example pending-jobs=sum(jobs{{namespace="$namespace",model="$name"}})'
+        )
+    return name, query
+
+
+def parse_base_url(text: str) -> str:
+    """Parse the base URL of a web site, and return it without a slash at its end.
+
+    Raises:
+        argparse.ArgumentTypeError: it isn't an http:// or https:// URL with a host, or it has a password, a query or a fragment.
+    """
+    try:
+        parts = urlsplit(text)
+        good = (
+            parts.scheme in {"http", "https"}
+            and parts.hostname
+            and not (parts.query or parts.fragment or "@" in parts.netloc)
+        )
+    except ValueError:
+        good = False
+    if not good or re.search(r"[\s\"'<>\\]", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no base URL; for example https://grafana.example.com")
+    return text.rstrip("/")

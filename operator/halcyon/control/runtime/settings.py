@@ -16,6 +16,7 @@ from halcyon.control.autoscaling.planner_memory_store import CONFIG_MAPS as MEMO
 from halcyon.control.reporting.dashboard_source import DashboardSettings
 from halcyon.control.runtime import option_values
 from halcyon.dashboard.authorization import Proxy
+from halcyon.dashboard.site import LINKED, Links
 from halcyon.kube.errors import SettingsError
 from halcyon.kube.tracing import TracesSite
 from halcyon.render.site import ANYWHERE, SERVICE_ANNOTATIONS
@@ -72,6 +73,11 @@ class OperatorSettings:
     """Prices of GPUs; None if they are unknown."""
     traces: TracesSite | None = None
     """Receiver of traces; None if no traces are sent."""
+
+    @property
+    def release(self) -> str:
+        """The installation among all in the cluster: namespace and name of its Lease."""
+        return f"{self.namespace}/{self.lease}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -151,6 +157,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     add(
+        "--prometheus-query",
+        action="append",
+        default=[],
+        metavar="NAME=PROMQL",
+        type=option_values.parse_query,
+        help="query that models may use as a target by its name, with $namespace and $name; repeatable",
+    )
+    add(
         "--gpu-budget",
         type=option_values.parse_count,
         default=None,
@@ -224,6 +238,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="X-Forwarded-Groups",
         help="the proxy's header with the user's groups, comma-separated (default: X-Forwarded-Groups)",
     )
+    for tool in LINKED:
+        add(
+            f"--dashboard-{tool}",
+            type=option_values.parse_base_url,
+            metavar="URL",
+            help=f"base URL of the site's {tool}, for links in the dashboard (default: no links)",
+        )
     add(
         "--site-policy-file",
         dest="site_policy",
@@ -339,12 +360,13 @@ def _dashboard(arguments: argparse.Namespace) -> DashboardSettings | None:
             "for example --dashboard=pod"
         )
     proxy = Proxy(networks, arguments.dashboard_user_header, arguments.dashboard_groups_header) if networks else None
-    return DashboardSettings(local, arguments.dashboard_port, proxy)
+    links = Links(**{tool: getattr(arguments, f"dashboard_{tool}") or "" for tool in LINKED})
+    return DashboardSettings(local, arguments.dashboard_port, proxy, links)
 
 
 def _prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
     if not arguments.prometheus_url:
-        for option in ("token_file", "ca_file", "gpu_matchers", "arrivals"):
+        for option in ("token_file", "ca_file", "gpu_matchers", "arrivals", "query"):
             if getattr(arguments, f"prometheus_{option}"):
                 raise SettingsError(
                     f"--prometheus-{option.replace('_', '-')} is given without --prometheus-url; for example "
@@ -358,6 +380,7 @@ def _prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
             ca_file=_readable("--prometheus-ca-file", arguments.prometheus_ca_file),
             gpu_matchers=arguments.prometheus_gpu_matchers,
             arrivals=arguments.prometheus_arrivals or arrival_history.ARRIVALS,
+            queries=dict(arguments.prometheus_query),
         )
     except ValueError as error:
         raise SettingsError(f"--prometheus-url and the options that belong to it: {error}") from error

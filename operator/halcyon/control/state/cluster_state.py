@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from halcyon.api.schema import shape
+from halcyon.api.stored import shape
 from halcyon.control.objects import pods, resource_quotas
 from halcyon.control.objects.child_names import every_child
 from halcyon.control.state import external_hpas, route_conflicts

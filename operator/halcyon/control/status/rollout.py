@@ -115,8 +115,9 @@ def _remedy(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
             "The rollout continues as soon as there is capacity; to provide it, reduce the replicas or raise the quota"
         )
     count = defaults.wanted_replicas(spec)
+    kept = "the only serving pod" if spec.rollout.strategy == "Auto" else f"all {count} old pods"
     return (
-        f"spec.rollout.strategy is {spec.rollout.strategy}, which keeps all {count} old pods until the new "
+        f"spec.rollout.strategy is {spec.rollout.strategy}, which keeps {kept} until the new "
         "revision is ready. Free up capacity, or set strategy: Replace"
     )
 

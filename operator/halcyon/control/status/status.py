@@ -12,14 +12,14 @@ from typing import Any
 from halcyon.api import conditions
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.policy import triton_images
-from halcyon.api.spec import defaults, routing_mode
+from halcyon.api.spec import Spec, defaults, routing_mode
 from halcyon.control.acceptance import site_policy
 from halcyon.control.desired.plan import ReconcilePlan, counts
 from halcyon.control.objects import pod_stage, pods, volume_attachment
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
-from halcyon.control.status import backend, cold_start, cost, rollout, routes, scaling
+from halcyon.control.status import backend, cold_start, cost, readiness, rollout, routes, scaling
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.render import names
@@ -74,8 +74,11 @@ def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
     balancer = _balancer_ready(view, plan)
     routed = routes.accepted(view, plan)
     stalled = _stalled(view, plan, accepted, loaded, servers)
+    in_effect = plan.spec is not None and not plan.conflicts
     decided = [
-        _ready(accepted, servers, _entry_point(plan, balancer, routed), loaded),
+        readiness.ready(
+            accepted, readiness.traffic(servers, _entry_point(plan, balancer, routed), loaded), in_effect=in_effect
+        ),
         accepted,
         loaded,
         servers,
@@ -88,7 +91,7 @@ def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
         scaling.conflict(view, plan),
         scaling.contradicted(view, plan),
         scaling.ignored(plan),
-        _mismatch(plan),
+        _mismatch(view, plan),
         _image_mismatch(view, plan),
         _advice(view, plan),
         rollout.outdated(view, plan),
@@ -114,23 +117,32 @@ def _accepted(view: Scope, plan: ReconcilePlan) -> Condition:
     return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
 
 
-def _mismatch(plan: ReconcilePlan) -> Condition | None:
-    said = defaults.mismatched(plan.spec) if plan.spec is not None else ()
-    if not said:
+def _mismatch(view: Scope, plan: ReconcilePlan) -> Condition | None:
+    if plan.spec is None:
         return None
-    return Condition(Type.TIMEOUT_MISMATCH, status=True, reason=Reason.QUEUE_DELAY_TOO_LONG, message="; ".join(said))
+    delays = defaults.mismatched(plan.spec)
+    starts = defaults.late_starts(plan.spec, (view.status.get("coldStart") or {}).get("seconds"))
+    if not (delays or starts):
+        return None
+    reason = Reason.QUEUE_DELAY_TOO_LONG if delays else Reason.QUEUE_TIMEOUT_TOO_SHORT
+    return Condition(Type.TIMEOUT_MISMATCH, status=True, reason=reason, message="; ".join((*delays, *starts)))
 
 
 def _image_mismatch(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    image = "" if plan.spec is None else plan.spec.runtime.image or view.site.server_image
-    said = [] if plan.spec is None else triton_images.mismatches(plan.spec, image)
+    said = [] if plan.spec is None else triton_images.mismatches(plan.spec, _image(view, plan.spec))
     if not said:
         return None
     return Condition(Type.IMAGE_MISMATCH, status=True, reason=Reason.IMAGE_UNSUITABLE, message="; ".join(said))
 
 
+def _image(view: Scope, spec: Spec) -> str:
+    return spec.runtime.image or view.site.server_image
+
+
 def _advice(view: Scope, plan: ReconcilePlan) -> Condition | None:
     said = [] if plan.spec is None else site_policy.advice(view, plan.spec)
+    if plan.spec is not None and view.site.policy.triton.warn_below is None:
+        said = [*said, *triton_images.outdated(_image(view, plan.spec))]
     if not said:
         return None
     return Condition(Type.POLICY_WARNING, status=True, reason=Reason.POLICY_ADVICE, message="; ".join(said))
@@ -261,30 +273,6 @@ def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
 def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | None) -> Condition:
     """Return the condition of the component that clients connect to: BalancerReady, or RoutesAccepted with a Gateway instead."""
     return routed if routed is not None and plan.spec is not None and routing_mode.is_direct(plan.spec) else balancer
-
-
-# Accepted    BalancerReady or    servers ready      Ready
-#             RoutesAccepted
-# not True    -                   -                  False    the reason of Accepted
-# True        Unknown             -                  Unknown
-# True        False               -                  False
-# True        True                0 desired          True     ScaledToZero
-# True        True                1 or more          True
-# True        True                none               False    the reason of ModelLoaded or of ServersReady
-def _ready(accepted: Condition, servers: Condition, balancer: Condition, loaded: Condition) -> Condition:
-    if accepted.status is not True:
-        return Condition(Type.READY, status=False, reason=accepted.reason, message=accepted.message)
-    if balancer.status is None:
-        return Condition(Type.READY, status=None, reason=Reason.UNKNOWN, message=balancer.message)
-    if not balancer.status:
-        return Condition(Type.READY, status=False, reason=balancer.reason, message=balancer.message)
-    if servers.reason is Reason.SCALED_TO_ZERO:
-        return Condition(Type.READY, status=True, reason=servers.reason, message=servers.message)
-    if servers.status or servers.reason is Reason.PARTIALLY_READY:
-        return Condition(Type.READY, status=True, reason=Reason.READY, message=servers.message)
-    if loaded.status is False:
-        return Condition(Type.READY, status=False, reason=loaded.reason, message=loaded.message)
-    return Condition(Type.READY, status=servers.status, reason=servers.reason, message=servers.message)
 
 
 # Deployment status   pods                                              Reconciling

@@ -71,13 +71,14 @@ async function start() {
 function route() {
   if (!session) return;
   /** @type {import("../documents.js").PageListener} */
-  const listener = { state: showState, signIn: (error) => showSignIn(error.message) };
+  const listener = { state: showState, signIn: (error) => showSignIn(error.message), links: () => session?.links ?? { grafana: "", alerts: "", runbooks: "" } };
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const parts = path.split("/").map(decodeURIComponent);
   close();
   main.scrollTop = 0;
-  if (parts.length === 2) close = modelPage(main, parts[0], parts[1], listener);
-  else close = fleetPage(main, new URLSearchParams(query), listener);
+  const parameters = new URLSearchParams(query);
+  if (parts.length === 2) close = modelPage(main, parts[0], parts[1], parameters, listener);
+  else close = fleetPage(main, parameters, listener);
 }
 
 signOut.addEventListener("click", async () => {
@@ -99,7 +100,7 @@ addEventListener("keydown", (event) => {
     if (!filter) return;
     event.preventDefault();
     filter.focus();
-  } else if (event.key === "Escape" && !isTyping && location.hash.length > 2) {
+  } else if (event.key === "u" && !isTyping && location.hash.length > 2) {
     history.length > 1 ? history.back() : (location.hash = "#/");
   }
 });

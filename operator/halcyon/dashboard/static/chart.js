@@ -55,8 +55,8 @@ const ZOOMS = { "+": 0.5, "=": 0.5, "-": 2 };
  */
 export class Chart {
   /**
-   * @param {{title: string, lines: Line[], format: (value: number | null) => string, cursor: Cursor, least?: number}} options
-   *   least: the smallest upper end of the axis
+   * @param {{title: string, lines: Line[], format: (value: number | null) => string, cursor: Cursor, least?: number, whole?: boolean}} options
+   *   least: the smallest upper end of the axis; whole: only whole numbers are labelled
    */
   constructor(options) {
     this.options = options;
@@ -69,7 +69,7 @@ export class Chart {
     this.isDrawing = false;
     this.swatches = options.lines.map((one) => svg("path", { class: `line ${one.style || ""}`, d: "M0 4H20" }));
     this.dots = h("div", { class: "marks" });
-    this.placeholder = h("p", { class: "empty" }, "There are no values in this hour.");
+    this.placeholder = h("p", { class: "empty" }, "There are no values in this time range.");
     this.drawing = h("div", { class: "chart", role: "img", tabindex: 0, "aria-label": options.title, onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event), onblur: () => options.cursor.point(null) }, this.placeholder);
     this.readout = h("p", { class: "readout" });
     const legend = h("ul", { class: "legend" }, ...options.lines.map((one, index) => h("li", {}, svg("svg", { viewBox: "0 0 20 8", width: 20, height: 8, "aria-hidden": "true" }, this.swatches[index]), one.name)));
@@ -148,7 +148,7 @@ export class Chart {
 
   /** @param {number} width in pixels */
   createPlot(width) {
-    const { lines, format, least = 0, cursor } = this.options;
+    const { lines, format, least = 0, whole = false, cursor } = this.options;
     const colour = (/** @type {"color" | "borderTopColor"} */ name) => () => getComputedStyle(this.drawing)[name];
     const axis = { font: FONT, stroke: colour("color"), ticks: { show: false } };
     const plot = new uPlot(
@@ -163,7 +163,7 @@ export class Chart {
         },
         axes: [
           { ...axis, size: BOTTOM, gap: 4, space: 64, incrs: TICK_STEPS, grid: { show: false }, values: (_, times, __, ___, step) => times.map((at) => timeLabel(at, step)) },
-          { ...axis, size: LEFT, gap: 6, grid: { stroke: colour("borderTopColor"), width: 1 }, splits: (_, __, from, to) => [from, (from + to) / 2, to], values: (_, marks) => marks.map((mark) => format(mark)) },
+          { ...axis, size: LEFT, gap: 6, grid: { stroke: colour("borderTopColor"), width: 1 }, splits: (_, __, from, to) => splits(from, to, whole), values: (_, marks) => marks.map((mark) => format(mark)) },
         ],
         series: [{}, ...lines.map((one, index) => seriesOptions(one, this.swatches[index]))],
         cursor: { y: false, drag: { setScale: false, dist: 4 }, bind: { dblclick: () => () => (cursor.show(null), null) } },
@@ -241,7 +241,7 @@ export class Chart {
     const isInside = at !== null && this.count > 0 && at >= this.begin && at <= this.series.end;
     if (isMoved && this.plot) this.plot.setCursor(isInside ? { left: this.plot.valToPos(at, "x"), top: 0 } : { left: -10, top: -10 }, false);
     if (!isInside) {
-      setText(this.readout, this.count ? `Now: ${this.describe(this.count - 1)}` : NONE);
+      setText(this.readout, this.count ? `Newest point: ${this.describe(this.count - 1)}` : NONE);
       return;
     }
     const near = this.marks.filter((mark) => Math.abs(mark.at - at) <= this.series.step);
@@ -267,6 +267,12 @@ function seriesOptions(one, swatch) {
     // A value between two gaps has no line, so it is drawn as a dot.
     points: { show: true, size: 3, filter: (plot, index) => [...plot.data[index]].flatMap((value, at, all) => (value !== null && (all[at - 1] ?? null) === null && (all[at + 1] ?? null) === null ? [at] : [])) },
   };
+}
+
+/** Returns the values at which the axis has labels: quarters, or whole numbers. @param {number} from @param {number} to @param {boolean} whole */
+function splits(from, to, whole) {
+  const step = whole ? Math.max(Math.ceil((to - from) / 4), 1) : (to - from) / 4;
+  return Array.from({ length: Math.floor((to - from) / step + 1e-9) + 1 }, (_, index) => from + index * step);
 }
 
 /** Returns the smallest round number that is not below `value`. @param {number} value */

@@ -3,13 +3,17 @@
 import { follow, modelPath, RequestError } from "./api.js";
 import { sparkline } from "./spark.js";
 import { byId, h, input, refill, setText } from "./dom.js";
-import { age, NONE, number, percent, plural, quantile } from "./format.js";
+import { age, count, known, millis, NONE, number, percent, plural, quantile, rate } from "./format.js";
+import { rollouts, totals } from "./totals.js";
+import { viewList } from "./views.js";
 
 /** @typedef {import("../documents.js").Fleet} Fleet */
 /** @typedef {import("../documents.js").ShownRow} ShownRow */
 /** @typedef {import("../documents.js").State} State */
 
-const PAGE = 100;
+/** Least and largest number of rows that are requested at once; between them, two screens. */
+const LEAST_ROWS = 40;
+const MOST_ROWS = 100;
 /** @type {Record<State, string>} */
 const STATE_NAMES = {
   stalled: "Stalled",
@@ -21,21 +25,45 @@ const STATE_NAMES = {
   ready: "Ready",
 };
 
-/** @type {{key: string, title: string, sort: string | null, class: string, cell: (row: ShownRow) => (Node | string)[]}[]} */
+/** @type {Record<import("../documents.js").Problem, string>} */
+const PROBLEM_NAMES = {
+  unready: "Not ready",
+  errors: "Errors",
+  slow: "p95 missed",
+  stalled: "Stalled",
+  blind: "Signal missing",
+  limited: "Limited",
+};
+const NO_REPORT = "No balancer or server of the model has reported in the last 15 s.";
+
+/** Returns why a value of a row is unknown. @param {ShownRow} row @param {string} measured what was not measured */
+function whyUnknown(row, measured) {
+  if (row.rate === null) return NO_REPORT;
+  return row.rate === 0 ? `There are no requests, so there is no ${measured}.` : `No balancer of the model has measured the ${measured} in the last 10 s.`;
+}
+
+/** @type {{key: string, title: string, sort: string | null, class: string, wrong?: (row: ShownRow) => boolean, cell: (row: ShownRow) => (Node | string)[]}[]} */
 const COLUMNS = [
   { key: "model", title: "Model", sort: "name", class: "name", cell: (row) => [h("a", { href: `#/${modelPath(row.namespace, row.name)}` }, row.name), h("span", { class: "space" }, row.namespace)] },
-  { key: "state", title: "State", sort: "state", class: "", cell: (row) => [badge(row.state), row.reason !== STATE_NAMES[row.state] ? h("span", { class: "reason" }, row.reason) : ""] },
+  { key: "state", title: "State", sort: "urgency", class: "", cell: (row) => [badge(row.state), h("span", { class: "reason" }, problemText(row))] },
   { key: "replicas", title: "Replicas", sort: "replicas", class: "n", cell: (row) => [h("span", { title: row.why || "" }, `${row.ready ?? NONE}/${row.replicas}`), row.max === null ? "" : h("span", { class: "small" }, `${row.min}–${row.max}`)] },
-  { key: "queue", title: "Queue", sort: "queue", class: "n", cell: (row) => [number(row.queue), row.queue_target === null ? "" : h("span", { class: "small" }, `of ${number(row.queue_target)}`)] },
-  { key: "gpu", title: "GPU", sort: "gpu", class: "n wide", cell: (row) => [percent(row.gpu)] },
-  { key: "latency", title: "Latency, p95", sort: "latency", class: "n wide", cell: (row) => [quantile(row.latency)] },
-  { key: "rate", title: "Requests/s", sort: "rate", class: "n mid", cell: (row) => [number(row.rate)] },
+  { key: "rate", title: "Requests/s", sort: "rate", class: "n mid", cell: (row) => [known(row.rate, rate(row.rate), NO_REPORT)] },
   { key: "spark", title: "10 min", sort: null, class: "wide", cell: (row) => [sparkline(row.sparks, `Requests per second of ${row.name} over ten minutes`)] },
-  { key: "errors", title: "Errors", sort: "errors", class: "n wider", cell: (row) => [percent(row.errors)] },
+  { key: "errors", title: "Errors", sort: "errors", class: "n wide", wrong: (row) => row.problems.includes("errors"), cell: (row) => [known(row.errors, percent(row.errors), whyUnknown(row, "share of errors"))] },
+  { key: "latency", title: "p95", sort: "latency", class: "n mid", wrong: (row) => row.problems.includes("slow"), cell: (row) => [known(row.latency, quantile(row.latency), whyUnknown(row, "latency")), row.latency_target === null ? "" : h("span", { class: "small" }, `of ${millis(row.latency_target)}`)] },
+  { key: "queue", title: "Queue", sort: "queue", class: "n", cell: (row) => [known(row.queue, count(row.queue), NO_REPORT), row.queue_target === null ? "" : h("span", { class: "small" }, `of ${number(row.queue_target)}`)] },
+  { key: "gpu", title: "GPU", sort: "gpu", class: "n wide", cell: (row) => [known(row.gpu, percent(row.gpu), row.ready ? "No ready pod reports the utilisation of its GPU." : "No pod is ready, so no GPU is in use.")] },
   { key: "gpus", title: "GPUs", sort: "gpus", class: "n wider", cell: (row) => [number(row.gpus)] },
-  { key: "cost", title: "Cost/h", sort: "cost", class: "n wider", cell: (row) => [number(row.cost)] },
+  { key: "cost", title: "Cost/h", sort: "cost", class: "n wider", cell: (row) => [known(row.cost, number(row.cost), "The site has set no price of the GPU, or the model has none.")] },
   { key: "age", title: "Age", sort: "age", class: "n wider", cell: (row) => [age(row.created)] },
 ];
+
+/** Returns what is wrong with a model in a few words; if nothing is, the reason of its state. @param {ShownRow} row */
+function problemText(row) {
+  const parts = row.problems.filter((one) => !["unready", "stalled"].includes(one) && PROBLEM_NAMES[one] !== STATE_NAMES[row.state] && !(one === "blind" && row.reason === "MetricMissing")).map((one) => PROBLEM_NAMES[one]);
+  if (row.reason !== STATE_NAMES[row.state] && row.reason !== "Ready") parts.unshift(row.reason);
+  return parts.join(", ");
+}
 
 /** @param {State} state */
 export function badge(state) {
@@ -50,17 +78,24 @@ export function badge(state) {
  */
 export function fleetPage(main, params, listener) {
   document.title = "Models · Halcyon";
-  const query = { text: params.get("text") || "", state: params.get("state") || "", sort: params.get("sort") || "state", order: params.get("order") || "ascending", offset: 0 };
+  const get = (/** @type {string} */ key, absent = "") => params.get(key) || absent;
+  const query = { text: get("text"), namespace: get("namespace"), state: get("state"), problem: get("problem"), sort: get("sort", "urgency"), order: get("order", "ascending"), offset: 0 };
   let end = () => {};
   /** @type {Fleet | null} */
   let fleet = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
-  let rowPx = 44;
+  let rowPx = 42;
+  /** Rows that are shown, with the text of their documents: a row is made again only if its document has changed. @type {Map<string, {text: string, element: HTMLElement}>} */
+  let lines = new Map();
 
   const filter = input({ id: "filter", type: "search", maxlength: 200, value: query.text, placeholder: "namespace, name, reason, image", oninput: () => debounce(() => change({ text: filter.value })) });
-  const states = h("div", { class: "states", role: "group", "aria-label": "Show only models in this state" });
-  const count = h("p", { class: "count" });
+  const namespace = /** @type {HTMLSelectElement} */ (h("select", { id: "namespace", onchange: () => change({ namespace: namespace.value }) }));
+  const states = h("div", { class: "states", role: "group", "aria-label": "Show only models in this state or with this problem" });
+  const matches = h("p", { class: "count" });
+  const tiles = h("dl", { class: "totals" });
+  const rolling = h("ul", { class: "rollouts" });
+  const panel = h("section", { class: "panel", "aria-labelledby": "h-rollouts", hidden: true }, h("h2", { id: "h-rollouts" }, "Rollouts"), rolling);
   const heads = COLUMNS.map((column) =>
     h(
       "th",
@@ -73,8 +108,11 @@ export function fleetPage(main, params, listener) {
   const pad = h("div", {}, table);
   const scroller = h("div", { class: "scroller", role: "region", tabindex: 0, "aria-label": "Table of models, scrollable", onscroll: () => loadVisibleRows() }, pad);
   main.replaceChildren(
-    h("div", { class: "bar" }, h("h1", {}, "Models"), h("label", { for: "filter" }, "Filter"), filter, h("kbd", { title: "Press / to go to the filter" }, "/"), count),
+    h("h1", { class: "visually-hidden" }, "Models"),
+    tiles,
+    h("div", { class: "bar" }, h("label", { for: "namespace" }, "Namespace"), namespace, h("label", { for: "filter", class: "visually-hidden" }, "Filter"), filter, h("kbd", { title: "Press / to go to the filter" }, "/"), matches, viewList(sharedQuery, (saved) => (location.hash = `#/${saved ? `?${saved}` : ""}`))),
     states,
+    panel,
     scroller,
   );
   table.addEventListener("keydown", (event) => {
@@ -96,16 +134,32 @@ export function fleetPage(main, params, listener) {
   /** @param {string} key */
   function sort(key) {
     const same = query.sort === key;
-    change({ sort: key, order: same && query.order === "ascending" ? "descending" : same ? "ascending" : ["name", "state"].includes(key) ? "ascending" : "descending" });
+    change({ sort: key, order: same && query.order === "ascending" ? "descending" : same ? "ascending" : ["name", "urgency"].includes(key) ? "ascending" : "descending" });
+  }
+
+  /** Returns the part of the query that the page's URL has. */
+  function sharedQuery() {
+    const { offset, ...shown } = query;
+    return new URLSearchParams(Object.entries(shown).filter(([key, value]) => value && value !== { sort: "urgency", order: "ascending" }[key])).toString();
+  }
+
+  /** Returns the address of the models with a problem, with the rest of the current filter. @param {string} problem */
+  function problemLink(problem) {
+    const parameters = new URLSearchParams(query.namespace ? { namespace: query.namespace, problem } : { problem });
+    return `#/?${parameters}`;
   }
 
   /** Changes the query, and the page's URL with it. @param {Partial<typeof query>} changes */
   function change(changes) {
     Object.assign(query, changes, { offset: 0 });
-    const shared = new URLSearchParams(Object.entries({ text: query.text, state: query.state, sort: query.sort, order: query.order }).filter(([key, value]) => value && !(key === "sort" && value === "state") && !(key === "order" && value === "ascending")));
-    history.replaceState(null, "", `#/${shared.size ? `?${shared}` : ""}`);
+    const shared = sharedQuery();
+    history.replaceState(null, "", `#/${shared ? `?${shared}` : ""}`);
     scroller.scrollTop = 0;
     openStream();
+  }
+
+  function pageRows() {
+    return Math.min(Math.max(2 * Math.ceil(scroller.clientHeight / rowPx), LEAST_ROWS), MOST_ROWS);
   }
 
   /** Requests another page if rows that are now visible are not in this one. */
@@ -114,7 +168,7 @@ export function fleetPage(main, params, listener) {
     const first = Math.max(Math.floor(scroller.scrollTop / rowPx) - 1, 0);
     const last = Math.min(first + Math.ceil(scroller.clientHeight / rowPx) + 1, fleet.matched);
     if (first >= fleet.offset && last <= fleet.offset + fleet.rows.length) return;
-    const offset = Math.max(0, first - Math.floor((PAGE - (last - first)) / 2));
+    const offset = Math.max(0, first - Math.floor((pageRows() - (last - first)) / 2));
     if (offset === query.offset) return;
     query.offset = offset;
     debounce(openStream);
@@ -123,7 +177,7 @@ export function fleetPage(main, params, listener) {
   function openStream() {
     clearTimeout(timer);
     end();
-    const parameters = new URLSearchParams({ ...query, offset: String(query.offset), limit: String(PAGE) });
+    const parameters = new URLSearchParams({ ...query, offset: String(query.offset), limit: String(pageRows()) });
     end = follow(`/api/stream/models?${parameters}`, `/api/models?${parameters}`, "models", {
       document: draw,
       state: listener.state,
@@ -141,12 +195,31 @@ export function fleetPage(main, params, listener) {
       if (!column.sort) return;
       head.setAttribute("aria-sort", column.sort === query.sort ? query.order : "none");
     });
-    refill(states, ...stateCounts(now).filter(([state, models]) => models || query.state === state).map(([state, models]) => chip(state, models)));
-    setText(count, now.synced ? `${plural(matched, "model")}${matched === now.total ? "" : ` of ${now.total}`}, ${plural(now.gpus, "GPU")}${now.cost === null ? "" : `, ${number(now.cost)} ${now.currency} per hour`}` : "The operator is still filling its caches.");
-    if (!before || before.matched !== matched) setText(byId("announcement"), count.textContent);
+    refill(tiles, ...totals(now, problemLink));
+    refill(namespace, ...["", ...new Set([...now.namespaces, ...(query.namespace ? [query.namespace] : [])])].map((one) => h("option", { value: one, selected: one === query.namespace }, one || "All namespaces")));
+    namespace.value = query.namespace;
+    panel.hidden = !now.rollouts.length;
+    refill(rolling, ...rollouts(now));
+    refill(
+      states,
+      ...(now.troubled || query.problem ? [chip("problem", "any", "Problems", now.troubled)] : []),
+      ...problemCounts(now).filter(([problem, models]) => (models && !["stalled", "unready", "limited"].includes(problem)) || query.problem === problem).map(([problem, models]) => chip("problem", problem, PROBLEM_NAMES[problem], models)),
+      ...stateCounts(now).filter(([state, models]) => models || query.state === state).map(([state, models]) => chip("state", state, STATE_NAMES[state], models)),
+    );
+    setText(matches, now.synced ? `${plural(matched, "model")}${matched === now.total ? "" : ` of ${now.total}`}` : "The operator is still filling its caches.");
+    if (!before || before.matched !== matched) setText(byId("announcement"), matches.textContent);
     const focused = document.activeElement?.closest("tr")?.dataset.key;
-    const rows = documents.map((row, index) => line(row, offset + index));
-    body.replaceChildren(...(rows.length ? rows : [empty(now)]));
+    const minute = Math.floor(Date.now() / 60_000); // the ages change with it
+    const shown = new Map(documents.map((row, index) => [`${row.namespace}/${row.name}`, { text: `${minute} ${JSON.stringify(row)}`, row, index }]));
+    lines = new Map([...shown].map(([key, { text, row, index }]) => {
+      const before = lines.get(key);
+      const element = before?.text === text ? before.element : line(row);
+      element.setAttribute("aria-rowindex", String(offset + index + 2));
+      return [key, { text, element }];
+    }));
+    const rows = [...lines.values()].map((one) => one.element);
+    const isSame = rows.length > 0 && rows.length === body.children.length && rows.every((row, index) => row === body.children[index]);
+    if (!isSame) body.replaceChildren(...(rows.length ? rows : [empty(now)]));
     if (rows.length) rowPx = rows[0].getBoundingClientRect().height;
     pad.style.paddingTop = `${offset * rowPx}px`;
     pad.style.paddingBottom = `${Math.max(matched - offset - rows.length, 0) * rowPx}px`;
@@ -155,20 +228,20 @@ export function fleetPage(main, params, listener) {
     loadVisibleRows();
   }
 
-  /** @param {State} state @param {number} models */
-  function chip(state, models) {
-    const pressed = query.state === state;
-    return h("button", { type: "button", "aria-pressed": String(pressed), class: `chip ${state}`, "data-state": state }, `${STATE_NAMES[state]} ${models}`);
+  /** @param {"problem" | "state"} key @param {string} value @param {string} name @param {number} models */
+  function chip(key, value, name, models) {
+    return h("button", { type: "button", "aria-pressed": String(query[key] === value), class: `chip ${key === "problem" ? "wrong" : value}`, [`data-${key}`]: value }, `${name} ${models}`);
   }
   states.addEventListener("click", (event) => {
-    const state = event.target instanceof Element ? event.target.closest("button")?.dataset.state : undefined;
-    if (state) change({ state: query.state === state ? "" : state });
+    const { state, problem } = (event.target instanceof Element && event.target.closest("button")?.dataset) || {};
+    if (state) change({ state: query.state === state ? "" : state, problem: "" });
+    if (problem) change({ problem: query.problem === problem ? "" : problem, state: "" });
   });
 
-  /** @param {ShownRow} row @param {number} index among all rows that match */
-  function line(row, index) {
-    const cells = COLUMNS.map((column) => h(column.key === "model" ? "th" : "td", { class: column.class, scope: column.key === "model" ? "row" : null }, ...column.cell(row)));
-    return h("tr", { "aria-rowindex": index + 2, "data-key": `${row.namespace}/${row.name}` }, ...cells);
+  /** @param {ShownRow} row */
+  function line(row) {
+    const cells = COLUMNS.map((column) => h(column.key === "model" ? "th" : "td", { class: column.wrong?.(row) ? `${column.class} bad` : column.class, scope: column.key === "model" ? "row" : null }, ...column.cell(row)));
+    return h("tr", { class: row.problems.length ? "wrong" : null, "data-key": `${row.namespace}/${row.name}` }, ...cells);
   }
 
   /** @param {Fleet} now */
@@ -187,4 +260,9 @@ export function fleetPage(main, params, listener) {
 /** @param {Fleet} now */
 function stateCounts(now) {
   return /** @type {[State, number][]} */ (Object.entries(now.counts));
+}
+
+/** @param {Fleet} now */
+function problemCounts(now) {
+  return /** @type {[import("../documents.js").Problem, number][]} */ (Object.entries(now.problems));
 }

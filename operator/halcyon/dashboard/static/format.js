@@ -1,13 +1,40 @@
 // Numbers and times as text for people. An unknown value is a dash, never 0.
 
+import { h } from "./dom.js";
+
 export const NONE = "–";
 const HIGHEST_BUCKET_MS = 29_900; // rounded codes of the history may be just below 30 s
 
-/** @param {number | null | undefined} value */
+/** Formatters are kept, because making one takes longer than a row of the fleet. */
+const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const BY_DIGITS = [1, 2, 3, 4].map((digits) => new Intl.NumberFormat("en", { maximumSignificantDigits: digits, useGrouping: false }));
+
+/** @param {number | null | undefined} value @param {number} digits 1 to 4 */
 export function number(value, digits = 3) {
   if (value === null || value === undefined) return NONE;
-  if (Math.abs(value) >= 10000) return new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(value);
-  return new Intl.NumberFormat("en", { maximumSignificantDigits: digits, useGrouping: false }).format(value);
+  return Math.abs(value) >= 10000 ? COMPACT.format(value) : BY_DIGITS[digits - 1].format(value);
+}
+
+/** Formats a number of requests, which is a mean and so may be a fraction. @param {number | null | undefined} value */
+export function count(value) {
+  if (value === null || value === undefined) return NONE;
+  return value > 0 && value < 0.1 ? "< 0.1" : number(value < 10 ? Math.round(value * 10) / 10 : Math.round(value), 4);
+}
+
+/** Formats requests per second. @param {number | null | undefined} value */
+export function rate(value) {
+  if (value === null || value === undefined) return NONE;
+  return value > 0 && value < 0.01 ? "< 0.01" : number(value);
+}
+
+/** Returns a dash for an unknown value, with the reason why it is unknown. @param {string} why */
+export function missing(why) {
+  return h("span", { class: "none", title: why }, NONE);
+}
+
+/** Returns the text, or a dash with the reason if the value is unknown. @param {number | null | undefined} value @param {string} text @param {string} why */
+export function known(value, text, why) {
+  return value === null || value === undefined ? missing(why) : text;
 }
 
 /** @param {number | null | undefined} value */

@@ -1,33 +1,76 @@
-// One model: its state, the reason for its replicas, its last hour, and its pods and configuration.
+// One model, in the order in which the person on call reads: what is wrong, rollout, conditions, pods; then decisions and charts.
 
 import { follow, get, modelPath as pathOf } from "./api.js";
 import { Chart, Cursor } from "./chart.js";
-import { errorMessage, h, input, refill, setText, svg } from "./dom.js";
+import { commandList, commandsFor, copyClicked, rejectedCommand } from "./commands.js";
+import { logView, revisions, specification } from "./details.js";
+import { h, refill, setText, svg } from "./dom.js";
 import { badge } from "./fleet.js";
-import { age, clock, duration, millis, NONE, number, percent, quantile, seconds } from "./format.js";
+import { age, clock, count, duration, known, millis, missing, NONE, number, percent, quantile, rate, seconds } from "./format.js";
+import { none, row, scroller, table } from "./tables.js";
+import { progress } from "./totals.js";
+import { whatIf } from "./whatif.js";
 
 /** @typedef {import("../documents.js").Model} Model */
 /** @typedef {import("../documents.js").Pod} Pod */
+/** @typedef {import("../documents.js").Series} Series */
 
 const MAX_POINTS = 360;
+const REFRESH_MS = 60_000;
 const FIELDS = /** @type {const} */ (["replicas", "ready", "desired", "gpu", "rate", "waiting", "in_triton", "p50", "p95", "p99", "batch", "rejected", "lost", "failed", "errors"]);
+/** Time ranges of the charts: hours and name. @type {[number, string][]} */
+const RANGES = [
+  [1, "1 h"],
+  [6, "6 h"],
+  [24, "24 h"],
+  [168, "7 d"],
+  [720, "30 d"],
+];
 /** @type {Record<import("../documents.js").PhaseName, string>} */
 const PHASE_NAMES = { pending: "waiting for a node", pulling: "pulling images", fetching: "fetching the model", starting: "starting the server", loading: "loading the model" };
+/** Runbook for each problem; the latency objective has none. @type {Partial<Record<import("../documents.js").Problem, string>>} */
+const RUNBOOKS = { unready: "HalcyonModelNotReady", errors: "HalcyonErrorRatioHigh", stalled: "HalcyonModelLoadFailed", blind: "HalcyonMetricMissing", limited: "HalcyonModelAtMax" };
+/** Condition types that are good when they are True. */
+const WANTED = new Set(["Ready", "Accepted", "ModelLoaded", "ServersReady", "BalancerReady", "RoutesAccepted", "ScalingActive"]);
 
 /**
  * @param {HTMLElement} main
  * @param {string} namespace
  * @param {string} name
+ * @param {URLSearchParams} params of the page's URL
  * @param {import("../documents.js").PageListener} listener
  * @returns {() => void} closes the page
  */
-export function modelPage(main, namespace, name, listener) {
+export function modelPage(main, namespace, name, params, listener) {
   document.title = `${name} · Halcyon`;
   const path = pathOf(namespace, name);
   const cursor = new Cursor();
   /** @type {{min: number | null, max: number | null}} */
   const limits = { min: null, max: null };
   const charts = {
+    rate: new Chart({ title: "Requests per second", lines: [{ field: "rate", name: "arrivals", style: "first" }], format: rate, cursor }),
+    quantiles: new Chart({
+      title: "Client latency",
+      lines: [
+        { field: "p99", name: "p99", style: "second" },
+        { field: "p95", name: "p95", style: "first" },
+        { field: "p50", name: "p50", style: "third" },
+        { field: "latencyTarget", name: "objective for p95", style: "limit" },
+      ],
+      format: millis,
+      cursor,
+    }),
+    errors: new Chart({
+      title: "Errors, percent of the requests",
+      lines: [
+        { field: "rejected", name: "rejected by balancers", style: "second" },
+        { field: "lost", name: "lost", style: "first" },
+        { field: "failed", name: "failed in Triton", style: "third" },
+      ],
+      format: percent,
+      least: 1,
+      cursor,
+    }),
     replicas: new Chart({
       title: "Replicas",
       lines: [
@@ -38,40 +81,20 @@ export function modelPage(main, namespace, name, listener) {
       ],
       format: number,
       least: 1,
+      whole: true,
       cursor,
     }),
-    rate: new Chart({ title: "Requests per second", lines: [{ field: "rate", name: "arrivals", style: "first" }], format: number, cursor }),
-    queue: new Chart({ title: "Queue", lines: [{ field: "waiting", name: "waiting requests", style: "first" }, { field: "target", name: "target", style: "limit" }], format: number, cursor }),
-    quantiles: new Chart({
-      title: "Client latency",
-      lines: [
-        { field: "p50", name: "p50", style: "second" },
-        { field: "p95", name: "p95", style: "first" },
-        { field: "p99", name: "p99", style: "bad" },
-        { field: "latencyTarget", name: "target", style: "limit" },
-      ],
-      format: millis,
-      cursor,
-    }),
-    inTriton: new Chart({ title: "Time in Triton, mean", lines: [{ field: "in_triton", name: "queue and computation", style: "first" }], format: millis, cursor }),
-    batch: new Chart({ title: "Batch size", lines: [{ field: "batch", name: "mean", style: "first" }, { field: "largest", name: "maxBatchSize", style: "limit" }], format: number, cursor }),
+    queue: new Chart({ title: "Queue, requests", lines: [{ field: "waiting", name: "waiting", style: "first" }, { field: "target", name: "target", style: "limit" }], format: count, cursor }),
     gpu: new Chart({ title: "GPU utilisation", lines: [{ field: "gpu", name: "mean of the ready pods", style: "first" }, { field: "gpuTarget", name: "target", style: "limit" }], format: percent, least: 100, cursor }),
-    errors: new Chart({
-      title: "Errors",
-      lines: [
-        { field: "rejected", name: "rejected by balancers", style: "second" },
-        { field: "lost", name: "lost", style: "first" },
-        { field: "failed", name: "failed in Triton", style: "bad" },
-      ],
-      format: percent,
-      least: 1,
-      cursor,
-    }),
+    inTriton: new Chart({ title: "Time in Triton, mean", lines: [{ field: "in_triton", name: "queue and computation", style: "first" }], format: millis, cursor }),
+    batch: new Chart({ title: "Batch size, rows", lines: [{ field: "batch", name: "mean", style: "first" }, { field: "largest", name: "maxBatchSize", style: "limit" }], format: number, cursor }),
   };
-  const past = new Chart({ title: "Requests per second remembered by the planner", lines: [{ field: "rate", name: "five-minute mean", style: "first" }], format: number, cursor: new Cursor() });
-  const title = h("h1", {}, name, h("span", { class: "space" }, namespace));
+  const past = new Chart({ title: "Requests per second remembered by the planner", lines: [{ field: "rate", name: "five-minute mean", style: "first" }], format: rate, cursor: new Cursor() });
+  const links = h("span", { class: "links" });
   const state = h("p", { class: "headline" });
   const facts = h("dl", { class: "facts" });
+  const wrong = h("section", { class: "panel warn", "aria-labelledby": "h-wrong", hidden: true });
+  const rollout = h("section", { class: "panel", "aria-labelledby": "h-rollout", hidden: true });
   const conditions = h("ul", { class: "conditions" });
   const decisions = h("tbody");
   const events = h("tbody");
@@ -79,35 +102,54 @@ export function modelPage(main, namespace, name, listener) {
   const pods = h("tbody");
   const balancers = h("tbody");
   const starts = h("tbody");
-  const spec = h("pre", { tabindex: 0, "aria-label": "Specification as YAML" });
-  const overlay = h("pre", { tabindex: 0, "aria-label": "Settings that Halcyon adds to the model's configuration" });
+  const commands = h("div");
   const error = h("p", { role: "alert", class: "error", hidden: true });
+  const rangeNote = h("p", { class: "hint", role: "status" });
+  const rangeButtons = RANGES.map(([hours, title]) => h("button", { type: "button", class: "chip", onclick: () => choose(hours) }, title));
   const pastSection = h("details", {}, h("summary", {}, "Arrivals in the last days"), past.element);
   pastSection.hidden = true;
   pastSection.addEventListener("toggle", () => past.draw());
   const calculator = whatIf(path);
-  const specSection = h("details", { ontoggle: () => readSpec() }, h("summary", {}, "Specification and configuration"), h("div", { class: "two" }, h("section", {}, h("h3", {}, "spec"), spec), h("section", {}, h("h3", {}, "Set in config.pbtxt"), overlay)));
+  const spec = specification(path);
+  const log = logView(path, namespace);
   main.replaceChildren(
-    h("nav", { "aria-label": "Back" }, h("a", { href: "#/" }, "All models")),
-    title,
+    h("nav", { "aria-label": "Path", class: "crumbs" }, h("a", { href: "#/", title: "Press u to go back to all models" }, "All models"), h("a", { href: `#/?namespace=${encodeURIComponent(namespace)}` }, namespace), links),
+    h("h1", {}, name, h("span", { class: "space" }, namespace)),
     error,
     state,
+    wrong,
     facts,
+    rollout,
+    h(
+      "div",
+      { class: "two" },
+      h("section", { class: "panel", "aria-labelledby": "h-conditions" }, h("h2", { id: "h-conditions" }, "Conditions"), conditions),
+      h("section", { class: "panel", "aria-labelledby": "h-pods" }, h("h2", { id: "h-pods" }, "Pods"), scroller("Servers", table(["Server", "State", "Revision", "Restarts", "Age"], pods, "Servers"), "pods"), log.element, scroller("Balancers", table(["Balancer", "State", "", "Restarts", "Age"], balancers, "Balancers"), "pods")),
+    ),
+    h("details", { class: "panel" }, h("summary", {}, "Commands to copy"), commands),
     h("section", { "aria-labelledby": "h-why" }, h("h2", { id: "h-why" }, "Reason for the replicas"), reasons),
-    h("section", { "aria-labelledby": "h-hour" }, h("h2", { id: "h-hour" }, "The last hour"), h("p", { class: "hint" }, "Point at a chart, or move along it with the arrow keys. Triangles are decisions. To zoom in, drag over a time range or press + and −. To zoom out, press Escape or double-click. ", cursor.zoomOut), h("div", { class: "charts" }, ...Object.values(charts).map((chart) => chart.element)), pastSection, calculator.element),
-    h("section", { "aria-labelledby": "h-conditions" }, h("h2", { id: "h-conditions" }, "Conditions"), conditions),
+    h("section", { "aria-labelledby": "h-charts" }, h("div", { class: "bar" }, h("h2", { id: "h-charts" }, "Charts"), h("span", { class: "range", role: "group", "aria-label": "Time range" }, ...rangeButtons), cursor.zoomOut), rangeNote, h("div", { class: "charts" }, ...Object.values(charts).map((chart) => chart.element)), h("p", { class: "hint" }, "Point at a chart, or move along it with the arrow keys. Triangles are decisions. To zoom in, drag over a time range or press + and −. To zoom out, press Escape or double-click."), pastSection, calculator.element),
     h("section", { "aria-labelledby": "h-decisions" }, h("h2", { id: "h-decisions" }, "Decisions"), scroller("Decisions", table(["Time", "From", "To", "Reason"], decisions))),
     h("section", { "aria-labelledby": "h-events" }, h("h2", { id: "h-events" }, "Events"), scroller("Events", table(["Time", "Reason", "Message"], events, "Events"))),
-    h("section", { "aria-labelledby": "h-pods" }, h("h2", { id: "h-pods" }, "Pods"), scroller("Servers", table(["Server", "State", "Revision", "Restarts", "Age"], pods, "Servers")), scroller("Balancers", table(["Balancer", "State", "", "Restarts", "Age"], balancers, "Balancers"))),
     h("section", { "aria-labelledby": "h-starts" }, h("h2", { id: "h-starts" }, "Cold starts"), scroller("Cold starts", table(["Server", "Duration", "Phases"], starts))),
-    specSection,
+    revisions(path),
+    spec.element,
   );
-  /** @type {import("../documents.js").History | null} */
+  main.addEventListener("click", copyClicked);
+  pods.addEventListener("click", (event) => {
+    const button = event.target instanceof Element ? event.target.closest("button[data-pod]") : null;
+    const pod = document_?.pods.find((one) => one.name === button?.getAttribute("data-pod"));
+    if (pod) log.show(pod);
+  });
+  /** Points of the last hour. @type {import("../documents.js").History | null} */
   let series = null;
+  /** Points of a longer range; null: the last hour is shown. @type {Series | null} */
+  let longer = null;
   /** @type {Model | null} */
   let document_ = null;
-  /** @type {number | null} */
-  let generation = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  let hours = RANGES.some(([one]) => String(one) === params.get("range")) ? Number(params.get("range")) : 1;
 
   get(`/api/models/${path}/history`)
     .then((/** @type {import("../documents.js").History} */ history) => {
@@ -121,7 +163,36 @@ export function modelPage(main, namespace, name, listener) {
     })
     .catch(() => {}); // the stream reports the reason
 
-  /** Adds the newest point, and unknown points for the gap before it. @param {import("../documents.js").Series} newest */
+  /** Shows another time range. @param {number} wanted in hours */
+  function choose(wanted) {
+    hours = wanted;
+    history.replaceState(null, "", `#/${path}${hours === 1 ? "" : `?range=${hours}`}`);
+    cursor.show(null);
+    readRange();
+  }
+
+  /** Reads the points of the chosen range, and again every minute. */
+  async function readRange() {
+    clearTimeout(timer);
+    rangeButtons.forEach((button, index) => button.setAttribute("aria-pressed", String(RANGES[index][0] === hours)));
+    if (hours === 1) {
+      longer = null;
+      setText(rangeNote, "");
+      return drawCharts();
+    }
+    const wanted = hours;
+    const answer = await get(`/api/models/${path}/history?hours=${hours}`).catch((failure) => ({ why: failure.message }));
+    if (wanted !== hours) return;
+    const isKnown = !answer.why;
+    longer = isKnown ? answer : { end: Date.now() / 1000, step: 10, ...Object.fromEntries(FIELDS.map((field) => [field, []])) };
+    const remembered = !isKnown && series?.past ? lastHours(series.past, hours) : null;
+    if (remembered && longer) Object.assign(longer, remembered);
+    setText(rangeNote, isKnown ? `From the site's Prometheus, a point every ${duration(answer.step)}.` : `${answer.why}${remembered ? " The requests per second are those that the planner remembers, up to 15 days." : ""}`);
+    drawCharts();
+    timer = setTimeout(readRange, REFRESH_MS);
+  }
+
+  /** Adds the newest point, and unknown points for the gap before it. @param {Series} newest */
   function append(newest) {
     if (!series || !newest.end || newest.end <= series.end) return;
     const missed = series.end ? Math.min(Math.round((newest.end - series.end) / series.step) - 1, MAX_POINTS) : 0;
@@ -135,63 +206,46 @@ export function modelPage(main, namespace, name, listener) {
   }
 
   function drawCharts() {
-    if (!series || !document_) return;
-    const points = series.ready.length;
-    const flat = (/** @type {number | null | undefined} */ value) => (value === null || value === undefined ? [] : Array(points).fill(value));
+    const points = longer ?? series;
+    if (!points || !document_) return;
+    const length = Math.max(points.ready.length, points.rate.length);
+    const flat = (/** @type {number | null | undefined} */ value) => (value === null || value === undefined ? [] : Array(length).fill(value));
+    // Limits of earlier days are not recorded, so a longer range shows none but the objectives.
+    const recent = (/** @type {number | null | undefined} */ value) => (longer ? [] : flat(value));
     const signal = Object.fromEntries((document_.scaling.signals || []).map((one) => [one.name, one.target === undefined ? null : Number(one.target)]));
     const depth = signal.queueDepth;
     const shown = {
-      ...series,
-      min: flat(limits.min),
-      max: flat(limits.max),
-      target: depth ? series.ready.map((ready) => (ready === null ? null : Math.max(ready, 1) * depth)) : [],
+      ...points,
+      min: recent(limits.min),
+      max: recent(limits.max),
+      target: depth ? points.ready.map((ready) => (ready === null ? null : Math.max(ready, 1) * depth)) : [],
       gpuTarget: flat(signal.gpuUtilization),
       latencyTarget: flat(document_.latency_target_ms),
-      largest: flat(document_.largest_batch),
+      largest: recent(document_.largest_batch),
     };
     const marks = document_.decisions.map((one) => ({ at: seconds(one.time) ?? 0, text: `${clock(seconds(one.time))}: ${one.before} to ${one.after}: ${one.why}` }));
     for (const [key, chart] of Object.entries(charts)) chart.show(shown, key === "replicas" ? marks : []);
   }
 
-  async function readSpec() {
-    if (!document_ || generation === document_.generation) return;
-    generation = document_.generation;
-    try {
-      const document = await get(`/api/models/${path}/spec`);
-      setText(spec, document.spec);
-      setText(overlay, document.overlay || "The configuration has not been rendered yet.");
-    } catch (failure) {
-      generation = null;
-      setText(spec, errorMessage(failure));
-    }
-  }
-
   /** @param {Model} page */
   function draw(page) {
     error.hidden = true;
+    const isFirst = document_ === null;
     document_ = page;
-    const { model, now, scaling } = page;
+    const { model, scaling } = page;
     Object.assign(limits, { min: model.min, max: model.max });
     append(page.newest);
     const ready = page.conditions.find((one) => one.type === "Ready");
     refill(state, badge(model.state), ` ${ready ? ready.message : "The operator has not set a status yet."}`);
-    const errors = [now.rejected ? `${number(now.rejected)}/s rejected` : "", now.lost ? `${number(now.lost)}/s lost` : "", now.failed ? `${number(now.failed)}/s failed in Triton` : ""].filter(Boolean).join(", ");
-    refill(
-      facts,
-      ...fact("Replicas", `${model.ready ?? NONE} of ${model.replicas} ready${model.desired === null || model.desired === model.replicas ? "" : `, ${model.desired} desired`}${model.max === null ? "" : `, ${model.min} to ${model.max} allowed`}`),
-      ...fact("Requests/s", number(now.rate)),
-      ...fact("Queue", `${number(now.waiting)}${model.queue_target === null ? "" : ` of ${number(model.queue_target)}`}`),
-      ...fact("Latency", quantiles(page.newest) || NONE),
-      ...fact("Time in Triton", millis(now.latency_ms)),
-      ...fact("Batch size", number(now.batch)),
-      ...fact("GPU", percent(now.gpu)),
-      ...fact("GPUs", model.cost === null ? number(model.gpus) : `${model.gpus}: ${number(model.cost)} ${model.currency} per hour`),
-      ...fact("Errors", errors || percent(now.errors === null ? null : now.errors * 100)),
-      ...fact("URL", page.address.url || NONE),
-      ...fact("Revision", page.revision.current || NONE),
-    );
+    refill(links, ...siteLinks(listener.links(), namespace, name));
+    refill(facts, ...factList(page));
+    wrong.hidden = !page.problems.length;
+    refill(wrong, ...problemList(page, listener.links().runbooks));
+    rollout.hidden = !model.rollout;
+    refill(rollout, ...(model.rollout ? [h("h2", { id: "h-rollout" }, "Rollout"), h("div", { class: "progress" }, ...progress(model.rollout)), h("p", {}, model.rollout.message), commandList(commandsFor(page).filter((one) => one.command.includes("annotate")))] : []));
     refill(reasons, ...why(page, scaling));
     refill(conditions, ...page.conditions.map(condition));
+    refill(commands, commandList(commandsFor(page)));
     refill(decisions, ...page.decisions.map((one) => row(clock(seconds(one.time)), one.before, one.after, one.why)), ...(page.decisions.length ? [] : [none(4, "No decisions are recorded.")]));
     refill(events, ...page.events.map((one) => row(clock(one.at), h("span", { class: one.type === "Warning" ? "error" : null }, one.reason), one.message)), ...(page.events.length ? [] : [none(3, "There have been no events since this operator pod started.")]));
     refill(pods, ...page.pods.map((pod) => podRow(pod, page.revision)), ...(page.pods.length ? [] : [none(5, "There are no server pods.")]));
@@ -199,8 +253,9 @@ export function modelPage(main, namespace, name, listener) {
     const started = page.pods.filter((pod) => pod.phases.length).sort((a, b) => (b.created ?? 0) - (a.created ?? 0)).slice(0, 12);
     const longest = Math.max(...started.map(startSeconds), 1);
     refill(starts, ...started.map((pod) => row(pod.name, `${duration(startSeconds(pod))}${pod.ready_at ? "" : " so far"}`, phases(pod, longest))), ...(started.length ? [] : [none(3, "No start times are known.")]));
-    if (specSection.hasAttribute("open")) readSpec();
-    drawCharts();
+    spec.read(page.generation);
+    if (isFirst) readRange();
+    else if (!longer) drawCharts();
   }
 
   const end = follow(`/api/stream/models/${path}`, `/api/models/${path}`, "model", {
@@ -215,62 +270,75 @@ export function modelPage(main, namespace, name, listener) {
   });
   return () => {
     end();
+    clearTimeout(timer);
+    main.removeEventListener("click", copyClicked);
     for (const chart of [...Object.values(charts), past, calculator.chart]) chart.end();
   };
 }
 
-/** Calculates the replicas that other targets would require for the arrivals that the planner remembers. @param {string} path of the model */
-function whatIf(path) {
-  const chart = new Chart({
-    title: "Replicas for these arrivals",
-    lines: [
-      { field: "current", name: "current targets", style: "first", stepped: true },
-      { field: "alternative", name: "what if", style: "second", stepped: true },
-    ],
-    format: number,
-    least: 1,
-    cursor: new Cursor(),
-  });
-  /** @param {string} label @param {HTMLInputElement} one */
-  const field = (label, one) => [h("label", { for: one.id }, label), one];
-  const unchanged = { autocomplete: "off", placeholder: "current" };
-  const latency = input({ ...unchanged, id: "if-latency", size: 8, pattern: "[0-9.]+(us|ms|s|m).*", title: "For example 200ms" });
-  const minimum = input({ ...unchanged, id: "if-min", type: "number", min: 0, max: 1000 });
-  const maximum = input({ ...unchanged, id: "if-max", type: "number", min: 1, max: 1000 });
-  const hours = input({ autocomplete: "off", id: "if-hours", type: "number", min: 1, max: 360, value: 24, required: true });
-  const fields = [...field("Latency", latency), ...field("Minimum replicas", minimum), ...field("Maximum replicas", maximum), ...field("Past hours", hours)];
-  const result = h("div", { role: "status" });
-  const form = h("form", { class: "what-if", onsubmit: (/** @type {Event} */ event) => (event.preventDefault(), calculate()) }, ...fields, h("button", { type: "submit" }, "Calculate"));
-  chart.element.hidden = true;
-
-  async function calculate() {
-    const query = new URLSearchParams({ latency: latency.value.trim(), min: minimum.value, max: maximum.value, hours: hours.value });
-    try {
-      /** @type {import("../documents.js").WhatIf} */
-      const document = await get(`/api/models/${path}/whatif?${query}`);
-      chart.element.hidden = Boolean(document.why);
-      if (document.why) return refill(result, h("p", {}, document.why));
-      chart.show(document);
-      refill(result, table(["", "Latency", "Replicas", "Replica hours", "Peak", "Too few for"], h("tbody", {}, outcome("Current", document.totals.current), outcome("What if", document.totals.alternative)), "Result"), h("p", { class: "hint" }, `Calculated from ${number(document.known_hours)} h of arrivals, as means of ${duration(document.step)}. Bursts within them, starts and backlogs are not included; halcyon simulate has those.`));
-    } catch (failure) {
-      chart.element.hidden = true;
-      refill(result, h("p", { class: "error" }, errorMessage(failure)));
-    }
-  }
-
-  const element = h("details", {}, h("summary", {}, "What if the targets were different"), form, result, chart.element);
-  return { element, chart };
+/** Returns the last hours of the arrivals that the planner remembers. @param {{end: number, step: number, rate: import("../documents.js").Values}} past @param {number} hours */
+function lastHours(past, hours) {
+  return { end: past.end, step: past.step, rate: past.rate.slice(-Math.round((hours * 3600) / past.step)) };
 }
 
-/** @param {string} name @param {import("../documents.js").Outcome} total */
-function outcome(name, total) {
-  return row(name, millis(total.latency_ms), `${total.min} to ${total.max}`, number(total.replica_hours), total.peak ?? NONE, total.short_hours ? `${number(total.short_hours)} h` : "never");
+/** Returns links to the site's other tools. @param {import("../documents.js").Links} links @param {string} namespace @param {string} name */
+function siteLinks(links, namespace, name) {
+  const found = [];
+  const parameters = new URLSearchParams({ "var-namespace": namespace, "var-model": name });
+  if (links.grafana) found.push(h("a", { href: `${links.grafana}/d/halcyon-model?${parameters}`, rel: "noreferrer" }, "Grafana"));
+  if (links.alerts) found.push(h("a", { href: `${links.alerts}/#/alerts?filter=${encodeURIComponent(`{namespace="${namespace}",model_deployment="${name}"}`)}`, rel: "noreferrer" }, "Alerts"));
+  if (links.runbooks) found.push(h("a", { href: links.runbooks, rel: "noreferrer" }, "Runbooks"));
+  return found;
 }
 
-/** Formats the newest client latency; empty if there was no response. @param {import("../documents.js").Series} newest */
-function quantiles(newest) {
-  const [p50, p95] = [newest.p50.at(-1), newest.p95.at(-1)];
-  return p50 === null || p50 === undefined ? "" : `p50 ${quantile(p50)}, p95 ${quantile(p95)}`;
+/** @param {Model} page @param {string} runbooks base URL; empty if there is none */
+function problemList(page, runbooks) {
+  if (!page.problems.length) return [];
+  const { model, now } = page;
+  const p95 = page.newest.p95.at(-1) ?? null;
+  /** @param {string} type */
+  const said = (type) => page.conditions.find((one) => one.type === type)?.message || model.reason;
+  const missed = (page.scaling.signals || []).filter((one) => one.missing).map((one) => `${one.name}: ${one.missing}`);
+  /** @type {Record<import("../documents.js").Problem, string>} */
+  const texts = {
+    unready: `Requests are not answered. ${said("Ready")}`,
+    errors: `${percent(now.errors === null ? null : now.errors * 100)} of the requests fail: ${failures(page) || "see the chart of errors"}.`,
+    slow: `The p95 of the client latency is ${quantile(p95)}; the objective is ${millis(page.latency_target_ms)}.`,
+    stalled: `A change of the spec is needed. ${said("Stalled")}`,
+    blind: `A signal is missing, so the replicas can't follow it. ${missed.join("; ")}`,
+    limited: `A limit prevents more replicas: ${(page.scaling.limitedBy || []).join(", ")}.`,
+  };
+  const items = page.problems.map((one) => h("li", {}, texts[one], ...(runbooks && RUNBOOKS[one] ? [" ", h("a", { href: `${runbooks}/${RUNBOOKS[one]}.md`, rel: "noreferrer" }, "Runbook")] : [])));
+  const rejected = now.rejected ? [page.access_log === "None" ? h("p", { class: "hint" }, "Whose requests are rejected is not recorded: set spec.traffic.accessLog to Errors.") : commandList([rejectedCommand(page)])] : [];
+  return [h("h2", { id: "h-wrong" }, "What is wrong"), h("ul", { class: "problems" }, ...items), ...rejected];
+}
+
+/** Formats the failing requests by reason; empty if there are none. @param {Model} page */
+function failures(page) {
+  const { now } = page;
+  return [now.rejected ? `${rate(now.rejected)}/s rejected` : "", now.lost ? `${rate(now.lost)}/s lost` : "", now.failed ? `${rate(now.failed)}/s failed in Triton` : ""].filter(Boolean).join(", ");
+}
+
+/** @param {Model} page */
+function factList(page) {
+  const { model, now, newest, problems } = page;
+  const [p50, p95, p99] = [newest.p50.at(-1) ?? null, newest.p95.at(-1) ?? null, newest.p99.at(-1) ?? null];
+  const noReport = "No balancer or server of the model has reported in the last 15 s.";
+  const idle = now.rate === 0 ? "There are no requests." : noReport;
+  const gpuHint = model.ready ? "No ready pod reports the utilisation of its GPU." : "No pod is ready.";
+  return [
+    fact("Replicas", `${model.ready ?? NONE} of ${model.replicas} ready`, `${model.desired === null || model.desired === model.replicas ? "" : `${model.desired} desired, `}${model.max === null ? "not scaled" : `${model.min} to ${model.max} allowed`}`),
+    fact("Requests/s", known(now.rate, rate(now.rate), noReport)),
+    fact("Errors", known(now.errors, percent(now.errors === null ? null : now.errors * 100), idle), failures(page), problems.includes("errors")),
+    fact("Latency", p95 === null ? missing(now.rate === 0 ? "There are no requests." : "No balancer has measured a response in the last 10 s.") : `p95 ${quantile(p95)}`, p95 === null ? "" : `p50 ${quantile(p50)}, p99 ${quantile(p99)}${page.latency_target_ms === null ? "" : `; objective ${millis(page.latency_target_ms)}`}`, problems.includes("slow")),
+    fact("Queue", known(now.waiting, count(now.waiting), noReport), model.queue_target === null ? "" : `of ${number(model.queue_target)}`),
+    fact("GPU", known(now.gpu, percent(now.gpu), gpuHint)),
+    fact("GPUs", number(model.gpus), model.cost === null ? "" : `${number(model.cost)} ${model.currency} per hour`),
+    fact("Batch size", known(now.batch, number(now.batch), idle)),
+    fact("Time in Triton", known(now.latency_ms, millis(now.latency_ms), idle)),
+    fact("URL", page.address.url || missing("The model has no address yet.")),
+    fact("Revision", page.revision.current || missing("No revision serves yet."), page.revision.target && page.revision.target !== page.revision.current ? `target ${page.revision.target}` : ""),
+  ];
 }
 
 /** @param {Model} page @param {import("../documents.js").Scaling} scaling */
@@ -282,20 +350,22 @@ function why(page, scaling) {
   const capacity = scaling.capacity;
   if (capacity) parts.push(h("p", { class: "hint" }, `One replica: ${capacity.requestsPerSecond ? `${capacity.requestsPerSecond} requests/s` : "unknown"} (${capacity.source}): ${capacity.why}`));
   if (scaling.parts) parts.push(h("ul", {}, ...scaling.parts.map((one) => h("li", {}, h("b", {}, `${one.name}: ${one.replicas}`), ` ${one.why}`))));
-  const missing = (scaling.signals || []).filter((one) => one.missing);
-  if (missing.length) parts.push(h("ul", {}, ...missing.map((one) => h("li", { class: "error" }, `${one.name} is missing: ${one.missing}`))));
+  const absent = (scaling.signals || []).filter((one) => one.missing);
+  if (absent.length) parts.push(h("ul", {}, ...absent.map((one) => h("li", { class: "error" }, `${one.name} is missing: ${one.missing}`))));
   return parts;
 }
 
 /** @param {import("../documents.js").Condition} one */
 function condition(one) {
-  return h("li", {}, h("span", { class: `status ${one.status}` }, one.status), h("b", {}, `${one.type}: ${one.reason}`), h("span", {}, one.message), h("span", { class: "hint" }, `since ${clock(seconds(one.lastTransitionTime))}`));
+  const isBad = WANTED.has(one.type) ? one.status === "False" : one.type === "Stalled" && one.status === "True";
+  return h("li", {}, h("span", { class: `status ${isBad ? "error" : WANTED.has(one.type) ? one.status : ""}` }, one.status), h("b", {}, `${one.type}: ${one.reason}`), h("span", {}, one.message), h("span", { class: "hint" }, `since ${clock(seconds(one.lastTransitionTime))}`));
 }
 
 /** @param {Pod} pod @param {Model["revision"]} revision */
 function podRow(pod, revision) {
   const role = pod.revision && revision.current?.endsWith(`-${pod.revision}`) ? "current" : pod.revision && revision.target?.endsWith(`-${pod.revision}`) ? "target" : "";
-  const state = [h("span", { class: `pod ${pod.state}` }, pod.state), pod.reason ? ` ${pod.reason}` : "", pod.message ? h("span", { class: "reason" }, pod.message) : ""];
+  const log = pod.log && pod.revision ? [" ", h("button", { type: "button", "data-pod": pod.name, "aria-label": `Last log lines of ${pod.name}` }, "Log")] : [];
+  const state = [h("span", { class: `pod ${pod.state}` }, pod.state), pod.reason ? ` ${pod.reason}` : "", ...log, pod.message ? h("span", { class: "reason" }, pod.message) : ""];
   return row(pod.name, h("div", {}, ...state), pod.revision ? `${pod.revision}${role ? `, ${role}` : ""}` : "", pod.restarts, pod.created ? age(new Date(pod.created * 1000).toISOString()) : NONE);
 }
 
@@ -312,27 +382,8 @@ function phases(pod, longest) {
   return h("div", { class: "fall" }, svg("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" }, ...bars), h("span", { class: "hint" }, timed.map((one) => `${PHASE_NAMES[one.name]} ${duration(one.seconds)}`).join(", ")));
 }
 
-/** @param {string} term @param {string} text */
-function fact(term, text) {
-  return [h("div", {}, h("dt", {}, term), h("dd", {}, text))];
-}
-
-/** @param {string[]} heads @param {Node} body @param {string | null} label */
-function table(heads, body, label = null) {
-  return h("table", { "aria-label": label }, h("thead", {}, h("tr", {}, ...heads.map((head) => (head ? h("th", { scope: "col" }, head) : h("td"))))), body);
-}
-
-/** Wraps a wide table, so that it scrolls by itself and the page doesn't. @param {string} label @param {Node} child */
-function scroller(label, child) {
-  return h("div", { class: "wide-scroller", role: "region", tabindex: 0, "aria-label": `${label}, scrollable` }, child);
-}
-
-/** @param {string} first @param {...(Node | string | number)} cells */
-function row(first, ...cells) {
-  return h("tr", {}, h("th", { scope: "row" }, first), ...cells.map((cell) => h("td", {}, cell)));
-}
-
-/** @param {number} columns @param {string} text */
-function none(columns, text) {
-  return h("tr", {}, h("td", { colspan: columns, class: "empty" }, text));
+/** @param {string} term @param {Node | string} value @param {string} more @param {boolean} isBad */
+function fact(term, value, more = "", isBad = false) {
+  const isWide = ["URL", "Revision", "Latency", "Replicas"].includes(term);
+  return h("div", { class: [isBad && "bad", isWide && "wider-fact"].filter(Boolean).join(" ") || null }, h("dt", {}, term), h("dd", {}, value, more ? h("small", {}, ` ${more}`) : ""));
 }

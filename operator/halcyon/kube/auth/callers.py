@@ -52,6 +52,15 @@ class ResourceAttributes(NamedTuple):
     name: str = ""
 
 
+class AgentIdentity(NamedTuple):
+    """Identity of an agent, from its token."""
+
+    account: str
+    """User name of its ServiceAccount."""
+    pod: str
+    """Name of the pod to which the token is bound; empty if it is bound to none."""
+
+
 class Reviews(Protocol):
     """Interface for authenticating and authorizing callers. All methods raise an error if the result cannot be determined now."""
 
@@ -59,8 +68,8 @@ class Reviews(Protocol):
     def covers_all_namespaces(self) -> bool:
         """Whether a single access review can cover all namespaces."""
 
-    async def agent(self, token: str, audience: str) -> str | None:
-        """Return the user name of an agent's token; None if the token is not valid for this audience."""
+    async def agent(self, token: str, audience: str) -> AgentIdentity | None:
+        """Return the identity in an agent's token; None if the token is not valid for this audience."""
 
     async def user(self, token: str) -> User | None:
         """Return the user of a token for the API server; None if the token is not valid."""

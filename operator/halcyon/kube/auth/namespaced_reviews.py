@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from halcyon.kube import errors
 from halcyon.kube.auth import service_account_tokens
-from halcyon.kube.auth.callers import ResourceAttributes, User
+from halcyon.kube.auth.callers import AgentIdentity, ResourceAttributes, User
 from halcyon.kube.auth.reviews import access_review, is_allowed
 from halcyon.kube.auth.service_account_tokens import Issuer
 from halcyon.kube.client import Object
@@ -61,8 +61,8 @@ class NamespacedReviews:
         self._read_at = -MIN_READ_INTERVAL_S
         self._reading = asyncio.Lock()
 
-    async def agent(self, token: str, audience: str) -> str | None:
-        """Return the user name of an agent's token; None if the token is not valid for this audience.
+    async def agent(self, token: str, audience: str) -> AgentIdentity | None:
+        """Return the identity in an agent's token; None if the token is not valid for this audience.
 
         Raises:
             ApiError, Unreachable: the public keys have not been read yet, and cannot be read now.
@@ -70,7 +70,7 @@ class NamespacedReviews:
         account = service_account_tokens.account(
             token, await self._signer(token), audience=audience, now_s=self._wall()
         )
-        return None if account is None else account.name
+        return None if account is None else AgentIdentity(account.name, account.pod)
 
     async def user(self, token: str) -> User | None:
         """Return the ServiceAccount of a token issued for the API server; None if the token is not valid.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from halcyon.kube.auth.callers import ResourceAttributes, User
+from halcyon.kube.auth.callers import AgentIdentity, ResourceAttributes, User
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.kinds import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Kind
+
+POD_NAME = "authentication.kubernetes.io/pod-name"
+"""Key of a user's extra fields with the name of the pod to which its token is bound."""
 
 
 def access_review(kind: Kind, user: User, asked: ResourceAttributes) -> Object:
@@ -36,10 +39,10 @@ class ApiServerReviews:
         """Create the reviews with a Kubernetes client that may create TokenReviews and SubjectAccessReviews."""
         self._client = client
 
-    async def agent(self, token: str, audience: str) -> str | None:
-        """Return the user name of an agent's token; None if the token is not valid for this audience."""
+    async def agent(self, token: str, audience: str) -> AgentIdentity | None:
+        """Return the identity in an agent's token; None if the token is not valid for this audience."""
         user = await self._user({"token": token, "audiences": [audience]}, audience)
-        return None if user is None else user.name
+        return None if user is None else AgentIdentity(user.name, next(iter(user.extra.get(POD_NAME, ())), ""))
 
     async def user(self, token: str) -> User | None:
         """Return the user of a token for the API server; None if the token is not valid."""

@@ -61,6 +61,8 @@ class Account:
     name: str
     """User name, `system:serviceaccount:NAMESPACE:NAME`."""
     namespace: str
+    pod: str = ""
+    """Name of the pod to which the token is bound; empty if it is bound to none."""
 
 
 def key_id(token: str) -> str | None:
@@ -88,7 +90,13 @@ def account(token: str, issuer: Issuer, *, audience: str, now_s: float) -> Accou
     if not begins_s - MAX_CLOCK_SKEW_S <= now_s < ends_s + MAX_CLOCK_SKEW_S or not isinstance(subject, str):
         return None
     known = service_account(subject)
-    return None if known is None else Account(subject, known.namespace)
+    return None if known is None else Account(subject, known.namespace, _pod(claims))
+
+
+def _pod(claims: Mapping[str, Any]) -> str:
+    of_cluster = claims.get("kubernetes.io")
+    pod = of_cluster.get("pod") if isinstance(of_cluster, Mapping) else None
+    return str(pod.get("name") or "") if isinstance(pod, Mapping) else ""
 
 
 def _key(entry: Mapping[str, Any]) -> PublicKey | None:

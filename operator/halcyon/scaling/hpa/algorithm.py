@@ -11,7 +11,7 @@ import math
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Behavior
 from halcyon.scaling.hpa.behavior import HpaMemory, first_seen, paced, written
-from halcyon.scaling.hpa.metrics import CONCURRENCY, GPU_UTILIZATION, QUEUE_DEPTH, RulesReading
+from halcyon.scaling.hpa.metrics import CONCURRENCY, GPU_UTILIZATION, METRIC, QUEUE_DEPTH, RulesReading
 from halcyon.scaling.hpa.recommendation import Reasons, Recommendation, RecommendationLimit, SignalName, SignalProposal
 from halcyon.scaling.observations import Missing, Value
 
@@ -90,6 +90,9 @@ def asked(reading: RulesReading, targets: ResolvedTargets) -> tuple[SignalPropos
     if targets.concurrency is not None:
         value = reading.concurrency or Missing("it was not sampled")
         terms.append(_term(CONCURRENCY, value, targets.concurrency, reading.replicas))
+    if targets.metric is not None:
+        value = reading.metric or Missing("it was not queried")
+        terms.append(_term(METRIC, value, targets.metric, reading.replicas))
     return tuple(terms)
 
 

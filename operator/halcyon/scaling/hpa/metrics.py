@@ -29,6 +29,7 @@ WINDOW_S = 15.0
 QUEUE_DEPTH: Final = "queueDepth"
 GPU_UTILIZATION: Final = "gpuUtilization"
 CONCURRENCY: Final = "concurrency"
+METRIC: Final = "metric"
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class RulesReading:
     """Mean GPU utilisation in percent of the ready pods that report it; None if unknown, or if no pod is ready."""
     concurrency: Value | Missing | None = None
     """Requests of the model in progress or waiting, plus rejected requests per second; None if the user set no target for it."""
+    metric: Value | Missing | None = None
+    """Result of the site's query; None if the user set no target for it."""
 
 
 def read(observation: Observation, *, targets: ResolvedTargets, replicas: int) -> RulesReading:

@@ -14,7 +14,7 @@ LimitKind = Literal["min", "max", "stabilisation", "pace", "unknown", "off"]
 """Cause of a limit. min, max: minReplicas or maxReplicas. stabilisation: an earlier recommendation within the stabilisation
 window. pace: a policy of spec.scaling.behavior, or the HPA's default policy. unknown: all signals are missing, or some are and
 the others would scale down. off: spec.replicas is 0."""
-SignalName = Literal["queueDepth", "gpuUtilization", "concurrency"]
+SignalName = Literal["queueDepth", "gpuUtilization", "concurrency", "metric"]
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,7 @@ def objectives(
         latency_s=latency_s if latency_s is not None or latency is None else duration_s(latency),
         utilization=utilization,
         concurrency=scaling.targets.concurrency,
+        metric=scaling.targets.metric.value if scaling.targets.metric else None,
         queue_depth=scaling.targets.queue_depth,
         gpu_utilization=scaling.targets.gpu_utilization,
         drain_s=drain_s,

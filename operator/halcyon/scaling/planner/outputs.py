@@ -20,7 +20,9 @@ from halcyon.scaling.planner.plausibility import StuckCounter
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 from halcyon.scaling.planner.scale_to_zero import IdleTimeout
 
-PartName = Literal["rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "concurrency", "backlog"]
+PartName = Literal[
+    "rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "concurrency", "metric", "backlog"
+]
 LimitName = Literal["min", "max", "hold", "veto", "answers", "shared", "unknown", "learning", "idle"]
 """Names of the limits. min, max: minReplicas and maxReplicas, or those of an open schedule. hold: more replicas were
 needed a while ago. veto: the GPUs are too busy for fewer replicas. answers: fewer replicas have never been seen to

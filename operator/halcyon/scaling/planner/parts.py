@@ -155,12 +155,23 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
     if most and held is not None and 0 <= held < math.inf:
         more = min(math.ceil(held / most - 1e-9), at.max_replicas)
         parts.append(PlanPart("concurrency", more, f"{held:.4g} in progress at {most:g} per replica needs {more}"))
+    if objectives.metric:
+        parts.append(_metric_part(at, objectives.metric))
     if objectives.queue_depth and at.rate > 0:
         more = replicas_for_depth(
             at.rate, objectives.queue_depth, at.replica, dispersion=spread, least=max(need, 1), most=at.max_replicas
         )
         parts.append(PlanPart("queueDepth", more, f"{objectives.queue_depth:g} queued per replica needs {more}"))
     return tuple(parts)
+
+
+def _metric_part(at: Situation, target: float) -> PlanPart:
+    """Return the part for the site's query. If its result is missing, it keeps the present replicas, but adds none."""
+    result, current = at.reading.metric, at.reading.replicas
+    if result is None or not 0 <= result < math.inf:
+        return PlanPart("metric", current, "the result of the site's query is missing, so the replicas are not lowered")
+    need = min(math.ceil(result / target - 1e-9), at.max_replicas)
+    return PlanPart("metric", need, f"the site's query is {result:.4g}, and at {target:g} per replica needs {need}")
 
 
 def replicas_for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float, least: int, most: int) -> int:

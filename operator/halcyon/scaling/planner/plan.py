@@ -137,7 +137,8 @@ def _plan_unlearnt(now: float, objectives: Objectives, reading: Reading, memory:
     current = reading.replicas
     if (idle := idle_reason(now, objectives, reading, memory.arrivals, memory.zero)) is not None:
         return _keep(now, _within(0, low, high), current, memory, why=idle, limit="idle")
-    has_requests = current == 0 and (bool(reading.inflight) or memory.arrivals.last_at is not None)
+    has_work = bool(reading.inflight) or memory.arrivals.last_at is not None or bool(reading.metric)
+    has_requests = current == 0 and has_work
     if has_requests:
         why = f"requests have arrived, and no replica runs; {why}"
     return _keep(now, _within(1 if has_requests else current, low, high), current, memory, why=why, limit="learning")

@@ -59,6 +59,8 @@ class Reading:
     to be unlimited."""
     concurrency: float | None = None
     """Mean of `inflight` over the last seconds; None if unknown."""
+    metric: float | None = None
+    """Result of the site's query for the model; None if it is unknown, or if the user set no target for it."""
     queued: float | None = None
     """Number of requests queued in the balancers alone; None if unknown."""
     engine_used: float | None = None
@@ -91,6 +93,8 @@ class Objectives:
     """Share (0 to 1) of a replica's peak rate to plan with if there is no latency objective."""
     concurrency: float | None = None
     """Target of the requests in progress or waiting, per replica; None if the user set no such target."""
+    metric: float | None = None
+    """Target of the result of the site's query, per replica; None if the user set no such target."""
     queue_depth: float | None = None
     """Maximum queued requests per replica in steady state; None if the user set no such target."""
     gpu_utilization: float | None = None

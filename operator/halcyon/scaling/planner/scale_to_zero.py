@@ -63,7 +63,7 @@ def idle_reason(
 ) -> str | None:
     """Return why the model should be at zero replicas, or None if it should not."""
     after = objectives.idle_after_s
-    if objectives.low > 0 or after is None or reading.inflight:
+    if objectives.low > 0 or after is None or reading.inflight or (objectives.metric and reading.metric != 0):
         return None
     if arrivals.last_at is None and reading.replicas == 0:
         return "no request has arrived"

@@ -18,13 +18,14 @@ from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.outputs import Plan, PlanPart
 
 PolicyName = Literal["Planner", "Rules"]
-ReplicaLimitName = Literal["quota", "budget"]
-"""Limit set outside the model. quota: a ResourceQuota of the namespace. budget: the site's GPU budget."""
+ReplicaLimitName = Literal["quota", "budget", "site"]
+"""Limit set outside the model. quota: a ResourceQuota of the namespace. budget: the site's GPU budget. site: the site has stopped
+scaling down."""
 MAX_CHANGES = 10
 """Maximum number of changes to the desired replicas that the status keeps."""
 _MIN_RELATIVE_CHANGE = 0.2
 """Minimum relative change after which a signal's value is published again."""
-_MIN_CHANGES = {"requestRate": 0.2, "queueDepth": 2.0, "concurrency": 2.0, "gpuUtilization": 5.0}
+_MIN_CHANGES = {"requestRate": 0.2, "queueDepth": 2.0, "concurrency": 2.0, "metric": 0.0, "gpuUtilization": 5.0}
 """Minimum absolute change by signal, in the signal's unit. A value is published again only if it exceeds both minimums."""
 _MIN_RATE = 0.01
 """Minimum change of a replica's capacity, in requests per second, after which it is published again."""
@@ -35,6 +36,7 @@ MAX_DECISION_INTERVAL_S = 4.5
 the same interval."""
 UNLIMITED = "; no limit applies"
 """End of the planner's sentence if no limit changed the decision."""
+SILENT_REASON = "a balancer is silent, so the load of the others decides, upwards only"
 RULES_REASON = "the capacity of a replica is not known yet, so queue depth and GPU utilisation decide"
 
 
@@ -44,7 +46,7 @@ class Signal:
 
     name: str
     """Name of the signal: requestRate (requests per second), queueDepth (queued requests), concurrency (requests in
-    progress or waiting) or gpuUtilization (percent,
+    progress or waiting), metric (result of the site's query) or gpuUtilization (percent,
     summed over pods)."""
     value: float | None = None
     """Value of the signal for the whole model; None if it is missing."""
@@ -128,6 +130,7 @@ def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...], capacity: Cap
         "requestRate": proposals.get("rate"),
         "queueDepth": proposals.get("backlog", proposals.get("queueDepth")),
         "concurrency": proposals.get("concurrency"),
+        "metric": proposals.get("metric"),
         "gpuUtilization": proposals.get("gpuUtilization"),
     }
     limits = tuple([limit.name for limit in plan.limits])
@@ -222,6 +225,19 @@ def limited(decision: Decision, limits: Iterable[ReplicaLimit]) -> Decision:
         text=f"{counted(lowest.replicas)}, although {counted(decision.desired)} "
         f"{'is' if decision.desired == 1 else 'are'} desired: {lowest.why}. " + decision.why.removesuffix(UNLIMITED),
         limited_by=(*decision.limited_by, lowest.name),
+    )
+
+
+def held(decision: Decision, floor: int, why: str) -> Decision:
+    """Return the decision with at least `floor` desired replicas; unchanged if it has them, or if another controller sets them."""
+    if decision.desired is None or decision.desired >= floor:
+        return decision
+    return replace(
+        decision,
+        desired=floor,
+        text=f"{counted(floor)}, although {counted(decision.desired)} "
+        f"{'is' if decision.desired == 1 else 'are'} desired: {why}. " + decision.why.removesuffix(UNLIMITED),
+        limited_by=(*decision.limited_by, "site"),
     )
 
 

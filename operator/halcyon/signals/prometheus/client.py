@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,6 +56,8 @@ class PrometheusSite:
     arrivals: str = arrival_history.ARRIVALS
     """PromQL query for a model's requests per second over the last five minutes, with the variables `$namespace` and `$name`.
     Its result must be one series."""
+    queries: Mapping[str, str] = field(default_factory=dict)
+    """PromQL queries that specs may use as targets, by name, with the variables `$namespace` and `$name`."""
 
     def __post_init__(self) -> None:
         """Check the fields.

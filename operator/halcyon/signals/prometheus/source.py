@@ -40,6 +40,7 @@ from halcyon.signals.prometheus.client import (
     PrometheusUnavailable,
     QueryFunction,
     QueryRange,
+    Rows,
     parsing_errors,
     query_prometheus,
 )
@@ -114,6 +115,11 @@ class PrometheusSource:
         self.requests = instruments.counter(operator_metrics.PROMETHEUS_REQUESTS, registry)
         self.known = instruments.gauge(operator_metrics.PROMETHEUS_PODS, registry)
 
+    @property
+    def queries(self) -> Mapping[str, str]:
+        """PromQL queries that specs may use as targets, by name."""
+        return self._site.queries
+
     async def run(self) -> None:
         """Query the GPU utilisation of all pods periodically until cancelled. Never fails."""
         while True:
@@ -168,6 +174,16 @@ class PrometheusSource:
             PrometheusError: the query failed, or there are several series.
         """
         return await self._run_query("canary", partial(self._read_value, query))
+
+    async def rows(self, query: str, over: QueryRange) -> Rows:
+        """Return the series of a range query.
+
+        Raises:
+            PrometheusError: the query failed.
+        """
+        return await self._run_query(
+            "dashboard", lambda: self._query(self._site, query, over, self._intervals.timeout_s)
+        )
 
     def beside(self, timeout_s: float) -> PrometheusSource:
         """Return a source for the same Prometheus and with the same counters, whose queries never delay this one's."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.policy.triton_images import mismatches
+from halcyon.api.policy.triton_images import EXAMPLE, mismatches, outdated
 from halcyon.api.spec.parse import parse
 
 CPU = "registry.example.com/halcyon/tritonserver-cpu@sha256:" + "0" * 64
@@ -52,3 +52,38 @@ def test_an_unsuitable_image_is_reported(image: str, backend: str | None, gpus: 
 )
 def test_a_suitable_or_unknown_image_is_not(image: str, backend: str | None, gpus: int) -> None:
     assert said(image, backend=backend, gpus=gpus) == ""
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (
+            "nvcr.io/nvidia/tritonserver:24.10-py3",
+            "is Triton 24.10, which has known ways around its restricted APIs (CVE-2026-24206",
+        ),
+        ("mirror.example.com:5000/nvidia/tritonserver:26.02", "CVE-2026-24207, fixed in 26.03); use 26.07 or newer"),
+        (
+            "nvcr.io/nvidia/tritonserver:26.03-vllm-python-py3",
+            "is Triton 26.03, which lacks the security fixes of 26.07",
+        ),
+    ],
+)
+def test_a_release_with_known_vulnerabilities_is_reported(image: str, words: str) -> None:
+    (found,) = outdated(image)
+    assert words in found
+    assert found.endswith(f"for example {EXAMPLE}")
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "",
+        FULL,
+        "nvcr.io/nvidia/tritonserver:27.01-py3",
+        CPU,
+        "localhost/tritonserver-cpu:24.10",
+        "registry.example.com/own:1.0",
+    ],
+)
+def test_a_release_that_is_current_or_unknown_is_not_reported(image: str) -> None:
+    assert outdated(image) == []

@@ -119,3 +119,48 @@ def test_rejection_without_an_objective_is_reported_as_ineffective() -> None:
     [text] = defaults.ignored(spec(traffic={"overload": {"mode": "Reject"}}))
 
     assert text.startswith("spec.traffic.overload.mode: Reject needs a latency objective")
+
+
+ZERO = {"scaling": {"minReplicas": 0, "maxReplicas": 2}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "start_s", "hold_ms"),
+    [
+        (ZERO, None, 60_000),
+        (ZERO, 40.0, 60_000),
+        (ZERO, 41.0, 120_000),
+        (ZERO, 79.0, 120_000),
+        (ZERO, 600.0, 960_000),
+        (ZERO, 90_000.0, 3_600_000),
+        (ZERO | {"traffic": {"queueTimeout": "30s"}}, 600.0, 30_000),
+        ({"scaling": {"minReplicas": 1, "maxReplicas": 2}}, 600.0, 60_000),
+        ({}, 600.0, 60_000),
+    ],
+    ids=["no start", "short", "just longer", "same step", "long", "longest", "given", "a pod stays", "no scaling"],
+)
+def test_a_request_at_zero_waits_for_the_last_measured_start(
+    fields: dict[str, Any], start_s: float | None, hold_ms: int
+) -> None:
+    made = spec(**fields)
+
+    assert defaults.hold_timeout_ms(made, start_s) == hold_ms
+    assert defaults.queue_timeout_ms(made) == min(hold_ms, 60_000)
+
+
+def test_a_queue_timeout_shorter_than_the_last_start_is_reported() -> None:
+    short = spec(**ZERO, traffic={"queueTimeout": "2m"})
+
+    assert defaults.late_starts(short, 119.0) == ()
+    (said,) = defaults.late_starts(short, 130.0)
+    assert "spec.traffic.queueTimeout is 2m but the last start of a pod took 130 s" in said
+    assert said.endswith("for example 195s")
+    assert defaults.late_starts(short, None) == defaults.late_starts(spec(**ZERO), 130.0) == ()
+
+
+def test_a_wait_at_zero_below_the_default_is_a_risk() -> None:
+    (said,) = defaults.risky(spec(**ZERO, traffic={"queueTimeout": "5s"}))
+
+    assert "spec.traffic.queueTimeout is 5s with spec.scaling.minReplicas 0" in said
+    assert defaults.risky(spec(**ZERO, traffic={"queueTimeout": "1m"})) == ()
+    assert defaults.risky(spec(traffic={"queueTimeout": "5s"})) == ()

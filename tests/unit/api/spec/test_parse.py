@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
+from pydantic_core._pydantic_core import list_all_errors
 
+from halcyon.api.schema.structural_schema import JsonSchema, schema
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
 from tests.strategies import documents
@@ -24,11 +28,8 @@ def test_the_least_spec_has_every_default() -> None:
 
     assert spec == Spec.model_validate(document())
     assert (spec.replicas, spec.runtime.gpus, spec.runtime.shared_memory) == (1, 0, "256Mi")
-    assert (spec.runtime.startup_timeout, spec.traffic.drain_timeout, spec.traffic.queue_timeout) == (
-        "10m",
-        "30s",
-        "1m",
-    )
+    assert (spec.runtime.startup_timeout, spec.traffic.drain_timeout) == ("10m", "30s")
+    assert defaults.queue_timeout_ms(spec) == 60_000
     assert (spec.traffic.balancer_replicas, defaults.queue_limit(spec)) == (2, 200)
     assert spec.batching is None
     assert spec.scaling is None
@@ -57,7 +58,7 @@ def test_requests_in_a_pod_fit_its_batches_and_its_queue(spec: dict[str, Any], s
 
 def test_a_target_of_no_requests_is_refused_with_an_example() -> None:
     assert refusal("scaling", {"maxReplicas": 2, "targets": {"concurrency": 0}}) == (
-        "spec.scaling.targets.concurrency is 0: Input should be greater than or equal to 1; write for example concurrency: 8"
+        "spec.scaling.targets.concurrency is 0: must be a whole number from 1 to 100000; write for example concurrency: 8"
     )
 
 
@@ -135,6 +136,97 @@ def test_several_mistakes_are_all_named() -> None:
         "spec.traffic.queueLimit",
         "spec.x",
     ]
+
+
+def test_a_wrong_value_hides_no_rule_over_other_fields() -> None:
+    spec = document("replicas", "2") | {
+        "scaling": {"minReplicas": 9, "maxReplicas": 4, "targets": {"gpuUtilization": 80}, "cooldownPeriod": 3},
+        "traffic": {"mode": "Direct", "gateway": {}},
+    }
+
+    with pytest.raises(SpecError) as error:
+        parse("Digits", spec)
+
+    assert [sentence.partition(" is ")[0].partition(" and ")[0] for sentence in error.value.sentences] == [
+        "metadata.name",
+        "spec.replicas",
+        "spec.scaling.cooldownPeriod",
+        "spec.traffic.gateway.name",
+        "spec.scaling.minReplicas",
+    ]
+
+
+def test_a_rule_about_a_removed_field_is_not_reported() -> None:
+    spec = document("model.source", {"uri": "ftp://x", "digest": "sha256:" + "0" * 64})
+
+    with pytest.raises(SpecError) as error:
+        parse("digits", spec)
+
+    assert len(error.value.sentences) == 1
+    assert error.value.sentences[0].startswith('spec.model.source.uri is "ftp://x"')
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "hint"),
+    [
+        ("runtime.nodeSelector", {"a": "b"}, "did you mean spec.runtime.placement.nodeSelector?"),
+        ("runtime.limits", {"cpu": 1}, "did you mean spec.runtime.resources.limits?"),
+        ("maxReplicas", 3, "did you mean spec.scaling.maxReplicas or spec.scaling.schedules.maxReplicas?"),
+        ("traffic.image", "x", "use spec.runtime.image"),
+        ("predictor", {}, "use spec.model for the model, and spec.runtime for the pod"),
+        ("runtime.surgeTimout", "1m", "did you mean spec.rollout.surgeTimeout?"),
+        ("traffic.drain", "1m", "use spec.traffic.drainTimeout"),
+    ],
+)
+def test_an_unknown_field_names_the_place_of_the_right_one(path: str, value: Any, hint: str) -> None:
+    assert refusal(path, value) == f"spec.{path} is not a field; {hint}"
+
+
+def test_words_that_yaml_reads_as_booleans_are_named() -> None:
+    assert refusal("traffic.accessLog", False) == (
+        "spec.traffic.accessLog is false: must be None, Errors or All; YAML reads the words On and Yes as true, and Off and "
+        "No as false; quote such a word"
+    )
+
+
+_WRONG: tuple[Any, ...] = ("x", "x y", "A" * 5000, "", 1, -1, 10**9, 1.5, True, False, [], [1], {}, {"no": 1}, None)
+_ERRORS_OF_PYDANTIC = {
+    part.strip()
+    for kind in list_all_errors()
+    for part in re.split(r"\{[^}]*\}", kind["message_template_python"])
+    if len(part.strip()) >= 12
+}
+
+
+def _fields(schema: JsonSchema, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    if path:
+        yield path
+    for name, below in schema.get("properties", {}).items():
+        yield from _fields(below, (*path, name))
+    for name, key in ((0, "items"), ("k", "additionalProperties")):
+        if isinstance(schema.get(key), dict):
+            yield from _fields(schema[key], (*path, name))
+
+
+def _at(path: tuple[str | int, ...], value: Any) -> Any:
+    for step in reversed(path):
+        value = [value] if isinstance(step, int) else {step: value}
+    return value
+
+
+def test_no_message_has_a_text_of_pydantic() -> None:
+    paths = [path for path in _fields(schema(Spec)) if "podAffinity" not in path]  # as long as podAntiAffinity
+    sentences: set[str] = set()
+    for path in paths:
+        for value in _WRONG:
+            try:
+                parse("digits", document() | _at(path, value))
+            except SpecError as error:
+                sentences.update(error.sentences)
+
+    assert len(sentences) > 2000
+    assert {phrase for phrase in _ERRORS_OF_PYDANTIC for sentence in sentences if phrase in sentence} == set()
+    assert [sentence for sentence in sentences if "Value error" in sentence or "Tuple" in sentence] == []
 
 
 def test_a_list_with_a_bad_item_is_not_called_empty() -> None:

@@ -30,8 +30,14 @@ class Model:
         return cls({ServerKey(slot, n): ServerState("127.0.0.1", "maint", 0) for n in range(1, count + 1)})
 
     def apply(self, commands: tuple[Command, ...]) -> None:
+        holds: set[str] = set()
         for command in commands:
+            if command.verb in {"open", "close"}:
+                (holds.add if command.verb == "open" else holds.discard)(command.key.slot)
+                continue
             seen = self.lines[command.key]
+            if seen.admin == "ready" and command.verb in {"drain", "maint"} and self.is_last(command.key, commands):
+                assert command.key.slot in holds, "the queue of the slot would be lost with its last server"
             if command.verb == "address":
                 assert seen.sessions == 0, "a line changed its address while sessions of the former pod last"
                 assert seen.admin == "maint", "a line changed its address while it took requests"
@@ -40,6 +46,12 @@ class Model:
                 self.lines[command.key] = replace(seen, sessions=0)
             else:
                 self.lines[command.key] = replace(seen, admin=command.verb)
+        assert not holds, "only while the last server leaves does the server `held` take requests"
+
+    def is_last(self, key: ServerKey, commands: tuple[Command, ...]) -> bool:
+        """Return whether no other server of the slot takes requests, nor will after these commands."""
+        others = {other for other, seen in self.lines.items() if seen.admin == "ready" and other.slot == key.slot}
+        return not (others - {key}) and (key, "ready") not in {(command.key, command.verb) for command in commands}
 
 
 def step(
@@ -61,6 +73,27 @@ def test_a_ready_pod_gets_a_free_server_and_another_look_changes_nothing() -> No
     again = place(lines, [pod("p", "10.0.0.1")], model.lines, now=1, drain_s=DRAIN_S)
     assert again.commands == ()
     assert again.servers == lines
+
+
+def test_the_queue_is_taken_over_before_the_last_server_leaves() -> None:
+    model = Model({**Model.fresh(2).lines, **Model.fresh(1, "b").lines})
+    pods = [pod("p", "10.0.0.1"), pod("q", "10.0.0.2"), pod("r", "10.0.0.3", slot="b")]
+    lines = step(model, resize((), {"a": 2, "b": 1}), pods, 0)
+    first = place(lines, pods[1:], model.lines, now=1, drain_s=DRAIN_S)
+    assert [(command.key, command.verb) for command in first.commands] == [(ServerKey("a", 1), "drain")]
+    model.apply(first.commands)
+    last = place(first.servers, pods[2:], model.lines, now=1, drain_s=DRAIN_S, keep=True)
+    assert [(command.key, command.verb) for command in last.commands] == [
+        (ServerKey("a", 0), "open"),
+        (ServerKey("a", 2), "drain"),
+        (ServerKey("a", 0), "close"),
+    ]
+
+
+def test_a_hold_that_a_failed_command_left_open_is_closed() -> None:
+    model = Model.fresh(1)
+    left = place(resize((), {"a": 1}), [], model.lines, now=0, drain_s=DRAIN_S, open_holds={"a"})
+    assert left.commands == (Command(ServerKey("a", 0), "close"),)
 
 
 def test_a_pod_that_never_was_ready_gets_no_line() -> None:

@@ -73,8 +73,8 @@ def test_the_refresh_waits_for_an_outcome_or_the_timeout(states: list[State], en
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "give either a name or --all"),
-        (["m", "--all"], "give either a name or --all"),
+        ([], "give a name or --all"),
+        (["m", "--all"], "--all is for all models, and m names one"),
         (["m", "-A"], "-A needs --all, and m is one model"),
     ],
 )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from halcyon_cli.diagnose import redaction
 from halcyon_cli.diagnose.redaction import REMOVED
+from tests.unit.cli.diagnose.secret_lines import HARMLESS, secrets
 
 SECRET = "k3Vq8zPw0L"
 
@@ -101,12 +102,33 @@ def test_a_variable_s_value_goes_if_its_name_or_form_says_so(name: str, value: s
     assert redaction.resource({"env": [{"name": name, "value": value}]}) == {"env": [{"name": name, "value": shown}]}
 
 
+@pytest.mark.parametrize(("line", "gone"), secrets())
+def test_no_secret_of_the_corpus_stays(line: str, gone: str) -> None:
+    shown = redaction.text(line)
+
+    assert gone not in shown
+    assert REMOVED in shown
+
+
+@pytest.mark.parametrize("line", HARMLESS)
+def test_every_harmless_line_stays_as_it_is(line: str) -> None:
+    assert redaction.text(line) == line
+
+
+def test_the_corpus_has_two_hundred_secrets_and_a_hundred_other_lines() -> None:
+    assert len({line for line, _ in secrets()}) >= 200
+    assert len(set(HARMLESS)) >= 100
+
+
 UNITS = [
     "token-", "token_", "tokentoken", "key-", "_key", "a_key_b", "pwd.", "webhook_", "x", "a:", "a: ", "a=b", "password", "password ", "password: ",
     'password":"', "password\\", 'token\\"', "token=\\", " ", "\n", "key ", 'key: "', 'key: "a" ', 'key: "token" value ', 'key:"a" value: {string_value:',
     "a://", "http://a:", "http://a:b", "://", "bearer ", "bearer", "basic      ", "eyJ", "-eyJ", "eyJaaaaaaaa.", "eyJaaaaaaaa-", "a.", "a-",
     "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE ", "PRIVATE KEY ", "-----END ", "sk-", "sk-ant-", "hf_", "xoxb-", "AKIA",
     "https://hooks.slack.com/", "&sig=", "?key", "sig=", "sig ", 'sig="', "{", "[", '{"a":', "\\u0026sig=", "é",
+    "bot1", "1:AA", "12345678:AA", "AKID", "dp.st.", "dp.st", "a.atlasv1.", ".atlasv1.", "authorization: ", "authorization", "cookie=", "SG.", "SG.a.",
+    "1//0", "Q~", "8Q~", "://aaaaaaaaaaaaaaaaaaaaaaaa", "webhook.office.com/", "&x-signature=", "&x-", "&a-a-", "basic a", "basic aaaaaaaaa ", "glpat-", "gl-",
+    "npm_", "hvs.", "pscale_a_", "lsv2_pt_", "1", "1.", "true", "token: 1 ", "/token: ", "/",
 ]  # fmt: skip
 """What a repetition in a pattern could begin, go on or end with."""
 

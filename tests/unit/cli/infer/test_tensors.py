@@ -12,7 +12,8 @@ from PIL import Image
 
 from halcyon_cli.errors import InputError
 from halcyon_cli.infer.connection import ModelConnection
-from halcyon_cli.infer.tensors import Array, InputFile, ModelInput, tensors
+from halcyon_measure.errors import TensorError
+from halcyon_measure.inputs.tensors import Array, InputFile, ModelInput, tensors
 
 PIXELS = ModelInput("pixels", "FP32", (-1, 64))
 PICTURE = ModelInput("image", "FP32", (-1, 3, 2, 4))
@@ -114,7 +115,7 @@ def test_a_picture_becomes_what_the_input_takes(
 def test_an_unsendable_input_is_named_with_the_possible_ones(
     files: list[InputFile], inputs: list[ModelInput], said: str
 ) -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(TensorError) as caught:
         tensors(files, inputs)
 
     assert said in str(caught.value)

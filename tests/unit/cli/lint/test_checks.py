@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 
 from halcyon.main import main
 from halcyon_cli.lint.checks import check
-from tests.unit.api.spec_cases import FIELDS, RULES, document
+from halcyon_cli.lint.rules import RULES
+from halcyon_cli.lint.sarif import github, sarif
+from tests.unit.api.spec_cases import FIELDS, document
 from tests.unit.api.spec_cases import GOOD as ACCEPTED
+from tests.unit.api.spec_cases import RULES as BROKEN_RULES
 from tests.unit.cli.explain.test_report import GOLDEN, compared
 
 GOOD = """\
@@ -43,7 +46,7 @@ def test_a_valid_manifest_has_no_findings() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
-        (GOOD + "  replicas: '2'\n", 9, 'spec.replicas is "2": Input should be a valid integer'),
+        (GOOD + "  replicas: '2'\n", 9, 'spec.replicas is "2": must be a whole number from 0 to 1000, without quotes'),
         (GOOD + "  replicas: 2\n  trafic: {}\n", 10, "spec.trafic is not a field; did you mean traffic?"),
         (GOOD + "  rollout:\n    xyz: 1\n", 10, "spec.rollout.xyz is not a field; the fields are strategy, surgeTimeout, onFailure, canary"),
         (GOOD + "  runtime:\n    env:\n      - {name: A, valu: b}\n", 11, "spec.runtime.env[0].valu is not a field; did you mean value?"),
@@ -69,6 +72,62 @@ def test_findings_have_the_line_of_their_cause(text: str, line: int, said: str) 
 
     assert (one[0], one[1]) == (line, "error")
     assert said in one[2]
+
+
+def test_all_errors_of_a_file_are_found_at_once() -> None:
+    text = GOOD.replace("name: digits", "name: Digits").replace("kind: Model", "kind: model") + (
+        "  replicas: '2'\n"
+        "  nodeSelector: {a: b}\n"
+        "  batching: {maxQueueDelay: 2026-01-01}\n"
+        "  traffic: {accessLog: Off}\n"
+        "  scaling:\n"
+        "    minReplicas: 9\n"
+        "    maxReplicas: 4\n"
+        "    schedules: [{name: x, start: 0 8 * * 1-9, duration: 1h, minReplicas: 1}]\n"
+        "runtime: {}\n"
+    )
+
+    assert [(one.line, one.rule) for one in check(text, "f").findings] == [
+        (2, "kind"),
+        (4, "name"),
+        (9, "invalid-value"),
+        (10, "unknown-field"),
+        (11, "unquoted-value"),
+        (12, "invalid-value"),
+        (14, "conflicting-fields"),
+        (16, "invalid-schedule"),
+        (17, "unknown-field"),
+    ]
+    assert "did you mean spec.runtime?" in check(text, "f").findings[-1].message
+
+
+def test_a_log_in_sarif_has_the_parts_that_the_format_requires() -> None:
+    findings = check(GOOD + "  replicas: -1\nstatus: {}\n", "models/a.yaml").findings
+    log = sarif(findings, "1.2.3")
+
+    assert (log["version"], log["$schema"]) == ("2.1.0", "https://json.schemastore.org/sarif-2.1.0.json")
+    ((driver, results),) = [(run["tool"]["driver"], run["results"]) for run in log["runs"]]
+    assert (driver["name"], driver["version"]) == ("halcyon lint", "1.2.3")
+    assert {rule["id"] for rule in driver["rules"]} == set(RULES)
+    assert all(rule["shortDescription"]["text"] for rule in driver["rules"])
+    assert [(one["ruleId"], one["level"]) for one in results] == [
+        ("invalid-value", "error"),
+        ("ignored-status", "warning"),
+    ]
+    for one in results:
+        assert driver["rules"][one["ruleIndex"]]["id"] == one["ruleId"]
+        assert one["message"]["text"].startswith("digits: ")
+        (place,) = one["locations"]
+        assert place["physicalLocation"]["artifactLocation"] == {"uri": "models/a.yaml"}
+        assert place["physicalLocation"]["region"]["startLine"] >= 1
+
+
+def test_annotations_of_github_are_one_line_each() -> None:
+    (line,) = github(check(GOOD + "  replicas: -1\n", "a,b.yaml").findings).splitlines()
+
+    assert line == (
+        "::error file=a%2Cb.yaml,line=9,title=invalid-value::digits: spec.replicas is -1: must be a whole number from 0 to 1000"
+    )
 
 
 def test_a_field_without_effect_and_a_status_are_warnings() -> None:
@@ -115,7 +174,7 @@ def manifest(path: str, value: object) -> str:
 
 
 def test_every_case_that_the_rules_refuse_is_refused_here_at_its_field() -> None:
-    for path, value, _ in [*RULES, *FIELDS]:
+    for path, value, _ in [*BROKEN_RULES, *FIELDS]:
         text = manifest(path, value)
         wrong = [line for line, level, _ in found(text) if level == "error"]
         assert wrong, path

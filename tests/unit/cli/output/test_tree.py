@@ -26,7 +26,7 @@ AT = datetime.fromtimestamp(NOW, UTC)
 
 
 def page(seen: Inventory, *, width: int = 160, color: bool = False) -> str:
-    return tables.lines(tables.tree_page(build_tree(seen), AT), width=width, color=color)
+    return tables.lines(tables.tree_page(build_tree(seen), AT, width=width), width=width, color=color)
 
 
 def nodes(root: Node) -> list[Node]:
@@ -36,6 +36,13 @@ def nodes(root: Node) -> list[Node]:
 @pytest.mark.parametrize("name", SCENES)
 def test_a_tree_is_that_of_the_golden_file(name: str) -> None:
     compared(GOLDEN / f"{name}.txt", page(SCENES[name]()) + "\n")
+
+
+def test_a_tree_of_80_columns_keeps_its_lines_whole() -> None:
+    shown = page(SCENES["tree-canary"](), width=80) + "\n"
+
+    compared(GOLDEN / "tree-narrow.txt", shown)
+    assert all(len(line) <= 80 for line in shown.splitlines())
 
 
 def test_the_json_has_every_line_of_the_tree() -> None:

@@ -131,7 +131,7 @@ def test_off_line_the_objects_of_a_new_model_are_listed(tmp_path: Path, capsys: 
 
     assert (status, err) == (0, "")
     compared(GOLDEN / "plan-offline.txt", out)
-    status, out, _ = run(capsys, "-f", str(file), "--offline", "-o", "json")
+    status, out, _ = run(capsys, "-f", str(file), "--offline", "-o", "report")
     told = json.loads(out)
     assert told["accepted"] is True
     assert {child["change"] for child in told["children"]} == {"create"}

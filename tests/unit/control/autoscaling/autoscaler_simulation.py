@@ -293,6 +293,11 @@ class OperatorReplica:
 
     # The agents
 
+    def add_balancer(self, number: int, key: Key = DIGITS) -> None:
+        """Add a ready balancer pod, whose agent sends no report."""
+        name = f"{key.name}-balancer-{number}"
+        self.caches.pods._store(Key("team", name), pod(name, key.name, names.BALANCER))
+
     def speak(self, key: Key = DIGITS, *, arrived: int = 0, served: int | None = None, **balancer: int) -> None:
         """Send one report of the balancer's agent.
 

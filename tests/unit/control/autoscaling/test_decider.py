@@ -12,9 +12,10 @@ from halcyon.control.autoscaling import decider
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.planner_memory_store import saved
 from halcyon.control.objects.actuator import Actuator
+from halcyon.kube.kinds import Key
 from halcyon.scaling.hpa.algorithm import SYNC_INTERVAL_S
 from halcyon.scaling.planner.outputs import PlannerMemory
-from halcyon.scaling.policy.decision import RULES_REASON, Decision
+from halcyon.scaling.policy.decision import RULES_REASON, SILENT_REASON, Decision
 from halcyon.scaling.schedules import in_force
 from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, spec
 from tests.unit.control.scope_builders import PVC
@@ -370,6 +371,43 @@ def test_a_silence_is_reported_with_the_balancers_name() -> None:
 
     assert (made.desired, made.limited_by) == (2, ("unknown",))
     assert "digits-balancer-0 reported last 30 s ago" in made.unknown
+
+
+def test_a_silent_balancer_stops_growth_for_half_a_minute() -> None:
+    model = Model(replicas=2)
+    model.hear(60, arrived=40)
+    model.world.add_balancer(1)
+    for _ in range(29):
+        made = model.hear(1, arrived=40, queued=60)
+        assert (made.desired, made.limited_by) == (2, ("unknown",))
+        assert "digits-balancer-1 has not reported yet" in made.unknown
+    made = model.hear(3, arrived=40, queued=60)
+    assert made.desired is not None
+    assert made.desired > 2
+    assert not made.unknown
+    assert SILENT_REASON in made.text
+    assert RULES_REASON not in made.text
+    assert "digits-balancer-1 has not reported yet" in made.text
+
+
+def test_replicas_are_not_removed_while_a_balancer_is_silent() -> None:
+    model = Model(replicas=4)
+    model.hear(60, arrived=40)
+    model.world.add_balancer(1)
+    for _ in range(900):
+        made = model.hear(1, arrived=0)
+        assert (made.desired, made.limited_by) == (4, ("unknown",))
+
+
+def test_growth_by_some_balancers_is_kept_when_all_report_again() -> None:
+    model = Model(replicas=2)
+    model.hear(60, arrived=40)
+    model.world.add_balancer(1)
+    made = model.hear(40, arrived=40, queued=60)
+    model.write(made)
+    model.world.caches.pods._store(Key("team", "digits-balancer-1"), None)
+    back = model.hear(1, arrived=40)
+    assert (back.policy, back.unknown, back.desired) == ("Planner", "", made.desired)
 
 
 @pytest.mark.parametrize("step_s", [3600.0, -3600.0, 30.0, -30.0])

@@ -75,10 +75,7 @@ class ShardKube(MemoryKube):
         return [(name, entry) for (_, _, name), obj in self.objects.items() for entry in obj.get("binaryData") or {}]
 
     @override
-    async def apply(
-        self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
-    ) -> Object:
-        assert force
+    async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
         meta = obj["metadata"]
         self.fate("before")
         self.writes.append(meta["name"])
@@ -87,10 +84,10 @@ class ShardKube(MemoryKube):
         return stored
 
     @override
-    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str | None = None) -> None:
+    async def delete(self, kind: Kind, namespace: str, name: str, *, seen: Object | None = None) -> None:
         self.fate("before")
         self.writes.append(f"-{name}")
-        await super().delete(kind, namespace, name, uid=uid)
+        await super().delete(kind, namespace, name, seen=seen)
         self.fate("after")
 
     @override

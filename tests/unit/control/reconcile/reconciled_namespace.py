@@ -53,9 +53,7 @@ class Api(MemoryKube):
         return await super().get(kind, namespace, name)
 
     @override
-    async def apply(
-        self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
-    ) -> Object:
+    async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
         await asyncio.sleep(0)
         name = obj["metadata"]["name"]
         if subresource == "status":
@@ -64,7 +62,11 @@ class Api(MemoryKube):
             return obj | {"metadata": obj["metadata"] | {"resourceVersion": "1"}}
         if error := self.errors.get(kind.kind):
             raise error
-        stored = self._put((kind, "team", name), obj)
+        self._check((kind, "team", name), obj["metadata"])
+        before = self.objects.get((kind, "team", name), {"metadata": {}})["metadata"].get("uid")
+        stored = self._put(
+            (kind, "team", name), obj | {"metadata": obj["metadata"] | ({"uid": before} if before else {})}
+        )
         self.caches.children[kind]._store(Key("team", name), stored)
         self.caches.children[kind]._scopes[""].seen = int(stored["metadata"]["resourceVersion"])
         self.most = max(self.most, self.gpus())

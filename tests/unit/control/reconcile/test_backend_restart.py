@@ -41,8 +41,8 @@ class PodsOfAModel(MemoryKube):
     """Pods in memory; an eviction removes one at once."""
 
     @override
-    async def evict(self, namespace: str, pod: str) -> None:
-        del self.objects[kinds.POD, namespace, pod]
+    async def evict(self, namespace: str, pod: Object) -> None:
+        del self.objects[kinds.POD, namespace, pod["metadata"]["name"]]
 
 
 @dataclass

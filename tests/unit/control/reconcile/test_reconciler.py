@@ -35,9 +35,7 @@ class Applying(MemoryKube):
         self.statuses: list[Object] = []
 
     @override
-    async def apply(
-        self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
-    ) -> Object:
+    async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
         if subresource == "status":
             self.statuses.append(obj["status"])
             return {**obj, "metadata": {**obj["metadata"], "resourceVersion": "1"}}

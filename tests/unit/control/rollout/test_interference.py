@@ -33,13 +33,21 @@ def on_disk(**rollout: str) -> Cluster:
     return cluster
 
 
-def test_a_rollout_with_a_volume_of_another_node_replaces_at_once() -> None:
-    cluster = on_disk(strategy="Auto")
-    asked = changed(cluster)
+def test_auto_with_a_volume_of_another_node_replaces_at_once() -> None:
+    cluster = served(room=4, count=2, strategy="Auto")
+    cluster.nodes = ("b", "a")
+    for server in cluster.servers:
+        server.node = "b"
+    changed(cluster)
 
     found = decided(cluster)
     assert found.pace.strategy == "Replace"
     assert "can't attach PersistentVolumeClaim disk (ReadWriteOnce), which pod p1 uses on node b" in found.pace.why
+
+
+def test_replace_moves_a_volume_to_another_node() -> None:
+    cluster = on_disk(strategy="Replace")
+    asked = changed(cluster)
     cluster.settle(rounds=4, step_s=1.0)
     assert [s.revision for s in cluster.servers if s.ready] == [asked]
     assert decided(cluster).phase is RolloutPhase.COMPLETE
@@ -55,8 +63,9 @@ def test_a_rollout_on_the_node_of_its_volume_surges() -> None:
     assert [s.revision for s in cluster.servers if s.ready] == [asked]
 
 
-def test_surge_with_a_volume_of_another_node_is_blocked_at_once() -> None:
-    cluster = on_disk(strategy="Surge")
+@pytest.mark.parametrize("strategy", ["Surge", "Auto"])
+def test_an_only_pod_with_a_foreign_volume_is_blocked_at_once(strategy: str) -> None:
+    cluster = on_disk(strategy=strategy)
     first = cluster.servers[0].revision
     changed(cluster)
 
@@ -69,9 +78,35 @@ def test_surge_with_a_volume_of_another_node_is_blocked_at_once() -> None:
         cluster.now += 3600
 
 
+def test_auto_keeps_the_only_serving_pod_and_names_the_other_strategy() -> None:
+    cluster = served(room=1, count=1, strategy="Auto", surgeTimeout="30s")
+    changed(cluster)
+    for _ in range(3):
+        cluster.now += 3600
+        plan = cluster.operate()
+        assert plan.rollout is not None
+        assert (plan.rollout.phase, plan.rollout.pace.strategy) == (RolloutPhase.BLOCKED, "Surge")
+        said = rollout_status.explanation(plan, plan.rollout)
+        assert "keeps the only serving pod" in said
+        assert said.endswith("Free up capacity, or set strategy: Replace")
+        cluster.control()
+        cluster.schedule()
+        assert cluster.ready == 1
+
+
+def test_auto_replaces_a_pod_that_serves_nothing() -> None:
+    cluster = served(room=1, count=1, strategy="Auto", surgeTimeout="30s")
+    asked = changed(cluster)
+    cluster.servers[0].ready = False
+    cluster.now += 31
+    assert decided(cluster).pace.strategy == "Replace"
+    cluster.settle(rounds=4, step_s=1.0)
+    assert [s.revision for s in cluster.servers if s.ready] == [asked]
+
+
 @pytest.mark.parametrize("strategy", ["Auto", "Surge"])
 def test_a_gated_pod_waits_for_its_quota_as_for_capacity(strategy: str) -> None:
-    cluster = served(room=1, count=1, strategy=strategy, surgeTimeout="30s")
+    cluster = served(room=2, count=2, strategy=strategy, surgeTimeout="30s")
     first = cluster.servers[0].revision
     cluster.gates = ("kueue.x-k8s.io/admission",)
     asked = changed(cluster)
@@ -82,13 +117,13 @@ def test_a_gated_pod_waits_for_its_quota_as_for_capacity(strategy: str) -> None:
     if strategy == "Auto":
         assert found.pace.strategy == "Replace"
         assert "scheduling gate kueue.x-k8s.io/admission" in found.pace.why
-        cluster.settle(rounds=4, step_s=1.0)
-        assert [s.revision for s in cluster.servers if s.ready] == [asked]
+        cluster.settle(rounds=8, step_s=1.0)
+        assert [s.revision for s in cluster.servers if s.ready] == [asked] * 2
     else:
         assert found.phase is RolloutPhase.BLOCKED
         cluster.now += 10_000
         assert decided(cluster).phase is RolloutPhase.BLOCKED
-        assert [s.revision for s in cluster.servers if s.ready] == [first]
+        assert [s.revision for s in cluster.servers if s.ready] == [first] * 2
 
 
 def test_a_first_revision_behind_a_gate_does_not_fail() -> None:

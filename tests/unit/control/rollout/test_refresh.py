@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from halcyon.control.desired.plan import ReconcilePlan, make
-from halcyon.control.rollout.refresh import REFRESH
+from halcyon.control.rollout import refresh
+from halcyon.control.rollout.refresh import REFRESH, RESTART
 from halcyon.control.state.scope import Scope
 from halcyon.control.status import status
 from halcyon.render import names, revision
@@ -167,3 +168,35 @@ def test_the_differing_fields_are_named(change: dict[str, Any], said: str) -> No
 
     assert found is not None
     assert said in found["message"]
+
+
+def scope_with_restart(before: Scope, wish: str) -> Scope:
+    wished = {**before.resource, "metadata": {**before.meta, "annotations": {RESTART: wish}}}
+    return replace(before, resource=wished)
+
+
+def test_a_restart_replaces_the_pods_of_an_unchanged_template_once() -> None:
+    now = served(scope_of())
+    old = target(make(now))
+    restarted = make(scope_with_restart(now, names.revision("digits", old.key)))
+
+    assert target(restarted).key != old.key
+    assert target(restarted).asks == old.key
+    assert refresh._plain(target(restarted).template) == refresh._plain(old.template)
+    after = served(scope_with_restart(now, old.key))
+    assert target(make(after)).key == target(make(after)).key
+    assert make(after).outdated == ()
+
+
+def test_a_restart_of_another_revision_is_ignored() -> None:
+    now = served(scope_of())
+
+    assert target(make(scope_with_restart(now, "0123456789"))).key == target(make(now)).key
+
+
+def test_a_revision_keeps_the_parts_of_the_spec_that_led_to_it() -> None:
+    old = target(make(served(scope_of())))
+
+    assert old.spec is not None
+    assert set(old.spec) >= {"model", "runtime"}
+    assert revision.read(revision.record(scope_of().subject, old)) == old

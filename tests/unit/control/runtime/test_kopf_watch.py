@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
+import kopf
 import pytest
 
 from halcyon.control.runtime import kopf_watch
@@ -54,3 +55,26 @@ def test_other_failures_of_the_loop_are_reported(caplog: pytest.LogCaptureFixtur
 
     (told,) = (r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR)
     assert told.startswith(context["message"])
+
+
+async def test_kopf_is_started_again_if_it_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    began: list[str] = []
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    async def broken(**options: Any) -> None:
+        began.append(options["identity"])
+        if len(began) == 3:
+            loop.call_soon_threadsafe(stop.set)
+            await options["stop_flag"].wait()
+            return
+        raise ValueError("no such kind")
+
+    monkeypatch.setattr(kopf, "operator", broken)
+    monkeypatch.setattr(kopf_watch, "RESTART_INTERVAL_S", 0.01)
+    async with asyncio.timeout(20):
+        await kopf_watch.keep(kopf.OperatorRegistry(), namespaces=(), identity="op-0", stop=stop)
+
+    assert began == ["op-0"] * 3
+    assert [r.message for r in caplog.records if r.levelno == logging.WARNING] == ["kopf has ended"] * 2

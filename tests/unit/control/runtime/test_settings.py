@@ -12,6 +12,7 @@ import pytest
 from halcyon.api.spec.placement import Placement
 from halcyon.control.runtime import app, settings
 from halcyon.control.runtime.settings import OperatorSettings
+from halcyon.dashboard.site import Links
 from halcyon.kube.errors import SettingsError
 from halcyon.render.site import SERVICE_ANNOTATIONS
 from halcyon.signals.prometheus.arrival_history import ARRIVALS
@@ -170,3 +171,21 @@ def test_namespaces_are_watched_as_often_as_named_and_by_default_all() -> None:
     assert taken().watch_namespaces == ()
     assert taken("--watch-namespace=").watch_namespaces == ()
     assert taken(*(f"--watch-namespace={name}" for name in ("b", "a", "b"))).watch_namespaces == ("b", "a")
+
+
+def test_links_of_the_dashboard_are_base_urls() -> None:
+    chosen = taken(
+        "--dashboard=localhost", "--dashboard-grafana=https://g.example.com/", "--dashboard-runbooks=http://r/x"
+    )
+    assert chosen.dashboard is not None
+    assert chosen.dashboard.links == Links("https://g.example.com", "", "http://r/x")
+    for bad in (
+        "javascript:alert(1)",
+        "grafana.example.com",
+        "https://u:p@g",
+        "https://g?a=b",
+        "https://g/<b>",
+        "https://[",
+    ):
+        with pytest.raises(argparse.ArgumentError, match=r"is no base URL; for example https://grafana"):
+            taken("--dashboard=localhost", f"--dashboard-alerts={bad}")

@@ -15,10 +15,10 @@ from prometheus_client.exposition import generate_latest
 from typing_extensions import override
 
 from halcyon.api.conditions import Reason
-from halcyon.api.schema.shape import fitted
 from halcyon.api.schema.structural_schema import JsonSchema, schema
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
+from halcyon.api.stored.shape import fitted
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
 from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
 from halcyon.control.autoscaling.model_signals import ModelSignals
@@ -32,7 +32,8 @@ from halcyon.control.reporting.recent_events import RecentEvents
 from halcyon.control.reporting.start_time_metrics import StartTimes
 from halcyon.control.state.cluster_state import ClusterState, _project_resource
 from halcyon.dashboard.history import ChartHistory
-from halcyon.dashboard.model_table import Fleet, TableQuery, TableRow, row
+from halcyon.dashboard.model_row import TableRow, row
+from halcyon.dashboard.model_table import Fleet, TableQuery
 from halcyon.dashboard.ports import UNKNOWN, Name
 from halcyon.kube import kinds, malformed_objects
 from halcyon.kube.client import Object

@@ -137,7 +137,7 @@ def test_accepted_is_false_where_the_spec_is_broken() -> None:
     now = scope_of({"replicas": 2, "batching": {"maxBatchSize": 0}})
 
     assert condition(now, "Accepted") == (
-        "False", "Invalid", "spec.batching.maxBatchSize is 0: Input should be greater than or equal to 1",
+        "False", "Invalid", "spec.batching.maxBatchSize is 0: must be a whole number from 1 to 65536",
     )  # fmt: skip
 
 
@@ -445,6 +445,17 @@ def test_a_batch_delay_beyond_the_request_timeout_causes_a_warning(spec: dict[st
     assert condition(now, "Accepted")[0] == "True"
 
 
+def test_a_queue_timeout_shorter_than_a_start_causes_a_warning() -> None:
+    spec = {"scaling": {"minReplicas": 0, "maxReplicas": 2}, "traffic": {"queueTimeout": "1m"}}
+    now = deployed(spec)
+    assert condition(now, "TimeoutMismatch") is None
+    started = replace(now, resource={**now.resource, "status": {"coldStart": {"seconds": 95}}})
+
+    status, reason, message = condition(started, "TimeoutMismatch")
+    assert (status, reason) == ("True", "QueueTimeoutTooShort")
+    assert "the last start of a pod took 95 s" in message
+
+
 # Ready
 
 
@@ -452,7 +463,10 @@ def test_a_batch_delay_beyond_the_request_timeout_causes_a_warning(spec: dict[st
     ("now", "expected"),
     [
         (scope_of({"replicas": -1}), ("False", "Invalid")),
-        (deployed(refused="no"), ("False", "Forbidden")),
+        (deployed(refused="no"), ("True", "Ready")),
+        (deployed(refused="no", ready=0, starting=1), ("False", "Forbidden")),
+        (replace(deployed(), resource=resource({"batching": {"maxBatchSize": 0}})), ("True", "Ready")),
+        (replace(deployed(balancers=0), resource=resource({"batching": {"maxBatchSize": 0}})), ("False", "Invalid")),
         (scope_of(), ("Unknown", "Unknown")),
         (deployed(balancers=0), ("False", "BalancerNotReady")),
         (deployed({"traffic": {"mode": "Direct"}}), ("True", "Ready")),

@@ -1,6 +1,6 @@
-"""External limits on a model's replicas, applied to each decision: the namespace's ResourceQuotas and the site's GPU budget.
+"""External limits on a model's replicas, applied to each decision: ResourceQuotas, the site's GPU budget, its switch for scaling down.
 
-Out of scope: the evaluation of quotas (`resource_quotas`), and grants from the budget (`gpu_budget`).
+Out of scope: the evaluation of quotas (`resource_quotas`), grants from the budget (`gpu_budget`), the switch (`site_hold`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from halcyon.api.spec import Spec
 from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.limits.site_hold import SiteHold
 from halcyon.control.objects import pods, resource_quotas
 from halcyon.control.state.cluster_state import QUOTA_WORD, ClusterState
 from halcyon.control.state.lookups import gpus_each, servers
@@ -59,13 +60,19 @@ class ReplicaLimits:
     clock: Clock
     budget: GpuBudget | None = None
     """The site's GPU budget; None if there is none."""
+    hold: SiteHold | None = None
+    """The site's switch that stops scaling down; None if the operator has none."""
 
     _rooms: dict[Key, _Known] = field(default_factory=dict)
     _granted: dict[str, dict[Key, _Granted]] = field(default_factory=dict)
     """Recent grants, by namespace."""
 
     def over(self, key: Key, spec: Spec, made: Decision) -> Decision:
-        """Return the decision with its desired replicas limited by the quotas and the GPU budget."""
+        """Return the decision with its desired replicas limited by the quotas, the GPU budget and the switch for scaling down."""
+        over = self._over(key, spec, made)
+        return over if self.hold is None or spec.scaling is None else self.hold.over(over, spec.scaling.max_replicas)
+
+    def _over(self, key: Key, spec: Spec, made: Decision) -> Decision:
         rises = made.desired is not None and made.desired > made.current
         if self.budget is None and not rises:
             return made  # the usual case: quotas only limit growth

@@ -1,6 +1,6 @@
 """Conversion of files to input tensors, using the model's metadata. Pure, except for decoding images.
 
-Out of scope: sending the tensors (`request`).
+Out of scope: sending the tensors (`protocols`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from tritonclient.utils import triton_to_np_dtype
 
-from halcyon_cli.errors import InputError
+from halcyon_measure.errors import TensorError
 
 Array = npt.NDArray[Any]
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
@@ -60,20 +60,20 @@ def tensors(
     """Return a tensor for every input, with its data type and shape. `pixel_scale` is the value of a white pixel.
 
     Raises:
-        InputError: a file doesn't fit; the message has the file, the input, and the actual and required values.
+        TensorError: a file doesn't fit; the message has the file, the input, and the actual and required values.
     """
     known = {model_input.name: model_input for model_input in inputs}
     arrays: dict[str, Array] = {}
     for file in files:
         for name, array in _read(file, inputs, pixel_scale).items():
             if name not in known:
-                raise InputError(f"{file.path}: the model has no input {name}; it has {_describe(inputs)}")
+                raise TensorError(f"{file.path}: the model has no input {name}; it has {_describe(inputs)}")
             if name in arrays:
-                raise InputError(f"{file.path}: input {name} is given twice")
+                raise TensorError(f"{file.path}: input {name} is given twice")
             arrays[name] = _fit(array, known[name], file.path)
     if missing := [model_input for model_input in inputs if model_input.name not in arrays]:
         example = f"--input {missing[0].name}=FILE.npy"
-        raise InputError(f"no file for {_describe(missing)}; for example {example}")
+        raise TensorError(f"no file for {_describe(missing)}; for example {example}")
     return arrays
 
 
@@ -82,7 +82,7 @@ def _read(file: InputFile, inputs: Sequence[ModelInput], pixel_scale: float | No
     if suffix == ".json":
         return _json(file, inputs)
     if suffix not in {".npy", ".npz", *IMAGE_SUFFIXES}:
-        raise InputError(
+        raise TensorError(
             f"{file.path}: unknown file type; use .npy, .npz, .json or an image ({', '.join(IMAGE_SUFFIXES)})"
         )
     if suffix in IMAGE_SUFFIXES:
@@ -93,7 +93,7 @@ def _read(file: InputFile, inputs: Sequence[ModelInput], pixel_scale: float | No
         # The arrays of an archive are read when they are accessed.
         arrays = {name: loaded[name] for name in loaded.files} if suffix == ".npz" else {"": loaded}
     except (ValueError, OSError, EOFError, AttributeError) as error:
-        raise InputError(f"{file.path}: not a NumPy array: {error}; numpy.save('x.npy', array) writes one") from None
+        raise TensorError(f"{file.path}: not a NumPy array: {error}; numpy.save('x.npy', array) writes one") from None
     return arrays if suffix == ".npz" else {_single_input(file, inputs).name: arrays[""]}
 
 
@@ -102,12 +102,12 @@ def _json(file: InputFile, inputs: Sequence[ModelInput]) -> Mapping[str, Array]:
     try:
         document = json.loads(file.content)
     except ValueError as error:
-        raise InputError(f"{file.path}: invalid JSON: {error}") from None
+        raise TensorError(f"{file.path}: invalid JSON: {error}") from None
     if isinstance(document, dict) and isinstance(document.get("inputs"), list):
         try:
             return {str(one["name"]): _array(one["data"], file).reshape(one["shape"]) for one in document["inputs"]}
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(
+            raise TensorError(
                 f"{file.path}: inputs contains no valid tensor ({error!r}); a tensor is for example "
                 '{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [0, 1]}'
             ) from None
@@ -120,7 +120,7 @@ def _array(values: Any, file: InputFile) -> Array:
     try:
         return np.array(values)
     except ValueError:
-        raise InputError(f"{file.path}: its rows have different lengths; all need the same number of values") from None
+        raise TensorError(f"{file.path}: its rows have different lengths; all need the same number of values") from None
 
 
 def _single_input(file: InputFile, inputs: Sequence[ModelInput]) -> ModelInput:
@@ -129,9 +129,9 @@ def _single_input(file: InputFile, inputs: Sequence[ModelInput]) -> ModelInput:
         for model_input in inputs:
             if model_input.name == file.name:
                 return model_input
-        raise InputError(f"{file.path}: the model has no input {file.name}; it has {_describe(inputs)}")
+        raise TensorError(f"{file.path}: the model has no input {file.name}; it has {_describe(inputs)}")
     if len(inputs) != 1:
-        raise InputError(
+        raise TensorError(
             f"{file.path}: the model has {len(inputs)} inputs ({_describe(inputs)}); name one, for example --input {inputs[0].name}={file.path}"
         )
     return inputs[0]
@@ -152,13 +152,13 @@ def _image(file: InputFile, model_input: ModelInput, pixel_scale: float | None) 
     elif len(dims) == 3 and dims[2] in _CHANNELS:
         (height, width, channels), first = dims, False
     else:
-        raise InputError(
+        raise TensorError(
             f"{file.path}: an image doesn't fit {model_input.describe()}; convert it with NumPy, and pass a file.npy"
         )
     try:
         image = Image.open(io.BytesIO(file.content)).convert(_CHANNELS[channels])
     except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
-        raise InputError(f"{file.path}: not a readable image: {error}") from None
+        raise TensorError(f"{file.path}: not a readable image: {error}") from None
     size = (image.width if width < 0 else width, image.height if height < 0 else height)
     pixels: Array = np.asarray(image.resize(size), dtype=np.float64)
     if first is not None:
@@ -182,19 +182,19 @@ def _fit(array: Array, model_input: ModelInput, path: str) -> Array:
     if array.ndim != len(model_input.shape) or any(
         expected not in {-1, actual} for expected, actual in zip(model_input.shape, array.shape, strict=True)
     ):
-        raise InputError(f"{path}: its shape is {list(array.shape)}, but the model expects {model_input.describe()}")
+        raise TensorError(f"{path}: its shape is {list(array.shape)}, but the model expects {model_input.describe()}")
     if model_input.datatype == "BYTES":
         return np.array([_bytes(value) for value in array.ravel()], dtype=np.object_).reshape(array.shape)
     kind = triton_to_np_dtype(model_input.datatype)
     if kind is None or array.dtype.kind not in "biuf":
-        raise InputError(
+        raise TensorError(
             f"{path}: its values are of type {array.dtype}, but the model expects {model_input.describe()}"
         )
     with np.errstate(all="ignore"):
         cast: Array = array.astype(kind)
     # Floats may lose digits in a smaller type, but an integer must keep its value.
     if np.dtype(kind).kind in "biu" and not np.array_equal(cast, array):
-        raise InputError(
+        raise TensorError(
             f"{path}: not every value is an integer in the range of {model_input.datatype}, which {model_input.describe()} requires"
         )
     return cast

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.metricsapi.rate_limit import Limiter
+from halcyon.kube.auth.rate_limit import Limiter
 
 
 class Clock:

@@ -1,0 +1,1 @@
+"""Measurements of the first quarter of an hour: installation, first model, command line and release."""

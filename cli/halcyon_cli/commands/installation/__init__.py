@@ -1,0 +1,1 @@
+"""Commands for the installation of Halcyon: `halcyon version`, `dashboard` and `images`."""

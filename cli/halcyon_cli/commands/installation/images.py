@@ -1,0 +1,98 @@
+"""`halcyon images`: all images of an installation, for mirrors and for sites without access to the internet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from halcyon.kube import kinds
+from halcyon_cli import input_files
+from halcyon_cli.arguments.options import FILE, Output, cluster_options, emit, output_options, warn
+from halcyon_cli.errors import InputError
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.client import Cluster, Target
+from halcyon_cli.kube.operator_pods import of_operators
+
+MAX_BYTES = 64 * 2**20
+_ARGUMENT = re.compile(r"--[a-z-]*image=(.+)")
+_EPILOG = """\
+\b
+examples:
+  halcyon images
+  helm template halcyon charts/halcyon | halcyon images -f - > images.txt
+
+With -f, the images are those of rendered manifests, so that they can be copied
+before the installation. Otherwise they are those of the operator and the models
+in the cluster. Images without a digest are reported: pin them with
+images.*.digest of the chart.
+
+exit status: 0, or 2 if nothing was read: invalid file, no access, no cluster.
+"""
+
+
+@click.command("images", epilog=_EPILOG)
+@click.option("-f", "--file", type=FILE, metavar="FILE", help="Rendered manifests as YAML, or - for stdin.")
+@cluster_options
+@output_options("table", "json", "yaml")
+def main(file: Path | None, target: Target, output: Output) -> int:
+    """List all images of an installation, one per line."""
+    found = sorted(set(images(_in_cluster(Cluster(target)) if file is None else _in_file(file))))
+    if output.is_data:
+        output.data({"images": found})
+    else:
+        emit("\n".join(found))
+    for image in found:
+        if "@sha256:" not in image:
+            warn(target.command, f"{image} has no digest, so its contents may change")
+    return 0
+
+
+def _in_cluster(cluster: Cluster) -> list[Mapping[str, Any]]:
+    operators = of_operators(cluster, kinds.DEPLOYMENT)
+    return [*operators, *cluster.models(all_namespaces=True)]
+
+
+def _in_file(file: Path) -> list[Any]:
+    text = input_files.text(file, max_bytes=MAX_BYTES, hint=", more than a chart renders")
+    try:
+        return list(yaml.safe_load_all(text))
+    except yaml.YAMLError as error:
+        raise InputError(f"{input_files.name(file)}: invalid YAML: {' '.join(str(error).split())}") from None
+
+
+def images(documents: Iterable[Any]) -> Iterator[str]:
+    """Yield the images that objects name: of containers, in arguments such as `--server-image`, and of models."""
+    for document in documents:
+        found = fields.mapping(document)
+        if found.get("kind") == "List":
+            yield from images(fields.sequence(found.get("items")))
+        yield from _of_containers(found)
+        if found.get("kind") == "ModelDeployment":
+            spec = fields.mapping(found.get("spec"))
+            source = fields.mapping(fields.mapping(spec.get("model")).get("source"))
+            named = (
+                fields.mapping(spec.get("runtime")).get("image"),
+                fields.mapping(source.get("image")).get("reference"),
+            )
+            yield from (image for image in map(fields.text, named) if image)
+
+
+def _of_containers(value: Any) -> Iterator[str]:  # any JSON value
+    if isinstance(value, list):
+        for item in value:
+            yield from _of_containers(item)
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            if name in {"containers", "initContainers"}:
+                for container in fields.mappings(inner):
+                    yield from filter(None, (fields.text(container.get("image")),))
+                    for argument in map(str, fields.sequence(container.get("args"))):
+                        if match := _ARGUMENT.fullmatch(argument):
+                            yield match[1]
+            else:
+                yield from _of_containers(inner)

@@ -1,0 +1,91 @@
+"""`halcyon version`: the versions of this command line, of the operators in the cluster, and of the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any
+
+import click
+
+from halcyon.api.types import API_VERSION
+from halcyon.kube import kinds
+from halcyon_cli.arguments.options import Output, cluster_options, emit, output_options, warn
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.client import Cluster, Target
+from halcyon_cli.kube.operator_pods import of_operators
+
+_EPILOG = """\
+\b
+examples:
+  halcyon version
+  halcyon version --client
+
+If the minor versions differ, a warning says so: lint and plan use the rules of their own
+version.
+
+exit status: 0, or 2 if the cluster can't be read: no access, no cluster.
+"""
+
+
+@dataclass(frozen=True)
+class OperatorVersion:
+    """An operator in the cluster."""
+
+    namespace: str
+    name: str
+    version: str
+    image: str
+
+
+@click.command("version", epilog=_EPILOG)
+@click.option("--client", "only_client", is_flag=True, help="Only the version of this command line; needs no cluster.")
+@cluster_options
+@output_options("table", "json", "yaml")
+def main(only_client: bool, target: Target, output: Output) -> int:
+    """Show the versions of halcyon, of the operator and of Kubernetes."""
+    own = version("halcyon-operator")
+    if only_client:
+        if output.is_data:
+            output.data({"client": own, "api": API_VERSION})
+        else:
+            emit(f"Client:      {own} ({API_VERSION})")
+        return 0
+    cluster = Cluster(target)
+    kubernetes = cluster.server_version()
+    operators = _operators(cluster)
+    if output.is_data:
+        found = [asdict(operator) for operator in operators]
+        output.data({"client": own, "api": API_VERSION, "operators": found, "kubernetes": kubernetes})
+        return 0
+    lines = [f"Client:      {own} ({API_VERSION})"]
+    lines += [f"Operator:    {one.version or 'unknown'} ({one.namespace}/{one.name})" for one in operators]
+    lines += [] if operators else ["Operator:    not found"]
+    emit("\n".join([*lines, f"Kubernetes:  {kubernetes}"]))
+    for one in operators:
+        if skewed(own, one.version):
+            warn(target.command, f"this is version {own}, and the operator in {one.namespace} is {one.version}; install the same version")  # fmt: skip
+    return 0
+
+
+def skewed(one: str, other: str) -> bool:
+    """Return whether two known versions differ in their major or minor number."""
+    return bool(other) and one.split(".")[:2] != other.split(".")[:2]
+
+
+def _operators(cluster: Cluster) -> Sequence[OperatorVersion]:
+    """Return the operators that the user may see."""
+    try:
+        return [_operator(deployment) for deployment in of_operators(cluster, kinds.DEPLOYMENT)]
+    except ClusterError:
+        return ()
+
+
+def _operator(deployment: Any) -> OperatorVersion:
+    meta = fields.mapping(deployment.get("metadata"))
+    spec = fields.mapping(fields.mapping(fields.mapping(deployment.get("spec")).get("template")).get("spec"))
+    image = next((str(one.get("image")) for one in fields.mappings(spec.get("containers"))), "")
+    labelled = fields.text(fields.mapping(meta.get("labels")).get("app.kubernetes.io/version")) or ""
+    return OperatorVersion(str(meta.get("namespace")), str(meta.get("name")), labelled, image)

@@ -1,0 +1,82 @@
+"""`halcyon status NAME [--watch]`: whether the current spec of a model is served, with an exit status for scripts.
+
+Out of scope: the rules (`halcyon_cli.rollout.progress`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import click
+
+from halcyon_cli.arguments.options import DURATION, Output, cluster_options, emit, name_argument, output_options, warn
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube.client import Cluster, NoSuchModelError, Target
+from halcyon_cli.rollout.progress import Progress, progress
+
+POLL_INTERVAL_S = 1.0
+_EPILOG = """\
+\b
+examples:
+  halcyon status resnet50
+  kubectl apply -f resnet50.yaml && halcyon status resnet50 --watch --for 20m
+
+With --watch, the command waits as kubectl rollout status does: until the current spec
+is served, its rollout has failed, or the time has passed.
+
+\b
+exit status:
+  0  the current spec is served
+  1  it isn't: rejected, failed, rolled back, or not served yet
+  2  nothing to show: no such name, no access, no cluster
+"""
+
+
+@click.command("status", epilog=_EPILOG)
+@name_argument()
+@click.option("-w", "--watch", is_flag=True, help="Wait until the rollout has ended, and print its progress.")
+@click.option("--for", "limit_s", type=DURATION, metavar="TIME", help="With -w: how long to wait. Default: no limit.")
+@cluster_options
+@output_options("table", "json", "yaml")
+def main(name: str, watch: bool, limit_s: float | None, target: Target, output: Output) -> int:
+    """Show whether the current spec of a model is served."""
+    cluster = Cluster(target)
+    found = progress(cluster.model(name))
+    if watch:
+        found = follow(lambda: progress(cluster.model(name)), found, limit_s, None if output.is_data else emit)
+    if output.is_data:
+        output.data(found.to_dict())
+    elif not watch:
+        emit(found.text)
+    if found.phase == "Waiting" and watch:
+        warn(target.command, f"not served within {limit_s:.0f} s; for the likely causes: halcyon diagnose {name}")
+    return 0 if found.phase == "Served" else 1
+
+
+def follow(
+    read: Callable[[], Progress],
+    first: Progress,
+    limit_s: float | None,
+    show: Callable[[str], None] | None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> Progress:
+    """Poll until the rollout has ended or the time has passed, show each change, and return the last progress.
+
+    A failed request counts as no change, because a rollout may take longer than a restart of the API server.
+    """
+    found, started, shown = first, clock(), ""
+    while True:
+        if show is not None and found.text != shown:
+            shown = found.text
+            show(shown)
+        if found.phase != "Waiting" or (limit_s is not None and clock() - started >= limit_s):
+            return found
+        pause(POLL_INTERVAL_S)
+        try:
+            found = read()
+        except ClusterError as error:
+            if isinstance(error, NoSuchModelError):
+                raise

@@ -1,0 +1,45 @@
+"""The operators in a cluster: their Deployments, found by the labels of the chart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from halcyon.kube.kinds import Kind
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube.client import Cluster
+
+SELECTOR = "app.kubernetes.io/name=halcyon,app.kubernetes.io/component=operator"
+
+
+def of_operators(cluster: Cluster, kind: Kind) -> list[Mapping[str, Any]]:
+    """Return the operators' objects of a kind in all namespaces; if the user may not list these, those in the client's namespace.
+
+    Raises:
+        ClusterError: the user may list neither.
+    """
+    try:
+        found = cluster.items(kind, selector=SELECTOR, all_namespaces=True)
+    except ClusterError:
+        found = cluster.items(kind, selector=SELECTOR)
+    return list(found or ())
+
+
+def only_operator(cluster: Cluster, kind: Kind) -> Mapping[str, Any]:
+    """Return the object of the only operator; with several, of that in the client's namespace.
+
+    Raises:
+        ClusterError: there is none, or none of several is in the client's namespace.
+    """
+    found = of_operators(cluster, kind)
+    if not found:
+        raise ClusterError(
+            "no operator was found; if you may list its namespace only, give it with -n, for example -n halcyon-system"
+        )
+    own = [obj for obj in found if obj["metadata"]["namespace"] == cluster.namespace] or found
+    namespaces = sorted({str(obj["metadata"]["namespace"]) for obj in own})
+    if len(namespaces) > 1:
+        raise ClusterError(
+            f"there are operators in {', '.join(namespaces)}; choose one, for example -n {namespaces[0]}"
+        )
+    return own[0]

@@ -1,0 +1,40 @@
+"""The rules of `halcyon lint`: an id, a level and a description for each. Ids are stable across versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Level = Literal["error", "warning"]
+
+
+@dataclass(frozen=True)
+class LintRule:
+    """One rule of `halcyon lint`."""
+
+    level: Level
+    text: str
+    """What the rule requires, in one sentence."""
+
+
+RULES: Final[Mapping[str, LintRule]] = {
+    "invalid-yaml": LintRule("error", "A file must be YAML or JSON."),
+    "api-version": LintRule("error", "apiVersion must be the version that this halcyon knows."),
+    "kind": LintRule("error", "kind must be ModelDeployment."),
+    "name": LintRule("error", "metadata.name must be short enough for the names of the model's objects."),
+    "missing-field": LintRule("error", "A required field must be set."),
+    "unknown-field": LintRule("error", "Only fields of the API may be set."),
+    "duplicate-field": LintRule("error", "A field must not be set twice."),
+    "unquoted-value": LintRule("error", "A value that YAML doesn't read as a string must be quoted."),
+    "invalid-value": LintRule("error", "A value must have the type and the limits of its field."),
+    "conflicting-fields": LintRule("error", "Fields must be consistent with each other."),
+    "invalid-schedule": LintRule("error", "A schedule must be valid: its cron rule, its time zone and its duration."),
+    "ignored-status": LintRule("warning", "status is written by the operator, and shouldn't be in a file."),
+    "ignored-field": LintRule("warning", "A field should have an effect."),
+    "mismatched-timeouts": LintRule("warning", "Time-outs and limits should fit each other."),
+    "risky-value": LintRule("warning", "A value shouldn't risk requests, or GPUs that aren't needed."),
+    "unmeasured-gpu": LintRule("warning", "A target for GPU utilization should be for a whole GPU."),
+    "image-mismatch": LintRule("warning", "The server's image should fit the model and its GPUs."),
+    "outdated-image": LintRule("warning", "The release of Triton should have no known vulnerability."),
+}  # fmt: skip

@@ -1,0 +1,112 @@
+"""The revisions of a model as its ControllerRevisions have them, and the change that restores one of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from halcyon.api.spec.parse import SpecError, parse
+from halcyon.control.rollout.rollout_record import RolloutRecord
+from halcyon.render import revision
+from halcyon_cli.kube import fields
+
+Json = Mapping[str, Any]
+_PARTS = ("model", "runtime", "batching")
+
+
+@dataclass(frozen=True)
+class PastRevision:
+    """A revision of a model."""
+
+    number: int
+    name: str
+    """Name of its ControllerRevision."""
+    state: str
+    """serving, target or canary for a current one; else the result of its last rollout in lower case."""
+    served: str
+    """Time at which a rollout to it last succeeded, in RFC 3339; empty if none did."""
+    finished: datetime | None
+    """Time at which its last rollout ended."""
+    cause: str
+    """Cause of a failure, else the image of its server."""
+    spec: Json | None
+    """Parts of its spec; None if an older version recorded it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        finished = self.finished.isoformat() if self.finished else None
+        return {"revision": self.number, "name": self.name, "state": self.state, "finishedAt": finished} | {
+            "cause": self.cause, "spec": self.spec
+        }  # fmt: skip
+
+
+def past_revisions(model: Json, stored: Sequence[Json]) -> list[PastRevision]:
+    """Return the revisions of a model, the newest first. ControllerRevisions that can't be read are omitted."""
+    status = fields.mapping(model.get("status"))
+    current, target = (fields.mapping(status.get("revision")).get(part) for part in ("current", "target"))
+    in_canary = bool(fields.mapping(status.get("rollout")).get("canary"))
+    found = []
+    for obj in stored:
+        known = revision.read(obj)
+        if known is None:
+            continue
+        name, record = str(obj["metadata"]["name"]), RolloutRecord.of(known)
+        state = record.result.lower() or "pending"
+        if name == current:
+            state = "serving"
+        elif name == target:
+            state = "canary" if in_canary else ("failed" if record.result == "Failed" else "rolling out")
+        cause = " ".join(record.message.split()) or _image(known.template)
+        found.append(
+            PastRevision(known.number, name, state, record.served, fields.time(record.ended), cause, known.spec)
+        )
+    return sorted(found, key=lambda past: -past.number)
+
+
+def _image(template: Json) -> str:
+    containers = fields.mappings(fields.mapping(template.get("spec")).get("containers"))
+    return next((str(one.get("image")) for one in containers if one.get("name") == "triton"), "")
+
+
+def previous(found: Sequence[PastRevision]) -> PastRevision | None:
+    """Return the revision that a roll-back restores: the last one served before the newest one; None if there is none."""
+    earlier = [past for past in found[1:] if past.served]
+    return max(earlier, key=lambda past: past.served, default=None)
+
+
+def restoring_patch(name: str, spec: Json, past: Json) -> dict[str, Any]:
+    """Return the merge patch of the spec of model `name` that restores the parts of a revision; empty if they are the same."""
+    patch = {}
+    now = _without_defaults(name, spec)
+    for part in _PARTS:
+        # A spec without runtime has all of its defaults, but one without batching has none.
+        change = merge_patch(now.get(part, {} if part == "runtime" else None), past.get(part))
+        if change is not _SAME:
+            patch[part] = change
+    return patch
+
+
+def _without_defaults(name: str, spec: Json) -> Json:
+    """Return the parts of a spec without defaults, as a revision has them; the spec itself if it is invalid."""
+    try:
+        known = parse(name, spec)
+    except SpecError:
+        return spec
+    return known.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+_SAME = object()
+
+
+def merge_patch(now: Any, wanted: Any) -> Any:  # JSON values
+    """Return the JSON merge patch that makes `now` into `wanted`, or `_SAME`."""
+    if isinstance(now, Mapping) and isinstance(wanted, Mapping):
+        patch: dict[str, Any] = {}
+        for key in {**now, **wanted}:
+            change = merge_patch(now.get(key), wanted.get(key))
+            if change is not _SAME:
+                patch[key] = change
+        return patch or _SAME
+    return _SAME if now == wanted else wanted

@@ -1,0 +1,249 @@
+"""Functions of the user that prepare a request and take its answer, run in processes of their own and timed apart.
+
+`prepare(sample)` returns an array, or arrays by input. `sample` is the path of a file if there are files, else the
+number of the request. `finish(outputs)` gets the output arrays by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import multiprocessing
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from halcyon_measure.errors import HookError, MeasureError
+from halcyon_measure.inputs.payloads import Payload, rows_of
+from halcyon_measure.inputs.tensors import InputFile, tensors
+from halcyon_measure.protocols.connect import outputs
+from halcyon_measure.protocols.reply import Prepared, Reply
+from halcyon_measure.protocols.target import Target
+
+DECODE = "decode"
+"""Name of the built-in function that reads a file and converts it to the model's input when its request is due."""
+MAX_PROCESSES = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class HookSettings:
+    """Functions of the user, as plain values."""
+
+    prepare: str = ""
+    """FILE.py:FUNCTION, or `DECODE`; empty for none."""
+    finish: str = ""
+    samples: tuple[str, ...] = ()
+    """Paths of the files that are given to `prepare` in turn."""
+    pixel_scale: float | None = None
+    processes: int = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Parse the output of `to_dict` after JSON."""
+        return cls(**{**fields, "samples": tuple(fields["samples"])})
+
+
+class Hooks:
+    """The functions of the user in their processes. `close` ends these."""
+
+    def __init__(self, settings: HookSettings, target: Target) -> None:
+        self.prepares, self.finishes = bool(settings.prepare), bool(settings.finish)
+        self.busy_s = 0.0
+        """Time that the functions took in their processes, without waiting for one."""
+        self._pool: Executor = ProcessPoolExecutor(
+            settings.processes,
+            # A forked process would share the sockets of the load.
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_begin,
+            initargs=(settings.to_dict(), target.to_dict()),
+        )
+
+    async def start(self) -> None:
+        """Wait until a process runs: it imports NumPy, which must not count as preparing."""
+        await self._run(_start)
+
+    async def prepare(self, number: int) -> Prepared:
+        """Return the bytes of request `number`.
+
+        Raises:
+            HookError: the function raised an exception, or returned something else than tensors.
+        """
+        prepared: Prepared = await self._run(_prepare, number)
+        return prepared
+
+    async def finish(self, reply: Reply, number: int) -> None:
+        """Give an answer to the function.
+
+        Raises:
+            HookError: the function raised an exception.
+        """
+        await self._run(_finish, reply, number)
+
+    async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            seconds, value = await asyncio.get_running_loop().run_in_executor(self._pool, _timed, function, *arguments)
+        except BrokenProcessPool:
+            raise HookError("the process of the function ended; run it alone to see why") from None
+        self.busy_s += seconds
+        return value
+
+    def close(self) -> None:
+        """End the processes."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def load(where: str) -> Callable[..., Any]:
+    """Return the function FILE.py:FUNCTION.
+
+    Raises:
+        HookError: the file can't be run, or has no such function.
+    """
+    path, _, name = where.rpartition(":")
+    if not path or not name.isidentifier():
+        raise HookError(f"{where} isn't FILE.py:FUNCTION; for example hook.py:prepare")
+    if not Path(path).is_file():
+        raise HookError(f"{path}: no such file")
+    spec = importlib.util.spec_from_file_location("halcyon_bench_hook", path)
+    if spec is None or spec.loader is None:
+        raise HookError(f"{path}: not a Python file; its name must end with .py")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # noqa: BLE001  # the user's code may raise anything
+        raise HookError(_where(error, path)) from None
+    function: Any = getattr(module, name, None)
+    if not callable(function):
+        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise HookError(f"{path} has no function {name}; it has {', '.join(known) or 'none'}")
+    return function  # type: ignore[no-any-return]  # callable, as checked
+
+
+@dataclass(frozen=True)
+class _State:
+    settings: HookSettings
+    target: Target
+    prepare: Callable[..., Any] | None
+    finish: Callable[..., Any] | None
+    encode: Callable[[Target, Payload], Prepared]
+
+
+_STATE: list[_State] = []
+"""State of a process of the pool, which runs functions by name only."""
+
+
+def _begin(settings: Mapping[str, Any], target: Mapping[str, Any]) -> None:
+    own, to = HookSettings.from_dict(settings), Target.from_dict(target)
+    if to.transport == "grpc":
+        from halcyon_measure.protocols.grpc_client import encode  # noqa: PLC0415  # grpcio only if it is used
+    else:
+        from halcyon_measure.protocols.http_client import encode  # noqa: PLC0415
+    prepare = None if own.prepare in {"", DECODE} else load(own.prepare)
+    _STATE.append(_State(own, to, prepare, load(own.finish) if own.finish else None, encode))
+
+
+def _timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
+    began = time.monotonic()
+    value = function(*arguments)
+    return time.monotonic() - began, value
+
+
+def _start() -> None:
+    """Do nothing, in a process that has begun."""
+
+
+def _prepare(number: int) -> Prepared:
+    state = _STATE[0]
+    samples = state.settings.samples
+    sample: Any = samples[number % len(samples)] if samples else number
+    if state.prepare is None:
+        arrays = _decoded(state, sample)
+    else:
+        try:
+            arrays = _tensors(state.prepare(sample), state)
+        except Exception as error:  # noqa: BLE001  # the user's code may raise anything
+            path = state.settings.prepare.rpartition(":")[0]
+            raise HookError(f"{_where(error, path)}, in request {number}") from None
+    return state.encode(state.target, Payload(arrays, rows_of(arrays, state.target.inputs)))
+
+
+def _decoded(state: _State, sample: str) -> dict[str, Any]:
+    try:
+        file = InputFile(sample, Path(sample).read_bytes())
+        return tensors([file], state.target.inputs, pixel_scale=state.settings.pixel_scale)
+    except (OSError, MeasureError) as error:
+        raise HookError(str(error)) from None
+
+
+def _tensors(value: Any, state: _State) -> dict[str, Any]:
+    inputs = state.target.inputs
+    if isinstance(value, np.ndarray) and len(inputs) == 1:
+        value = {inputs[0].name: value}
+    if not isinstance(value, dict):
+        raise TypeError(f"it returned {type(value).__name__}; it must return an array, or arrays by input")
+    if value.keys() != {one.name for one in inputs}:
+        raise TypeError(f"it returned {', '.join(map(str, value))}; it must return {', '.join(o.name for o in inputs)}")
+    return {name: np.asarray(array) for name, array in value.items()}
+
+
+def _finish(reply: Reply, number: int) -> None:
+    state = _STATE[0]
+    try:
+        found = outputs(state.target, reply)
+        if state.finish is not None:
+            state.finish(found)
+    except Exception as error:  # noqa: BLE001  # the user's code may raise anything
+        path = state.settings.finish.rpartition(":")[0]
+        raise HookError(f"{_where(error, path)}, in request {number}") from None
+
+
+def _where(error: BaseException, path: str) -> str:
+    """Return the place in the user's file and the error, as one line."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(path)]
+    at = f"{path}, line {lines[-1]}" if lines else path
+    return f"{at}: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def check(settings: HookSettings) -> None:
+    """Load the functions once, so that a mistake shows before the load begins.
+
+    Raises:
+        HookError: a file can't be run, has no such function, or the number of processes is out of range.
+    """
+    if not 1 <= settings.processes <= MAX_PROCESSES:
+        raise HookError(f"hook-processes is {settings.processes}; it must be 1 to {MAX_PROCESSES}, for example 2")
+    for where in (settings.prepare, settings.finish):
+        if where and where != DECODE:
+            load(where)
+    if settings.prepare == DECODE and not settings.samples:
+        raise HookError("decode needs files; for example --input FOLDER --decode")
+
+
+def sample_paths(paths: Sequence[str]) -> tuple[str, ...]:
+    """Return the files of the given files and folders, in order of their names.
+
+    Raises:
+        HookError: a path doesn't exist, or a folder is empty.
+    """
+    found: list[str] = []
+    for path in paths:
+        if Path(path).is_dir():
+            files = sorted(str(one) for one in Path(path).iterdir() if one.is_file() and not one.name.startswith("."))
+            if not files:
+                raise HookError(f"{path}: an empty folder; it needs files such as x.npy or x.jpg")
+            found += files
+        elif Path(path).is_file():
+            found.append(path)
+        else:
+            raise HookError(f"{path}: no such file or folder")
+    return tuple(found)

@@ -1,0 +1,109 @@
+"""What a worker process is told to do, as JSON on one line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from halcyon_measure.engine.hooks import HookSettings
+from halcyon_measure.errors import TensorError
+from halcyon_measure.inputs.payloads import Payload, Rows, file_payloads, random_payloads
+from halcyon_measure.inputs.tensors import InputFile
+from halcyon_measure.protocols.target import Target
+from halcyon_measure.schedule.scenario import Scenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class PayloadSettings:
+    """Where the payloads come from."""
+
+    samples: tuple[tuple[tuple[str, str], ...], ...] = ()
+    """Files of each sample as (input or "", path); empty for random values."""
+    rows: Rows = field(default_factory=Rows)
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Sizes of the dimensions without the rows, by input."""
+    pixel_scale: float | None = None
+    seed: int = 1
+
+    def payloads(self, target: Target) -> list[Payload]:
+        """Return the payloads for the model.
+
+        Raises:
+            TensorError: a file can't be read or doesn't fit, or a size is unknown.
+        """
+        if target.api == "post":
+            return [Payload({"body": np.frombuffer(_content(path), np.uint8)}, 1) for ((_, path),) in self.samples]
+        if not self.samples:
+            return random_payloads(target.inputs, rows=self.rows, shapes=dict(self.shapes), seed=self.seed)
+        files = [[InputFile(path, _content(path), name or None) for name, path in sample] for sample in self.samples]
+        return file_payloads(files, target.inputs, rows=self.rows, seed=self.seed, pixel_scale=self.pixel_scale)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The share of one worker process in a load."""
+
+    target: Target
+    scenario: Scenario
+    payload: PayloadSettings = PayloadSettings()
+    hooks: HookSettings = field(default_factory=HookSettings)
+    index: int = 0
+    workers: int = 1
+    expect: str = ""
+    """Path of an .npz file with the expected outputs; empty if answers aren't checked."""
+    pod_header: str = ""
+    result: str = ""
+    """Path of the file that the worker writes its requests to."""
+
+    def of_worker(self, index: int, workers: int, result: str) -> Job:
+        """Return the share of one of several workers."""
+        return replace(self, index=index, workers=workers, result=result)
+
+    def part(self, whole: int) -> int:
+        """Return this worker's part of a number that the workers share."""
+        return whole // self.workers + (self.index < whole % self.workers)
+
+    def to_json(self) -> str:
+        """Return one line of JSON."""
+        document: dict[str, Any] = {
+            "target": self.target.to_dict(),
+            "scenario": self.scenario.to_dict(),
+            "payload": asdict(self.payload),
+            "hooks": self.hooks.to_dict(),
+            "index": self.index,
+            "workers": self.workers,
+            "expect": self.expect,
+            "pod_header": self.pod_header,
+            "result": self.result,
+        }
+        return json.dumps(document)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Parse the output of `to_json`."""
+        fields: dict[str, Any] = json.loads(text)
+        payload = fields["payload"]
+        return cls(
+            target=Target.from_dict(fields["target"]),
+            scenario=Scenario.from_dict(fields["scenario"]),
+            payload=PayloadSettings(
+                samples=tuple(tuple((name, path) for name, path in sample) for sample in payload["samples"]),
+                rows=Rows(**payload["rows"]),
+                shapes=tuple((name, tuple(shape)) for name, shape in payload["shapes"]),
+                pixel_scale=payload["pixel_scale"],
+                seed=payload["seed"],
+            ),
+            hooks=HookSettings.from_dict(fields["hooks"]),
+            **{key: fields[key] for key in ("index", "workers", "expect", "pod_header", "result")},
+        )
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise TensorError(f"{path}: can't read it: {error.strerror}") from None

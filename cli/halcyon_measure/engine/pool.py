@@ -1,0 +1,284 @@
+"""The worker processes of a load: started together, begun at one moment, ended together, and their requests merged."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from halcyon_measure import errors
+from halcyon_measure.engine.job import Job
+from halcyon_measure.results.columns import Columns
+from halcyon_measure.results.run import Run
+from halcyon_measure.results.settling import Block, has_settled, together
+from halcyon_measure.schedule.scenario import Scenario
+
+RPS_PER_PROCESS = 1500.0
+CALLERS_PER_PROCESS = 256
+MAX_PROCESSES = 64
+_LEAD_S = 0.25
+"""Time between a command and the moment that it names, so that it reaches every process before."""
+_READY_S = 60.0
+_END_S = 10.0
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Load before the measured part."""
+
+    limit_s: float = 30.0
+    """Longest warm-up; a fixed one if `fixed`."""
+    fixed: bool = False
+
+
+class SilenceError(errors.MeasureError):
+    """A process of the load that sends no events."""
+
+
+Progress = Callable[[str, float, Block], None]
+"""Function that is called once a second with the phase (`warm-up` or `measuring`), its seconds, and the last second."""
+
+
+def processes_for(scenario: Scenario, cores: int) -> int:
+    """Return how many processes a load needs, at most one for each core."""
+    if scenario.is_open:
+        need = (scenario.mean_rps or RPS_PER_PROCESS) / RPS_PER_PROCESS
+        if scenario.kind == "ramp":
+            need = max(scenario.rate_rps or 0, scenario.to_rps or 0) / RPS_PER_PROCESS
+    else:
+        need = scenario.callers / CALLERS_PER_PROCESS
+    return max(1, min(-int(-need // 1), cores, MAX_PROCESSES))
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use, by affinity and by the limit of its cgroup."""
+    cores = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
+        if quota != "max":
+            cores = min(cores, max(round(int(quota) / int(period)), 1))
+    return cores
+
+
+class Pool:
+    """The processes of one load. As a context manager, it ends them when the context is left."""
+
+    def __init__(self, job: Job, processes: int) -> None:
+        self._job = job
+        self._events: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
+        self._folder = tempfile.TemporaryDirectory(prefix="halcyon-bench-")
+        self._results = [Path(self._folder.name) / f"{index}.npz" for index in range(processes)]
+        self._workers: list[subprocess.Popen[str]] = []
+        self._readers: list[threading.Thread] = []
+        self._said: list[str] = []
+
+    def __enter__(self) -> Self:
+        count = len(self._results)
+        for index, result in enumerate(self._results):
+            # A session of its own: Ctrl-C reaches only this process, which then ends the load in order.
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "halcyon_measure.engine.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+            self._workers.append(worker)
+            for target in (self._read_events, self._read_errors):
+                reader = threading.Thread(target=target, args=(index, worker), daemon=True)
+                self._readers.append(reader)
+                reader.start()
+            self._write(worker, self._job.of_worker(index, count, str(result)).to_json())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._workers:
+            if worker.poll() is None:
+                worker.kill()
+            worker.wait()
+        for reader in self._readers:
+            reader.join()
+        for worker in self._workers:
+            for stream in (worker.stdin, worker.stdout, worker.stderr):
+                if stream is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        stream.close()
+        self._folder.cleanup()
+
+    def run(self, *, warm_up: WarmUp, progress: Progress | None = None) -> Run:
+        """Run the load from warm-up to the last answer. Ctrl-C ends it early, with what it has measured.
+
+        Raises:
+            MeasureError: a worker can't send the load.
+        """
+        self._gather("ready", _READY_S)
+        begin = time.monotonic() + _LEAD_S
+        if warm_up.limit_s == 0:
+            settled: bool | None = None
+            self._command({"begin": begin} | self._measure(begin))
+            start, partial = begin, False
+        else:
+            self._command({"begin": begin})
+            settled, partial = self._warm(begin, warm_up, progress)
+            start = time.monotonic() + _LEAD_S
+            self._command(self._measure(start))
+        done, partial = self._measured(start, partial=partial, progress=progress)
+        stopped = time.monotonic()
+        parts = [Columns.load(path) for path in self._results]
+        columns, messages, pods = _merged(parts)
+        scenario = self._job.scenario
+        length = scenario.duration_s if scenario.kind != "trace" else scenario.trace[-1]
+        ended_early = partial or scenario.requests is not None or scenario.kind in {"trace", "offline"}
+        last = float(np.nanmax(columns.done)) if len(columns) else 0.0
+        measured = min(length, max(last, 1e-9)) if ended_early else length
+        return Run(
+            columns=columns,
+            messages=tuple(messages),
+            pods=tuple(pods),
+            warm_up_s=start - begin,
+            settled=settled if not warm_up.fixed else None,
+            measured_s=measured if not partial else min(measured, max(stopped - start, 1e-9)),
+            partial=partial,
+            usage=tuple({key: value for key, value in event.items() if key != "event"} for event in done),
+        )
+
+    def _measure(self, start: float) -> dict[str, float]:
+        scenario = self._job.scenario
+        length = scenario.trace[-1] if scenario.kind == "trace" else scenario.duration_s
+        return {"measure": start, "end": start + length}
+
+    def _warm(self, begin: float, warm_up: WarmUp, progress: Progress | None) -> tuple[bool, bool]:
+        """Return whether the load settled within the limit, and whether it was interrupted."""
+        blocks: list[Block] = []
+        try:
+            while time.monotonic() - begin < warm_up.limit_s:
+                left = warm_up.limit_s - (time.monotonic() - begin)
+                block = self._second(left + 1.0)
+                if block is None:
+                    break
+                blocks.append(block)
+                if progress is not None:
+                    progress("warm-up", time.monotonic() - begin, block)
+                if not warm_up.fixed and has_settled(blocks):
+                    return True, False
+        except KeyboardInterrupt:
+            return False, True
+        return warm_up.fixed, False
+
+    def _measured(self, start: float, *, partial: bool, progress: Progress | None) -> tuple[list[dict[str, Any]], bool]:
+        """Wait for the end, and return the workers' last events, and whether the run was interrupted."""
+        done: dict[int, dict[str, Any]] = {}
+        limit = start + self._measure(start)["end"] - start + self._job.target.timeout_s + _END_S
+        if partial:
+            self._command({"stop": True})
+        seconds: dict[int, Block] = {}
+        while len(done) < len(self._workers):
+            try:
+                index, event = self._next(max(limit - time.monotonic(), 0.1))
+            except KeyboardInterrupt:
+                if partial:
+                    raise
+                partial = True
+                self._command({"stop": True})
+                continue
+            if event["event"] == "done":
+                done[index] = event
+            elif event["event"] == "second":
+                if index in seconds and progress is not None:
+                    progress("measuring", time.monotonic() - start, together(list(seconds.values())))
+                    seconds = {}
+                seconds[index] = Block(event["answered"], event["failed"], event["median_s"])
+        return [done[index] for index in range(len(self._workers))], partial
+
+    def _second(self, timeout_s: float) -> Block | None:
+        """Return the next second of all workers; None if it doesn't come in time."""
+        parts: dict[int, Block] = {}
+        while len(parts) < len(self._workers):
+            try:
+                index, event = self._next(timeout_s)
+            except SilenceError:
+                return None
+            if event["event"] == "second":
+                parts[index] = Block(event["answered"], event["failed"], event["median_s"])
+        return together(list(parts.values()))
+
+    def _gather(self, name: str, timeout_s: float) -> None:
+        found: set[int] = set()
+        while len(found) < len(self._workers):
+            index, event = self._next(timeout_s)
+            if event["event"] == name:
+                found.add(index)
+
+    def _next(self, timeout_s: float) -> tuple[int, dict[str, Any]]:
+        try:
+            index, event = self._events.get(timeout=timeout_s)
+        except queue.Empty:
+            raise SilenceError(f"a process of the load has sent no event for {timeout_s:.0f} s") from None
+        if event["event"] == "error":
+            kind = getattr(errors, str(event["error"]), errors.MeasureError)
+            raise kind(event["message"])
+        if event["event"] == "ended":
+            said = "\n".join(self._said[-6:]) or f"exit status {event['status']}"
+            raise errors.MeasureError(f"a process of the load ended: {said}")
+        return index, event
+
+    def _command(self, document: dict[str, Any]) -> None:
+        for worker in self._workers:
+            self._write(worker, json.dumps(document))
+
+    @staticmethod
+    def _write(worker: subprocess.Popen[str], line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            assert worker.stdin is not None  # noqa: S101  # opened as a pipe
+            worker.stdin.write(line + "\n")
+            worker.stdin.flush()
+
+    def _read_events(self, index: int, worker: subprocess.Popen[str]) -> None:
+        assert worker.stdout is not None  # noqa: S101  # opened as a pipe
+        last = ""
+        for line in worker.stdout:
+            event = json.loads(line)
+            last = event["event"]
+            self._events.put((index, event))
+        if last not in {"done", "error"}:
+            self._events.put((index, {"event": "ended", "status": worker.wait()}))
+
+    def _read_errors(self, _: int, worker: subprocess.Popen[str]) -> None:
+        assert worker.stderr is not None  # noqa: S101  # opened as a pipe
+        self._said.extend(line.rstrip() for line in worker.stderr)
+
+
+def _merged(parts: Sequence[tuple[Columns, list[str], list[str]]]) -> tuple[Columns, list[str], list[str]]:
+    """Return the requests of all processes, with indices into common lists of messages and pods."""
+    messages: list[str] = []
+    pods: list[str] = []
+    renumbered: list[Columns] = []
+    for columns, own_messages, own_pods in parts:
+        kinds = _renumber(columns.kind, own_messages, messages)
+        pod = _renumber(columns.pod, own_pods, pods)
+        renumbered.append(Columns(**{**columns.__dict__, "kind": kinds, "pod": pod}))
+    return Columns.merged(renumbered), messages, pods
+
+
+def _renumber(indices: Any, own: Sequence[str], common: list[str]) -> Any:
+    for text in own:
+        if text not in common:
+            common.append(text)
+    table = np.array([common.index(text) for text in own] + [-1], dtype=np.int64)
+    return table[indices]

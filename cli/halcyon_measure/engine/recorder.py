@@ -1,0 +1,101 @@
+"""Rows of the requests of one process, and the summary of its last second."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from statistics import median
+
+from halcyon_measure.protocols.reply import Outcome, Reply
+
+MAX_MESSAGES = 64
+"""Different messages of failures that are kept; further ones count as the last, `other`."""
+OTHER = "other messages"
+
+
+@dataclass
+class Second:
+    """What ended within the last second, for progress and for the end of warm-up."""
+
+    answered: int = 0
+    failed: int = 0
+    latencies_s: list[float] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, float | int | None]:
+        """Return the JSON form."""
+        middle = median(self.latencies_s) if self.latencies_s else None
+        return {"answered": self.answered, "failed": self.failed, "median_s": middle}
+
+
+@dataclass
+class Recorder:
+    """Rows of the requests that became due at or after `measured_from`, in seconds of the monotonic clock."""
+
+    measured_from: float = math.inf
+    rows: list[tuple[float, ...]] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    pods: list[str] = field(default_factory=list)
+    second: Second = field(default_factory=Second)
+    warm_up: int = 0
+    """Requests of the warm-up that ended."""
+    _message_index: dict[str, int] = field(default_factory=dict)
+    _pod_index: dict[str, int] = field(default_factory=dict)
+
+    def add(
+        self,
+        reply: Reply,
+        *,
+        due: float,
+        prepared: float,
+        sent: float,
+        done: float,
+        finished: float,
+        rows: int,
+        sent_bytes: int,
+    ) -> None:
+        """Record one request. Times are seconds of the monotonic clock."""
+        answered = reply.outcome is Outcome.ANSWERED
+        if answered:
+            self.second.answered += 1
+            self.second.latencies_s.append(finished - due)
+        else:
+            self.second.failed += 1
+        if due < self.measured_from:
+            self.warm_up += 1
+            return
+        zero = self.measured_from
+        self.rows.append((
+            due - zero,
+            prepared - zero,
+            sent - zero,
+            reply.first_byte_s - zero,
+            done - zero,
+            finished - zero,
+            reply.outcome,
+            -1 if answered else self._message(reply.message),
+            rows,
+            sent_bytes,
+            len(reply.body),
+            self._pod(reply.pod) if reply.pod else -1,
+        ))  # fmt: skip
+
+    def next_second(self) -> Second:
+        """Return what ended since the last call, and begin a new second."""
+        ended, self.second = self.second, Second()
+        return ended
+
+    def _message(self, message: str) -> int:
+        found = self._message_index.get(message)
+        if found is None:
+            kept = message if len(self.messages) < MAX_MESSAGES - 1 else OTHER
+            found = self._message_index.get(kept, len(self.messages))
+            if found == len(self.messages):
+                self.messages.append(kept)
+            self._message_index[kept] = found
+        return found
+
+    def _pod(self, pod: str) -> int:
+        found = self._pod_index.setdefault(pod, len(self.pods))
+        if found == len(self.pods):
+            self.pods.append(pod)
+        return found

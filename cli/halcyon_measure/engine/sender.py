@@ -1,0 +1,200 @@
+"""The requests of one process: sent when they are due, and recorded when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from halcyon_measure.engine.hooks import Hooks
+from halcyon_measure.engine.recorder import Recorder
+from halcyon_measure.errors import HookError
+from halcyon_measure.protocols.reply import Client, Outcome, Prepared, Reply
+from halcyon_measure.schedule.scenario import Scenario
+
+Result = TypeVar("Result")
+
+AFTER_FAILURE_S = 0.05
+"""Pause of a caller after a failure: a server that rejects at once would get thousands of requests a second."""
+_NOT_SENT = "not sent: too many requests in flight"
+
+Check = Callable[[Reply], str]
+"""Function that returns what is wrong with an answer; empty if it is the expected one."""
+
+
+class Sender:
+    """Sends the share of one process: request after request in `blocking`, else when the schedule says.
+
+    `stop` ends it early. All times are of `clock`, which is the same in all processes of a machine.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        requests: Sequence[Prepared],
+        recorder: Recorder,
+        *,
+        stop: asyncio.Event,
+        hooks: Hooks | None = None,
+        check: Check | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._requests, self._recorder = client, requests, recorder
+        self._stop, self._hooks, self._check, self._clock = stop, hooks, check, clock
+        self._number = itertools.count().__next__
+        self._measured_left = math.inf
+        self._in_flight: set[asyncio.Task[None]] = set()
+        self.error: HookError | None = None
+        """Failure of a function of the user, which ends the load."""
+
+    async def run_open(self, due_times: Iterator[float], *, begin: float, max_in_flight: int) -> None:
+        """Send at `begin` plus each due time, and return after the last was sent, not answered."""
+        for offset in due_times:
+            due = begin + offset
+            delay = due - self._clock()
+            if delay > 0:
+                await self._wait(delay)
+            else:
+                # A schedule that is behind must not keep answers from being read.
+                await asyncio.sleep(0)
+            if self._stop.is_set():
+                return
+            if len(self._in_flight) >= max_in_flight:
+                self._not_sent(due)
+                continue
+            self._start(due)
+
+    async def run_offline(self, due_times: Iterator[float], *, begin: float, in_flight: int, end: float) -> None:
+        """Send all, at most `in_flight` at a time. What is left at `end` counts as not sent."""
+        for offset in due_times:
+            while len(self._in_flight) >= in_flight and self._clock() < end and not self._stop.is_set():
+                await asyncio.wait(
+                    self._in_flight, timeout=max(end - self._clock(), 0), return_when=asyncio.FIRST_COMPLETED
+                )
+            if self._stop.is_set():
+                return
+            if self._clock() >= end:
+                self._not_sent(begin + offset)
+            else:
+                self._start(begin + offset)
+
+    async def run_blocking(self, scenario: Scenario, *, callers: int, end: Callable[[], float]) -> None:
+        """Run callers until `end()`, each of which sends when it has its answer. It returns after the last answer."""
+
+        async def caller() -> None:
+            while not self._stop.is_set() and self._clock() < end() and self._may_begin():
+                try:
+                    outcome = await self._one(self._number(), self._clock())
+                except HookError:
+                    return
+                pause = scenario.think_s or (0.0 if outcome is Outcome.ANSWERED else AFTER_FAILURE_S)
+                if pause:
+                    await self._wait(pause)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(callers):
+                group.create_task(caller())
+
+    def limit(self, measured: int | None) -> None:
+        """Set how many more requests callers may begin once the measured part has begun."""
+        self._measured_left = math.inf if measured is None else measured
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait for the answers of all requests in flight."""
+        if self._in_flight:
+            await asyncio.wait(self._in_flight, timeout=timeout_s)
+
+    def _may_begin(self) -> bool:
+        if self._clock() < self._recorder.measured_from:
+            return True
+        if self._measured_left <= 0:
+            return False
+        self._measured_left -= 1
+        return True
+
+    def _start(self, due: float) -> None:
+        task = asyncio.create_task(self._counted(self._number(), due))
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
+
+    async def _counted(self, number: int, due: float) -> None:
+        with contextlib.suppress(HookError):
+            await self._one(number, due)
+
+    def _not_sent(self, due: float) -> None:
+        reply = Reply(Outcome.NOT_SENT, _NOT_SENT, math.nan, b"", "")
+        now = self._clock()
+        self._recorder.add(
+            reply, due=due, prepared=math.nan, sent=math.nan, done=now, finished=now, rows=0, sent_bytes=0
+        )
+
+    async def _one(self, number: int, due: float) -> Outcome:
+        request = self._requests[number % len(self._requests)] if self._requests else None
+        prepared = due
+        if self._hooks is not None and self._hooks.prepares:
+            request = await self._hooked(self._hooks.prepare(number))
+            prepared = self._clock()
+        assert request is not None, "a load without requests needs a function that prepares them"  # noqa: S101
+        sent = self._clock()
+        reply = await self._client.send(request, number)
+        done = finished = self._clock()
+        if reply.outcome is Outcome.ANSWERED:
+            if self._check is not None and (wrong := self._check(reply)):
+                reply = reply._replace(outcome=Outcome.WRONG, message=wrong)
+            if self._hooks is not None and self._hooks.finishes:
+                await self._hooked(self._hooks.finish(reply, number))
+                finished = self._clock()
+        self._recorder.add(
+            reply,
+            due=due,
+            prepared=prepared,
+            sent=sent,
+            done=done,
+            finished=finished,
+            rows=request.rows,
+            sent_bytes=len(request.body),
+        )
+        return reply.outcome
+
+    async def _hooked(self, call: Awaitable[Result]) -> Result:
+        try:
+            return await call
+        except HookError as error:
+            self.error = self.error or error
+            self._stop.set()
+            raise
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+        except TimeoutError:
+            return
+
+
+def expected(values: dict[str, Any], outputs: Callable[[Reply], dict[str, Any]]) -> Check:
+    """Return a check that the outputs of each answer equal these values (floats: within a part in 10,000)."""
+
+    def check(reply: Reply) -> str:
+        try:
+            found = outputs(reply)
+        except Exception as error:  # noqa: BLE001  # whatever the server sent, it isn't the expected answer
+            return f"wrong answer: not one of the protocol: {type(error).__name__}: {error}"[:160]
+        for name, value in values.items():
+            if name not in found:
+                return f"wrong answer: no output {name}"
+            array = np.asarray(found[name])
+            if array.shape != value.shape:
+                return f"wrong answer: {name} has the shape {list(array.shape)}, expected {list(value.shape)}"
+            exact = array.dtype.kind not in "fc"
+            if not (np.array_equal(array, value) if exact else np.allclose(array, value, rtol=1e-4, equal_nan=True)):
+                return f"wrong answer: {name} differs from the expected values"
+        return ""
+
+    return check

@@ -1,0 +1,244 @@
+"""Entry point of a worker process: `python -m halcyon_measure.engine.worker`.
+
+It reads a job from its first line of input, then the pool's commands, and writes a line of JSON for each event: `ready`,
+one `second` each second, and `done` with its use of the machine, or `error`. Without the pool it ends.
+
+| command | effect |
+| --- | --- |
+| {"begin": T} | send from T on, as warm-up |
+| {"measure": T, "end": T} | count requests that are due from the first time on; callers begin none after the second |
+| {"stop": true} | send nothing more |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import math
+import resource
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from halcyon_measure.engine.event_loop import new_event_loop
+from halcyon_measure.engine.hooks import Hooks
+from halcyon_measure.engine.job import Job
+from halcyon_measure.engine.recorder import Recorder
+from halcyon_measure.engine.sender import Check, Sender, expected
+from halcyon_measure.errors import MeasureError
+from halcyon_measure.protocols import connect
+from halcyon_measure.results.columns import Columns
+from halcyon_measure.schedule.arrivals import share
+
+_GRACE_S = 1.0
+
+
+class Usage:
+    """What this process uses of the machine, since `reset`."""
+
+    def __init__(self) -> None:
+        self._gc_began = self._gc_s = self._gc_longest_s = 0.0
+        gc.callbacks.append(self._collecting)
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin to count."""
+        self._began, self._cpu_s, self._waited_s = time.monotonic(), _cpu_s(), _waited_s()
+        self._gc_s = self._gc_longest_s = 0.0
+
+    def to_dict(self) -> dict[str, float]:
+        """Return seconds of CPU, of waiting for a core, of garbage collection, and of wall time."""
+        return {
+            "wall_s": time.monotonic() - self._began,
+            "cpu_s": _cpu_s() - self._cpu_s,
+            "core_wait_s": _waited_s() - self._waited_s,
+            "gc_s": self._gc_s,
+            "gc_longest_s": self._gc_longest_s,
+        }
+
+    def _collecting(self, phase: str, _: dict[str, int]) -> None:
+        now = time.monotonic()
+        if phase == "start":
+            self._gc_began = now
+        else:
+            self._gc_s += now - self._gc_began
+            self._gc_longest_s = max(self._gc_longest_s, now - self._gc_began)
+
+
+class Worker:
+    """The execution of one job."""
+
+    def __init__(self, job: Job, usage: Usage) -> None:
+        self._job, self._usage = job, usage
+        self._recorder = Recorder()
+        self._stop, self._begun, self._measured = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._begin = self._end = math.inf
+
+    def command(self, document: dict[str, Any]) -> None:
+        """Take a command of the pool."""
+        if "begin" in document:
+            self._begin = document["begin"]
+            self._begun.set()
+        if "measure" in document:
+            self._recorder.measured_from, self._end = document["measure"], document["end"]
+            asyncio.get_running_loop().call_at(document["measure"], self._usage.reset)
+            self._measured.set()
+        if "stop" in document:
+            for event in (self._stop, self._begun, self._measured):
+                event.set()
+
+    async def run(self) -> dict[str, Any]:
+        """Run the job, and return its last event.
+
+        Raises:
+            MeasureError: a payload doesn't fit, or a function of the user failed.
+        """
+        job = self._job
+        client = connect.client(job.target, pod_header=job.pod_header)
+        hooks = Hooks(job.hooks, job.target) if job.hooks.prepare or job.hooks.finish else None
+        seconds: asyncio.Task[None] | None = None
+        try:
+            prepares = hooks is not None and hooks.prepares
+            requests = [] if prepares else [client.encode(payload) for payload in job.payload.payloads(job.target)]
+            sender = Sender(client, requests, self._recorder, stop=self._stop, hooks=hooks, check=_check(job))
+            if hooks is not None:
+                await hooks.start()
+            emit({"event": "ready"})
+            gc.collect()
+            gc.freeze()
+            await self._begun.wait()
+            seconds = asyncio.create_task(self._seconds())
+            await self._load(sender)
+            usage = self._usage.to_dict()
+            await sender.drain(job.target.timeout_s + _GRACE_S)
+        finally:
+            if seconds is not None:
+                seconds.cancel()
+            await client.close()
+            if hooks is not None:
+                hooks.close()
+        if sender.error is not None:
+            raise sender.error
+        Columns.of(self._recorder.rows).save(
+            Path(job.result), messages=self._recorder.messages, pods=self._recorder.pods
+        )
+        busy = {} if hooks is None else {"hook_busy_s": hooks.busy_s, "hook_processes": job.hooks.processes}
+        return {"event": "done", "warm_up_requests": self._recorder.warm_up} | usage | busy
+
+    async def _load(self, sender: Sender) -> None:
+        job, scenario = self._job, self._job.scenario
+        if not scenario.is_open:
+            sender.limit(None if scenario.requests is None else job.part(scenario.requests))
+            await self._until(self._begin)
+            await sender.run_blocking(scenario, callers=job.part(scenario.callers), end=lambda: self._end)
+            return
+        in_flight = max(job.part(scenario.max_in_flight), 1)
+        warm_up = asyncio.create_task(self._warm_up(sender, in_flight))
+        await self._measured.wait()
+        start = self._recorder.measured_from
+        await self._until(start)
+        warm_up.cancel()
+        if self._stop.is_set():
+            return
+        if scenario.kind == "offline":
+            most = max(job.part(scenario.callers), 1)
+            await sender.run_offline(self._due(), begin=start, in_flight=most, end=self._end)
+        else:
+            await sender.run_open(self._due(), begin=start, max_in_flight=in_flight)
+            # Silence at the end of a schedule belongs to the run.
+            await self._until(self._end)
+
+    async def _warm_up(self, sender: Sender, in_flight: int) -> None:
+        """Run the load that precedes the schedule. Its requests in flight are answered also after it is cancelled."""
+        job, warm = self._job, self._job.scenario.warm_up()
+        await self._until(self._begin)
+        if warm.is_open:
+            due = share(warm, index=job.index, of=job.workers)
+            await sender.run_open(due, begin=self._begin, max_in_flight=in_flight)
+        else:
+            until = lambda: min(self._recorder.measured_from, self._end)  # noqa: E731  # one expression
+            await asyncio.shield(sender.run_blocking(warm, callers=max(job.part(warm.callers), 1), end=until))
+
+    def _due(self) -> Iterator[float]:
+        return share(self._job.scenario, index=self._job.index, of=self._job.workers)
+
+    async def _until(self, when: float) -> None:
+        delay = when - time.monotonic()
+        if delay > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._stop.wait()
+
+    async def _seconds(self) -> None:
+        when = max(self._begin, time.monotonic())
+        while True:
+            when += 1.0
+            await asyncio.sleep(max(when - time.monotonic(), 0))
+            emit({"event": "second"} | self._recorder.next_second().to_dict())
+
+
+def _check(job: Job) -> Check | None:
+    if not job.expect:
+        return None
+    with np.load(job.expect, allow_pickle=False) as stored:
+        return expected({name: stored[name] for name in stored.files}, partial(connect.outputs, job.target))
+
+
+def emit(event: dict[str, Any]) -> None:
+    """Print an event."""
+    print(json.dumps(event), flush=True)
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _waited_s() -> float:
+    """Return the time that the main thread has waited for a core; 0 if the kernel doesn't count it."""
+    try:
+        return int(Path("/proc/self/schedstat").read_text("ascii").split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+async def _run(job: Job, usage: Usage, commands: IO[str]) -> dict[str, Any]:
+    worker = Worker(job, usage)
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        for line in commands:
+            loop.call_soon_threadsafe(worker.command, json.loads(line))
+        # The pool has ended.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(worker.command, {"stop": True})
+
+    threading.Thread(target=read, daemon=True).start()
+    return await worker.run()
+
+
+def main() -> int:
+    """Run the job on standard input, and return the exit status."""
+    usage = Usage()
+    job = Job.from_json(sys.stdin.readline())
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            emit(runner.run(_run(job, usage, sys.stdin)))
+    except MeasureError as error:
+        emit({"event": "error", "error": type(error).__name__, "message": str(error)})
+        return 1
+    except BrokenPipeError:
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""Errors of a measurement, each with the object, the field, the value, the limit and an example.
+
+MeasureError
+├── ScenarioError  a load can't be run as it is described
+├── TensorError    a file doesn't fit the inputs of the model
+├── HookError      a function of the user raised an exception or returned something else than tensors
+└── TargetError    the server can't be reached, has no such model, or speaks another protocol
+"""
+
+from __future__ import annotations
+
+
+class MeasureError(Exception):
+    """A measurement that can't be made. The message contains the problem, its reason and the next step."""
+
+
+class ScenarioError(MeasureError):
+    """A load that can't be run as it is described."""
+
+
+class TensorError(MeasureError):
+    """A file that doesn't fit the inputs of the model."""
+
+
+class HookError(MeasureError):
+    """A function of the user that raised an exception or returned something else than tensors."""
+
+
+class TargetError(MeasureError):
+    """A server that can't be reached, has no such model, or speaks another protocol."""

@@ -1,0 +1,119 @@
+"""One measurement of a target, from its settings to its document: the face of this package for commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from halcyon_measure.engine import hooks
+from halcyon_measure.engine.hooks import HookSettings
+from halcyon_measure.engine.job import Job, PayloadSettings
+from halcyon_measure.engine.pool import MAX_PROCESSES, Pool, Progress, WarmUp, processes_for, usable_cores
+from halcyon_measure.errors import ScenarioError, TensorError
+from halcyon_measure.protocols import connect
+from halcyon_measure.protocols.target import Target
+from halcyon_measure.results import summary
+from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.run import Run
+from halcyon_measure.schedule.scenario import Scenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What to measure, and how."""
+
+    target: Target
+    scenario: Scenario
+    preset: str = ""
+    payload: PayloadSettings = field(default_factory=PayloadSettings)
+    hooks: HookSettings = field(default_factory=HookSettings)
+    warm_up: WarmUp = field(default_factory=WarmUp)
+    processes: int | None = None
+    """Processes that send; None for as many as the load needs."""
+    objective_s: float | None = None
+    """Latency in seconds up to which an answer is good."""
+    expect: str = ""
+    """Path of an .npz file with the outputs that every answer must have."""
+    pod_header: str = ""
+    """Header of an answer that names the replica; empty for none."""
+
+    def prepare(self) -> Measurement:
+        """Return this measurement with the model's inputs, if it can be made.
+
+        Raises:
+            MeasureError: the server can't be reached, or a setting, a file or a function is invalid.
+        """
+        self.scenario.check()
+        self.target.tls.check()
+        hooks.check(self.hooks)
+        if self.processes is not None and not 1 <= self.processes <= MAX_PROCESSES:
+            raise ScenarioError(f"processes is {self.processes}; it must be 1 to {MAX_PROCESSES}, for example 2")
+        if self.scenario.kind == "offline" and self.scenario.requests is None:
+            raise ScenarioError("scenario offline needs a number of requests; for example --requests 10000")
+        if self.target.api == "post" and not self.payload.samples:
+            raise TensorError("api post needs the body of its requests; for example --input picture.jpg")
+        if self.expect:
+            _check_expected(self.expect)
+        target = connect.described(self.target)
+        if not self.hooks.prepare:
+            # A file that doesn't fit must show before any process is started.
+            self.payload.payloads(target)
+        return replace(self, target=target)
+
+    def run(self, progress: Progress | None = None) -> Run:
+        """Run the load of a prepared measurement.
+
+        Raises:
+            MeasureError: a process of the load failed.
+        """
+        count = self.processes or processes_for(self.scenario, usable_cores())
+        if not self.scenario.is_open:
+            count = min(count, self.scenario.callers)
+        job = Job(
+            target=self.target,
+            scenario=self.scenario,
+            payload=self.payload,
+            hooks=self.hooks,
+            expect=self.expect,
+            pod_header=self.pod_header,
+        )
+        with Pool(job, count) as pool:
+            return pool.run(warm_up=self.warm_up, progress=progress)
+
+    def document(self, run: Run, *, made_by: str) -> BenchDocument:
+        """Return the document of a run that ended now."""
+        rows = self.payload.rows
+        return summary.build(
+            run,
+            self.target,
+            self.scenario,
+            preset=self.preset,
+            rows=f"{rows.least}" if rows.least == rows.most else f"{rows.least}..{rows.most}",
+            objective_s=self.objective_s,
+            prepares=bool(self.hooks.prepare),
+            made_by=made_by,
+            made_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        )
+
+
+def save(folder: Path, document: BenchDocument, run: Run) -> Sequence[Path]:
+    """Write bench.json and requests.npz into a folder, which is made if it doesn't exist, and return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    result, requests = folder / "bench.json", folder / "requests.npz"
+    result.write_text(document.model_dump_json(indent=2) + "\n", "utf-8")
+    run.columns.save(requests, messages=run.messages, pods=run.pods)
+    return result, requests
+
+
+def _check_expected(path: str) -> None:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            names = list(stored.files)
+    except (OSError, ValueError, EOFError, AttributeError) as error:
+        raise TensorError(f"{path}: not an .npz file with outputs by name: {error}") from None
+    if not names:
+        raise TensorError(f"{path}: it has no output; numpy.savez('expected.npz', NAME=array) writes one")

@@ -1,0 +1,142 @@
+"""Choice of the client for a target, and the description that the server gives of its model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+from urllib.parse import quote
+
+from halcyon_measure.errors import TargetError
+from halcyon_measure.inputs.tensors import ModelInput
+from halcyon_measure.protocols.reply import Client, Reply
+from halcyon_measure.protocols.target import Target
+
+_TF_KINDS = {
+    "DT_FLOAT": "FP32", "DT_DOUBLE": "FP64", "DT_HALF": "FP16", "DT_BFLOAT16": "BF16", "DT_BOOL": "BOOL", "DT_STRING": "BYTES",
+    "DT_INT8": "INT8", "DT_INT16": "INT16", "DT_INT32": "INT32", "DT_INT64": "INT64",
+    "DT_UINT8": "UINT8", "DT_UINT16": "UINT16", "DT_UINT32": "UINT32", "DT_UINT64": "UINT64",
+}  # fmt: skip
+
+
+def client(target: Target, *, pod_header: str = "") -> Client:
+    """Return an open client. It must be made within the event loop that uses it."""
+    if target.transport == "grpc":
+        from halcyon_measure.protocols.grpc_client import GrpcClient  # noqa: PLC0415  # grpcio takes half a second
+
+        return GrpcClient(target, pod_header=pod_header)
+    from halcyon_measure.protocols.http_client import HttpClient  # noqa: PLC0415
+
+    return HttpClient(target, pod_header=pod_header)
+
+
+def outputs(target: Target, reply: Reply) -> dict[str, Any]:
+    """Return the output tensors of an answer by name; empty for a plain POST.
+
+    Raises:
+        ValueError, KeyError: the answer isn't one of the protocol.
+    """
+    if target.transport == "grpc":
+        from halcyon_measure.protocols import grpc_client  # noqa: PLC0415
+
+        return grpc_client.outputs(reply)
+    from halcyon_measure.protocols import http_client  # noqa: PLC0415
+
+    return http_client.outputs(target, reply)
+
+
+def described(target: Target) -> Target:
+    """Return the target with the inputs of its model, as the server describes them. A plain POST has none.
+
+    Raises:
+        TargetError: the server can't be reached, has no such model, or speaks another protocol.
+    """
+    if target.api == "post":
+        return target
+    if target.transport == "grpc":
+        return replace(target, inputs=_by_grpc(target))
+    if target.api == "tfserving":
+        return replace(
+            target, inputs=_by_tfserving(_get(target, f"/v1/models/{quote(target.model, safe='')}/metadata"), target)
+        )
+    version = f"/versions/{quote(target.version)}" if target.version else ""
+    document = _get(target, f"/v2/models/{quote(target.model, safe='')}{version}")
+    return replace(target, inputs=_kserve_inputs(document, target))
+
+
+def _kserve_inputs(document: Any, target: Target) -> tuple[ModelInput, ...]:
+    try:
+        return tuple(
+            ModelInput(str(one["name"]), str(one["datatype"]), tuple(int(dim) for dim in one["shape"]))
+            for one in document["inputs"]
+        )
+    except (KeyError, TypeError, ValueError):
+        raise TargetError(
+            f"{target.url} isn't a server of the KServe v2 protocol: its description of {target.model} is "
+            f"{str(document)[:120]}; for another one: --api tfserving, or --api post --input FILE"
+        ) from None
+
+
+def _by_tfserving(document: Any, target: Target) -> tuple[ModelInput, ...]:
+    try:
+        signatures = document["metadata"]["signature_def"]["signature_def"]
+        found = signatures["serving_default"]["inputs"]
+        return tuple(
+            ModelInput(
+                name,
+                _TF_KINDS[one["dtype"]],
+                tuple(int(dim["size"]) for dim in one["tensor_shape"].get("dim", ())),
+            )
+            for name, one in sorted(found.items())
+        )
+    except (KeyError, TypeError, ValueError):
+        raise TargetError(
+            f"{target.url} has no signature serving_default for {target.model}: {str(document)[:120]}"
+        ) from None
+
+
+def _by_grpc(target: Target) -> tuple[ModelInput, ...]:
+    import grpc  # type: ignore[import-untyped]  # noqa: PLC0415  # grpcio has no types, and takes half a second
+
+    from halcyon_measure.protocols import grpc_client  # noqa: PLC0415
+
+    try:
+        found = grpc_client.metadata(target)
+    except grpc.RpcError as error:
+        raise TargetError(
+            f"{target.url} doesn't describe {target.model}: {error.code().name}: {' '.join(str(error.details()).split())}"
+        ) from None
+    return tuple(ModelInput(one.name, one.datatype, tuple(one.shape)) for one in found.inputs)
+
+
+def _get(target: Target, path: str) -> Any:
+    try:
+        if target.encrypted:
+            connection: HTTPConnection = HTTPSConnection(
+                target.host, target.port, timeout=target.timeout_s, context=target.tls.context()
+            )
+        else:
+            connection = HTTPConnection(target.host, target.port, timeout=target.timeout_s)
+        try:
+            connection.request("GET", target.path + path, headers=dict(target.headers))
+            response = connection.getresponse()
+            body, status = response.read(), response.status
+        finally:
+            connection.close()
+    except (OSError, HTTPException) as error:
+        reason = "its certificate isn't valid: " if "CERTIFICATE_VERIFY" in str(error) else ""
+        example = "; to trust another authority: --ca FILE" if reason else ""
+        raise TargetError(
+            f"{target.url} can't be measured: {reason}{str(error) or type(error).__name__}{example}"
+        ) from None
+    if status >= 400:
+        said = " ".join(body[:160].decode(errors="replace").split()) or "no message"
+        raise TargetError(f"{target.url} doesn't describe {target.model}: {path} responds with {status}: {said}")
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise TargetError(
+            f"{target.url} isn't a server of the KServe v2 protocol: {path} responds with "
+            f"{body[:60].decode(errors='replace')!r}; for another one: --api tfserving, or --api post --input FILE"
+        ) from None

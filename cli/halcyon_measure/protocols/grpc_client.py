@@ -1,0 +1,164 @@
+"""Requests over gRPC in the KServe v2 protocol, with raw or typed contents. Triton's messages are built once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]  # grpcio has no types
+import grpc.aio  # type: ignore[import-untyped]  # grpcio has no types
+import numpy as np
+from tritonclient.grpc import InferResult, service_pb2
+from tritonclient.utils import serialize_byte_tensor
+
+from halcyon_measure.errors import TensorError
+from halcyon_measure.inputs.payloads import Payload
+from halcyon_measure.protocols.reply import Outcome, Prepared, Reply, one_line
+from halcyon_measure.protocols.target import Target, Tls
+
+_METHOD = "/inference.GRPCInferenceService/ModelInfer"
+_OUTCOMES = {
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Outcome.REJECTED,
+    grpc.StatusCode.UNAVAILABLE: Outcome.REJECTED,
+    grpc.StatusCode.DEADLINE_EXCEEDED: Outcome.TIMED_OUT,
+}
+# What gRPC's core says of a connection. With any other text, the status came from the server.
+_BROKEN = (
+    "failed to connect",
+    "socket closed",
+    "connection reset",
+    "recvmsg",
+    "goaway",
+    "broken pipe",
+    "dns resolution",
+)
+_CONTENTS = {
+    "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents", "INT64": "int64_contents",
+    "UINT8": "uint_contents", "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
+    "FP32": "fp32_contents", "FP64": "fp64_contents", "BYTES": "bytes_contents",
+}  # fmt: skip
+"""Field of the typed contents by data type. The protocol has none for FP16 and BF16."""
+
+
+class GrpcClient:
+    """A number of connections that requests use in turn."""
+
+    def __init__(self, target: Target, *, clock: Callable[[], float] = time.monotonic, pod_header: str = "") -> None:
+        self._target, self._clock, self._pod_header = target, clock, pod_header
+        self._metadata = tuple((name.lower(), value) for name, value in target.headers)
+        # Without pools of their own, channels to one address share a connection.
+        options = [
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.max_send_message_length", -1),
+        ]
+        self._channels = [_channel(target, options) for _ in range(target.channels)]
+        # The message is sent as it was serialised, and parsed only if somebody wants its outputs.
+        self._calls = [channel.unary_unary(_METHOD) for channel in self._channels]
+
+    def encode(self, payload: Payload) -> Prepared:
+        """Return the bytes of a request."""
+        return encode(self._target, payload)
+
+    async def send(self, request: Prepared, number: int) -> Reply:
+        """Send a request and return what came back; it never raises. Its first byte is that of the headers."""
+        call = self._calls[number % len(self._calls)](
+            request.body, timeout=self._target.timeout_s, metadata=self._metadata or None
+        )
+        first = 0.0
+        try:
+            if self._pod_header:
+                headers = await call.initial_metadata()
+                first = self._clock()
+                pod = next((str(value) for key, value in headers if key == self._pod_header), "")
+            else:
+                pod = ""
+            body = await call
+        except grpc.aio.AioRpcError as error:
+            return _failed(error, first or self._clock())
+        return Reply(Outcome.ANSWERED, "", first or self._clock(), body, pod)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for channel in self._channels:
+            await channel.close()
+
+
+def encode(target: Target, payload: Payload) -> Prepared:
+    """Return the bytes of a request.
+
+    Raises:
+        TensorError: the protocol has no typed contents for an input's data type.
+    """
+    kinds = {one.name: one.datatype for one in target.inputs}
+    message = service_pb2.ModelInferRequest(model_name=target.model, model_version=target.version)
+    for name, array in payload.tensors.items():
+        tensor = message.inputs.add(name=name, datatype=kinds[name], shape=array.shape)
+        if target.encoding == "typed":
+            field = _CONTENTS.get(kinds[name])
+            if field is None:
+                raise TensorError(f"input {name} is of {kinds[name]}, which has no typed contents; use --encoding raw")
+            getattr(tensor.contents, field).extend(array.ravel().tolist())
+        else:
+            message.raw_input_contents.append(_raw(array, kinds[name]))
+    return Prepared(message.SerializeToString(), payload.rows)
+
+
+def outputs(reply: Reply) -> dict[str, Any]:
+    """Return the output tensors of an answer by name."""
+    result = InferResult(service_pb2.ModelInferResponse.FromString(reply.body))
+    return {one.name: result.as_numpy(one.name) for one in result.get_response().outputs}
+
+
+def metadata(target: Target) -> Any:
+    """Return the server's description of the model.
+
+    Raises:
+        grpc.RpcError: the server didn't answer, or has no such model.
+    """
+    with _sync_channel(target) as channel:
+        ask = channel.unary_unary(
+            "/inference.GRPCInferenceService/ModelMetadata",
+            request_serializer=service_pb2.ModelMetadataRequest.SerializeToString,
+            response_deserializer=service_pb2.ModelMetadataResponse.FromString,
+        )
+        request = service_pb2.ModelMetadataRequest(name=target.model, version=target.version)
+        return ask(request, timeout=target.timeout_s, metadata=[(n.lower(), v) for n, v in target.headers] or None)
+
+
+def _raw(array: Any, kind: str) -> bytes:
+    if kind == "BYTES":
+        return bytes(serialize_byte_tensor(np.asarray(array, dtype=np.object_)).item()) if array.size else b""
+    if kind == "BF16":
+        # The upper half of each FP32, as Triton's own clients do it.
+        return bytes((np.asarray(array, dtype="<f4").view("<u4") >> 16).astype("<u2").tobytes())
+    return bytes(array.tobytes())
+
+
+def _channel(target: Target, options: list[tuple[str, int]]) -> Any:
+    if target.encrypted:
+        return grpc.aio.secure_channel(target.address, _credentials(target.tls), options=options)
+    return grpc.aio.insecure_channel(target.address, options=options)
+
+
+def _sync_channel(target: Target) -> Any:
+    if target.encrypted:
+        return grpc.secure_channel(target.address, _credentials(target.tls))
+    return grpc.insecure_channel(target.address)
+
+
+def _credentials(tls: Tls) -> Any:
+    ca, key, certificate = (
+        Path(path).read_bytes() if path is not None else None for path in (tls.ca, tls.key, tls.certificate)
+    )
+    return grpc.ssl_channel_credentials(ca, key, certificate)
+
+
+def _failed(error: Any, now: float) -> Reply:
+    said = one_line(f"{error.code().name}: {error.details()}")
+    outcome = _OUTCOMES.get(error.code(), Outcome.ERROR)
+    if outcome is Outcome.REJECTED and any(text in said.lower() for text in _BROKEN):
+        outcome = Outcome.DISCONNECTED
+    return Reply(outcome, said, now, b"", "")

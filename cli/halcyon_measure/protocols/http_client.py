@@ -1,0 +1,139 @@
+"""Requests over HTTP: KServe v2 with binary tensors or JSON, TensorFlow Serving's REST, or the plain body of a file.
+
+Triton's client builds the bodies; aiohttp sends them, because Triton's client builds every body anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import numpy as np
+from tritonclient import http as triton
+
+from halcyon_measure.inputs.payloads import Payload
+from halcyon_measure.protocols.reply import Outcome, Prepared, Reply, of_http, one_line
+from halcyon_measure.protocols.target import Target
+
+_LENGTH = "Inference-Header-Content-Length"
+
+
+class HttpClient:
+    """Connections of HTTP/1.1, as many as requests are in flight."""
+
+    def __init__(self, target: Target, *, clock: Callable[[], float] = time.monotonic, pod_header: str = "") -> None:
+        self._target, self._clock, self._pod_header = target, clock, pod_header
+        self._url = url(target)
+        self._timeout = aiohttp.ClientTimeout(total=target.timeout_s)
+        tls = target.tls.context() if target.encrypted else True
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls, keepalive_timeout=60),
+            # A compressed answer would cost the server and this process time that isn't the model's.
+            headers={"Accept-Encoding": "identity"} | dict(target.headers),
+            timeout=self._timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    def encode(self, payload: Payload) -> Prepared:
+        """Return the bytes of a request."""
+        return encode(self._target, payload)
+
+    async def send(self, request: Prepared, number: int) -> Reply:  # noqa: ARG002  # one pool serves all requests
+        """Send a request and return what came back; it never raises."""
+        first = 0.0
+        try:
+            headers = {"Content-Type": self._content_type(request)}
+            if request.header_length is not None:
+                headers[_LENGTH] = str(request.header_length)
+            async with self._session.post(self._url, data=request.body, headers=headers) as response:
+                first = self._clock()
+                body = await response.read()
+                outcome = of_http(response.status)
+                pod = response.headers.get(self._pod_header, "") if self._pod_header else ""
+                length = response.headers.get(_LENGTH)
+        except TimeoutError:
+            return Reply(
+                Outcome.TIMED_OUT, f"no answer within {self._target.timeout_s:g} s", first or self._clock(), b"", ""
+            )
+        except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
+            said = one_line(f"{type(error).__name__}: {error}")
+            return Reply(Outcome.DISCONNECTED, said, first or self._clock(), b"", "")
+        message = "" if outcome is Outcome.ANSWERED else f"{response.status}: {_message(body)}"
+        return Reply(outcome, message, first, body, pod, int(length) if length and length.isdigit() else None)
+
+    def _content_type(self, request: Prepared) -> str:
+        if self._target.api == "post":
+            return self._target.content_type
+        return "application/octet-stream" if request.header_length is not None else "application/json"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+
+def url(target: Target) -> str:
+    """Return the URL that requests are sent to."""
+    base = f"http{'s' if target.encrypted else ''}://{target.address}{target.path}"
+    if target.api == "post":
+        return base
+    version = f"/versions/{quote(target.version)}" if target.version else ""
+    if target.api == "tfserving":
+        return f"{base}/v1/models/{quote(target.model, safe='')}{version}:predict"
+    return f"{base}/v2/models/{quote(target.model, safe='')}{version}/infer"
+
+
+def encode(target: Target, payload: Payload) -> Prepared:
+    """Return the bytes of a request."""
+    if target.api == "post":
+        return Prepared(next(iter(payload.tensors.values())).tobytes(), payload.rows)
+    if target.api == "tfserving":
+        return Prepared(json.dumps({"inputs": _named(payload)}).encode(), payload.rows)
+    kinds = {one.name: one.datatype for one in target.inputs}
+    inputs = []
+    for name, array in payload.tensors.items():
+        tensor = triton.InferInput(name, list(array.shape), kinds[name])
+        tensor.set_data_from_numpy(array, binary_data=target.encoding == "binary")
+        inputs.append(tensor)
+    outputs: list[Any] | None = None if target.encoding == "binary" else []
+    body, length = triton.InferenceServerClient.generate_request_body(inputs, outputs=outputs)
+    if target.encoding == "json":
+        document = json.loads(bytes(body))
+        # Without it, Triton's client asks for binary outputs.
+        document.pop("parameters", None)
+        return Prepared(json.dumps(document).encode(), payload.rows)
+    return Prepared(bytes(body), payload.rows, length)
+
+
+def outputs(target: Target, reply: Reply) -> dict[str, Any]:
+    """Return the output tensors of an answer by name; empty for a plain POST."""
+    if target.api == "post":
+        return {}
+    if target.api == "tfserving":
+        found = json.loads(reply.body)["outputs"]
+        return {name: np.array(value) for name, value in (found.items() if isinstance(found, dict) else [("", found)])}
+    result = triton.InferenceServerClient.parse_response_body(reply.body, header_length=reply.header_length)
+    return {one["name"]: result.as_numpy(one["name"]) for one in result.get_response()["outputs"]}
+
+
+def _named(payload: Payload) -> dict[str, Any]:
+    return {name: _plain(array.tolist()) for name, array in payload.tensors.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _message(body: bytes) -> str:
+    """Return the text of an error response: that of its JSON if it has one, else its beginning."""
+    try:
+        document = json.loads(body)
+        return one_line(str(document["error"]))
+    except (ValueError, KeyError, TypeError):
+        return one_line(body[:160].decode(errors="replace")) or "no message"

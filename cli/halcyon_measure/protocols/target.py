@@ -1,0 +1,148 @@
+"""Address of the server to measure and how to speak to it, as plain values that are passed to worker processes."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self, get_args
+from urllib.parse import urlsplit
+
+from halcyon_measure.errors import TargetError
+from halcyon_measure.inputs.tensors import ModelInput
+
+Api = Literal["kserve", "tfserving", "post"]
+Transport = Literal["http", "grpc"]
+Encoding = Literal["binary", "json", "raw", "typed"]
+APIS: tuple[Api, ...] = get_args(Api)
+_DEFAULT_PORTS = {"http": 80, "https": 443, "grpc": 8001, "grpcs": 443}
+_ENCODINGS: Mapping[tuple[Api, Transport], tuple[Encoding, ...]] = {
+    ("kserve", "http"): ("binary", "json"),
+    ("kserve", "grpc"): ("raw", "typed"),
+    ("tfserving", "http"): ("json",),
+    ("post", "http"): ("raw",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tls:
+    """Files for an encrypted connection, as paths."""
+
+    ca: str | None = None
+    """Certificates of the authorities to trust; None for those of the system."""
+    certificate: str | None = None
+    key: str | None = None
+    """Certificate and key of this client, if the server demands them."""
+
+    def check(self) -> Self:
+        """Return these files if they can be read.
+
+        Raises:
+            TargetError: a file is unreadable, or one of certificate and key is missing.
+        """
+        if (self.certificate is None) != (self.key is None):
+            raise TargetError("a client certificate needs both files; for example --cert client.crt --key client.key")
+        for path in (self.ca, self.certificate, self.key):
+            if path is not None and not os.access(path, os.R_OK):
+                raise TargetError(f"{path}: can't read it; it must be a file in PEM format")
+        self.context()
+        return self
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context of a client of HTTP.
+
+        Raises:
+            TargetError: a file isn't a certificate or a key in PEM format.
+        """
+        try:
+            made = ssl.create_default_context(cafile=self.ca)
+            if self.certificate is not None:
+                made.load_cert_chain(self.certificate, self.key)
+        except (OSError, ValueError) as error:
+            files = ", ".join(path for path in (self.ca, self.certificate, self.key) if path)
+            raise TargetError(f"{files}: not a certificate and key in PEM format: {error}") from None
+        return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A model on a server."""
+
+    host: str
+    port: int
+    path: str = ""
+    """Path in front of the API's paths; for a plain POST, the whole path."""
+    encrypted: bool = False
+    tls: Tls = Tls()
+    api: Api = "kserve"
+    transport: Transport = "http"
+    encoding: Encoding = "binary"
+    model: str = ""
+    version: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Headers of HTTP, or metadata of gRPC, for example an API key."""
+    timeout_s: float = 30.0
+    channels: int = 4
+    """Connections of gRPC, which requests use in turn."""
+    content_type: str = "application/octet-stream"
+    """Type of the body of a plain POST."""
+    inputs: tuple[ModelInput, ...] = ()
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """URL of the server, without the paths of its API."""
+        scheme = ("grpc" if self.transport == "grpc" else "http") + ("s" if self.encrypted else "")
+        return f"{scheme}://{self.address}{self.path}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Parse the output of `to_dict` after JSON."""
+        inputs = tuple(ModelInput(one["name"], one["datatype"], tuple(one["shape"])) for one in fields["inputs"])
+        headers = tuple((name, value) for name, value in fields["headers"])
+        return cls(**{**fields, "tls": Tls(**fields["tls"]), "inputs": inputs, "headers": headers})
+
+
+def parse(url: str, *, api: Api, transport: Transport | None, encoding: Encoding | None, **others: Any) -> Target:
+    """Return the target for a URL such as http://host:8000, grpc://host:8001 or host:8001.
+
+    Raises:
+        TargetError: the URL, or the combination of API, protocol and encoding, is invalid.
+    """
+    text = url if "://" in url else f"{transport or 'http'}://{url}"
+    parts = urlsplit(text)
+    try:
+        port = parts.port
+    except ValueError:
+        raise TargetError(f"url is {url}; its port must be 1 to 65535, for example http://127.0.0.1:8000") from None
+    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+        raise TargetError(
+            f"url is {url}; it must be a URL of HTTP or gRPC, for example http://127.0.0.1:8000 or grpc://127.0.0.1:8001"
+        )
+    by_scheme: Transport = "grpc" if parts.scheme.startswith("grpc") else "http"
+    if transport is not None and transport != by_scheme:
+        raise TargetError(f"protocol is {transport}, but the URL {url} is one of {by_scheme}; leave one of them out")
+    known = _ENCODINGS.get((api, by_scheme))
+    if known is None:
+        raise TargetError(f"api {api} has no form over {by_scheme}; use http")
+    if encoding is not None and encoding not in known:
+        raise TargetError(f"encoding is {encoding}; with api {api} over {by_scheme} it is {' or '.join(known)}")
+    return Target(
+        host=parts.hostname,
+        port=port or _DEFAULT_PORTS[parts.scheme],
+        path=parts.path.rstrip("/") if api != "post" else parts.path or "/",
+        encrypted=parts.scheme.endswith("s"),
+        api=api,
+        transport=by_scheme,
+        encoding=encoding or known[0],
+        **others,
+    )

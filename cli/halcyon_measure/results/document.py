@@ -1,0 +1,177 @@
+"""`bench.json`, version 1: the result of a run, of which tables and reports are views. Pure.
+
+A figure that wasn't measured has no value and says why. Latencies run from the time when a request was due.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Part(BaseModel):
+    """A part of the document. Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Figure(Part):
+    """A measured number."""
+
+    value: float | None = Field(description="The number; null if it wasn't measured.")
+    unit: Literal["s", "ms", "requests/s", "rows/s", "requests", "ratio", "us", "cores"] = Field(
+        description="Unit of `value` and `interval`."
+    )
+    n: int = Field(description="Requests that it is computed from.")
+    interval: tuple[float, float] | None = Field(
+        default=None, description="Its 95 % interval, from a bootstrap of one-second blocks; null if there are too few."
+    )
+    source: str = Field(description="What it was computed from.")
+    reason: str = Field(default="", description="Why it wasn't measured, or why it is uncertain; else empty.")
+
+
+class InputShape(Part):
+    """An input of the model, from its metadata."""
+
+    name: str = Field(description="Name of the input.")
+    datatype: str = Field(description="Data type of Triton, for example FP32.")
+    shape: tuple[int, ...] = Field(description="Shape with the rows; -1 for any size.")
+
+
+class MeasuredTarget(Part):
+    """What was measured."""
+
+    url: str = Field(description="URL of the server.")
+    api: str = Field(description="kserve, tfserving or post.")
+    protocol: str = Field(description="http or grpc.")
+    encoding: str = Field(description="Form of the tensors: binary, json, raw or typed.")
+    model: str = Field(description="Name of the model in the requests.")
+    version: str = Field(description="Version in the requests; empty for the server's choice.")
+    inputs: tuple[InputShape, ...] = Field(description="Inputs of the model, from its metadata.")
+    rows: str = Field(description="Rows of a request: a number, or a range such as 1..8.")
+
+
+class MeasuredScenario(Part):
+    """The load. Fields that the scenario doesn't use are null."""
+
+    kind: str = Field(description="blocking, sustained, burst, ramp, trace or offline.")
+    preset: str = Field(description="Preset that it came from; empty if none.")
+    duration_s: float = Field(description="Time in which requests become due, in seconds.")
+    requests: int | None = Field(description="Largest number of measured requests.")
+    callers: int | None = Field(description="Callers of `blocking`; requests in flight of `offline`.")
+    think_s: float | None = Field(description="Pause of a caller after its answer, in seconds.")
+    rate_rps: float | None = Field(
+        description="Requests per second; at the beginning of a ramp, or in the busy phases of a burst."
+    )
+    to_rps: float | None = Field(description="Requests per second at the end of a ramp.")
+    cv: float | None = Field(description="Coefficient of variation of a burst's gaps.")
+    on_s: float | None = Field(description="Length of the busy phases of a burst, in seconds.")
+    off_s: float | None = Field(description="Length of its idle phases, in seconds.")
+    trace_requests: int | None = Field(description="Arrivals of the trace.")
+    seed: int = Field(description="Seed of arrivals and values.")
+
+
+class RunFacts(Part):
+    """How the run went."""
+
+    warm_up_s: float = Field(description="Load before the measured part, in seconds.")
+    settled: bool | None = Field(
+        description="Whether rate and median had settled when the measured part began; null if warm-up was fixed."
+    )
+    measured_s: float = Field(description="Time in which requests became due, in seconds.")
+    partial: bool = Field(description="True if the run was interrupted.")
+    valid: bool = Field(description="Whether the figures answer the question.")
+    invalid_because: tuple[str, ...] = Field(description="Reasons why the figures don't answer the question.")
+
+
+class Requests(Part):
+    """Numbers of requests. Each request is in exactly one of the counts but `due` and `good`."""
+
+    due: int = Field(description="Requests of the measured part.")
+    answered: int = Field(description="Requests with a whole answer that is the expected one.")
+    rejected: int = Field(description="Refused because the server or its balancer was full, or had no replica.")
+    timed_out: int = Field(description="No answer within the time-out of the client or the server.")
+    disconnected: int = Field(description="The connection could not be opened, or it broke.")
+    errors: int = Field(description="Any other error that the server answered.")
+    wrong: int = Field(description="Answers that differ from the expected ones.")
+    not_sent: int = Field(description="Requests that were due while too many were in flight.")
+    good: int | None = Field(description="Answers within the objective; null without one.")
+    rows: int = Field(description="Rows of the answered requests.")
+
+
+class Latencies(Part):
+    """Percentiles of one duration. The names are the same everywhere in Halcyon."""
+
+    mean: Figure
+    p50: Figure
+    p90: Figure
+    p95: Figure
+    p99: Figure
+    p99_9: Figure
+    max: Figure
+
+
+class FailureKind(Part):
+    """Failures with one message."""
+
+    outcome: str = Field(description="rejected, timed_out, disconnected, error, wrong or not_sent.")
+    message: str = Field(description="Status and text of the failures.")
+    count: int = Field(description="Number of failures.")
+    first_s: float = Field(description="When the first of them was due, in seconds since the measured part began.")
+    last_s: float = Field(description="When the last of them was due.")
+
+
+class Second(Part):
+    """Requests that became due in one second."""
+
+    t_s: float = Field(description="Beginning of the second.")
+    due: int = Field(description="Requests that became due.")
+    answered: int = Field(description="Those that were answered.")
+    failed: int = Field(description="Those that were not.")
+    p50_ms: float | None = Field(description="Median latency of the answered ones; null if there was none.")
+    p99_ms: float | None = Field(description="99th percentile of their latency.")
+
+
+class PodShare(Part):
+    """Answers of one replica."""
+
+    pod: str = Field(description="Name of the replica, from the header that names it.")
+    answered: int = Field(description="Number of its answers.")
+
+
+class ClientUse(Part):
+    """What the client used of its machine, and whether that limited the run."""
+
+    processes: int = Field(description="Processes that sent requests.")
+    cores: Figure = Field(description="Cores that all processes used together.")
+    cpu_per_request: Figure = Field(description="CPU of all processes for each request that was due.")
+    late_p99: Figure = Field(description="99th percentile of the delay between due and sent.")
+    gc_longest: Figure = Field(description="Longest pause of the garbage collector.")
+    limit: str = Field(description="none, preparing, client CPU or cores.")
+    evidence: str = Field(description="Figures for the limit.")
+    remedy: str = Field(description="What would change it; empty if nothing limits.")
+
+
+class BenchDocument(Part):
+    """The result of a run."""
+
+    version: Literal[1] = Field(default=1, description="Version of the document.")
+    made_by: str = Field(description="Program and version.")
+    made_at: str = Field(description="When the measured part ended, in RFC 3339.")
+    target: MeasuredTarget
+    scenario: MeasuredScenario
+    run: RunFacts
+    requests: Requests
+    offered: Figure = Field(description="Requests that became due per second.")
+    throughput: Figure = Field(description="Answers per second.")
+    goodput: Figure = Field(description="Answers within the objective per second.")
+    rows: Figure = Field(description="Answered rows per second.")
+    latency: Latencies = Field(description="From due to the whole answer, of answered requests.")
+    from_send: Latencies = Field(description="From sending to the whole answer: what most tools call latency.")
+    first_byte: Latencies = Field(description="From due to the first byte of the answer.")
+    prepare: Latencies = Field(description="Time of the function that prepared the request.")
+    failures: tuple[FailureKind, ...]
+    timeline: tuple[Second, ...]
+    pods: tuple[PodShare, ...]
+    client: ClientUse

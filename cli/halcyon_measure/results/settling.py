@@ -1,0 +1,58 @@
+"""When warm-up has ended: rate and median latency of one-second blocks no longer change. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+BLOCKS = 3
+"""Blocks in a row that must agree."""
+TOLERANCE = 0.1
+"""Share by which their medians and rates may differ."""
+_SMALL_S = 0.0002
+"""Differences of medians below this are noise of the client."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """What ended in one second, over all processes."""
+
+    answered: int
+    failed: int
+    median_s: float | None
+    """Median latency of the answers in seconds; None if there was none."""
+
+
+def together(parts: Sequence[Block]) -> Block:
+    """Return the block of several processes. Its median is the mean of theirs, weighted by their answers."""
+    answered = sum(part.answered for part in parts)
+    weighted = sum(part.median_s * part.answered for part in parts if part.median_s is not None)
+    return Block(answered, sum(part.failed for part in parts), weighted / answered if answered else None)
+
+
+def has_settled(blocks: Sequence[Block]) -> bool:
+    """Return True if the last `BLOCKS` blocks agree in rate and median within `TOLERANCE`, or within chance.
+
+    A load whose requests all fail has settled too: failures are a result.
+    """
+    last = blocks[-BLOCKS:]
+    if len(last) < BLOCKS:
+        return False
+    ended = [block.answered + block.failed for block in last]
+    if min(ended) == 0:
+        return False
+    mean = sum(ended) / len(ended)
+    # Counts of random arrivals differ by their square root.
+    if max(ended) - min(ended) > max(TOLERANCE * mean, 4 * math.sqrt(mean)):
+        return False
+    medians = [block.median_s for block in last if block.median_s is not None]
+    if not medians:
+        return True
+    if len(medians) < len(last):
+        return False
+    middle = median(medians)
+    # A median of few answers is itself uncertain.
+    chance = 2.5 * middle / math.sqrt(min(block.answered for block in last))
+    return max(medians) - min(medians) <= max(TOLERANCE * middle, _SMALL_S, chance if min(ended) < 100 else 0.0)

@@ -1,0 +1,92 @@
+"""Percentiles and rates of a run, each with a 95 % interval. Pure and seeded.
+
+Requests that follow each other share queues and batches, so their latencies depend on each other. The intervals are
+those of a bootstrap of one-second blocks, which keeps that dependence within a block.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from halcyon_measure.results.columns import Floats
+
+_BINS_PER_DECADE = 460
+"""Bins of half a percent each, for the bootstrap alone; the percentile itself is exact."""
+_LEAST_S, _DECADES = 1e-5, 9
+_DRAWS = 400
+MIN_BLOCKS = 5
+"""Blocks below which there is no interval."""
+Interval = tuple[float, float]
+
+
+def percentile(values: Floats, share: float) -> float | None:
+    """Return the smallest value that at least `share` of the values don't exceed; None if there are none."""
+    if not len(values):
+        return None
+    ordered = np.partition(values, index := _rank(len(values), share))
+    return float(ordered[index])
+
+
+def _rank(count: int, share: float) -> int:
+    return min(max(math.ceil(share * count - 1e-9) - 1, 0), count - 1)
+
+
+def supports(count: int, share: float) -> bool:
+    """Return True if a percentile can be told from this many values: at least ten of them lie above it."""
+    return count * (1 - share) >= 10 - 1e-9
+
+
+class Blocks:
+    """Latencies by second of the run, and intervals from draws of whole seconds."""
+
+    def __init__(self, due: Floats, latency: Floats, length_s: float, *, seed: int = 1) -> None:
+        self._count = max(math.floor(length_s), 1)
+        block = np.minimum(np.floor(np.clip(due, 0, None)).astype(np.int64), self._count - 1)
+        place = np.log10(np.maximum(latency, _LEAST_S) / _LEAST_S) * _BINS_PER_DECADE
+        bins = _BINS_PER_DECADE * _DECADES
+        table = np.zeros((self._count, bins), dtype=np.int32)
+        np.add.at(table, (block, np.minimum(place.astype(np.int64), bins - 1)), 1)
+        self._answered = table.sum(axis=1)
+        draws = np.random.default_rng(seed).integers(0, self._count, (_DRAWS, self._count))
+        # How often each block is in each draw.
+        weights = np.zeros((_DRAWS, self._count), dtype=np.float32)
+        for number, drawn in enumerate(draws):
+            weights[number] = np.bincount(drawn, minlength=self._count)
+        self._weights = weights
+        used = np.flatnonzero(table.any(axis=0))
+        self._edges = _LEAST_S * 10 ** ((used + 0.5) / _BINS_PER_DECADE)
+        self._drawn = np.cumsum(weights @ table[:, used].astype(np.float32), axis=1)
+
+    def percentile(self, share: float) -> Interval | None:
+        """Return the 95 % interval of a percentile in seconds; None with fewer than `MIN_BLOCKS` blocks."""
+        if self._count < MIN_BLOCKS or not len(self._edges):
+            return None
+        totals = self._drawn[:, -1:]
+        found = [
+            float(self._edges[min(int(np.searchsorted(row, share * total)), len(self._edges) - 1)])
+            for row, total in zip(self._drawn, totals[:, 0], strict=True)
+            if total > 0
+        ]
+        return _middle(np.array(found))
+
+    def rate(self, good: npt.NDArray[np.int64] | None = None) -> Interval | None:
+        """Return the 95 % interval of answers per second, or of `good`, a count for each block."""
+        if self._count < MIN_BLOCKS:
+            return None
+        return _middle(self._weights @ (self._answered if good is None else good) / self._count)
+
+
+def per_second(due: Floats, length_s: float, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return how many requests of `mask` became due in each whole second of the run."""
+    count = max(math.floor(length_s), 1)
+    return np.bincount(np.minimum(np.floor(due[mask]).astype(np.int64), count - 1), minlength=count)
+
+
+def _middle(values: npt.NDArray[np.float64]) -> Interval | None:
+    if not len(values):
+        return None
+    low, high = np.quantile(values, (0.025, 0.975))
+    return float(low), float(high)

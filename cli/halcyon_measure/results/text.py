@@ -1,0 +1,124 @@
+"""A run as text: one sentence with the answer, then the figures behind it. A view of the document. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+
+from halcyon_measure.results.document import BenchDocument, Figure, Latencies
+
+_COLUMNS = ("mean", "p50", "p90", "p95", "p99", "p99_9", "max")
+_NAMES = {"p99_9": "p99.9"}
+
+
+def page(document: BenchDocument) -> str:
+    """Return the text of a run, at most 80 columns wide."""
+    lines = [answer(document), ""]
+    lines += _table(document)
+    lines += ["", *_counts(document), *_failures(document), *_client(document)]
+    if document.run.settled is None:
+        warm = f"{document.run.warm_up_s:.1f} s of warm-up"
+    else:
+        warm = f"settled after {document.run.warm_up_s:.1f} s" if document.run.settled else "not settled"
+    lines.append(f"run       {document.run.measured_s:.1f} s measured, {warm}; 95 % intervals in brackets")
+    for reason in document.run.invalid_because:
+        lines += _wrapped("NOT VALID ", reason)
+    return "\n".join(lines)
+
+
+def answer(document: BenchDocument) -> str:
+    """Return the result in one sentence."""
+    requests, latency = document.requests, document.latency
+    target = document.target.model or document.target.url
+    failed = requests.due - requests.answered
+    share = f"{failed} of {requests.due} failed" if failed else f"none of {requests.due} failed"
+    if not requests.answered:
+        return f"{target}: no request was answered; {share}."
+    good = ""
+    if document.goodput.value is not None and requests.good is not None:
+        good = f", {100 * requests.good / max(requests.due, 1):.1f} % within the objective"
+    return (
+        f"{target} answered {_number(document.throughput.value)} requests/s: p50 {_ms(latency.p50)}, "
+        f"p99 {_ms(latency.p99)}{good}; {share}."
+    )
+
+
+def _table(document: BenchDocument) -> list[str]:
+    rows: list[tuple[str, Latencies]] = [("latency", document.latency), ("from send", document.from_send)]
+    rows.append(("first byte", document.first_byte))
+    if document.prepare.p50.value is not None:
+        rows.append(("prepare", document.prepare))
+    head = f"{'ms':<10}" + "".join(f"{_NAMES.get(name, name):>9}" for name in _COLUMNS)
+    table = [head]
+    for name, latencies in rows:
+        cells = []
+        for column in _COLUMNS:
+            figure: Figure = getattr(latencies, column)
+            cells.append(_number(figure.value) + ("?" if figure.value is not None and figure.reason else " "))
+        table.append(f"{name:<10}" + "".join(f"{cell:>9}" for cell in cells))
+    intervals = [
+        f"{_NAMES.get(name, name)} [{_number(figure.interval[0])}, {_number(figure.interval[1])}]"
+        for name in ("p50", "p95", "p99")
+        if (figure := getattr(document.latency, name)).interval is not None
+    ]
+    if intervals:
+        table.append(f"{'':<10}  {'  '.join(intervals)}")
+    if any("?" in line for line in table[1:]):
+        table.append(f"{'':<10}  ?: fewer than ten requests lie above it")
+    return table
+
+
+def _counts(document: BenchDocument) -> list[str]:
+    requests = document.requests
+    lines = [f"rate      {_rate(document.offered)} due, {_rate(document.throughput)} answered"]
+    if document.goodput.value is not None:
+        lines.append(f"goodput   {_rate(document.goodput)} {document.goodput.source.removeprefix('answers ')}")
+    if document.target.rows != "1":
+        lines.append(f"rows      {_rate(document.rows)}")
+    counts = [
+        (requests.answered, "answered"),
+        (requests.rejected, "rejected"),
+        (requests.timed_out, "timed out"),
+        (requests.disconnected, "disconnected"),
+        (requests.errors, "errors"),
+        (requests.wrong, "wrong"),
+        (requests.not_sent, "not sent"),
+    ]
+    said = ", ".join(f"{count} {name}" for count, name in counts if count or name == "answered")
+    return [*lines, f"requests  {requests.due} due: {said}"]
+
+
+def _failures(document: BenchDocument) -> list[str]:
+    lines: list[str] = []
+    for kind in document.failures:
+        lines += _wrapped("failure   ", f"{kind.count} x {kind.message} ({kind.first_s:g} s to {kind.last_s:g} s)")
+    return lines
+
+
+def _client(document: BenchDocument) -> list[str]:
+    client = document.client
+    limits = "doesn't limit" if client.limit == "none" else f"LIMITS ({client.limit}); {client.remedy}"
+    processes = "1 process" if client.processes == 1 else f"{client.processes} processes"
+    text = f"{processes}, {_number(client.cpu_per_request.value)} us of CPU a request; {limits}"
+    return _wrapped("client    ", text)
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+
+    return textwrap.wrap(text, 80, initial_indent=head, subsequent_indent=" " * len(head)) or [head]
+
+
+def _rate(figure: Figure) -> str:
+    interval = f" [{_number(figure.interval[0])}, {_number(figure.interval[1])}]" if figure.interval else ""
+    return f"{_number(figure.value)} {figure.unit}{interval}"
+
+
+def _ms(figure: Figure) -> str:
+    return f"{_number(figure.value)} ms"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if value == 0 or abs(value) >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"

@@ -1,0 +1,1 @@
+"""When requests are due: scenarios and their arrival times. Pure and seeded."""

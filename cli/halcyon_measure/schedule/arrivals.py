@@ -1,0 +1,94 @@
+"""Arrival times of a scenario whose requests are due by a schedule. Pure; the seed decides every draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from halcyon_measure.schedule.scenario import Scenario
+
+Times = npt.NDArray[np.float64]
+_CHUNK = 16_384
+
+
+def chunks(scenario: Scenario) -> Iterator[Times]:
+    """Yield due times in seconds since the start of the schedule, ascending, in arrays of bounded size.
+
+    They end before `duration_s`, or with request number `requests`. `blocking` has no schedule: it yields nothing.
+    """
+    left = scenario.requests
+    for times in _endless(scenario):
+        due = times if scenario.kind == "offline" else times[times < scenario.duration_s]
+        if left is not None:
+            due = due[:left]
+            left -= len(due)
+        if len(due):
+            yield due
+        if len(due) < len(times) or left == 0:
+            return
+
+
+def share(scenario: Scenario, *, index: int, of: int) -> Iterator[float]:
+    """Yield the due times of worker `index` of `of` workers: every `of`-th arrival of one common schedule."""
+    first = index
+    for due in chunks(scenario):
+        own = due[first::of]
+        yield from own.tolist()
+        first = (first - len(due)) % of
+
+
+def _endless(scenario: Scenario) -> Iterator[Times]:
+    """Yield the due times, of which the last may be after the end of the scenario."""
+    rng = np.random.default_rng(scenario.seed)
+    if scenario.kind == "trace":
+        times = np.asarray(scenario.trace, dtype=np.float64)
+        yield from (times[start : start + _CHUNK] for start in range(0, len(times), _CHUNK))
+    elif scenario.kind == "offline":
+        left = scenario.requests if scenario.requests is not None else _CHUNK
+        while left > 0:
+            yield np.zeros(min(left, _CHUNK))
+            left -= _CHUNK
+    elif scenario.kind == "ramp":
+        yield from _ramp(scenario, rng)
+    elif scenario.kind == "burst" and scenario.on_s is not None:
+        yield from _phases(scenario, rng)
+    elif scenario.kind in {"sustained", "burst"}:
+        # The gaps between Gamma arrivals have the shape 1 / cv^2; with cv = 1 they are those of a Poisson process.
+        shape = 1.0 if scenario.cv is None else scenario.cv**-2
+        mean = 1.0 / cast(float, scenario.rate_rps)
+        now = 0.0
+        while True:
+            times = now + np.cumsum(rng.gamma(shape, mean / shape, _CHUNK))
+            now = float(times[-1])
+            yield times
+
+
+def _ramp(scenario: Scenario, rng: np.random.Generator) -> Iterator[Times]:
+    """Yield a Poisson process whose rate changes evenly: unit arrivals through the inverse of its cumulative rate."""
+    first, last = cast(float, scenario.rate_rps), cast(float, scenario.to_rps)
+    slope = (last - first) / scenario.duration_s
+    # The cumulative rate is first * t + slope * t^2 / 2. With a falling rate it has a maximum at the end.
+    whole = (first + last) / 2 * scenario.duration_s
+    so_far = 0.0
+    while so_far < whole:
+        units = so_far + np.cumsum(rng.exponential(1.0, _CHUNK))
+        so_far = float(units[-1])
+        units = units[units < whole]
+        yield (
+            units / first
+            if abs(slope) < 1e-12
+            else 2 * units / (first + np.sqrt(np.maximum(first**2 + 2 * slope * units, 0.0)))
+        )
+
+
+def _phases(scenario: Scenario, rng: np.random.Generator) -> Iterator[Times]:
+    """Yield a Poisson process during `on_s`, then nothing during `off_s`, and so on."""
+    on_s, off_s = cast(float, scenario.on_s), cast(float, scenario.off_s)
+    busy = 0.0
+    while True:
+        times = busy + np.cumsum(rng.exponential(1.0 / cast(float, scenario.rate_rps), _CHUNK))
+        busy = float(times[-1])
+        yield times + np.floor(times / on_s) * off_s

@@ -1,0 +1,145 @@
+"""Generator of docs/reference/bench.md: the fields of `bench.json` and the columns of `requests.npz`.
+
+`scripts/generate docs` runs it in the repository's root: `python -m generators.bench_reference`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+
+from halcyon_measure.protocols.reply import Outcome
+from halcyon_measure.results.columns import Columns
+from halcyon_measure.results.document import BenchDocument, Figure, Latencies
+
+_HEAD = """\
+# Results of `halcyon bench`
+
+<!-- Generated from halcyon_measure/results by `scripts/generate docs`. A test keeps it up to date. -->
+
+`halcyon bench --save FOLDER` writes two files: `bench.json`, the result, and `requests.npz`, every request of the measured part. The text and
+`-o json` show the same document. [Measure a server](../guides/measure.md) is the guide.
+
+The version of the document is 1. A field's meaning changes only with the version; a new field doesn't change it. A figure that wasn't measured has
+the value `null` and a `reason`.
+
+## bench.json
+"""
+_FIGURES = """
+### Figures
+
+Every measured number is an object:
+"""
+_LATENCIES = """
+### Latencies
+
+`latency`, `from_send`, `first_byte` and `prepare` have the figures `mean`, `p50`, `p90`, `p95`, `p99`, `p99_9` and `max`, all in ms. A percentile is the
+smallest measured value that at least its share of the requests doesn't exceed.
+"""
+_COLUMNS = """
+## requests.npz
+
+A NumPy archive with one value for each request in each of these arrays, in the order in which the requests were due. Times are seconds since the
+beginning of the measured part.
+
+| array | meaning |
+| --- | --- |
+"""
+_OUTCOMES = """
+| `outcome` | name | meaning |
+| --- | --- | --- |
+"""
+
+
+def page() -> str:
+    """Return the page in Markdown."""
+    parts = [_HEAD, "\n| field | type | meaning |\n| --- | --- | --- |\n"]
+    parts += [f"| `{name}` | {kind} | {text} |\n" for name, kind, text in _rows(BenchDocument, "")]
+    parts += [_FIGURES, "\n| field | type | meaning |\n| --- | --- | --- |\n"]
+    parts += [f"| `{name}` | {kind} | {text} |\n" for name, kind, text in _rows(Figure, "")]
+    parts += [_LATENCIES, _COLUMNS]
+    said = docstrings(Columns)
+    parts += [f"| `{field.name}` | {said.get(field.name, _PLAIN.get(field.name, ''))} |\n" for field in fields(Columns)]
+    parts += ["| `messages`, `pods` | texts that `kind` and `pod` are indices into |\n", _OUTCOMES]
+    outcomes = docstrings(Outcome)
+    parts += [
+        f"| {one.value} | `{one.name.lower()}` | {outcomes.get(one.name, 'The whole answer arrived.')} |\n"
+        for one in Outcome
+    ]
+    return "".join(parts)
+
+
+_PLAIN = {
+    "due": "When it was due.",
+    "first_byte": "When the first byte of the answer arrived.",
+    "rows": "Rows of the request.",
+    "sent_bytes": "Size of the request.",
+    "received_bytes": "Size of the answer.",
+}
+"""Meaning of the columns whose names say it in the code."""
+
+
+def docstrings(kind: type) -> dict[str, str]:
+    """Return the text below each field of a class, by field."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    found: dict[str, str] = {}
+    previous = ""
+    for statement in getattr(definition, "body", ()):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            previous = statement.target.id
+        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            previous = statement.targets[0].id
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and previous:
+            found[previous] = " ".join(str(statement.value.value).split())
+            previous = ""
+    return found
+
+
+def _rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        inner = _inner(kind)
+        nested = inner is not None and inner not in {Figure, Latencies}
+        text = field.description or (inspect.cleandoc(inner.__doc__ or "").split("\n")[0] if inner is not None else "")
+        path = f"{prefix}{name}" + ("[]" if get_origin(kind) is tuple and inner is not None else "")
+        yield path, _type(kind), text
+        if nested and inner is not None:
+            yield from _rows(inner, f"{path}.")
+
+
+def _inner(kind: Any) -> type[BaseModel] | None:
+    """Return the model of a field, or that of its list; None if it has none."""
+    for one in (kind, *get_args(kind)):
+        if isinstance(one, type) and issubclass(one, BaseModel):
+            return one
+    return None
+
+
+def _type(kind: Any) -> str:
+    """Return the type in words of JSON."""
+    inner = _inner(kind)
+    if inner is Figure:
+        return "figure"
+    if inner is Latencies:
+        return "latencies"
+    if get_origin(kind) is tuple:
+        return "list"
+    if inner is not None:
+        return "object"
+    args = get_args(kind)
+    if type(None) in args:
+        return " or ".join([_type(one) for one in args if one is not type(None)] + ["null"])
+    if args:
+        return "string" if isinstance(args[0], str) else "number"
+    return {bool: "boolean", int: "integer", float: "number", str: "string"}[kind]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,83 @@
+"""The site's switch that stops all scaling down: a ConfigMap in the operator's namespace.
+
+| ConfigMap                       | effect                                                       |
+| ------------------------------- | ------------------------------------------------------------ |
+| `holdScaleDown` has a text      | no decision and no HPA of Halcyon lowers a model's replicas  |
+| `holdScaleDown` empty or absent | none                                                         |
+| can't be read                   | that of the last time                                        |
+
+Changes of a spec still apply, for example a lower maxReplicas. Both replicas of the operator poll the ConfigMap, so that a new leader
+knows the switch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.errors import ApiError, Unreachable
+from halcyon.kube.kinds import Kind
+from halcyon.scaling.policy.decision import Decision, held
+
+log = logging.getLogger(__name__)
+
+POLL_INTERVAL_S = 5.0
+SWITCH = "holdScaleDown"
+"""Key in the ConfigMap; its value is the reason."""
+MAX_REASON_LENGTH = 200
+
+
+class Reader(Protocol):
+    """Reader of objects."""
+
+    async def get(self, kind: Kind, namespace: str, name: str, /) -> Object | None:
+        """Return an object; None if it doesn't exist."""
+
+
+@dataclass
+class SiteHold:
+    """State of the switch."""
+
+    client: Reader
+    namespace: str
+    name: str
+    """Name of the ConfigMap."""
+    on_change: Callable[[], None]
+    """Called after a change, so that the HPAs are rendered again."""
+    reason: str = field(default="", init=False)
+    """Reason why replicas aren't lowered; empty if the switch is off."""
+
+    async def run(self) -> None:
+        """Poll the ConfigMap until cancelled."""
+        while True:
+            await self.poll()
+            await asyncio.sleep(POLL_INTERVAL_S)
+
+    async def poll(self) -> None:
+        """Read the ConfigMap once. If it can't be read, the state stays."""
+        try:
+            found = await self.client.get(kinds.CONFIG_MAP, self.namespace, self.name)
+        except (ApiError, Unreachable) as error:
+            log.warning("cannot read the switch for scaling down; its last state stays", extra={"error": str(error)})
+            return
+        reason = " ".join(str(((found or {}).get("data") or {}).get(SWITCH) or "").split())[:MAX_REASON_LENGTH]
+        if reason != self.reason:
+            self.reason = reason
+            log.info(
+                "scaling down is stopped by the site" if reason else "scaling down is allowed again",
+                extra={"why": reason},
+            )
+            self.on_change()
+
+    def over(self, made: Decision, max_replicas: int) -> Decision:
+        """Return the decision without a reduction of the replicas, except to `max_replicas` of the spec."""
+        return (
+            held(made, min(made.current, max_replicas), f"the site has stopped scaling down ({self.reason})")
+            if self.reason
+            else made
+        )

@@ -1,0 +1,108 @@
+"""Values of the site's Prometheus queries for models with `scaling.targets.metric`.
+
+The site defines the queries; a spec only names one of them. Otherwise a tenant could read the metrics of others. Both replicas of the
+operator run them, one at a time, so that a new leader has values.
+
+| last result                | value                                                            |
+| -------------------------- | ---------------------------------------------------------------- |
+| a finite number, not below 0 | that number, until it is `MAX_AGE_S` old                       |
+| no series, or it failed    | the last value until it is `MAX_AGE_S` old, then missing         |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from halcyon.control.acceptance.accepted_specs import SpecsInForce, with_scaling
+from halcyon.control.rollout.canary_queries import QUERY_TIMEOUT_S, Ask
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.kube.clock import Clock
+from halcyon.kube.kinds import Key
+from halcyon.scaling.observations import Missing, Value
+from halcyon.signals.prometheus.client import PrometheusError
+from halcyon.signals.prometheus.source import PrometheusSource
+
+INTERVAL_S = 15.0
+"""Interval of the queries for one model, in seconds: the sync interval of an HPA."""
+MAX_AGE_S = 60.0
+_VARIABLE = re.compile(r"\$(namespace|name)\b")
+
+
+@dataclass(slots=True)
+class _Result:
+    query: str
+    value: Value | None = None
+    missing: str = "it has not been queried yet"
+
+
+@dataclass
+class SiteQueries:
+    """The values of all models."""
+
+    caches: ClusterState
+    specs: SpecsInForce
+    queries: Mapping[str, str]
+    """PromQL with the variables `$namespace` and `$name`, by name."""
+    ask: Ask
+    clock: Clock
+    _results: dict[Key, _Result] = field(default_factory=dict)
+
+    @classmethod
+    def over(
+        cls, source: PrometheusSource | None, caches: ClusterState, specs: SpecsInForce, clock: Clock
+    ) -> SiteQueries | None:
+        """Return the queries of the site's Prometheus, which never delay its other ones; None if the site has none."""
+        if source is None or not source.queries:
+            return None
+        return cls(caches, specs, source.queries, source.beside(QUERY_TIMEOUT_S).value, clock)
+
+    def value(self, key: Key, query: str) -> Value | Missing:
+        """Return the last value of a query for a model, or why there is none."""
+        if query not in self.queries:
+            return Missing(f"this site has no query {query}")
+        found = self._results.get(key)
+        if found is None or found.query != query:
+            return Missing(f"query {query}: it has not been queried yet")
+        if found.value is None or self.clock.monotonic() - found.value.at > MAX_AGE_S:
+            return Missing(f"query {query}: {found.missing}")
+        return found.value
+
+    async def run(self) -> None:
+        """Run the queries until cancelled."""
+        while True:
+            await self.poll()
+            await asyncio.sleep(INTERVAL_S)
+
+    async def poll(self) -> None:
+        """Run the query of every model that has one."""
+        wanted = {
+            key: spec.scaling.targets.metric.query
+            for key, spec in with_scaling(self.caches, self.specs)
+            if spec.scaling is not None and spec.scaling.targets.metric is not None
+        }
+        for key in self._results.keys() - wanted.keys():
+            del self._results[key]
+        for key, query in wanted.items():
+            known = self._results.get(key)
+            if known is None or known.query != query:
+                known = self._results[key] = _Result(query)
+            if query in self.queries:
+                await self._run(key, known)
+
+    async def _run(self, key: Key, known: _Result) -> None:
+        names = {"namespace": key.namespace, "name": key.name}
+        sent = self.clock.monotonic()
+        try:
+            value = await self.ask(_VARIABLE.sub(lambda found: names[found[1]], self.queries[known.query]))
+        except PrometheusError as error:
+            known.missing = str(error)
+            return
+        if value is None:
+            known.missing = "it has no value"
+        elif value < 0:
+            known.missing = f"its value {value:g} is below 0"
+        else:
+            known.value, known.missing = Value(value, sent), "its last value is too old"

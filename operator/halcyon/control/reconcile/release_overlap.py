@@ -1,0 +1,124 @@
+"""Overlap of Halcyon releases: two operators that manage the same namespace must not both write the objects of a model.
+
+status.operator of a ModelDeployment names the release that manages it, by its Lease. Any service account may read that Lease.
+
+status.operator                               this release
+none, or this release                         manages the model
+a release whose Lease is renewed              leaves the model alone, except for the condition `OperatorConflict`
+a release whose Lease is released, missing    manages the model from now on
+or not renewed for longer than it lasts
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from halcyon.api.conditions import Condition, Reason, Type, keep
+from halcyon.api.timestamps import rfc3339
+from halcyon.kube import errors, kinds
+from halcyon.kube.client import Kube, Object
+from halcyon.kube.clock import Clock
+from halcyon.kube.kinds import Key
+from halcyon.kube.leader_election import DURATION_S
+
+log = logging.getLogger(__name__)
+
+FIELD_MANAGER = "halcyon-overlap"
+"""Field manager of the condition, which is not that of the status: the status belongs to the other release."""
+CHECK_INTERVAL_S = 5.0
+"""Minimum time between two reads of the same Lease, in seconds."""
+
+
+@dataclass(slots=True)
+class _Lease:
+    version: str
+    changed_at: float
+    """Monotonic time at which this process first saw this version, in seconds."""
+    checked_at: float
+    live: bool
+
+
+@dataclass
+class ReleaseOverlap:
+    """Check of each model for another release that manages it."""
+
+    client: Kube
+    clock: Clock
+    release: str
+    """This release, as the namespace and the name of its Lease: `halcyon-system/halcyon`."""
+
+    _leases: dict[str, _Lease] = field(default_factory=dict)
+    _logged: dict[Key, str] = field(default_factory=dict)
+
+    async def manager(self, resource: Object) -> str:
+        """Return the other release that manages a ModelDeployment, and report it; empty if this release manages the model.
+
+        Raises:
+            ApiError, Unreachable: a request failed that may succeed later.
+        """
+        key = Key(resource["metadata"]["namespace"], resource["metadata"]["name"])
+        conditions = (resource.get("status") or {}).get("conditions") or ()
+        reported = next((c for c in conditions if c["type"] == Type.OPERATOR_CONFLICT), None)
+        named = str((resource.get("status") or {}).get("operator") or "")
+        if named not in {"", self.release} and await self._is_live(named):
+            await self._report(key, resource, named, reported)
+            return named
+        self._logged.pop(key, None)
+        if reported is not None and not await self._is_live(reported["message"].partition(" ")[0]):
+            await self._write(resource, [])
+        return ""
+
+    def forget(self, key: Key) -> None:
+        """Drop the state of a model that was deleted."""
+        self._logged.pop(key, None)
+
+    async def _is_live(self, release: str) -> bool:
+        """Return whether a replica of the release holds its Lease; True until this process has watched it for the lease duration."""
+        if release == self.release:
+            return False
+        now = self.clock.monotonic()
+        known = self._leases.get(release)
+        if known is not None and now - known.checked_at < CHECK_INTERVAL_S:
+            return known.live
+        namespace, _, name = release.partition("/")
+        try:
+            lease = await self.client.get(kinds.LEASE, namespace, name) if namespace and name else None
+        except errors.Refused as error:
+            # An uninstalled release takes the permission to read its Lease with it.
+            log.info("cannot read the lease of another release", extra={"release": release, "error": str(error)})
+            lease = None
+        version = "" if lease is None else str(lease["metadata"]["resourceVersion"])
+        changed_at = now if known is None or known.version != version else known.changed_at
+        held = lease is not None and bool((lease.get("spec") or {}).get("holderIdentity"))
+        live = held and now - changed_at <= DURATION_S
+        self._leases[release] = _Lease(version, changed_at, now, live)
+        return live
+
+    async def _report(self, key: Key, resource: Object, other: str, reported: Object | None) -> None:
+        message = (
+            f"{self.release} also watches this namespace; it leaves the model to {other}. Let only one release watch "
+            "a namespace: uninstall one, or change the chart's value watchNamespaces"
+        )
+        if self._logged.get(key) != other:
+            self._logged[key] = other
+            log.warning("another release manages this model", extra={"key": str(key), "release": other})
+        if reported is not None and reported["message"] == message:
+            return
+        condition = Condition(Type.OPERATOR_CONFLICT, status=True, reason=Reason.RELEASE_OVERLAP, message=message)
+        generation, now = int(resource["metadata"].get("generation") or 0), rfc3339(self.clock.wall())
+        await self._write(resource, keep([condition], (), generation=generation, now=now))
+
+    async def _write(self, resource: Object, conditions: list[Object]) -> None:
+        """Write the condition, or remove it if `conditions` is empty."""
+        meta = resource["metadata"]
+        body = {
+            "apiVersion": kinds.MODEL_DEPLOYMENT.api_version,
+            "kind": kinds.MODEL_DEPLOYMENT.kind,
+            "metadata": {field: meta[field] for field in ("namespace", "name", "uid")},
+            "status": {"conditions": conditions} if conditions else {},
+        }
+        try:
+            await self.client.apply(kinds.MODEL_DEPLOYMENT, body, subresource="status", manager=FIELD_MANAGER)
+        except (errors.NotFound, errors.Conflicted):
+            return  # it was deleted

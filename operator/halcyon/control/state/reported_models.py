@@ -1,0 +1,33 @@
+"""Models about which agents may report, and their pods, from the caches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from halcyon.control.objects import pods
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.kube.kinds import Key
+from halcyon.render import names
+
+
+@dataclass(frozen=True)
+class ReportedModels:
+    """Implementation of the collector's `ExistingModels` with the caches."""
+
+    caches: ClusterState
+
+    @property
+    def synced(self) -> bool:
+        """Whether all models and pods are known."""
+        return self.caches.resources.synced.is_set() and self.caches.pods.synced.is_set()
+
+    def has_model(self, namespace: str, name: str) -> bool:
+        """Return whether the ModelDeployment exists."""
+        return self.caches.resources.get(Key(namespace, name)) is not None
+
+    def has_pod(self, namespace: str, name: str, pod: str) -> bool:
+        """Return whether the model has a server pod with this name, including one that is being deleted."""
+        found = self.caches.pods.get(Key(namespace, pod))
+        return (
+            found is not None and pods.is_server(found) and found["metadata"]["labels"].get(names.OWNER_LABEL) == name
+        )

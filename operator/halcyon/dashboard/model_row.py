@@ -1,0 +1,251 @@
+"""Row of one model in the table, its problems, and the totals over rows. Pure.
+
+A model's problems are those that the person on call looks for first (`PROBLEMS`, the most urgent first). The state of a model is the first one in this table whose condition is true:
+
+| state       | condition                                                |
+| ----------- | -------------------------------------------------------- |
+| stalled     | Stalled is True: a user must act                         |
+| progressing | Reconciling is True                                      |
+| unready     | Ready is False                                           |
+| zero        | Ready is True, and spec.replicas is 0                    |
+| limited     | Ready is True, and a limit prevents more replicas        |
+| ready       | Ready is True                                            |
+| unknown     | any other                                                |
+
+Out of scope: which rows are shown (`model_table`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from halcyon.api.types import duration_s
+from halcyon.dashboard.history import NO_LOAD, CurrentLoad
+from halcyon.dashboard.ports import Name, Object
+
+log = logging.getLogger(__name__)
+
+State = Literal["stalled", "unready", "progressing", "unknown", "limited", "zero", "ready"]
+"""State of a model. The order, from the most to the least urgent, is used for sorting by state."""
+Problem = Literal["unready", "errors", "slow", "stalled", "blind", "limited"]
+"""Problem of a model.
+
+unready: requests aren't answered. errors: at least `ERROR_PERCENT` of the requests fail. slow: the p95 of the client latency is above
+targets.latency. stalled: a user must act. blind: a signal is missing. limited: a limit prevents more replicas.
+"""
+PROBLEMS: tuple[Problem, ...] = get_args(Problem)
+ERROR_PERCENT = 1.0
+"""Share of failing requests from which it counts as a problem, in percent."""
+UNHEALTHY: frozenset[State] = frozenset({"unready", "stalled"})
+"""States in which requests aren't answered, or a user must act."""
+STATES: tuple[State, ...] = get_args(State)
+MAX_ROLLOUTS = 20
+"""Maximum number of rollouts that are listed with the totals; the others are only counted."""
+UNREADABLE = "Unreadable"
+"""Reason of a model whose stored object is malformed."""
+_CAPS = frozenset({"max", "quota", "budget"})
+"""Values of status.scaling.limitedBy for limits that keep the replicas below the number that the load requires."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """Row of one model, with the values from its ModelDeployment."""
+
+    namespace: str
+    name: str
+    state: State
+    reason: str
+    """Reason from the conditions, in one word."""
+    ready: int | None
+    replicas: int
+    desired: int | None
+    min: int | None
+    """Minimum replicas. `min` and `max` are None if spec.scaling is not set."""
+    max: int | None
+    queue: float | None
+    """Queued requests in the status. `queue`, `gpu` and `batch` from the status are shown if the current value is unknown."""
+    queue_target: float | None
+    """Target for the queued requests of all ready replicas together."""
+    gpu: float | None
+    batch: float | None
+    gpus: int
+    """Number of GPUs of the pods that have a node, if the status has this number; else of all existing pods."""
+    cost: float | None
+    """Cost of these GPUs per hour; None if the site has set no price."""
+    currency: str
+    policy: str
+    image: str
+    created: str
+    why: str
+    """Explanation of the last scaling decision, as text."""
+    latency_target: float | None
+    """Objective for the p95 of the client latency, in milliseconds; None if there is none."""
+    blind: bool
+    """Whether a signal of the last scaling decision is missing."""
+    rollout: Mapping[str, Any] | None
+    """Progress of the rollout (`rollout_progress`); None if there is none now."""
+
+    @property
+    def key(self) -> Name:
+        """Key of the model."""
+        return Name(self.namespace, self.name)
+
+
+def row(model: Object) -> TableRow:
+    """Return the row of a ModelDeployment."""
+    meta, spec, status = model["metadata"], model.get("spec") or {}, model.get("status") or {}
+    summary, scaling, cost = (status.get(part) or {} for part in ("summary", "scaling", "cost"))
+    scaling_spec, gpu = spec.get("scaling") or {}, (spec.get("runtime") or {}).get("gpu")
+    per_pod = gpu.get("count", 1) if gpu else 0
+    return TableRow(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        state=_state(spec, status),
+        reason=str(summary.get("state") or "Unknown"),
+        ready=status.get("readyReplicas"),
+        replicas=int(spec.get("replicas", 1)),
+        desired=scaling.get("desired"),
+        min=scaling_spec.get("minReplicas", 1) if scaling_spec else None,
+        max=scaling_spec.get("maxReplicas"),
+        queue=_float(str(summary.get("queue")).partition("/")[0]),
+        queue_target=_float(str(summary.get("queue")).partition("/")[2]),
+        gpu=_float(summary.get("gpu")),
+        batch=_float(summary.get("batch")),
+        gpus=cost["gpus"] if "gpus" in cost else int(per_pod) * int(status.get("replicas") or 0),
+        cost=_float(cost.get("perHour")),
+        currency=str(cost.get("currency") or ""),
+        policy=str(scaling.get("policy") or ""),
+        image=str(status.get("runtimeImage") or ""),
+        created=str(meta.get("creationTimestamp") or ""),
+        why=str(scaling.get("why") or ""),
+        latency_target=latency_target_ms(model),
+        blind=any(signal.get("missing") for signal in scaling.get("signals") or ()),
+        rollout=rollout_progress(status),
+    )
+
+
+def latency_target_ms(model: Object) -> float | None:
+    """Return the objective for the p95 of the client latency, in milliseconds; None if the spec has none."""
+    target = (((model.get("spec") or {}).get("scaling") or {}).get("targets") or {}).get("latency")
+    try:
+        return None if target is None else duration_s(target) * 1000
+    except ValueError:  # a spec that isn't accepted
+        return None
+
+
+def rollout_progress(status: Object) -> dict[str, Any] | None:
+    """Return the progress of a rollout that is not complete: phase, strategy, message, pods and the canary's share; else None.
+
+    `updated` and `pods` count pods of the target revision and all pods; None if the status doesn't have them.
+    """
+    rollout, pods = status.get("rollout") or {}, status.get("pods") or {}
+    phase = rollout.get("phase")
+    if phase in {None, "Complete"}:
+        return None
+    canary = rollout.get("canary") or {}
+    return {
+        "phase": phase,
+        "strategy": str(rollout.get("strategy") or ""),
+        "message": str(rollout.get("message") or ""),
+        "updated": pods.get("updated"),
+        "pods": pods.get("total"),
+        "weight": canary.get("weight"),
+        "step": canary.get("step"),
+        "paused": bool(canary.get("paused")),
+    }
+
+
+def problems(row: TableRow, load: CurrentLoad) -> list[Problem]:
+    """Return the problems of a model, the most urgent first. An unknown value is no problem."""
+    found: dict[Problem, bool] = {
+        "unready": row.state == "unready",
+        "errors": load.errors is not None and load.errors >= ERROR_PERCENT,
+        "slow": load.p95 is not None and row.latency_target is not None and load.p95 > row.latency_target,
+        "stalled": row.state == "stalled",
+        "blind": row.blind,
+        "limited": row.state == "limited",
+    }
+    return [problem for problem in PROBLEMS if found[problem]]
+
+
+def row_or_unreadable(name: Name, model: Object) -> TableRow:
+    """Return the row of a model. If its object is malformed, return a row that says so, so that the other rows can be shown."""
+    try:
+        return row(model)
+    except Exception:  # a malformed object
+        log.exception("a ModelDeployment can't be shown", extra={"key": f"{name.namespace}/{name.name}"})
+        bare = {"namespace": name.namespace, "name": name.name}
+        return replace(row({"metadata": bare}), reason=UNREADABLE)
+
+
+def _state(spec: Object, status: Object) -> State:
+    conditions = {c["type"]: c["status"] for c in status.get("conditions") or ()}
+    if conditions.get("Stalled") == "True":
+        return "stalled"
+    if conditions.get("Reconciling") == "True":
+        return "progressing"
+    ready = conditions.get("Ready")
+    if ready == "False":
+        return "unready"
+    if ready != "True":
+        return "unknown"
+    if spec.get("replicas", 1) == 0:
+        return "zero"
+    return "limited" if _CAPS.intersection((status.get("scaling") or {}).get("limitedBy") or ()) else "ready"
+
+
+def _float(text: object) -> float | None:
+    """Parse a number that the status contains as text; return None if it is not a number."""
+    try:
+        return float(str(text))
+    except ValueError:
+        return None
+
+
+def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[str, Any]:
+    """Return the totals of these models. A sum is None if no model has a value; `reporting` counts the models that have a rate.
+
+    rate: requests per second. errors: failing requests per second. slow, judged: models above their objective for the p95, and models
+    with an objective and a known p95. serving: models that answer requests.
+    """
+    counts = dict.fromkeys(STATES, 0)
+    by_problem = dict.fromkeys(PROBLEMS, 0)
+    rates, errors, judged, troubled = [], [], 0, 0
+    for one in rows:
+        load = loads.get(one.key, NO_LOAD)
+        counts[one.state] += 1
+        found = problems(one, load)
+        troubled += bool(found)
+        for problem in found:
+            by_problem[problem] += 1
+        judged += load.p95 is not None and one.latency_target is not None
+        if load.rate is not None:
+            rates.append(load.rate)
+            if load.errors is not None:
+                errors.append(load.rate * load.errors / 100)
+    costs = [one.cost for one in rows if one.cost is not None]
+    rollouts = [one for one in rows if one.rollout is not None]
+    return {
+        "total": len(rows),
+        "counts": counts,
+        "problems": by_problem,
+        "troubled": troubled,
+        "rate": _rounded(sum(rates)) if rates else None,
+        "reporting": len(rates),
+        "errors": _rounded(sum(errors)) if errors else None,
+        "judged": judged,
+        "gpus": sum(one.gpus for one in rows),
+        "cost": sum(costs) if costs else None,
+        "currency": next((one.currency for one in rows if one.currency), ""),
+        "rollouts": [
+            {"namespace": one.namespace, "name": one.name, **(one.rollout or {})} for one in rollouts[:MAX_ROLLOUTS]
+        ],
+        "rolling": len(rollouts),
+    }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.3g}")

@@ -1,0 +1,59 @@
+"""Last log lines of a pod's container, read with the token of the user who wants to see them.
+
+The operator itself may not read logs. The API server checks the user's own permission (`get` on `pods/log`) at each request. The
+connection presents nothing but this token: a client certificate of the operator's kubeconfig would take precedence over it.
+"""
+
+from __future__ import annotations
+
+import ssl
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import orjson
+
+MAX_LINES = 100
+MAX_BYTES = 64 * 1024
+TIMEOUT_S = 10.0
+
+
+class LogsUnavailable(Exception):  # noqa: N818  # an answer, not a fault
+    """The API server returned no log; the message has its reason."""
+
+
+class PodLogs:
+    """Reader of logs from one API server."""
+
+    def __init__(self, url: str, ca_file: str | None) -> None:
+        """Create the reader for the API server at `url`; `ca_file` is a PEM file with its CA, None for the system's CAs."""
+        self._url, self._ca_file = url, ca_file
+
+    async def tail(self, token: str, *, namespace: str, pod: str, container: str, previous: bool) -> str:
+        """Return the last `MAX_LINES` lines of a container, at most `MAX_BYTES`; with `previous`, of its last run.
+
+        Raises:
+            LogsUnavailable: the user has no permission, there is no such log, or the API server can't be reached.
+        """
+        query = {"container": container, "tailLines": MAX_LINES, "limitBytes": MAX_BYTES}
+        query |= {"previous": "true"} if previous else {}
+        url = f"{self._url}/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/log?{urlencode(query)}"
+        tls = ssl.create_default_context(cafile=self._ca_file)
+        limit = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=limit, headers={"Authorization": f"Bearer {token}"}) as session,
+                session.get(url, ssl=tls, allow_redirects=False) as response,
+            ):
+                body = await response.content.read(4 * MAX_BYTES)
+                if response.status != 200:
+                    raise LogsUnavailable(_reason(body) or f"the API server answered {response.status}")
+                return body.decode(errors="replace")
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise LogsUnavailable(f"the API server can't be reached: {type(error).__name__}") from error
+
+
+def _reason(body: bytes) -> str:
+    try:
+        return str(orjson.loads(body)["message"])[:500]
+    except (ValueError, TypeError, KeyError):
+        return ""

@@ -1,0 +1,176 @@
+"""What a site adds to the dashboard: links to its other tools, and values from its Prometheus.
+
+| value                | query                                                    | without Prometheus                                |
+| -------------------- | -------------------------------------------------------- | ------------------------------------------------- |
+| allocatable GPUs     | kube-state-metrics' series of nodes, once a minute       | unknown: the operator may not read nodes          |
+| history of a model   | one query for all fields, for up to `MAX_HOURS`          | one hour, from memory, and the planner's arrivals |
+
+Out of scope: running a query (`signals.prometheus`), the history in memory (`history`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from halcyon.dashboard.history import FIELDS, MAX_POINTS
+from halcyon.dashboard.ports import Name
+from halcyon.signals.prometheus.client import PrometheusError, QueryRange
+
+log = logging.getLogger(__name__)
+
+MAX_HOURS = 720
+"""Longest time range of a chart in hours: 30 days."""
+ALLOCATABLE_TTL_S = 60.0
+MIN_WINDOW_S = 300
+"""Minimum window of a rate in a query, in seconds: several scrapes at any usual interval."""
+ALLOCATABLE: Final = 'sum(kube_node_status_allocatable{resource=~"nvidia_com_(gpu|mig_.*)"})'
+NO_PROMETHEUS = "no Prometheus is configured (prometheus.url in the chart's values)"
+_AGENT: Final = "halcyon_agent_"
+_OF: Final = 'namespace="$namespace",model_deployment="$name"'
+_LATENCY: Final = (
+    f"1000 * histogram_quantile($share, sum by (le) (rate({_AGENT}request_duration_seconds_bucket{{{_OF}}}[$window])))"
+)
+
+
+def _gauge(name: str) -> str:
+    return f"max(halcyon_model_{name}{{{_OF}}})"
+
+
+def _rate(metric: str, matchers: str = "") -> str:
+    return f"sum(rate({metric}{{{_OF}{matchers}}}[$window]))"
+
+
+def _share(part: str) -> str:
+    return f"100 * {part} / ({_rate(_AGENT + 'requests_total')} > 0)"
+
+
+QUERIES: Mapping[str, str] = {
+    "replicas": _gauge("spec_replicas"),
+    "ready": _gauge("replicas_ready"),
+    "desired": _gauge("replicas_desired"),
+    "gpu": f"100 * {_gauge('gpu_utilization_ratio')}",
+    "rate": _rate(f"{_AGENT}requests_total"),
+    "waiting": _gauge("queue_requests"),
+    "in_triton": (
+        f"({_rate('nv_inference_queue_duration_us')} + {_rate('nv_inference_compute_infer_duration_us')})"
+        f" / 1000 / ({_rate('nv_inference_request_success')} > 0)"
+    ),
+    "p50": _LATENCY.replace("$share", "0.5"),
+    "p95": _LATENCY.replace("$share", "0.95"),
+    "p99": _LATENCY.replace("$share", "0.99"),
+    "batch": f"{_rate('nv_inference_count')} / ({_rate('nv_inference_exec_count')} > 0)",
+    "rejected": _share(_rate(f"{_AGENT}rejected_total")),
+    "lost": _share(_rate(f"{_AGENT}errors_total")),
+    "failed": _share(_rate("nv_inference_request_failure", ',reason!="CANCELED"')),
+}
+"""PromQL query for each field of the history, with the variables `$namespace`, `$name` and `$window`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Base URLs of the site's other tools; empty: no link."""
+
+    grafana: str = ""
+    """Grafana with the chart's dashboards."""
+    alerts: str = ""
+    """Alertmanager."""
+    runbooks: str = ""
+    """Folder with the pages of docs/runbooks."""
+
+
+LINKED = ("grafana", "alerts", "runbooks")
+"""Names of the fields of `Links`."""
+NO_LINKS = Links()
+
+
+class Prometheus(Protocol):
+    """Interface to the site's Prometheus (`signals.prometheus.source.PrometheusSource`). Both methods raise PrometheusError."""
+
+    async def value(self, query: str) -> float | None:
+        """Return the result of a query; None if there is no series."""
+
+    async def rows(self, query: str, over: QueryRange) -> Sequence[Mapping[str, Any]]:
+        """Return the series of a range query, each with `metric` and `values`."""
+
+
+class SiteMetrics:
+    """Values from the site's Prometheus. All methods must be called in the same event loop."""
+
+    def __init__(
+        self, prometheus: Prometheus | None, *, monotonic: Callable[[], float], wall: Callable[[], float]
+    ) -> None:
+        """Create the source; `prometheus` is None if none is configured."""
+        self._prometheus, self._monotonic, self._wall = prometheus, monotonic, wall
+        self._allocatable: float | None = None
+        self._why = NO_PROMETHEUS if prometheus is None else "Prometheus was not queried yet"
+        self._asked_at = -math.inf
+        self._refresh: asyncio.Task[None] | None = None
+
+    def allocatable(self) -> dict[str, Any]:
+        """Return the GPUs of the cluster's nodes, or None and the reason. An outdated value is queried again in the background."""
+        if self._prometheus is not None and self._monotonic() - self._asked_at >= ALLOCATABLE_TTL_S:
+            self._asked_at = self._monotonic()
+            self._refresh = asyncio.get_running_loop().create_task(self._read_allocatable(self._prometheus))
+        return {"gpus": self._allocatable, "why": f"The GPUs of the cluster are unknown: {self._why}."}
+
+    async def _read_allocatable(self, prometheus: Prometheus) -> None:
+        try:
+            self._allocatable = await prometheus.value(ALLOCATABLE)
+            self._why = "Prometheus has no series kube_node_status_allocatable of GPUs; kube-state-metrics exports it"
+        except PrometheusError as error:
+            self._allocatable, self._why = None, str(error)
+
+    async def history(self, name: Name, hours: int) -> dict[str, Any]:
+        """Return a model's last `hours` as `model_page.series` does, with at most `MAX_POINTS` points; or only `why`, the reason."""
+        if self._prometheus is None:
+            return {"why": f"Only the last hour is in memory, and {NO_PROMETHEUS}."}
+        over = span(self._wall(), hours)
+        try:
+            found = await self._prometheus.rows(query(name, over), over)
+            return parse(found, over)
+        except PrometheusError as error:
+            return {"why": f"{error}."}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            log.exception("a response of Prometheus can't be shown", extra={"key": f"{name.namespace}/{name.name}"})
+            return {"why": "The response of Prometheus can't be used; the operator's log has the details."}
+
+
+def span(now: float, hours: int) -> QueryRange:
+    """Return the times to query; they are multiples of the step, so that a chart doesn't change its shape as time passes."""
+    step_s = math.ceil(hours * 3600 / MAX_POINTS / 10) * 10
+    end = now // step_s * step_s
+    return QueryRange(end - (MAX_POINTS - 1) * step_s, end, step_s)
+
+
+def query(name: Name, over: QueryRange) -> str:
+    """Return one query for all fields of a model; its series have the label `field`."""
+    filled = {"$namespace": name.namespace, "$name": name.name, "$window": f"{max(over.step_s, MIN_WINDOW_S):.0f}s"}
+    parts = []
+    for field, template in QUERIES.items():
+        for variable, text in filled.items():
+            template = template.replace(variable, text)  # noqa: PLW2901  # filled step by step
+        parts.append(f'label_replace({template}, "field", "{field}", "", "")')
+    return "\nor ".join(parts)
+
+
+def parse(rows: Sequence[Mapping[str, Any]], over: QueryRange) -> dict[str, Any]:
+    """Return the rows of a range query as a list of values for each field; a point without a sample is None.
+
+    Raises:
+        ValueError, KeyError or TypeError: the rows are not those of the query.
+    """
+    columns: dict[str, list[float | None]] = {field: [None] * MAX_POINTS for field in FIELDS}
+    for row in rows:
+        column = columns[row["metric"]["field"]]
+        for at, text in row["values"]:
+            index, value = round((float(at) - over.begin) / over.step_s), float(text)
+            if 0 <= index < MAX_POINTS and math.isfinite(value):
+                column[index] = float(f"{value:.4g}")
+    shares = zip(columns["rejected"], columns["lost"], columns["failed"], strict=True)
+    columns["errors"] = [sum(known) if (known := [s for s in point if s is not None]) else None for point in shares]
+    return {"end": over.end, "step": over.step_s} | columns

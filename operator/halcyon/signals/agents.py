@@ -1,0 +1,53 @@
+"""Identity of agents, and the interfaces by which the collector checks it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from halcyon.kube.auth.callers import AgentIdentity, service_account
+
+SUFFIX = "-balancer"
+"""End of the name of the ServiceAccount of a model's balancers."""
+
+
+class Authenticator(Protocol):
+    """Callable that authenticates the bearer token of an agent."""
+
+    async def __call__(self, token: str, audience: str) -> AgentIdentity | None:
+        """Return the identity in the token; None if the token is not valid for this audience.
+
+        Raises:
+            Exception: the token can't be validated at present.
+        """
+
+
+class ExistingModels(Protocol):
+    """Interface to the models that exist, and to their pods."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether all models and pods are known."""
+
+    def has_model(self, namespace: str, name: str) -> bool:
+        """Return whether the ModelDeployment exists."""
+
+    def has_pod(self, namespace: str, name: str, pod: str) -> bool:
+        """Return whether the model has a server pod with this name."""
+
+
+class Sender(NamedTuple):
+    """Sender of a report: the agent in a pod of a model's balancers."""
+
+    namespace: str
+    name: str
+    agent: str
+    """Name of the pod."""
+
+
+def model_of_account(username: str) -> tuple[str, str] | None:
+    """Return (namespace, name) of the model whose balancers use this ServiceAccount; None for any other account."""
+    account = service_account(username)
+    if account is None or not account.name.endswith(SUFFIX):
+        return None
+    name = account.name.removesuffix(SUFFIX)
+    return (account.namespace, name) if name else None

@@ -1,0 +1,135 @@
+"""Clients of the operator's other ports, and a model's own server, in the hands of a tenant."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from kubernetes.aio.client.api_client import ApiClient
+from kubernetes.aio.client.configuration import Configuration
+from prometheus_client import CollectorRegistry
+
+from halcyon.control.runtime import http_endpoints
+from halcyon.dashboard.authorization import MAX_REVIEWS_PER_S, Authorizer
+from halcyon.kube import kinds
+from halcyon.kube.auth.callers import User
+from halcyon.kube.auth.reviews import ApiServerReviews
+from halcyon.kube.client import KubeClient
+from halcyon.triton.client import MAX_PAGE_BYTES, TritonClient, TritonError
+from tests.adversary.tenant.loop_time import loop_time
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def server(*routes: tuple[str, str, Handler]) -> AsyncIterator[TestServer]:
+    app = web.Application()
+    app.add_routes([web.route(*route) for route in routes])
+    async with TestServer(app) as running:
+        yield running
+
+
+async def test_reviews_never_delay_other_requests() -> None:
+    """An API server that answers no review: a ConfigMap is read nevertheless."""
+    forever, waiting = asyncio.Event(), 0
+
+    async def review(_: web.Request) -> web.Response:
+        nonlocal waiting
+        waiting += 1
+        await forever.wait()
+        return web.json_response({})
+
+    async def found(_: web.Request) -> web.Response:
+        return web.json_response({"metadata": {"name": "one"}})
+
+    reviews, other = ("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review), ("GET", "/{rest:.*}", found)
+    async with server(reviews, other) as running:
+        client = KubeClient(ApiClient(Configuration(host=str(running.make_url("")))))
+        asked = [asyncio.create_task(ApiServerReviews(client).user(f"garbage-{n}")) for n in range(100)]
+        async with asyncio.timeout(5):
+            while not waiting:  # noqa: ASYNC110  # a counter of the other side
+                await asyncio.sleep(0.01)
+            assert await client.get(kinds.CONFIG_MAP, "ns", "one") is not None
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        forever.set()
+        await client.close()
+
+
+async def test_scrapes_at_the_same_time_share_one_page() -> None:
+    rendered, begun = 0, asyncio.Event()
+
+    async def of_models() -> str:
+        nonlocal rendered
+        rendered += 1
+        await begun.wait()
+        return "#" * 1_000_000 + "\n"
+
+    app = http_endpoints.build(CollectorRegistry(), live={}, ready={}, of_models=of_models)
+    async with TestServer(app) as running, aiohttp.ClientSession() as session:
+        url = running.make_url("/metrics")
+
+        async def scrape() -> tuple[int, int]:
+            async with session.get(url) as answer:
+                return answer.status, len(await answer.read())
+
+        scrapes = [asyncio.create_task(scrape()) for _ in range(2 * http_endpoints.MAX_READERS)]
+        await asyncio.sleep(0.5)
+        begun.set()
+        found = await asyncio.gather(*scrapes)
+        assert rendered == 1
+        assert sorted(status for status, _ in found) == [200] * 16 + [503] * 16
+        assert {size for status, size in found if status == 200} == {1_000_001}
+
+
+@pytest.mark.parametrize("size", [MAX_PAGE_BYTES, 8 * MAX_PAGE_BYTES])
+async def test_a_dear_page_of_a_models_server_is_not_parsed_on_the_loop(size: int) -> None:
+    line = 'nv_inference_count{model="m",version="1"} 1\n'
+    metrics = (line * (size // len(line))).encode()
+    batch = {"batch_size": 1, "compute_infer": {"count": 1, "ns": 1}}
+    text = json.dumps({"model_stats": [{"name": "m", "batch_stats": [batch] * (size // 80)}]}).encode()
+
+    async def page(request: web.Request) -> web.Response:
+        return web.Response(body=metrics if request.path == "/metrics" else text)
+
+    async with server(("GET", "/{rest:.*}", page)) as running, aiohttp.ClientSession() as session:
+        assert running.port is not None
+        client = TritonClient(session, "m", running.port, running.port)
+        with loop_time() as measured:
+            for read in (client.metrics("127.0.0.1"), client.batches("127.0.0.1", pod="m-a-0")):
+                if size > MAX_PAGE_BYTES:
+                    with pytest.raises(TritonError, match="which is the limit"):
+                        await read
+                else:
+                    await read
+        assert measured.longest_s < 0.02
+
+
+async def test_a_page_of_a_user_of_one_namespace_costs_few_reviews() -> None:
+    """The dashboard's page is rendered each second, and 1,000 namespaces have models."""
+    now, reviews = 0.0, 0
+
+    class Reviews:
+        knows_all = True
+
+        async def user(self, token: str) -> User:
+            return User(token)
+
+        async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
+            nonlocal reviews
+            del user, name
+            reviews += 1
+            return namespace == "ns1"
+
+    access = Authorizer(Reviews(), clock=lambda: now, namespaces=lambda: {f"ns{n}" for n in range(1000)})
+    for _ in range(400):
+        now += 1.0
+        assert await access.sees(User("u")) == {"ns1"}
+    assert reviews / 400 < 1.5 * MAX_REVIEWS_PER_S

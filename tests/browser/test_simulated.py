@@ -1,0 +1,198 @@
+"""The dashboard for the person on call, in a real browser: a fleet under simulated load, and 5,000 models. It needs no cluster."""
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.screenshots import serve
+from tests.browser.simulated_fleet import MODELS, Model, SimulatedFleet
+from tests.browser.test_pages import axe, record
+
+MANY = 5000
+FRAMES = """() => { window.frames_ms = []; let last = performance.now();
+  const next = (now) => { window.frames_ms.push(now - last); last = now; requestAnimationFrame(next); };
+  requestAnimationFrame(next);
+  new PerformanceObserver((list) => (window.tasks_ms = [...(window.tasks_ms || []), ...list.getEntries().map((one) => one.duration)])).observe({ type: "longtask" }); }"""
+
+
+@pytest.fixture(scope="module")
+def url() -> str:
+    return serve(SimulatedFleet())
+
+
+@pytest.fixture(scope="module")
+def crowded() -> str:
+    """5,000 models, whose rows are those of the fleet again and again."""
+    stories = [one for one in MODELS if one.story == "ready"]
+    models = [
+        Model(f"team-{number % 20:02}", f"{one.name}-{number:04}", one.run, scale=one.scale)
+        for number in range(MANY)
+        for one in [stories[number % len(stories)]]
+    ]
+    return serve(SimulatedFleet(models), points=2)
+
+
+@pytest.fixture
+def fleet(page: Page, url: str) -> Page:
+    page.goto(url)
+    expect(page.locator("tbody tr")).to_have_count(len(MODELS))
+    return page
+
+
+@pytest.fixture
+def copying(browser: Browser, url: str) -> Iterator[Page]:
+    """A page that may use the clipboard."""
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    found = context.new_page()
+    found.goto(f"{url}#/vision/detector")
+    yield found
+    context.close()
+
+
+def tile(page: Page, name: str) -> str:
+    return page.locator(".totals > div", has_text=name).locator("dd").inner_text()
+
+
+def test_totals_and_what_is_wrong_come_first(fleet: Page) -> None:
+    assert re.fullmatch(r"[\d.]+ 23 of 24 report", tile(fleet, "Requests/s"))
+    assert tile(fleet, "Missing their p95 objective").startswith("1 of ")
+    assert tile(fleet, "Unhealthy") == "2 of 24 models"
+    expect(fleet.locator(".totals > div", has_text="GPUs used").locator("dd")).to_have_text("35 of 48 allocatable")
+    assert [fleet.locator("tbody th a").nth(index).inner_text() for index in range(4)] == [
+        "diarizer",
+        "ranker",
+        "intent",
+        "merchant-risk",
+    ]
+
+
+def test_a_total_leads_to_its_models(fleet: Page) -> None:
+    fleet.locator(".totals > div", has_text="Unhealthy").get_by_role("link").click()
+    expect(fleet.locator("tbody tr")).to_have_count(2)
+    expect(fleet.get_by_role("button", name=re.compile("^Problems"))).to_be_visible()
+
+
+def test_an_unknown_value_is_a_dash_with_the_reason(fleet: Page) -> None:
+    row = fleet.locator("tbody tr", has_text="merchant-risk")
+    expect(row.locator("td .none").first).to_have_text("\u2013")
+    expect(row.locator("td .none").first).to_have_attribute("title", re.compile("has reported in the last 15 s"))
+    expect(row.locator("td", has_text="0 %")).to_have_count(0)
+
+
+def test_a_namespace_has_its_own_totals_and_the_address_keeps_it(fleet: Page) -> None:
+    fleet.get_by_label("Namespace").select_option("fraud")
+    expect(fleet.locator("tbody tr")).to_have_count(4)
+    assert tile(fleet, "Unhealthy") == "0 of 4 models"
+    fleet.reload()
+    expect(fleet.get_by_label("Namespace")).to_have_value("fraud")
+    expect(fleet.locator("tbody tr")).to_have_count(4)
+
+
+def test_a_view_is_saved_opened_and_deleted(fleet: Page) -> None:
+    fleet.get_by_label("Namespace").select_option("vision")
+    fleet.get_by_role("button", name="Save view").click()
+    fleet.get_by_label("Name of the view").fill("my models")
+    fleet.keyboard.press("Enter")
+    fleet.get_by_role("link", name="Halcyon").click()
+    expect(fleet.locator("tbody tr")).to_have_count(len(MODELS))
+    fleet.reload()
+    fleet.get_by_role("button", name="my models", exact=True).click()
+    expect(fleet.locator("tbody tr")).to_have_count(sum(one.namespace == "vision" for one in MODELS))
+    fleet.get_by_role("button", name="Delete the view my models").click()
+    expect(fleet.get_by_role("button", name="my models", exact=True)).to_have_count(0)
+
+
+def test_a_rollout_has_its_progress_and_commands_that_can_be_copied(copying: Page) -> None:
+    panel = copying.locator("section", has=copying.get_by_role("heading", name="Rollout", exact=True))
+    expect(panel.get_by_role("progressbar")).to_have_attribute("value", "25")
+    panel.get_by_role("button", name=re.compile("promote the canary")).click()
+    expect(copying.locator("#announcement")).to_have_text("Copied to the clipboard.")
+    copied = copying.evaluate("navigator.clipboard.readText()")
+    assert copied == "kubectl annotate mdep detector -n vision serving.halcyon.dev/promote=detector-7c41d2e9"
+
+
+def test_conditions_and_pods_are_above_the_charts(page: Page, url: str) -> None:
+    page.goto(f"{url}#/assistants/intent")
+    expect(page.locator(".problems")).to_contain_text("model.onnx has IR version 11")
+    names = page.locator("h2:visible").all_inner_texts()
+    assert names.index("What is wrong") < names.index("Conditions") < names.index("Pods") < names.index("Charts")
+    page.get_by_role("button", name="Last log lines of intent-b-0").click()
+    expect(page.locator("section", has=page.get_by_role("heading", name="Pods"))).to_contain_text(
+        "kubectl logs -n assistants intent-b-0 -c triton --tail=100"
+    )
+    expect(page.get_by_text("it can with your own token if you sign in with one")).to_be_visible()
+
+
+def test_links_lead_to_grafana_alerts_and_the_runbook(page: Page, url: str) -> None:
+    page.goto(f"{url}#/assistants/intent")
+    for name, start in (
+        ("Grafana", "https://grafana.example.org/d/halcyon-model?var-namespace=assistants&var-model=intent"),
+        ("Alerts", "https://alerts.example.org/#/alerts?filter=%7Bnamespace%3D%22assistants%22"),
+        ("Runbook", "https://runbooks.example.org/HalcyonModelLoadFailed.md"),
+    ):
+        expect(page.get_by_role("link", name=name, exact=True)).to_have_attribute(
+            "href", re.compile("^" + re.escape(start))
+        )
+
+
+def test_a_longer_range_says_where_it_comes_from(page: Page, url: str) -> None:
+    page.goto(f"{url}#/search/ranker")
+    page.get_by_role("button", name="30 d").click()
+    expect(page.get_by_text("From the site's Prometheus, a point every 2 h.")).to_be_visible()
+    expect(page.locator("figure", has_text="Requests per second").first).to_contain_text("There are no values")
+    page.reload()
+    expect(page.get_by_role("button", name="30 d")).to_have_attribute("aria-pressed", "true")
+
+
+def test_revisions_are_shown_with_their_differences(page: Page, url: str) -> None:
+    page.goto(f"{url}#/vision/detector")
+    page.get_by_text("Revisions", exact=True).click()
+    expect(page.get_by_label("Changes of detector-5d2a7c10").locator(".drop")).to_contain_text("26.05-py3")
+    expect(page.get_by_label("Changes of detector-7c41d2e9").locator(".add")).to_contain_text("value 2")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390], ids=["desktop", "phone"])
+def test_no_page_has_an_accessibility_fault_or_overflows(page: Page, url: str, scheme: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme=scheme)
+    for path in (
+        "",
+        "#/?problem=any",
+        "#/vision/detector",
+        "#/assistants/intent",
+        "#/search/ranker",
+        "#/fraud/merchant-risk",
+    ):
+        page.goto(f"{url}{path}")
+        expect(page.locator(".facts > div" if path.count("/") > 1 else "tbody tr").first).to_be_visible()
+        page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+        assert axe(page) == [], (path, scheme, width)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+
+
+def test_5000_models_are_scrolled_without_long_frames(page: Page, crowded: str) -> None:
+    """Figures only."""
+    page.goto(crowded)
+    expect(page.locator("table")).to_have_attribute("aria-rowcount", str(MANY + 1))
+    paint_ms = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    page.evaluate(FRAMES)
+    for part in range(1, 11):
+        page.locator(".scroller").evaluate(
+            "(scroller, part) => scroller.scrollTo(0, (scroller.scrollHeight * part) / 10)", part
+        )
+        page.wait_for_timeout(300)
+    began, used = time.monotonic(), time.process_time()
+    page.wait_for_timeout(5000)
+    share = (time.process_time() - used) / (time.monotonic() - began)
+    tasks = page.evaluate("window.tasks_ms || []")
+    record(
+        first_paint_of_5000_s=paint_ms / 1000,
+        tasks_over_50_ms=len(tasks),
+        longest_task_ms=max(tasks, default=0.0),
+        open_page_server_cpu_share=share,
+    )
+    expect(page.locator("tbody tr").last).to_be_visible()

@@ -1,0 +1,111 @@
+"""Values by which a site fits the chart to its own rules: mirrors, labels, security contexts, volumes, and routes to the dashboard."""
+
+from typing import Any
+
+import pytest
+
+from tests.integration.charts import EVERYTHING, LOCAL, find, laid_over, refusal, render
+
+pytestmark = pytest.mark.more
+
+MIRROR = "mirror.example.com/all"
+POD = {"dashboard": {"listen": "pod"}}
+
+
+def operator(values: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = find(render(values), "Deployment")["spec"]["template"]["spec"]
+    return found
+
+
+def test_one_registry_replaces_those_of_all_images() -> None:
+    spec = operator({"global": {"imageRegistry": MIRROR}})
+    (container,) = spec["containers"]
+    named = [container["image"], *(arg.partition("=")[2] for arg in container["args"] if "-image=" in arg)]
+
+    assert named == [
+        f"{MIRROR}/halcyon-operator:dev",
+        f"{MIRROR}/halcyon-operator:dev",
+        f"{MIRROR}/halcyon-balancer:dev",
+        f"{MIRROR}/tritonserver:26.07-py3",
+    ]
+
+
+def test_common_labels_are_on_every_object_and_in_no_selector() -> None:
+    given = {"team": "ml", "app.kubernetes.io/name": "other"}
+    for made in render(laid_over(EVERYTHING, {"commonLabels": given})):
+        labels = made["metadata"].get("labels", {})
+        if labels:
+            assert labels["team"] == "ml", made["kind"]
+            assert labels["app.kubernetes.io/name"] != "other", made["kind"]
+        assert "team" not in str(made.get("spec", {}).get("selector")), made["kind"]
+
+
+def test_security_contexts_are_laid_over_those_of_the_chart() -> None:
+    spec = operator(
+        {"podSecurityContext": {"runAsUser": 7, "fsGroup": 9}, "securityContext": {"seLinuxOptions": {"level": "s0"}}}
+    )
+
+    assert spec["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 7,
+        "runAsGroup": 65532,
+        "fsGroup": 9,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert spec["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seLinuxOptions": {"level": "s0"},
+    }
+
+
+def test_own_authorities_are_mounted() -> None:
+    volume, mount = {"name": "ca", "configMap": {"name": "site"}}, {"name": "ca", "mountPath": "/etc/ssl/site"}
+    spec = operator({"extraVolumes": [volume], "extraVolumeMounts": [mount]})
+
+    assert volume in spec["volumes"]
+    assert mount in spec["containers"][0]["volumeMounts"]
+    assert "/extraVolumes/0" in refusal({"extraVolumes": [{"name": "ca", "configmap": {}}]})
+
+
+def test_an_ingress_leads_to_the_dashboard() -> None:
+    given = {
+        "enabled": True,
+        "host": "h.example.com",
+        "className": "nginx",
+        "tlsSecret": "h",
+        "annotations": {"a/b": "c"},
+    }
+    objects = render(laid_over(POD, {"dashboard": {"ingress": given}}))
+    ingress, service = find(objects, "Ingress", "halcyon-dashboard"), find(objects, "Service")
+
+    assert ingress["metadata"]["annotations"] == {"a/b": "c"}
+    assert ingress["spec"]["ingressClassName"] == "nginx"
+    assert ingress["spec"]["tls"] == [{"hosts": ["h.example.com"], "secretName": "h"}]
+    backend = ingress["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]
+    assert backend["name"] == service["metadata"]["name"]
+    assert backend["port"]["name"] in {port["name"] for port in service["spec"]["ports"]}
+
+
+def test_a_route_leads_to_the_dashboard() -> None:
+    route = {"parentRefs": [{"name": "edge", "namespace": "infra"}], "hostnames": ["h.example.com"]}
+    objects = render(laid_over(POD, {"dashboard": {"httpRoute": route}}))
+    made, service = find(objects, "HTTPRoute", "halcyon-dashboard"), find(objects, "Service")
+
+    assert {key: made["spec"][key] for key in route} == route
+    (backend,) = made["spec"]["rules"][0]["backendRefs"]
+    assert backend["name"] == service["metadata"]["name"]
+    assert backend["port"] in {port["port"] for port in service["spec"]["ports"]}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"dashboard": {"ingress": {"enabled": True, "host": "h"}}}, "set dashboard.listen=pod"),
+        ({"dashboard": {"httpRoute": {"parentRefs": [{"name": "edge"}]}}}, "set dashboard.listen=pod"),
+        ({"dashboard": {"listen": "pod", "ingress": {"enabled": True}}}, "dashboard.ingress.host is empty"),
+    ],
+)
+def test_a_route_to_nothing_is_refused(values: dict[str, Any], said: str) -> None:
+    assert said in refusal(laid_over(LOCAL, values))

@@ -1,0 +1,81 @@
+"""Parts of a release: values with digests, the krew manifest, checksums."""
+
+import hashlib
+import importlib.util
+import tarfile
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+DIGEST = "sha256:" + "a" * 64
+IMAGES = {
+    name: {"registry": "registry.example.com", "repository": f"ml/halcyon-{name}", "digest": DIGEST}
+    for name in ("operator", "balancer")
+}
+
+
+@pytest.fixture(scope="module")
+def release() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("release", ROOT / "scripts" / "release.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_values_of_a_release_name_images_by_digest_and_keep_all_else(release: ModuleType) -> None:
+    text = (ROOT / "charts" / "halcyon" / "values.yaml").read_text()
+    before, after = yaml.safe_load(text), yaml.safe_load(release.pinned(text, IMAGES))
+
+    for name, image in IMAGES.items():
+        assert {key: after["images"][name][key] for key in image} == image
+        before["images"][name] |= image
+    assert after == before
+    assert len(release.pinned(text, IMAGES).splitlines()) == len(text.splitlines())
+
+
+def test_values_without_an_image_are_refused(release: ModuleType) -> None:
+    with pytest.raises(release.ReleaseError, match=r"lacks images\.balancer\.digest"):
+        release.pinned("images:\n  operator:\n    registry: x\n    repository: x\n    digest: x\n", IMAGES)
+
+
+def test_the_krew_manifest_has_the_checksum_of_its_archive(release: ModuleType, tmp_path: Path) -> None:
+    folder = tmp_path / "cli"
+    folder.mkdir()
+    program = folder / "halcyon-linux-x86_64-py311"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    made = yaml.safe_load(release.krew(program, folder).read_text())
+
+    (place,) = made["spec"]["platforms"]
+    archive = folder / place["uri"].rpartition("/")[2]
+    assert place["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert made["spec"]["version"] == f"v{release.version()}"
+    with tarfile.open(archive) as tar:
+        assert tar.getmember(place["bin"]).mode & 0o111
+        assert {"LICENSE", place["bin"]} == set(tar.getnames())
+
+
+def test_checksums_cover_every_file_but_their_own(release: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "one").write_text("1")
+    (tmp_path / "SHA256SUMS").write_text("old")
+
+    assert release.checksums(tmp_path) == f"{hashlib.sha256(b'1').hexdigest()}  a/one\n"
+
+
+def test_a_release_needs_pushed_images_with_digests(release: ModuleType, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    with pytest.raises(release.ReleaseError, match="push the images first"):
+        release.images_of(values)
+    values.write_text(yaml.safe_dump({"images": IMAGES}))
+    assert release.images_of(values) == IMAGES
+    values.write_text(
+        yaml.safe_dump({"images": IMAGES | {"balancer": {"registry": "x", "repository": "y", "tag": "dev"}}})
+    )
+    with pytest.raises(release.ReleaseError, match=r"images\.balancer in .* has no digest"):
+        release.images_of(values)

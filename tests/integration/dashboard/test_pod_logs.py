@@ -1,0 +1,51 @@
+"""Logs are read with the reader's token and nothing else. The API server is a stand-in: its paths and answers are Kubernetes' own."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from halcyon.dashboard.pod_logs import LogsUnavailable, PodLogs
+from tests.ports import free_ports
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    async def log(request: web.Request) -> web.Response:
+        if request.headers["Authorization"] != "Bearer good":
+            message = 'pods "m-a-0" is forbidden: User "u" cannot get resource "pods/log" in the namespace "team"'
+            return web.json_response({"kind": "Status", "message": message}, status=403)
+        query = request.query
+        return web.Response(
+            text=f"{request.match_info['pod']} {query['container']} {query['tailLines']} {query.get('previous')}\n"
+        )
+
+    app = web.Application()
+    app.router.add_get("/api/v1/namespaces/team/pods/{pod}/log", log)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    port = free_ports(1)[0]
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    yield f"http://127.0.0.1:{port}"
+    await runner.cleanup()
+
+
+async def tail(url: str, token: str, *, namespace: str = "team", previous: bool = False) -> str:
+    return await PodLogs(url, None).tail(token, namespace=namespace, pod="m-a-0", container="triton", previous=previous)
+
+
+async def test_the_last_lines_are_read_with_the_readers_token(url: str) -> None:
+    assert await tail(url, "good") == "m-a-0 triton 100 None\n"
+    assert await tail(url, "good", previous=True) == "m-a-0 triton 100 true\n"
+
+
+async def test_a_refusal_is_shown_as_the_api_server_says_it(url: str) -> None:
+    with pytest.raises(LogsUnavailable, match='cannot get resource "pods/log"'):
+        await tail(url, "bad")
+
+
+async def test_other_answers_and_a_silent_api_server_have_a_reason(url: str) -> None:
+    with pytest.raises(LogsUnavailable, match="answered 404"):
+        await tail(url, "good", namespace="other")
+    with pytest.raises(LogsUnavailable, match="can't be reached: ClientConnectorError"):
+        await tail(f"http://127.0.0.1:{free_ports(1)[0]}", "good")

@@ -1,0 +1,114 @@
+"""The site's switch for scaling down, and the event for a manual change that scaling undoes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from halcyon.control.autoscaling.limits.site_hold import MAX_REASON_LENGTH, SWITCH, SiteHold
+from halcyon.control.objects.actuator import Actuator
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.errors import Busy
+from halcyon.kube.event_recorder import NewEvent
+from halcyon.kube.kinds import Kind
+from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, Running, live
+
+
+class Stored:
+    """A namespace with the ConfigMap, or with none."""
+
+    def __init__(self, text: str | None) -> None:
+        self.text, self.fails = text, False
+
+    async def get(self, kind: Kind, namespace: str, name: str, /) -> Object | None:
+        assert (kind, namespace, name) == (kinds.CONFIG_MAP, "halcyon-system", "halcyon-switches")
+        if self.fails:
+            raise Busy(503, "try again")
+        return None if self.text is None else {"data": {SWITCH: self.text}}
+
+
+def switch(text: str | None = None) -> tuple[SiteHold, Stored, list[str]]:
+    stored, changes = Stored(text), list[str]()
+    hold = SiteHold(stored, "halcyon-system", "halcyon-switches", lambda: changes.append(hold.reason))
+    return hold, stored, changes
+
+
+@pytest.mark.parametrize(("text", "reason"), [(None, ""), ("", ""), ("  ", ""), ("incident\n4711 ", "incident 4711")])
+def test_the_reason_is_that_of_the_config_map(text: str | None, reason: str) -> None:
+    hold, _, changes = switch(text)
+    asyncio.run(hold.poll())
+
+    assert hold.reason == reason
+    assert changes == ([reason] if reason else [])
+
+
+def test_a_long_reason_is_shortened() -> None:
+    hold, _, _ = switch("x" * 1000)
+    asyncio.run(hold.poll())
+
+    assert len(hold.reason) == MAX_REASON_LENGTH
+
+
+def test_a_failed_read_keeps_the_last_state() -> None:
+    hold, stored, changes = switch("incident")
+    asyncio.run(hold.poll())
+    stored.fails = True
+    asyncio.run(hold.poll())
+    assert hold.reason == "incident"
+    stored.fails, stored.text = False, None
+    asyncio.run(hold.poll())
+
+    assert (hold.reason, changes) == ("", ["incident", ""])
+
+
+def test_the_site_keeps_replicas_and_adds_more() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        hold, stored, _ = switch("incident 4711")
+        await hold.poll()
+        world.scaler.limits.hold = hold
+        wanted = world.dictate().wanted
+        wanted[DIGITS] = 1
+        world.model(replicas=4, actuator=Actuator.DIRECT)
+        async with Running(world.scaler):
+            await asyncio.sleep(6)
+            assert world.counts() == []
+            told = world.told()
+            assert (told["desired"], told["limitedBy"]) == (4, ["site"])
+            assert told["why"].startswith(
+                "4 replicas, although 1 replica is desired: the site has stopped scaling down (incident 4711)"
+            )
+            wanted[DIGITS] = 6
+            await asyncio.sleep(6)
+            assert world.counts() == [6]
+            stored.text = ""
+            await hold.poll()
+            wanted[DIGITS] = 2
+            await asyncio.sleep(6)
+            assert world.counts() == [6, 2]
+
+    live(scenario)
+
+
+def test_a_manual_change_that_scaling_undoes_has_an_event() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        events: list[NewEvent] = []
+        world.scaler.events = lambda _, new: events.append(new)
+        world.dictate().wanted[DIGITS] = 3
+        world.model(replicas=3, actuator=Actuator.DIRECT)
+        async with Running(world.scaler):
+            await asyncio.sleep(6)
+            assert events == []
+            world.scale(DIGITS, 5)
+            await asyncio.sleep(6)
+
+        assert world.counts() == [3]
+        (event,) = events
+        assert (event.type, event.reason) == ("Normal", "ManualScaleReverted")
+        assert event.message.startswith(
+            "spec.replicas was set to 5, and scaling sets it to 3, because spec.scaling.mode is Active"
+        )
+        assert "halcyon scale digits 5 --pause" in event.message
+
+    live(scenario)

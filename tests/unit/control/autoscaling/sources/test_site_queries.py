@@ -1,0 +1,147 @@
+"""A query of the site's Prometheus as a target: its values, both policies, the HPA's metric, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from halcyon.api.spec import Spec, defaults
+from halcyon.api.spec.parse import parse
+from halcyon.control.acceptance.site_policy import refused
+from halcyon.control.autoscaling.sources.site_queries import MAX_AGE_S, SiteQueries
+from halcyon.render import hpa
+from halcyon.render.site import Subject
+from halcyon.scaling.hpa.algorithm import asked
+from halcyon.scaling.hpa.metrics import RulesReading
+from halcyon.scaling.observations import Missing, Value
+from halcyon.scaling.planner.objectives import objectives
+from halcyon.scaling.planner.outputs import Plan, PlannerMemory
+from halcyon.scaling.planner.plan import plan
+from halcyon.scaling.planner.reading import PodReading, Reading
+from halcyon.signals.prometheus.client import PrometheusError
+from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, live
+from tests.unit.control.scope_builders import scope_of
+
+JOBS = {"jobs": 'sum(pending{ns="$namespace",model="$name"})'}
+
+
+def spec(**scaling: Any) -> Spec:
+    targets = {"metric": {"query": "jobs", "value": 10}}
+    document = {"minReplicas": 1, "maxReplicas": 8, "targets": targets, **scaling}
+    return parse("digits", {"model": {"source": {"uri": "s3://models/m"}}, "scaling": document})
+
+
+def test_a_value_of_a_query_counts_until_it_is_too_old() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        asked_for: list[str] = []
+        answers: list[float | PrometheusError | None] = [42.0, PrometheusError("down"), None, -1.0, 7.0]
+
+        async def ask(query: str) -> float | None:
+            asked_for.append(query)
+            answer = answers.pop(0)
+            if isinstance(answer, PrometheusError):
+                raise answer
+            return answer
+
+        world.model(targets={"metric": {"query": "jobs", "value": 10}})
+        queries = SiteQueries(world.caches, world.specs, JOBS, ask, world.clock)
+        assert queries.value(DIGITS, "jobs") == Missing("query jobs: it has not been queried yet")
+        assert queries.value(DIGITS, "other") == Missing("this site has no query other")
+        await queries.poll()
+        first = queries.value(DIGITS, "jobs")
+        assert isinstance(first, Value)
+        assert (first.value, asked_for) == (42.0, ['sum(pending{ns="team",model="digits"})'])
+        for _ in ("down", "no value", "below 0"):
+            await queries.poll()
+            assert queries.value(DIGITS, "jobs") == first
+        await asyncio.sleep(MAX_AGE_S + 1)
+        assert queries.value(DIGITS, "jobs") == Missing("query jobs: its value -1 is below 0")
+        await queries.poll()
+        assert isinstance(queries.value(DIGITS, "jobs"), Value)
+        world.delete(DIGITS)
+        await queries.poll()
+        assert queries.value(DIGITS, "jobs") == Missing("query jobs: it has not been queried yet")
+
+    live(scenario)
+
+
+@pytest.mark.parametrize(
+    ("value", "proposal"), [(Value(35.0, 0.0), 4), (Value(0.0, 0.0), 0), (Missing("query jobs: down"), None)]
+)
+def test_the_rules_propose_replicas_for_the_result(value: Value | Missing, proposal: int | None) -> None:
+    targets = defaults.targets(spec(policy="Rules"))
+    found = asked(RulesReading(0.0, 2, Value(0.0, 0.0), None, metric=value), targets)
+
+    assert {term.name: term.proposal for term in found} == {"queueDepth": 0, "metric": proposal}
+
+
+def test_the_hpa_has_the_metric() -> None:
+    made = hpa.hpa(Subject("team", "digits", "uid"), spec(policy="Rules"), tolerance=True)
+    named = {one["external"]["metric"]["name"]: one["external"]["target"] for one in made["spec"]["metrics"]}
+
+    assert named["metric"] == {"type": "AverageValue", "averageValue": "10"}
+
+
+def planned(made: Spec, metric: float | None, *, replicas: int = 1, rate: float = 20.0, seconds: int = 90) -> Plan:
+    """Return the last of the plans, one a second, for a constant load and result."""
+    wanted, memory = objectives(made), PlannerMemory()
+    for second in range(seconds):
+        batches = {1: (int(rate * second), 0.02 * rate * second)}
+        pods = tuple(PodReading(f"p{n}", "ready", 0.0, 0.0) for n in range(replicas))
+        reading = Reading(
+            float(second),
+            replicas,
+            rate * second,
+            0.0,
+            0.0,
+            batches=batches if rate else None,
+            pods=pods,
+            metric=metric,
+        )
+        result = plan(float(second), wanted, reading, memory)
+        memory = result.memory
+    return result
+
+
+def test_the_planner_has_replicas_for_the_result() -> None:
+    made = planned(spec(), 35.0)
+
+    assert (made.count, made.winner) == (4, "metric"), made.describe()
+    told = {part.name: str(part.text) for part in made.parts}
+    assert told["metric"] == "the site's query is 35, and at 10 per replica needs 4"
+
+
+def test_a_missing_result_takes_no_replicas_away_and_adds_none() -> None:
+    made = planned(spec(), None, replicas=3, seconds=400)
+
+    assert made.count == 3, made.describe()
+    told = {part.name: str(part.text) for part in made.parts}
+    assert told["metric"] == "the result of the site's query is missing, so the replicas are not lowered"
+
+
+@pytest.mark.parametrize(("metric", "count"), [(0.0, 0), (5.0, 1), (None, 1)])
+def test_a_model_with_work_for_it_does_not_go_to_zero(metric: float | None, count: int) -> None:
+    assert planned(spec(minReplicas=0, idleTimeout="30s"), metric, rate=0.0).count == count
+
+
+def test_a_model_at_zero_starts_for_the_result() -> None:
+    made = planned(spec(minReplicas=0, idleTimeout="30s"), 5.0, replicas=0, rate=0.0)
+
+    assert made.count == 1, made.describe()
+
+
+@pytest.mark.parametrize(
+    ("queries", "said"),
+    [
+        (("jobs",), []),
+        ((), ["spec.scaling.targets.metric.query is jobs, but this site has no queries (chart value prometheus.queries); remove metric"]),
+        (("a", "b"), ["spec.scaling.targets.metric.query is jobs, but this site has only a, b (chart value prometheus.queries); for example query: a"]),
+    ],
+)  # fmt: skip
+def test_a_query_that_the_site_does_not_have_is_refused(queries: tuple[str, ...], said: list[str]) -> None:
+    view = scope_of()
+
+    assert refused(replace(view, site=replace(view.site, queries=queries)), spec()) == said

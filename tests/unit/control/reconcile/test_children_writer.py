@@ -1,0 +1,125 @@
+"""What appears, or changes, between the look at a child and the write of it is left as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from halcyon.kube import errors, kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import CHILDREN, Key, Kind
+from tests.unit.control.reconcile.reconciled_namespace import Api, Team
+
+ONE = Key("team", "one")
+THEIRS: Object = {"theirs": True, "replicas": 0, "template": {}}
+MADE = sorted({kind.kind for kind in CHILDREN} - {"HorizontalPodAutoscaler"})
+
+
+def foreign(kind: Kind, name: str) -> Object:
+    """An object of somebody else."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"namespace": "team", "name": name, "uid": "theirs"},
+        "spec": THEIRS,
+    }
+
+
+class Racing(Api):
+    """An API server in which an object appears as soon as it was looked for in vain."""
+
+    appears: str = ""
+    """Kind of the object that appears."""
+    appeared: tuple[Kind, str, str] | None = None
+
+    @override
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        found = await super().get(kind, namespace, name)
+        if found is None and kind.kind == self.appears and self.appeared is None:
+            self.appeared = (kind, namespace, name)
+            self._put(self.appeared, foreign(kind, name))
+        return found
+
+
+def settled() -> Team:
+    team = Team()
+    team.ask("one")
+    return team
+
+
+@pytest.mark.parametrize("word", MADE)
+async def test_an_object_that_appears_after_the_look_is_not_taken_over(word: str) -> None:
+    api = Racing()
+    api.appears = word
+    team = Team(api=api)
+    team.ask("one")
+    with pytest.raises(errors.Conflicted):
+        await team.reconciler.reconcile(ONE)
+
+    assert api.appeared is not None
+    there = api.objects[api.appeared]
+    assert there["spec"] == THEIRS
+    assert "ownerReferences" not in there["metadata"]
+    # The next look finds it.
+    await team.reconciler.reconcile(ONE)
+    assert api.accepted["one"] == "Conflict"
+
+
+@pytest.mark.parametrize("word", MADE)
+async def test_an_object_in_the_place_of_a_child_is_not_taken_over(word: str) -> None:
+    team = settled()
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+    kind, _, name = where = next(where for where in team.api.objects if where[0].kind == word)
+    # The cache has the child as somebody edited it; in the cluster another object has its name.
+    edited = dict(team.api.objects[where])
+    edited["metadata"] = {**edited["metadata"], "annotations": {}, "resourceVersion": "500"}
+    team.caches.children[kind]._store(Key("team", name), edited)
+    team.api.objects.pop(where)
+    team.api._put(where, foreign(kind, name))
+    with pytest.raises(errors.Conflicted):
+        await team.reconciler.reconcile(ONE)
+
+    assert team.api.objects[where]["spec"] == THEIRS
+
+
+@pytest.mark.parametrize(("word", "versioned"), [("ConfigMap", True), ("Role", True), ("Deployment", False)])
+async def test_a_version_is_a_condition_only_for_kinds_without_a_status(word: str, versioned: bool) -> None:
+    team = settled()
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+    kind, _, name = where = next(where for where in team.api.objects if where[0].kind == word)
+    edited = dict(team.api.objects[where])
+    edited["metadata"] = {**edited["metadata"], "annotations": {}}
+    team.caches.children[kind]._store(
+        Key("team", name), edited | {"metadata": edited["metadata"] | {"resourceVersion": "0"}}
+    )
+    if versioned:
+        with pytest.raises(errors.Conflicted):
+            await team.reconciler.reconcile(ONE)
+    else:
+        await team.reconciler.reconcile(ONE)
+        assert "annotations" in team.api.objects[where]["metadata"]
+
+
+async def test_a_surplus_object_is_deleted_only_as_it_was_seen() -> None:
+    team = settled()
+    deleted: list[Any] = []
+    original = team.api.delete
+
+    async def delete(kind: Kind, namespace: str, name: str, *, seen: Object | None = None) -> None:
+        deleted.append((name, seen and seen["metadata"]["uid"], seen and seen["metadata"]["resourceVersion"]))
+        await original(kind, namespace, name, seen=seen)
+
+    team.api.delete = delete  # type: ignore[method-assign]
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+    budget = (kinds.PDB, "team", "one-balancer")
+    there = team.api.objects[budget]["metadata"]
+    team.ask("one", traffic={"mode": "Direct"})
+    for _ in range(6):
+        await team.reconciler.reconcile(ONE)
+
+    assert ("one-balancer", there["uid"], there["resourceVersion"]) in deleted

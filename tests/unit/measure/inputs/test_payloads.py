@@ -1,0 +1,87 @@
+"""Payloads: random values within the types of the model's metadata, and files; every shape that doesn't fit is refused."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from halcyon_measure.errors import TensorError
+from halcyon_measure.inputs.payloads import Rows, file_payloads, random_payloads
+from halcyon_measure.inputs.tensors import InputFile, ModelInput
+
+PIXELS = ModelInput("pixels", "FP32", (-1, 64))
+KINDS = ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BF16", "BYTES")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_values_have_the_type_and_shape_of_the_metadata(kind: str) -> None:
+    payloads = random_payloads([ModelInput("x", kind, (-1, 3))], rows=Rows(2, 2), shapes={}, seed=1)
+    assert {payload.tensors["x"].shape for payload in payloads} == {(2, 3)}
+    values = np.concatenate([payload.tensors["x"].ravel() for payload in payloads])
+    if kind == "BYTES":
+        assert {len(value) for value in values} == {16}
+    else:
+        assert values.min() >= 0
+        assert values.max() <= (1 if kind in {"BOOL", "FP16", "FP32", "FP64", "BF16"} else 99)
+    assert len(set(values.tolist())) > 1
+
+
+def test_each_number_of_rows_of_a_range_is_as_frequent() -> None:
+    payloads = random_payloads([PIXELS], rows=Rows.parse("1..8"), shapes={}, seed=1)
+    assert Counter(payload.rows for payload in payloads) == dict.fromkeys(range(1, 9), 8)
+    assert [payload.rows for payload in payloads] != sorted(payload.rows for payload in payloads)
+
+
+def test_an_open_dimension_takes_the_given_size() -> None:
+    (first, *_) = random_payloads(
+        [ModelInput("image", "FP32", (-1, 3, -1, -1))], rows=Rows(), shapes={"image": (3, 8, 4)}, seed=1
+    )
+    assert first.tensors["image"].shape == (1, 3, 8, 4)
+
+
+@pytest.mark.parametrize(
+    ("model_input", "shapes", "said"),
+    [
+        (ModelInput("x", "FP32", (-1, -1)), {}, "input x FP32[-1, -1] has a dimension of any size; give one, for example --shape x=64"),
+        (PIXELS, {"pixels": (63,)}, "shape of pixels is 63, but pixels FP32[-1, 64] needs 64 without the rows"),
+        (PIXELS, {"pixel": (64,)}, "shape of pixel: the model has no such input; it has pixels"),
+        (ModelInput("x", "FP8", (-1, 1)), {}, "input x FP8[-1, 1] has an unknown data type"),
+    ],
+)  # fmt: skip
+def test_a_shape_that_does_not_fit_is_refused(
+    model_input: ModelInput, shapes: dict[str, tuple[int, ...]], said: str
+) -> None:
+    with pytest.raises(TensorError) as caught:
+        random_payloads([model_input], rows=Rows(), shapes=shapes, seed=1)
+    assert said in str(caught.value)
+
+
+def test_several_rows_need_a_dimension_of_rows() -> None:
+    with pytest.raises(TensorError, match=r"rows is 8, but input x FP32\[4\] has no dimension of rows; use --rows 1"):
+        random_payloads([ModelInput("x", "FP32", (4,))], rows=Rows.parse("8"), shapes={}, seed=1)
+
+
+@pytest.mark.parametrize("text", ["0", "9..8", "-1", "1..", "4097", "two"])
+def test_invalid_rows_are_refused(text: str) -> None:
+    with pytest.raises(TensorError, match=r"for example 8 or 1\.\.8"):
+        Rows.parse(text)
+
+
+def npy(path: str, shape: tuple[int, ...]) -> InputFile:
+    out = io.BytesIO()
+    np.save(out, np.full(shape, int(path[0]), np.float32))
+    return InputFile(path, out.getvalue())
+
+
+def test_a_file_of_one_row_is_repeated_to_the_wanted_rows() -> None:
+    payloads = file_payloads([[npy("1.npy", (64,))], [npy("2.npy", (1, 64))]], [PIXELS], rows=Rows(4, 4), seed=1)
+    assert [payload.tensors["pixels"].shape for payload in payloads] == [(4, 64), (4, 64)]
+    assert [float(payload.tensors["pixels"].mean()) for payload in payloads] == [1, 2]
+
+
+def test_a_file_of_several_rows_stays_as_it_is() -> None:
+    (payload,) = file_payloads([[npy("3.npy", (5, 64))]], [PIXELS], rows=Rows(4, 4), seed=1)
+    assert payload.rows == 5

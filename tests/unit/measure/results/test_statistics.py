@@ -1,0 +1,72 @@
+"""Percentiles and intervals against values that are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from halcyon_measure.results import statistics
+from halcyon_measure.results.statistics import Blocks, percentile, supports
+
+
+def test_a_percentile_is_the_value_that_the_share_does_not_exceed() -> None:
+    values = np.arange(1, 101, dtype=np.float64)
+    np.random.default_rng(1).shuffle(values)
+    assert [percentile(values, share) for share in (0.01, 0.5, 0.95, 0.99, 0.999, 1.0)] == [1, 50, 95, 99, 100, 100]
+
+
+def test_a_percentile_of_nothing_is_unknown() -> None:
+    assert percentile(np.array([]), 0.5) is None
+
+
+def test_a_percentile_needs_ten_values_above_it() -> None:
+    assert (supports(999, 0.99), supports(1000, 0.99), supports(20, 0.5), supports(19, 0.5)) == (
+        False,
+        True,
+        True,
+        False,
+    )
+
+
+def exponential(seed: int, length: int = 60, rate: int = 100) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    rng = np.random.default_rng(seed)
+    due = np.sort(rng.uniform(0, length, length * rate))
+    return due, rng.exponential(0.05, len(due))
+
+
+def test_intervals_of_percentiles_hold_the_true_value_in_nineteen_of_twenty() -> None:
+    true = -0.05 * np.log(0.05)
+    held = 0
+    for seed in range(200):
+        due, latency = exponential(seed, length=30, rate=60)
+        low, high = Blocks(due, latency, 30, seed=seed).percentile(0.95) or (0, 0)
+        held += low <= true <= high
+    assert 180 <= held <= 200
+
+
+def test_latencies_that_depend_on_each_other_have_a_wider_interval() -> None:
+    due, latency = exponential(1)
+    slow = np.where(np.floor(due) % 10 == 0, latency + 0.5, latency)
+    narrow, wide = (Blocks(due, values, 60).percentile(0.9) for values in (latency, slow))
+    assert narrow is not None
+    assert wide is not None
+    assert wide[1] - wide[0] > 3 * (narrow[1] - narrow[0])
+
+
+def test_the_interval_of_a_rate_holds_the_rate() -> None:
+    due, latency = exponential(3)
+    low, high = Blocks(due, latency, 60).rate() or (0, 0)
+    assert low < 100 < high
+    assert high - low == pytest.approx(2 * 1.96 * 10 / np.sqrt(60), rel=0.35)
+
+
+def test_a_short_run_has_no_intervals() -> None:
+    due, latency = exponential(1, length=4)
+    blocks = Blocks(due, latency, 4)
+    assert (blocks.percentile(0.5), blocks.rate()) == (None, None)
+
+
+def test_requests_are_counted_in_the_second_when_they_were_due() -> None:
+    due = np.array([0.1, 0.9, 1.0, 2.5])
+    counted = statistics.per_second(due, 3.0, np.array([True, True, True, False]))
+    assert counted.tolist() == [2, 1, 0]

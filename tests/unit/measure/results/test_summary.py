@@ -1,0 +1,153 @@
+"""The document of a run: counts, rates, latencies from due times, failures over time, and what makes it invalid."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from halcyon_measure.inputs.tensors import ModelInput
+from halcyon_measure.protocols.reply import Outcome
+from halcyon_measure.protocols.target import Target, parse
+from halcyon_measure.results import summary, text
+from halcyon_measure.results.columns import Columns
+from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.run import Run
+from halcyon_measure.schedule.scenario import Scenario
+
+TARGET: Target = replace(
+    parse("grpc://model:8001", api="kserve", transport=None, encoding=None, model="digits"),
+    inputs=(ModelInput("pixels", "FP32", (-1, 64)),),
+)
+USAGE = {"wall_s": 10.0, "cpu_s": 0.5, "core_wait_s": 0.01, "gc_s": 0.0, "gc_longest_s": 0.001}
+
+
+def row(
+    due: float, latency: float, outcome: Outcome = Outcome.ANSWERED, kind: int = -1, *, late: float = 0.0, pod: int = -1
+) -> tuple[float, ...]:
+    sent = math.nan if outcome is Outcome.NOT_SENT else due + late
+    return (due, due, sent, due + latency, due + latency, due + latency, outcome, kind, 2, 100, 50, pod)
+
+
+def document(
+    rows: list[tuple[float, ...]],
+    *,
+    messages: tuple[str, ...] = (),
+    pods: tuple[str, ...] = (),
+    objective_s: float | None = None,
+    **facts: Any,
+) -> BenchDocument:
+    run = Run(
+        **{
+            "columns": Columns.of(rows),
+            "messages": messages,
+            "pods": pods,
+            "warm_up_s": 3.0,
+            "settled": True,
+            "measured_s": 10.0,
+            "partial": False,
+            "usage": (USAGE,),
+            **facts,
+        }
+    )
+    scenario = Scenario(kind="sustained", rate_rps=100, duration_s=10)
+    return summary.build(
+        run, TARGET, scenario, preset="", rows="2", objective_s=objective_s, prepares=False, made_by="t", made_at="now"
+    )
+
+
+EVEN = [row(n / 100, 0.05) for n in range(1000)]
+
+
+def test_rates_and_counts_are_those_of_the_requests() -> None:
+    made = document(EVEN, objective_s=0.1)
+    assert (made.offered.value, made.throughput.value, made.goodput.value, made.rows.value) == (100, 100, 100, 200)
+    assert (made.requests.due, made.requests.answered, made.requests.good, made.requests.rows) == (
+        1000,
+        1000,
+        1000,
+        2000,
+    )
+    assert made.run.valid
+
+
+def test_latency_runs_from_the_due_time_and_not_from_sending() -> None:
+    made = document([row(n / 100, 0.05, late=0.04) for n in range(1000)])
+    assert made.latency.p99.value == pytest.approx(50)
+    assert made.from_send.p99.value == pytest.approx(10)
+    assert made.client.late_p99.value == pytest.approx(40)
+
+
+def test_failures_are_counted_by_message_with_their_times() -> None:
+    rows = [*EVEN, row(2.0, 0.001, Outcome.REJECTED, 0), row(4.5, 0.001, Outcome.REJECTED, 0), row(9.0, 5.0, Outcome.TIMED_OUT, 1)]  # fmt: skip
+    made = document(rows, messages=("429: full", "no answer within 5 s"))
+    assert [(kind.outcome, kind.message, kind.count, kind.first_s, kind.last_s) for kind in made.failures] == [
+        ("rejected", "429: full", 2, 2.0, 4.5),
+        ("timed_out", "no answer within 5 s", 1, 9.0, 9.0),
+    ]
+    assert (made.requests.rejected, made.requests.timed_out, made.requests.answered) == (2, 1, 1000)
+
+
+def test_every_request_is_in_one_count() -> None:
+    rows = [row(n / 10, 0.01, outcome, -1 if outcome is Outcome.ANSWERED else 0) for n, outcome in enumerate(Outcome)]
+    requests = document(rows, messages=("x",)).requests.model_dump()
+    assert sum(requests[name] for name in requests if name not in {"due", "good", "rows"}) == len(Outcome)
+
+
+def test_the_timeline_has_every_second() -> None:
+    made = document([row(0.5, 0.01), row(7.2, 0.02), row(7.3, 0.04, Outcome.ERROR, 0)], messages=("500: no",))
+    assert [(second.due, second.answered, second.failed) for second in made.timeline] == [
+        (1, 1, 0), (0, 0, 0), (0, 0, 0), (0, 0, 0), (0, 0, 0), (0, 0, 0), (0, 0, 0), (2, 1, 1), (0, 0, 0), (0, 0, 0),
+    ]  # fmt: skip
+    assert [second.p50_ms for second in made.timeline][:2] == [10, None]
+
+
+def test_an_unmeasured_figure_has_a_reason_and_no_value() -> None:
+    made = document(EVEN)
+    assert (made.goodput.value, made.goodput.reason) == (None, "no objective is given; for example --objective 500ms")
+    assert (made.prepare.p50.value, made.prepare.p50.reason) == (None, "requests were prepared before the run")
+    assert made.latency.p99_9.reason == "fewer than ten requests lie above it"
+    nothing = document([row(1.0, 0.1, Outcome.ERROR, 0)], messages=("500",))
+    assert (nothing.latency.p50.value, nothing.latency.p50.reason) == (None, "no request was answered")
+
+
+@pytest.mark.parametrize(
+    ("rows", "facts", "said"),
+    [
+        (EVEN, {"settled": False}, "rate and median latency had not settled after 3 s of warm-up"),
+        (EVEN, {"partial": True}, "the run was interrupted"),
+        (EVEN, {"usage": (USAGE | {"cpu_s": 9.5},)}, "the client limits (client CPU)"),
+        ([row(1.0, 0.1, Outcome.NOT_SENT, 0), *EVEN], {"messages": ("not sent",)}, "1 requests were not sent"),
+        ([row(1.0, 0.1, Outcome.ERROR, 0)], {"messages": ("500",)}, "no request was answered"),
+    ],
+)
+def test_a_run_that_answers_nothing_is_not_valid(
+    rows: list[tuple[float, ...]], facts: dict[str, Any], said: str
+) -> None:
+    made = document(rows, **facts)
+    assert not made.run.valid
+    assert said in " ".join(made.run.invalid_because)
+
+
+def test_answers_are_shared_by_pod_if_they_name_it() -> None:
+    made = document([row(n / 10, 0.01, pod=n % 4 // 3) for n in range(100)], pods=("a", "b"))
+    assert [(share.pod, share.answered) for share in made.pods] == [("a", 75), ("b", 25)]
+
+
+def test_the_document_is_read_back_from_its_json() -> None:
+    made = document(EVEN, objective_s=0.1)
+    assert BenchDocument.model_validate_json(made.model_dump_json()) == made
+
+
+def test_the_text_begins_with_the_result_and_fits_eighty_columns() -> None:
+    rows = [*EVEN, row(2.0, 0.001, Outcome.REJECTED, 0)]
+    page = text.page(document(rows, messages=("429: " + "full " * 40,), objective_s=0.1, partial=True))
+    first, *_ = page.splitlines()
+    assert (
+        first
+        == "digits answered 100 requests/s: p50 50.0 ms, p99 50.0 ms, 99.9 % within the objective; 1 of 1001 failed."
+    )
+    assert max(map(len, page.splitlines()[1:])) <= 80
+    assert "NOT VALID the run was interrupted" in page
