@@ -59,6 +59,8 @@ _FACTOR = 3.0
 """Time in a pod that contradicts the service line, as a multiple of the time that the line predicts for it."""
 _MIN_S = 0.25
 """Seconds added to this time, because transfers and the sampling of the counters aren't part of a batch."""
+_SILENT_S = 5.0
+"""Seconds without an answer, in addition to this time, after which requests in pods contradict the line before they are answered."""
 _AGREED_FACTOR, _AGREED_S = 2.0, 0.02
 """Time in a pod up to which the line is believed again: a multiple of the time that it predicts, plus seconds."""
 _AGREE_S = 60.0
@@ -212,7 +214,7 @@ class AnswerEvidence:
         if seconds is None:
             contradicts_at = self.contradicts_at
             # Requests that have been in pods for long contradict the line even before the first of them is answered.
-            if anchor[3] > limit_s * (max(samples[-1][ANSWERED] - anchor[1], 0.0) + 1):
+            if samples[-1][ANSWERED] <= anchor[1] and at - anchor[0] > limit_s + _SILENT_S and anchor[3] > limit_s:
                 contradicts_at = at if contradicts_at is None else contradicts_at
             return self._with(anchor=anchor, samples=samples, contradicts_at=contradicts_at, alone=alone)
         ready = int(samples[-1][READY])
