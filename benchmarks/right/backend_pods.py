@@ -36,7 +36,7 @@ from halcyon.render import names, server, server_start
 from halcyon.render.site import Site, Subject
 from halcyon.triton.backend_probe import BackendProbes
 from halcyon.triton.client import Endpoint, TritonClient
-from halcyon.triton.dead_backend import BalancerLoad, DeadBackends
+from halcyon.triton.dead_backend import DeadBackends, PodRequests
 from halcyon.triton.pod_sampler import PodSampler
 
 ORDER_DELAY_S = 1.5
@@ -266,7 +266,7 @@ class Fleet:
     """Time of the first failed request by pod."""
     failing: dict[str, str] = field(default_factory=dict)
     evicted: list[str] = field(default_factory=list)
-    loads: dict[str, BalancerLoad] = field(default_factory=dict)
+    loads: dict[str, PodRequests] = field(default_factory=dict)
     """Requests of the first agent's balancer, by address."""
     _turn: int = 0
 
@@ -301,8 +301,8 @@ class Fleet:
             self._add(pod, -1, int(any(statuses)))
 
     def _add(self, pod: ServerPod, inflight: int, answered: int) -> None:
-        before = self.loads.get(pod.address, BalancerLoad(0, 0))
-        self.loads[pod.address] = BalancerLoad(before.inflight + inflight, before.answered + answered)
+        before = self.loads.get(pod.address, PodRequests(0, 0))
+        self.loads[pod.address] = PodRequests(before.inflight + inflight, before.answered + answered)
 
     async def run_agent(self, number: int, session: aiohttp.ClientSession) -> None:
         """Sample and examine the pods as an agent does."""

@@ -114,7 +114,7 @@ def test_4_a_pod_without_balancers_waits_for_its_endpoints_to_go() -> None:
 @pytest.mark.parametrize(
     "field", [{"runtime": {"env": [{"name": "A", "value": "1"}]}}, {"batching": {"maxBatchSize": 4}}]
 )
-def test_44_a_revision_has_pods_of_its_own_which_load_a_model_once(field: dict[str, Any]) -> None:
+def test_44_a_revision_has_its_own_pods_which_load_once(field: dict[str, Any]) -> None:
     pod = deployment(field)["spec"]["template"]["spec"]
     assert "--model-control-mode=none" in pod["containers"][0]["args"]
     # The repository is written before Triton starts, and belongs to the pod.
@@ -128,7 +128,7 @@ def test_68_replicas_follow_a_queue_that_no_cpu_shows() -> None:
     assert counts[-1] >= 4
 
 
-def test_69_replicas_fall_to_the_need_of_a_load_that_is_never_idle() -> None:
+def test_69_replicas_fall_to_the_need_without_idle_time() -> None:
     counts = Driven(replicas=12).run([20.0] * 1800)
     assert counts[-1] in {2, 3}
 

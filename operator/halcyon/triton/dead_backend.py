@@ -44,7 +44,7 @@ PROBED_SHARE = 0.25
 EVERY_REQUEST_FAILS = "every request fails in the backend; whether the backend is dead is not proved"
 
 
-class BalancerLoad(NamedTuple):
+class PodRequests(NamedTuple):
     """Requests of one balancer in one pod."""
 
     inflight: int
@@ -52,7 +52,7 @@ class BalancerLoad(NamedTuple):
     """Counter of responses that began."""
 
 
-_NO_LOAD = BalancerLoad(0, 0)
+_NO_LOAD = PodRequests(0, 0)
 
 
 @dataclass
@@ -77,7 +77,7 @@ class _WatchedPod:
     answered_at: float
     """Time of the last sample with an answer or without any request in the pod."""
     failing_since: float | None = None
-    load: BalancerLoad = _NO_LOAD
+    load: PodRequests = _NO_LOAD
 
 
 @dataclass
@@ -125,7 +125,7 @@ class DeadBackends:
         endpoints: Iterable[Endpoint],
         seen: Mapping[str, ScrapedPod],
         now: float,
-        loads: Mapping[str, BalancerLoad] | None = None,
+        loads: Mapping[str, PodRequests] | None = None,
     ) -> dict[str, Suspicion]:
         """Compare a new sample of the pods with the last one, and return the pods to examine.
 
@@ -158,7 +158,7 @@ class DeadBackends:
         self.partial.discard(pod)
         self._pods.pop(pod, None)
 
-    def _compare(self, name: str, after: Metrics, now: float, load: BalancerLoad) -> Suspicion | None:
+    def _compare(self, name: str, after: Metrics, now: float, load: PodRequests) -> Suspicion | None:
         pod = self._pods.get(name)
         succeeded = _rise(pod.metrics.succeeded, after.succeeded) if pod else None
         failed = _rise(pod.metrics.backend_failed, after.backend_failed) if pod else None

@@ -6,8 +6,8 @@ from halcyon.triton.client import Endpoint, Metrics
 from halcyon.triton.dead_backend import (
     EVERY_REQUEST_FAILS,
     REPORTED_AFTER_S,
-    BalancerLoad,
     DeadBackends,
+    PodRequests,
     ProbedRevision,
     Suspicion,
     revision_of,
@@ -80,10 +80,10 @@ def test_a_pod_that_answers_nothing_for_a_while_is_examined() -> None:
 def test_requests_of_the_balancer_count_as_much_as_a_queue() -> None:
     dead = DeadBackends()
     for at in range(5):
-        without = dead.look(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": BalancerLoad(0, 0)})
+        without = dead.look(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": PodRequests(0, 0)})
     assert without == {}
     for at in range(5, 10):
-        found = dead.look(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": BalancerLoad(1, 0)})
+        found = dead.look(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": PodRequests(1, 0)})
     assert found == {"a": "silent"}
 
 
@@ -92,7 +92,7 @@ def test_a_success_before_the_response_is_no_answer(answers: int, found: dict[st
     """Requests keep coming, and Triton counts each at once as a success."""
     dead = DeadBackends()
     for at in range(6):
-        loads = {"10.0.0.0": BalancerLoad(3, 7 + answers * at)}
+        loads = {"10.0.0.0": PodRequests(3, 7 + answers * at)}
         seen = dead.look(endpoints("a"), sampled(a=(5 + at, 0)), float(at), loads)
     assert seen == found
 
@@ -100,7 +100,7 @@ def test_a_success_before_the_response_is_no_answer(answers: int, found: dict[st
 def test_the_wait_for_a_response_is_learnt_as_an_execution() -> None:
     dead = DeadBackends()
     for at, answered in ((0.0, 7), (20.0, 7), (40.0, 8)):
-        dead.look(endpoints("r-a"), sampled(**{"r-a": (5, 0)}), at, {"10.0.0.0": BalancerLoad(1, answered)})
+        dead.look(endpoints("r-a"), sampled(**{"r-a": (5, 0)}), at, {"10.0.0.0": PodRequests(1, answered)})
     assert dead.revisions["r"].hang_s == 400.0
 
 

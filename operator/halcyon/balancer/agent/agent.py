@@ -36,7 +36,7 @@ from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.triton import pod_sampler as sampler
 from halcyon.triton.backend_probe import MAX_EXAMINED, MAX_PROBED_INSTANCES, BackendProbes
 from halcyon.triton.client import TritonClient
-from halcyon.triton.dead_backend import BalancerLoad, DeadBackends
+from halcyon.triton.dead_backend import DeadBackends, PodRequests
 from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:
@@ -459,12 +459,12 @@ class Agent:
         self._controller.variables.set(values)
         await self._controller.variables.write(reading.process)
 
-    def _loads(self) -> dict[str, BalancerLoad]:
+    def _loads(self) -> dict[str, PodRequests]:
         """Return this balancer's requests in each pod, by address."""
         if (reading := self._controller.reading) is None:
             return {}
         return {
-            server.address: BalancerLoad(server.sessions, reading.loads.responses.get(key, 0))
+            server.address: PodRequests(server.sessions, reading.loads.responses.get(key, 0))
             for key, server in reading.servers.items()
             if server.admin != "maint"
         }
