@@ -29,7 +29,7 @@ from halcyon.api.spec.parse import parse
 from halcyon.api.spec.placement import Affinity, NodeRequirement, PodRequirement, Toleration, TopologySpreadConstraint
 from halcyon.api.spec.rollout import Analysis, Canary
 from halcyon.api.spec.runtime import RESERVED_ENV, EnvFrom, EnvVar, EnvVarSource, Resources, Runtime
-from halcyon.api.spec.scaling import Scaling, Schedule
+from halcyon.api.spec.scaling import MetricTarget, Scaling, Schedule
 from halcyon.api.spec.server_settings import ServerSettings
 from halcyon.api.spec.traffic import Traffic
 from halcyon.api.types import NAME_PATTERN, ListMap, ListSet, Quantity, Rule, StringRules, quantity
@@ -37,6 +37,8 @@ from halcyon.api.types import NAME_PATTERN, ListMap, ListSet, Quantity, Rule, St
 Document = dict[str, Any]
 MAX_ITEMS = 3
 """Maximum length of lists and maps. The interesting lengths are none, one and several."""
+QUERY = "pending-jobs"
+"""Name of a query of the site's Prometheus that the sites of the tests have."""
 
 _QUANTITY = next(mark.pattern for mark in get_args(Quantity) if isinstance(mark, StringConstraints))
 _THOROUGH = settings().max_examples >= 1000
@@ -288,6 +290,11 @@ def _scaling(document: Document, _: Any) -> Document:
     return {**kept, "maxReplicas": max(document["maxReplicas"], least)}
 
 
+def _metric(document: Document, _: Any) -> Document:
+    """Set a query that the site of the tests has."""
+    return {**document, "query": QUERY}
+
+
 def _schedule(document: Document, chance: Any) -> Document:
     """Set an existing rule and time zone: the schema can't check them, but the operator rejects others."""
     zone = {"timeZone": chance.choice(["UTC", "Europe/Berlin", "Asia/Kathmandu"])} if "timeZone" in document else {}
@@ -392,6 +399,7 @@ _REPAIRS: dict[type[BaseModel], Callable[[Document, Any], Document]] = {
     Batching: _batching,
     Scaling: _scaling,
     Schedule: _schedule,
+    MetricTarget: _metric,
     Runtime: _runtime,
     Gpu: _gpu,
     ServerSettings: _one_of("responseCache", "forwardedHeaders"),

@@ -147,20 +147,20 @@ def reading(
     # If values are unknown, the time of the reading is that of the newest report.
     newest = max((ring.newest for _, ring in snapshot.balancers if len(ring)), default=None) if silence else counted_at
     result = Reading(
-        None if newest is None else epoch.at(newest),
-        replicas,
-        None if silence else arrived.total,
-        None if silence or pending is None else sums.queued + pending,
-        None if silence else sums.queued + sums.inflight,
-        _sum_estimated(gpus) if gpus else None,
-        memory.seconds,
-        revision,
-        memory.rows_per_request,
-        pods_read,
-        None if silence else rejected.total,
-        None if silence else sum(_mean_held(ring, now) for ring in sums.rings.values()),
-        None if silence else sums.queued,
-        min([share for share in used if share is not None]) if used and None not in used else None,
+        at=None if newest is None else epoch.at(newest),
+        replicas=replicas,
+        arrived=None if silence else arrived.total,
+        waiting=None if silence or pending is None else sums.queued + pending,
+        inflight=None if silence else sums.queued + sums.inflight,
+        gpu=_sum_estimated(gpus) if gpus else None,
+        batches=memory.seconds,
+        revision=revision,
+        rows_per_request=memory.rows_per_request,
+        pods=pods_read,
+        rejected=None if silence else rejected.total,
+        concurrency=None if silence else sum(_mean_held(ring, now) for ring in sums.rings.values()),
+        queued=None if silence else sums.queued,
+        engine_used=min([share for share in used if share is not None]) if used and None not in used else None,
     )
     return ReadingResult(result, memory, tuple(unknown))
 

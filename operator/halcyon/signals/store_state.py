@@ -137,14 +137,18 @@ class PodSnapshot(NamedTuple):
     """Present state of one pod, like `scaling.observations.PodObservation`, but with the store's ring in place of points."""
 
     name: str
-    state: PodState
+    facts: PodFacts
     ring: Ring | None
     """Samples of the pod, as rows with the fields of `PodPoint` in the same order; None if no value was reported."""
     batches: array[int] | None
     """Batch counters of the last read, as in `ObservedPod`. Each new read is a new array."""
-    facts: PodFacts = PodFacts("ready")
     engine_used: float | None = None
     """As in `ObservedPod`."""
+
+    @property
+    def state(self) -> PodState:
+        """State of the pod."""
+        return self.facts.state
 
     def sizes(self) -> Batches:
         """Return the batch counters as (rows, executions, microseconds) per size; empty if none were read."""
@@ -305,13 +309,13 @@ class ObservedModel:
         if before is None:
             known = self.pods.get(pod)
             self.merged[pod] = (
-                PodSnapshot(pod, facts.state, None, None, facts)
+                PodSnapshot(pod, facts, None, None)
                 if known is None
-                else PodSnapshot(pod, facts.state, known.ring, known.batches, facts, known.engine_used)
+                else PodSnapshot(pod, facts, known.ring, known.batches, known.engine_used)
             )
             self._is_sorted, self.changed = False, True
         elif before.facts != facts:
-            self.merged[pod] = before._replace(state=facts.state, facts=facts)
+            self.merged[pod] = before._replace(facts=facts)
             # Whether a pod is starting, ready or draining is known from its object.
             of_object = before.state != "maintenance" != facts.state and before.facts[1:] == facts[1:]
             self.changed = self.changed or not of_object

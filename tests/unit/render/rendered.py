@@ -24,6 +24,7 @@ from halcyon.render import (
 from halcyon.render.metadata import Object
 from halcyon.render.revision import Content
 from halcyon.render.site import Site, Subject
+from tests.strategies import QUERY
 
 SITE = Site(
     operator_image="localhost/halcyon-operator:dev",
@@ -32,6 +33,7 @@ SITE = Site(
     collector=CollectorAddress(
         host="halcyon-agents.halcyon-system.svc", port=10250, server_name="halcyon.halcyon-system.svc", ca_pem="CA"
     ),
+    queries=(QUERY,),
     model_pod_labels=("example.com/",),
     model_pod_annotations=("example.com/",),
 )

@@ -8,7 +8,7 @@ from dataclasses import astuple
 from math import inf, nan
 
 from halcyon.scaling.observations import BalancerPoint, Observation, PodObservation, PodPoint
-from halcyon.signals.store_state import ModelSnapshot, PodSnapshot
+from halcyon.signals.store_state import ModelSnapshot, PodFacts, PodSnapshot
 from halcyon.signals.time_series import Ring
 
 
@@ -21,7 +21,7 @@ def ring(points: Sequence[BalancerPoint | PodPoint], width: int) -> Ring:
 
 def view(pod: PodObservation) -> PodSnapshot:
     table = None if pod.batches is None else array("q", (value for size in pod.batches for value in size))
-    return PodSnapshot(pod.name, pod.state, ring(pod.points, 9), table)
+    return PodSnapshot(pod.name, PodFacts(pod.state), ring(pod.points, 9), table)
 
 
 def picture(observation: Observation) -> ModelSnapshot:

@@ -11,7 +11,7 @@ from halcyon.control.runtime import settings
 from halcyon.dashboard.ports import ModelNumbers, Name
 from halcyon.kube.errors import SettingsError
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.store_state import ModelSnapshot, PodSnapshot
+from halcyon.signals.store_state import ModelSnapshot, PodFacts, PodSnapshot
 from halcyon.signals.time_series import Ring
 from tests.unit.signals.records import record, triton
 
@@ -40,7 +40,7 @@ def ring(*rows: tuple[float, ...]) -> Ring:
 
 
 def picture(balancers: list[Ring], servers: list[Ring]) -> ModelSnapshot:
-    pods = {f"p-{n}": PodSnapshot(f"p-{n}", "ready", one, None) for n, one in enumerate(servers)}
+    pods = {f"p-{n}": PodSnapshot(f"p-{n}", PodFacts("ready"), one, None) for n, one in enumerate(servers)}
     return ModelSnapshot(100.0, pods, tuple((f"b-{n}", one) for n, one in enumerate(balancers)), ())
 
 
