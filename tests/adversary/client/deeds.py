@@ -13,14 +13,12 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.integration import crowd
 from tests.integration.crowd import frame
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SOURCE: Final = "127.0.0.9"
 MANY: Final = 8500
@@ -51,7 +49,7 @@ class Aim:
         return crowd.call(stream, "ModelInfer", body, whole=whole, key=self.key)
 
 
-Deed = "Callable[[Aim, float], None]"
+Deed = Callable[[Aim, float], None]
 _INFER = "/v2/models/m/infer"
 
 
@@ -106,8 +104,8 @@ def repeat(port: int, count: int, says: bytes, until: float, *, per_s: float = 5
                 waiting.register(_connected(port, says), selectors.EVENT_READ)
             sent += 1
         time.sleep(max(0.0, min(_TICK_S, sent / per_s - (time.monotonic() - began))))
-    for one in list(waiting.get_map().values()):
-        one.fileobj.close()  # type: ignore[union-attr]  # all are sockets
+    for kept in list(waiting.get_map().values()):
+        kept.fileobj.close()  # type: ignore[union-attr]  # all are sockets
 
 
 def flood(port: int, first: bytes, frames: Iterator[bytes], until: float, *, connections: int = 4) -> None:
