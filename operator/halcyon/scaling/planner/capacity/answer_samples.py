@@ -13,7 +13,10 @@ _MAX_SAMPLES = 96
 MIN_ANSWERS = 4.0
 """Minimum number of answers to learn from."""
 
-BY_GPU, BY_ENGINE = 1, 2
+BY_GPU = 1
+"""Value of `HOT` while the GPUs are full."""
+BY_ENGINE = 2
+"""Value of `HOT` while the room of the engines for requests is full."""
 AT, ANSWERED, EXECUTING, WAITING, READY, HOT, QUEUED = range(7)
 Sample = tuple[float, float, float, float, int, int, bool]
 """(time, requests answered, requests in execution, requests that wait longer than for the next batch, ready pods, what
