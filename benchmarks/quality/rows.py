@@ -25,6 +25,7 @@ TITLES = {
     "right": "Right for every model and every client",
     "adoption": "The first quarter of an hour",
     "hold": "Against tenants, clients and faults, and at size",
+    "measure": "Measure a served model",
 }
 """Title of each table's page."""
 

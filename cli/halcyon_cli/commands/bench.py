@@ -159,6 +159,7 @@ exit status:
     help="File with an API key, sent as Authorization: Bearer.",
 )
 @click.option("--ca", metavar="FILE", help="Certificates of the authorities to trust. Default: the system's.")
+@click.option("--server-name", metavar="NAME", help="Name in the server's certificate. Default: the host of the URL.")
 @click.option("--cert", metavar="FILE", help="Certificate of the client.")
 @click.option("--key", metavar="FILE", help="Key of the client's certificate.")
 @click.option(
@@ -258,7 +259,12 @@ def _measurement(**options: Any) -> Measurement:
             encoding=options["encoding"],
             model=options["model"],
             version=options["version"],
-            tls=Tls(ca=options["ca"], certificate=options["cert"], key=options["key"]),
+            tls=Tls(
+                ca=options["ca"],
+                certificate=options["cert"],
+                key=options["key"],
+                server_name=options["server_name"],
+            ),
             headers=_headers(options["headers"], options["api_key_file"]),
             timeout_s=options["request_timeout"],
             channels=options["channels"],

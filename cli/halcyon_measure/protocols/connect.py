@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException
 from typing import Any
 from urllib.parse import quote
 
@@ -112,13 +112,12 @@ def _by_grpc(target: Target) -> tuple[ModelInput, ...]:
 
 def _get(target: Target, path: str) -> Any:
     try:
-        if target.encrypted:
-            connection: HTTPConnection = HTTPSConnection(
-                target.host, target.port, timeout=target.timeout_s, context=target.tls.context()
-            )
-        else:
-            connection = HTTPConnection(target.host, target.port, timeout=target.timeout_s)
+        connection = HTTPConnection(target.host, target.port, timeout=target.timeout_s)
         try:
+            connection.connect()
+            if target.encrypted:
+                name = target.tls.server_name or target.host
+                connection.sock = target.tls.context().wrap_socket(connection.sock, server_hostname=name)
             connection.request("GET", target.path + path, headers=dict(target.headers))
             response = connection.getresponse()
             body, status = response.read(), response.status

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,16 +137,22 @@ def _raw(array: Any, kind: str) -> bytes:
     return bytes(array.tobytes())
 
 
-def _channel(target: Target, options: list[tuple[str, int]]) -> Any:
+def _channel(target: Target, options: Sequence[tuple[str, int | str]]) -> Any:
     if target.encrypted:
-        return grpc.aio.secure_channel(target.address, _credentials(target.tls), options=options)
+        return grpc.aio.secure_channel(
+            target.address, _credentials(target.tls), options=[*options, *_name_options(target.tls)]
+        )
     return grpc.aio.insecure_channel(target.address, options=options)
 
 
 def _sync_channel(target: Target) -> Any:
     if target.encrypted:
-        return grpc.secure_channel(target.address, _credentials(target.tls))
+        return grpc.secure_channel(target.address, _credentials(target.tls), options=_name_options(target.tls))
     return grpc.insecure_channel(target.address)
+
+
+def _name_options(tls: Tls) -> list[tuple[str, str]]:
+    return [] if tls.server_name is None else [("grpc.ssl_target_name_override", tls.server_name)]
 
 
 def _credentials(tls: Tls) -> Any:

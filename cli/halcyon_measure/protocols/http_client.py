@@ -50,7 +50,9 @@ class HttpClient:
             headers = {"Content-Type": self._content_type(request)}
             if request.header_length is not None:
                 headers[_LENGTH] = str(request.header_length)
-            async with self._session.post(self._url, data=request.body, headers=headers) as response:
+            async with self._session.post(
+                self._url, data=request.body, headers=headers, server_hostname=self._target.tls.server_name
+            ) as response:
                 first = self._clock()
                 body = await response.read()
                 outcome = of_http(response.status)

@@ -34,6 +34,8 @@ class Tls:
     certificate: str | None = None
     key: str | None = None
     """Certificate and key of this client, if the server demands them."""
+    server_name: str | None = None
+    """Name that the server's certificate must have; None for the host of the URL."""
 
     def check(self) -> Self:
         """Return these files if they can be read.

@@ -1,0 +1,1 @@
+"""Measurements of `halcyon bench` itself, against values that are known without it."""

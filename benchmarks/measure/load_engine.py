@@ -1,0 +1,290 @@
+"""Rows of section 1: latencies, counts, cost and verdicts of the load engine, against values that are known.
+
+python -m benchmarks.measure.load_engine [ROW...]
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.dataplane import tritons
+from benchmarks.dataplane.tritons import GRPC_PORT, HTTP_PORT, Triton, Work
+from benchmarks.measure.models import Timed
+from benchmarks.quality.rows import Row, record
+from e2e.cluster.progress import say
+from halcyon_measure.engine.job import PayloadSettings
+from halcyon_measure.engine.pool import WarmUp
+from halcyon_measure.measurement import Measurement
+from halcyon_measure.protocols import target
+from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.run import Run
+from halcyon_measure.results.statistics import percentile
+from halcyon_measure.schedule.scenario import Scenario
+
+SEEDS = (1, 2, 3, 4, 5)
+SHARES = (0.5, 0.95, 0.99, 0.999)
+MEAN_S, LOAD = 0.010, 0.6
+_STAND_IN = "a Python model that sleeps stands in for a GPU"
+
+
+def measured(triton: Triton, protocol: str, scenario: Scenario, **others: Any) -> tuple[BenchDocument, Run]:
+    """Run a load on a server, and return its document and its requests."""
+    port = GRPC_PORT if protocol == "grpc" else HTTP_PORT
+    to = target.parse(
+        f"{protocol}://{triton.address}:{port}",
+        api="kserve",
+        transport=None,
+        encoding=others.pop("encoding", None),
+        model=others.pop("model", "timed"),
+    )
+    ready = Measurement(target=to, scenario=scenario, **others).prepare()
+    run = ready.run()
+    return ready.document(run, made_by="benchmarks"), run
+
+
+def lindley(arrivals: np.ndarray[Any, Any], services: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the latencies in seconds of a queue with one server that takes requests in order."""
+    free = 0.0
+    ends: np.ndarray[Any, Any] = np.empty(len(arrivals))
+    for number, (arrival, service) in enumerate(zip(arrivals, services, strict=True)):
+        free = max(free, arrival) + service
+        ends[number] = free
+    waited: np.ndarray[Any, Any] = ends - arrivals
+    return waited
+
+
+def row_1(seconds: float = 40.0) -> Row:
+    """Latencies of a queue whose arrivals and execution times are known."""
+    rng = np.random.default_rng(7)
+    services = np.clip(rng.gamma(4, MEAN_S / 4, 64), 0.002, 0.05).astype(np.float32)
+    worst: dict[str, float] = dict.fromkeys(("p50", "p95", "p99", "p99.9"), 0.0)
+    raw: list[Any] = []
+    with tempfile.TemporaryDirectory() as folder, tritons.running([Timed()]) as (triton,):
+        for number, service in enumerate(services):
+            np.save(Path(folder) / f"{number:02}.npy", np.array([service], np.float32))
+        samples = tuple((("", str(path)),) for path in sorted(Path(folder).iterdir()))
+        rate = LOAD / float(services.mean())
+        idle, _ = measured(
+            triton,
+            "grpc",
+            Scenario(requests=300),
+            payload=PayloadSettings(samples=samples),
+            warm_up=WarmUp(1, fixed=True),
+        )
+        for seed in SEEDS:
+            scenario = Scenario(kind="sustained", rate_rps=rate, duration_s=seconds, seed=seed)
+            made, run = measured(
+                triton,
+                "grpc",
+                scenario,
+                payload=PayloadSettings(samples=samples),
+                processes=1,
+                warm_up=WarmUp(0, fixed=True),
+            )
+            # Without the model's own time: what protocol, Triton and its stub add to each request while nothing waits.
+            extra = 0.001 * float(idle.latency.p50.value or 0) - float(np.median(services))
+            true = lindley(run.columns.due, services[np.arange(len(run.columns)) % len(services)] + 0.0) + extra
+            found = run.columns.done - run.columns.due
+            for name, share in zip(worst, SHARES, strict=True):
+                a, b = percentile(found, share), percentile(true, share)
+                if a is not None and b is not None:
+                    worst[name] = max(worst[name], max(abs(a - b) - 0.0005, 0.0) / b)
+            raw.append({"seed": seed, "valid": made.run.valid, "why": made.run.invalid_because, "extra_s": extra,
+                        "found": [percentile(found, share) for share in SHARES],
+                        "true": [percentile(true, share) for share in SHARES]})  # fmt: skip
+            say(f"measure: row 1.1: seed {seed}: {raw[-1]}")
+    return Row(
+        id="1.1",
+        what="open loop, one instance, no batching, known execution times: percentiles against Lindley's recursion over the very arrivals",
+        value={f"{name}_off_percent": round(100 * off, 2) for name, off in worst.items()}
+        | {"valid_runs": sum(one["valid"] for one in raw)},
+        target="P50, P95, P99, P99.9 within 3 % + 0.5 ms",
+        limits=[(f"{name}_off_percent", 3.0, "<=") for name in worst] + [("valid_runs", len(SEEDS), ">=")],
+        command="python -m benchmarks.measure.load_engine 1.1",
+        stand_ins=_STAND_IN,
+        n=len(SEEDS),
+        law=f"gamma, mean {1000 * MEAN_S:g} ms, unbatched",
+        load=f"Poisson, {100 * LOAD:.0f} % of the capacity, {seconds:g} s",
+        raw=raw,
+    )
+
+
+def row_2(seconds: float = 60.0) -> Row:
+    """A stall of 2 s, which a client that waits for its answers doesn't see."""
+    service, stop_s, after_s = 0.001, 2.0, 30.0
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tritons.running([Timed(stop_every_s=after_s, stop_s=stop_s, once=True)]) as (triton,),
+    ):
+        path = Path(folder) / "x.npy"
+        np.save(path, np.array([service], np.float32))
+        made, run = measured(
+            triton,
+            "grpc",
+            Scenario(kind="sustained", rate_rps=100, duration_s=seconds),
+            payload=PayloadSettings(samples=((("", str(path)),),)),
+            warm_up=WarmUp(0, fixed=True),
+        )
+    due = run.columns.due
+    # The model stops before the first request that it begins `after_s` after its first one.
+    stopped = int(np.searchsorted(due, due[0] + after_s))
+    services = np.full(len(due), service)
+    services[stopped] += stop_s
+    true, found, sent = (
+        percentile(values, 0.99)
+        for values in (lindley(due, services), run.columns.done - due, run.columns.done - run.columns.sent)
+    )
+    return Row(
+        id="1.2",
+        what="a model that stops for 2 s once in 60 s at 100/s: P99",
+        value={
+            "p99_s": found,
+            "expected_s": true,
+            "from_send_p99_s": sent,
+            "off_percent": None if found is None or not true else round(100 * abs(found - true) / true, 1),
+        },
+        target="P99 within 5 % of the true one",
+        limits=[("off_percent", 5.0, "<=")],
+        command="python -m benchmarks.measure.load_engine 1.2",
+        stand_ins=_STAND_IN,
+        why="perf_analyzer and h2load beside it are not run yet",
+        n=len(due),
+        law="1 ms, unbatched",
+        load=f"Poisson, 100/s, {seconds:g} s",
+        raw={"valid": made.run.valid, "why": made.run.invalid_because},
+    )
+
+
+def row_4() -> Row:
+    """Counts of an exclusive run."""
+    off: dict[str, int] = {}
+    rows = 0
+    scenarios: Mapping[str, Scenario] = {
+        "blocking": Scenario(callers=8, duration_s=4),
+        "sustained": Scenario(kind="sustained", rate_rps=150, duration_s=4),
+        "burst": Scenario(kind="burst", rate_rps=150, cv=3, duration_s=4),
+        "offline": Scenario(kind="offline", requests=500, callers=64, duration_s=60),
+    }
+    with tritons.running([Work("m", t0_ms=5, a_ms=0.5, max_batch=16)]) as (triton,):
+        for protocol in ("http", "grpc"):
+            for name, scenario in scenarios.items():
+                before = triton.answered()
+                made, run = measured(triton, protocol, scenario, model="m")
+                warm = int(sum(one["warm_up_requests"] for one in run.usage))
+                off[f"{name}_{protocol}"] = triton.answered() - before - warm - made.requests.answered
+                rows += made.requests.answered
+    return Row(
+        id="1.4",
+        what="answers of exclusive runs against Triton's counter, all scenarios over both protocols",
+        value={"differences": sum(map(abs, off.values())), "runs": len(off)},
+        target="equal to the last one",
+        limits=[("differences", 0, "=="), ("runs", 8, "==")],
+        command="python -m benchmarks.measure.load_engine 1.4",
+        stand_ins=_STAND_IN,
+        n=rows,
+        law="5 + 0.5 b ms, batch 16",
+        load="150/s, 8 callers, 500 at once",
+        raw=off,
+    )
+
+
+def row_5(seconds: float = 10.0) -> Row:
+    """CPU of the client for each request, and the delay of sending."""
+    found: dict[str, float | None] = {}
+    with tritons.running([Work("m", max_batch=16)]) as (triton,):
+        for protocol in ("grpc", "http"):
+            made, _ = measured(triton, protocol, Scenario(callers=32, duration_s=seconds), model="m", processes=1)
+            found[f"{protocol}_us"] = made.client.cpu_per_request.value
+            slow, _ = measured(
+                triton, protocol, Scenario(kind="sustained", rate_rps=1000, duration_s=seconds), model="m", processes=1
+            )
+            found[f"{protocol}_late_p99_ms"] = slow.client.late_p99.value
+            say(f"measure: row 1.5: {protocol}: {made.throughput.value} requests/s; {slow.client}")
+    return Row(
+        id="1.5",
+        what="CPU of the client for each request with small inputs, and delay between due and sent at 1,000/s",
+        value={name: None if value is None else round(value, 2) for name, value in found.items()},
+        target="<= 300 us over gRPC, <= 450 us over HTTP; P99 of the delay <= 2 ms with a free core",
+        limits=[
+            ("grpc_us", 300, "<="),
+            ("http_us", 450, "<="),
+            ("grpc_late_p99_ms", 2, "<="),
+            ("http_late_p99_ms", 2, "<="),
+        ],
+        command="python -m benchmarks.measure.load_engine 1.5",
+        stand_ins="a Python model that answers at once; client and server share two cores",
+        law="answers at once, batch 16",
+        load=f"32 callers, then Poisson 1,000/s, {seconds:g} s each",
+    )
+
+
+def row_6(seconds: float = 5.0) -> Row:
+    """Ten staged cases in which the client or the server limits."""
+    right: dict[str, bool] = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tritons.running([Work("fast", max_batch=16), Work("slow", t0_ms=40, a_ms=1, max_batch=8)]) as (fast, slow),
+    ):
+        hook = Path(folder) / "hook.py"
+        hook.write_text(
+            "import time\nimport numpy as np\n\n"
+            "def slow(number):\n    time.sleep(0.05)\n    return np.ones((1, 1), np.float32)\n\n"
+            "def fast(number):\n    return np.ones((1, 1), np.float32)\n"
+        )
+        from halcyon_measure.engine.hooks import HookSettings  # noqa: PLC0415
+
+        cases: Sequence[tuple[str, Triton, str, str, Scenario, dict[str, Any], bool]] = (
+            ("slow function, open", slow, "slow", "http", Scenario(kind="sustained", rate_rps=60, duration_s=seconds), {"hooks": HookSettings(prepare=f"{hook}:slow")}, True),
+            ("slow function, callers", slow, "slow", "http", Scenario(callers=8, duration_s=seconds), {"hooks": HookSettings(prepare=f"{hook}:slow")}, True),
+            ("one process, gRPC", fast, "fast", "grpc", Scenario(callers=128, duration_s=seconds), {"processes": 1}, True),
+            ("one process, HTTP", fast, "fast", "http", Scenario(callers=128, duration_s=seconds), {"processes": 1}, True),
+            ("one process, rate above it", fast, "fast", "grpc", Scenario(kind="sustained", rate_rps=9000, duration_s=seconds), {"processes": 1}, True),
+            ("full server, callers", slow, "slow", "grpc", Scenario(callers=64, duration_s=seconds), {}, False),
+            ("full server, open", slow, "slow", "grpc", Scenario(kind="sustained", rate_rps=300, duration_s=seconds), {}, False),
+            ("full server, HTTP", slow, "slow", "http", Scenario(callers=64, duration_s=seconds), {}, False),
+            ("idle server", slow, "slow", "http", Scenario(duration_s=seconds), {}, False),
+            ("fast function", slow, "slow", "http", Scenario(callers=2, duration_s=seconds), {"hooks": HookSettings(prepare=f"{hook}:fast")}, False),
+        )  # fmt: skip
+        raw: dict[str, Any] = {}
+        for name, triton, model, protocol, scenario, others, limited in cases:
+            made, _ = measured(triton, protocol, scenario, model=model, warm_up=WarmUp(1, fixed=True), **others)
+            right[name] = (made.client.limit != "none") == limited
+            raw[name] = made.client.model_dump()
+            say(f"measure: row 1.6: {name}: {made.client.limit}: {made.client.evidence}")
+    return Row(
+        id="1.6",
+        what="staged cases in which the client limits, or the server does: named rightly",
+        value={"right": sum(right.values()), "wrong": [name for name, good in right.items() if not good] or None},
+        target="10 of 10",
+        limits=[("right", 10, "==")],
+        command="python -m benchmarks.measure.load_engine 1.6",
+        stand_ins=_STAND_IN + "; client and server share two cores",
+        n=len(right),
+        law="answers at once; 40 + b ms, batch 8",
+        load=f"{seconds:g} s each",
+        raw=raw,
+    )
+
+
+ROWS: Mapping[str, Callable[[], Row]] = {"1.1": row_1, "1.2": row_2, "1.4": row_4, "1.5": row_5, "1.6": row_6}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure these rows, or all."""
+    for name in arguments or ROWS:
+        began = time.monotonic()
+        row = ROWS[name]()
+        say(f"measure: row {name}: {row.value} in {time.monotonic() - began:.0f} s")
+        record("measure", [row])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
