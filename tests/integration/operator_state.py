@@ -8,6 +8,7 @@ import json
 import re
 from typing import Any
 
+from halcyon.api.documents.balancer_plan import DRAIN_HEADER
 from halcyon.kube import kinds
 from halcyon.kube.kinds import CHILDREN
 from tests.integration.operator_space import REPLICA_SET, Object, Space
@@ -21,6 +22,8 @@ _TRAIL = "serving.halcyon.dev/rollout"
 _EVERY = (*CHILDREN, kinds.MODEL_DEPLOYMENT, kinds.POD, REPLICA_SET)
 _KEY = re.compile(r"(?<=:)halcyon=[0-9a-f]{10}")
 """Key for a model pod's restricted APIs, which each model has its own."""
+_DRAIN_KEY = re.compile(rf'(--drain-key=|"name": "{DRAIN_HEADER}", "value": ")[0-9a-f]{{10}}')
+"""Key with which the kubelet drains a model's balancers, in the two places of the pod's specification. It depends on the model's uid."""
 _OF_THE_NAMESPACE = {"kube-root-ca.crt", "default"}
 
 
@@ -31,7 +34,8 @@ def state(space: Space) -> State:
     found: State = {}
     for kind, obj in objects:
         name = "*" if kind == "Pod" else obj["metadata"]["name"]
-        plain = json.loads(_KEY.sub("halcyon=KEY", _said(json.dumps(_plain(kind, obj)), words)))
+        text = _KEY.sub("halcyon=KEY", _said(json.dumps(_plain(kind, obj)), words))
+        plain = json.loads(_DRAIN_KEY.sub(r"\1KEY", text))
         key = _said(f"{kind} {name}", words)
         if kind != "Pod":
             found[key] = plain

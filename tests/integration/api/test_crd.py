@@ -106,7 +106,6 @@ def test_defaults_appear(api: Connection) -> None:
         "mode": "Balancer",
         "balancerReplicas": 2,
         "sourceShare": 100,
-        "queueTimeout": "1m",
         "responseTimeout": "1m",
         "drainTimeout": "30s",
         "maxRequestSize": "64Mi",

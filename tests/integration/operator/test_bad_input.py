@@ -26,7 +26,7 @@ BAD: dict[str, tuple[Object, list[str]]] = {
     ),
     "max batch 0": (
         deployment(batching={"maxBatchSize": 0}),
-        ["spec.batching.maxBatchSize", "0", "greater than or equal to 1"],
+        ["spec.batching.maxBatchSize", "0", "must be a whole number from 1 to 65536"],
     ),
     "two sources": (
         deployment(model={"source": {**MODEL["source"], "persistentVolumeClaim": {"claimName": "c"}}}),
