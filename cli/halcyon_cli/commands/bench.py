@@ -5,6 +5,7 @@ Out of scope: the load itself and its statistics (`halcyon_measure`).
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -198,6 +199,8 @@ def main(output: Output, save: Path | None, **options: Any) -> int:
     from halcyon_measure.results import text  # noqa: PLC0415
 
     measurement = _measurement(**options).prepare()
+    # A Job's end, like Ctrl-C, gives the result so far.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     run = measurement.run(_Progress() if sys.stderr.isatty() else None)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr, flush=True)
