@@ -205,7 +205,8 @@ def test_a_standby_on_localhost_shows_every_model_to_requests_of_that_name(stand
         lambda: shown_namespaces(reader), lambda spaces: space.namespace in spaces, what="the standby shows the model"
     )
     session = reader.ask("/api/session").body
-    assert session == {"user": "localhost", "open": True}
+    links = {"alerts": "", "grafana": "", "runbooks": ""}
+    assert session == {"user": "localhost", "open": True, "links": links}
     assert reader.ask("/api/models", Host="evil.example").status == 403
     assert standby.metrics()["halcyon_leader"] == 0
 
