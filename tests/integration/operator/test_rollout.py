@@ -406,9 +406,10 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
     # A word that was said before is taken back by the next one.
     space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"serving.halcyon.dev/abort": "another"}}})
     status, told = command_output(kubectl, space, "promote")
-    assert (status, told.split("; ")[0]) == (
+    assert (status, told.splitlines()[0]) == (
         0,
-        f"revision {bad} of m, at step 1 with 25 % of the requests: it receives all requests once one of its pods is ready",
+        f"modeldeployment.serving.halcyon.dev/m promoted (revision {bad}, at step 1 with 25 % of the requests): it receives "
+        "all requests once one of its pods is ready",
     )
     until(lambda: of_slot(space, "a"), lambda left: not left, what="the old slot is gone", limit_s=40)
     assert weights(space) == {"b": 100}
@@ -449,7 +450,7 @@ def test_an_aborted_canary_leaves_nothing_and_is_not_tried_again(
     space.scale(3)
     until(lambda: len(pods_of(space, "a") | pods_of(space, "b")), lambda n: n == 3, what="the count is followed")
     status, told = command_output(kubectl, space, "abort")
-    assert (status, told.split(",")[0]) == (0, f"revision {bad} of m")
+    assert (status, told.split(",")[0]) == (0, f"modeldeployment.serving.halcyon.dev/m aborted (revision {bad}")
     message = space.wait_condition("Stalled", "True", "RolledBack")
     assert "CanaryAborted: the canary was aborted by annotation" in message
     until(lambda: of_slot(space, "b"), lambda left: not left, what="its slot is gone")
@@ -527,7 +528,7 @@ def test_a_superseded_canary_that_waits_for_capacity_is_aborted_by_its_command(
     third = change(space, pool.model(3, replicas=4, strategy="Surge", **HALF))
     space.wait_condition("Reconciling", "True", "RolloutBlocked")
     status, told = command_output(kubectl, space, "abort")
-    assert (status, f"revision {second} of m, superseded by a newer spec" in told) == (0, True), told
+    assert (status, f"m aborted (revision {second}, superseded by a newer spec)" in told) == (0, True), told
     until(lambda: of_slot(space, "b"), lambda left: not left, what="nothing is left of it", limit_s=30)
     # The one that serves has its GPUs now, and Surge takes none from it.
     pool.resize(5)
