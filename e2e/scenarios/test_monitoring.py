@@ -153,7 +153,8 @@ def test_every_query_of_dashboards_and_alerts_has_data(
     broken["spec"]["model"] = {"source": {"configMap": {"name": "absent", "items": [{"key": "k", "path": "k"}]}}}
     kube.apply(broken)
     planned = models.variant(PLANNED, gpus=0)
-    planned["spec"]["scaling"] = {"minReplicas": 1, "maxReplicas": 2}  # by the planner; digits is scaled by rules
+    # By the planner, with an objective that its requests keep; digits is scaled by rules.
+    planned["spec"]["scaling"] = {"minReplicas": 1, "maxReplicas": 2, "targets": {"latency": "10s"}}
     served(planned)
     few = Load(address=kube.must_address(PLANNED, models.GRPC_PORT), model=PLANNED, clients=2, duration_s=4 * LIMIT_S)
     load = Load(address=kube.must_address(DIGITS, models.GRPC_PORT), model=DIGITS, clients=48, duration_s=4 * LIMIT_S)

@@ -46,7 +46,7 @@ BEAT_S = 0.25
 BATCH = 8
 MODEL: dict[str, Any] = {
     "runtime": {"gpu": {"count": 1}},
-    "scaling": {"maxReplicas": 2, "actuator": "Direct"},
+    "scaling": {"maxReplicas": 2, "actuator": "Direct", "targets": {"latency": "1s"}},
     "traffic": {"balancerReplicas": 1},
 }
 """Two replicas are too few for what is asked, so a limit is told."""
