@@ -41,7 +41,9 @@ class Load:
     """Requests at a rate, and the records that an agent would send of them, until it is closed."""
 
     def __init__(self, operator: Operator, space: Space) -> None:
-        self._space, self._agent = space, Agent(operator, space, token(space, "m-balancer", AUDIENCE))
+        self._operator, self._space = operator, space
+        self._pod = self._pods()[1]
+        self._agent = self._agent_of(self._pod)
         self._requests = 0.0
         self.rate = 0.0
         self.waiting = 0
@@ -60,14 +62,23 @@ class Load:
         self._counted = time.time()
         while True:
             pods, balancer = await asyncio.to_thread(self._pods)
+            if balancer != self._pod:
+                # Replicas of the tests have ports of their own, so a new leader replaces the balancers.
+                await self._agent.__aexit__()
+                self._pod, self._agent = balancer, self._agent_of(balancer)
+                stream = await self._agent.__aenter__()
             await stream.send_str(self._record(pods, balancer))
             await asyncio.sleep(BEAT_S)
+
+    def _agent_of(self, pod: str) -> Agent:
+        return Agent(self._operator, self._space, token(self._space, "m-balancer", AUDIENCE, pod=pod))
 
     def _pods(self) -> tuple[list[str], str]:
         """Names of the servers that run, and of the balancer."""
         pods = [p for p in self._space.every(kinds.POD) if p["status"].get("podIP")]
         names = [str(p["metadata"]["name"]) for p in pods]
-        balancer = min(name for name in names if name.startswith("m-balancer-"))
+        left = {p["metadata"]["name"] for p in pods if p["metadata"].get("deletionTimestamp")}
+        balancer = min(name for name in names if name.startswith("m-balancer-") and name not in left)
         return [name for name in names if name.startswith("m-a-")], balancer
 
     def _record(self, pods: list[str], sender: str) -> str:

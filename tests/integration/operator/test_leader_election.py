@@ -140,12 +140,12 @@ def test_both_replicas_answer_the_metrics_api_for_authorized_callers_alone(
         assert metrics_response(replica, space, bad)[0] == 403
 
 
-def token(space: Space, account: str, audience: str | None = None) -> str:
-    """Return a token as the kubelet would get one; with an audience, it is bound to the first pod of the account."""
+def token(space: Space, account: str, audience: str | None = None, *, pod: str = "") -> str:
+    """Return a token as the kubelet would get one; with an audience, it is bound to this pod, or to the first of the account."""
     path = kinds.SERVICE_ACCOUNT.path(space.namespace, account, "token")
     wish: dict[str, Any] = {"audiences": [audience]} if audience else {}
     if audience and (pods := sorted(pods_of_account(space, account))):
-        wish["boundObjectRef"] = {"kind": "Pod", "apiVersion": "v1", "name": pods[0]}
+        wish["boundObjectRef"] = {"kind": "Pod", "apiVersion": "v1", "name": pod or pods[0]}
     answer = space.api.call("POST", path, {"spec": {"expirationSeconds": 600, **wish}})
     assert answer.status == 201, answer
     assert answer.body is not None

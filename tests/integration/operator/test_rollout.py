@@ -408,8 +408,10 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
     status, told = command_output(kubectl, space, "promote")
     assert (status, told.splitlines()[0]) == (
         0,
-        f"modeldeployment.serving.halcyon.dev/m promoted (revision {bad}, at step 1 with 25 % of the requests): it receives "
-        "all requests once one of its pods is ready",
+        (
+            f"modeldeployment.serving.halcyon.dev/m promoted (revision {bad}, at step 1 with 25 % of the requests): it receives "
+            "all requests once one of its pods is ready"
+        ),
     )
     until(lambda: of_slot(space, "a"), lambda left: not left, what="the old slot is gone", limit_s=40)
     assert weights(space) == {"b": 100}
