@@ -20,7 +20,7 @@ LABELS: Final[Mapping[str, str]] = {
     _VLLM_WAITING: "",
     **dict.fromkeys(_VLLM_BLOCKS, ""),
 }
-"""Label by name of a gauge whose value tells its samples apart; empty if there is none."""
+"""Label of a gauge whose value distinguishes the samples of the gauge, by the name of the gauge; empty if there is none."""
 Gauges = Mapping[tuple[str, str], float]
 """Values by (name, value of the label in `LABELS`)."""
 

@@ -22,7 +22,7 @@ DISTRIBUTIONS = {
 }
 """The packages of each."""
 MAX_LINES = 41_000
-"""Maximum lines of Python in the operator's wheel."""
+"""Maximum lines of Python in the operator's wheel. The target is 40,000 (benchmarks.quality.house, row 4), which it misses: this holds it where it is."""
 ASK = """
 import asyncio
 from aiohttp.test_utils import TestClient, TestServer
