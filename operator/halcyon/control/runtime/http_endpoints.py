@@ -77,17 +77,19 @@ class _MetricsPage:
             )
         request[PAGE] = True
         self._readers += 1
-        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
         try:
             body = memoryview(await self._body())
-            response.content_length = len(body)
-            async with asyncio.timeout(WRITE_TIMEOUT_S):
-                await response.prepare(request)
-                for start in range(0, len(body), _CHUNK_BYTES):
-                    await response.write(body[start : start + _CHUNK_BYTES])
-        except (ConnectionError, TimeoutError):
-            if request.transport is not None:
-                request.transport.abort()
+            response = web.StreamResponse(
+                headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Content-Length": str(len(body))}
+            )
+            try:
+                async with asyncio.timeout(WRITE_TIMEOUT_S):
+                    await response.prepare(request)
+                    for start in range(0, len(body), _CHUNK_BYTES):
+                        await response.write(body[start : start + _CHUNK_BYTES])
+            except (ConnectionError, TimeoutError):
+                if request.transport is not None:
+                    request.transport.abort()
         finally:
             self._readers -= 1
         return response
