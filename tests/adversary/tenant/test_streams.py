@@ -17,7 +17,7 @@ from aiohttp import WSCloseCode, web
 from aiohttp.test_utils import TestClient, TestServer
 from yarl import URL
 
-from halcyon.api.documents.observation_report import STREAM_PATH
+from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH
 from halcyon.control.autoscaling.balancer_errors import BalancerErrorStore
 from halcyon.kube.auth.callers import AgentIdentity
 from halcyon.signals.collector import CPU_BURST_S, Collector
@@ -71,7 +71,8 @@ class Scene:
 async def served() -> AsyncIterator[Scene]:
     reviewed: list[str] = []
 
-    async def authenticate(token: str, _: str) -> AgentIdentity | None:
+    async def authenticate(token: str, audience: str) -> AgentIdentity | None:
+        assert audience == AUDIENCE
         reviewed.append(token)
         return None if token.startswith("garbage") else AgentIdentity("system:serviceaccount:t:m-balancer", token)
 
