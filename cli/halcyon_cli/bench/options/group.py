@@ -56,5 +56,9 @@ def _arguments(option: click.Option, value: Any) -> Iterator[str]:
     for one in values:
         yield option.opts[0]
         if not option.is_flag:
-            # The value of a duration is its seconds, and its text has no fractions.
-            yield f"{round(one * 1e6)}us" if option.type.name == "time" else str(one)
+            yield _duration(one) if option.type.name == "time" else str(one)
+
+
+def _duration(seconds: float) -> str:
+    whole, rest = divmod(round(seconds * 1e6), 1_000_000)
+    return f"{whole}s" + (f"{rest}us" if rest else "")

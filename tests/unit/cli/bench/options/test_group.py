@@ -31,7 +31,7 @@ def test_given_arguments_parse_to_the_same_values() -> None:
         "--model",
         "m",
         "--duration",
-        "1500000us",
+        "1s500000us",
         "--rate",
         "20.0",
         "--shape",
