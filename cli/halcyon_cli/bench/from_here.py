@@ -89,6 +89,24 @@ def run(prepared: Measurement, *, to_log: bool = False) -> tuple[Run, BenchDocum
     return made, prepared.document(made, made_by=f"halcyon {version('halcyon-operator')}")
 
 
+def run_within_guard(
+    prepared: Measurement, latency_s: float | None, *, to_log: bool = False
+) -> tuple[Run, BenchDocument]:
+    """Run the steps of a measurement of a served model, and return the last one within the bounds.
+
+    Raises:
+        GuardError: the first step has no answer.
+        MeasureError: a process of the load failed.
+    """
+    from halcyon_cli.bench import live_steps  # noqa: PLC0415
+    from halcyon_measure.results.place import Place  # noqa: PLC0415
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    measured, made, why = live_steps.run(prepared, latency_s, line_of_progress(to_log=to_log))
+    document = measured.document(made, made_by=f"halcyon {version('halcyon-operator')}")
+    return made, document.model_copy(update={"place": Place(kind="live", ended=why or None)})
+
+
 def line_of_progress(*, to_log: bool = False) -> Callable[[str], None]:
     """Return a function that shows progress: on a terminal in one line of stderr, in a log a line each, else not at all."""
 
