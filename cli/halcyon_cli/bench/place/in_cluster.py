@@ -99,6 +99,16 @@ def run(
     load, inputs, files = client_job.packed(request.load, request.inputs)
     admission.check_rights(cluster, needs_files=bool(files), copies=not request.place.live)
     admission.check_free(cluster, request.name, copies=not request.place.live)
+    servers = _readable(
+        cluster,
+        kinds.POD,
+        ",".join(f"{key}={value}" for key, value in names.selector(request.name, names.SERVER).items()),
+    )
+    if copied_model.keeps_state(servers):
+        raise InputError(
+            f"{request.name} keeps state between requests (sequence_batching in its config.pbtxt), and the requests of a bench form no "
+            f"sequences: the server would reject them. What can be measured: single requests, with halcyon infer {request.name}"
+        )
     measured = _served(model) if request.place.live else _copied(cluster, model, request, priority_class)
     for note in measured.notes:
         print(f"halcyon bench: {note}", file=sys.stderr)
