@@ -128,7 +128,6 @@ RECIPES = {
             context=".",
             inputs=(
                 "images/bench",
-                "images/operator/install.py",
                 "pyproject.toml",
                 "cli/pyproject.toml",
                 "requirements/bench.lock",

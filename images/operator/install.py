@@ -1,7 +1,7 @@
-"""Installation of a distribution in an image, as from a wheel but without a build back end.
+"""Installation of the package `halcyon` in the operator image, as from a wheel but without a build back end.
 
 It runs during the image build with the environment's Python: `install.py SOURCE`, where SOURCE contains pyproject.toml
-and the directories of its packages. It copies the packages with their byte code, and creates the console scripts of
+and the directory `halcyon`. It copies the package with its byte code, and creates the console scripts of
 [project.scripts]. It also writes the metadata that `importlib.metadata` and bills of materials read.
 """
 
@@ -19,23 +19,19 @@ from pathlib import Path
 
 def install(source: Path) -> None:
     """Install from `source` into the environment of the running interpreter. It fails if a module doesn't compile."""
-    document = tomllib.loads((source / "pyproject.toml").read_text())
-    project, build = document["project"], document["tool"]["hatch"]["build"]["targets"]["wheel"]
+    project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
     paths = sysconfig.get_paths()
     packages, scripts = Path(paths["purelib"]), Path(paths["scripts"])
 
-    targets = []
-    for name in (Path(package).name for package in build["packages"]):
-        library = source / name / "dashboard/static/uplot/uPlot.esm.js"
-        if name == "halcyon" and not library.is_file():
-            sys.exit(
-                "install.py: the dashboard's chart library, operator/halcyon/dashboard/static/uplot, is not there: `make bootstrap` fetches it"
-            )
-        target = packages / name
-        shutil.copytree(source / name, target)
-        if not compileall.compile_dir(target, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH):
-            sys.exit(f"install.py: the package {name} does not compile")
-        targets.append(target)
+    library = source / "halcyon/dashboard/static/uplot/uPlot.esm.js"
+    if not library.is_file():
+        sys.exit(
+            "install.py: the dashboard's chart library, operator/halcyon/dashboard/static/uplot, is not there: `make bootstrap` fetches it"
+        )
+    target = packages / "halcyon"
+    shutil.copytree(source / "halcyon", target)
+    if not compileall.compile_dir(target, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH):
+        sys.exit("install.py: the package halcyon does not compile")
 
     info = packages / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir()
@@ -56,7 +52,7 @@ def install(source: Path) -> None:
         script.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
         script.chmod(0o755)
         made.append(script)
-    made += sorted(path for folder in (*targets, info) for path in folder.rglob("*") if path.is_file())
+    made += sorted(path for folder in (target, info) for path in folder.rglob("*") if path.is_file())
     rows = "".join(f"{os.path.relpath(path, packages)},{_digest(path)},{path.stat().st_size}\n" for path in made)
     (info / "RECORD").write_text(f"{rows}{info.name}/RECORD,,\n")
 
