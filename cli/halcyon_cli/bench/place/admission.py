@@ -151,6 +151,44 @@ def check_pods(cluster: Writer, pods: Sequence[PlannedPods]) -> None:
             )
 
 
+def check_budget(cluster: Writer, copy: CopiedModel, budget: int | None) -> None:
+    """Check that the site's GPU budget has room for a copy, which the operator would not hold back: it never scales.
+
+    Raises:
+        InputError: it has not.
+    """
+    if budget is None or not gpus_of(copy.document):
+        return
+    try:
+        models = cluster.models(all_namespaces=True)
+    except ClusterError:
+        return
+    if problem := lacking_budget(models, copy.document, budget):
+        raise InputError(problem)
+
+
+def gpus_of(model: Json) -> int:
+    """Return the GPUs that the replicas of a model hold. Pure."""
+    spec = fields.mapping(model.get("spec"))
+    each = fields.mapping(fields.mapping(spec.get("runtime")).get("gpu")).get("count", 0)
+    replicas = spec.get("replicas", 1)
+    return each * replicas if isinstance(each, int) and isinstance(replicas, int) else 0
+
+
+def lacking_budget(models: Sequence[Json], copy: Json, budget: int) -> str:
+    """Return a sentence if the budget has no room for the copy beside these models; empty if it has. Pure."""
+    held = {f"{one['metadata'].get('namespace')}/{one['metadata'].get('name')}": gpus_of(one) for one in models}
+    used, wanted = sum(held.values()), gpus_of(copy)
+    if used + wanted <= budget:
+        return ""
+    largest = sorted((item for item in held.items() if item[1]), key=lambda item: (-item[1], item[0]))[:3]
+    holders = ", ".join(f"{name} {count}" for name, count in largest)
+    return (
+        f"a copy needs {wanted} GPUs, and the site's GPU budget (chart value gpuBudget) is {budget}, of which models hold {used}: "
+        f"{holders}. Wait, scale a model down, or measure the served one with --live"
+    )
+
+
 def _check_admitted(cluster: Writer, one: PlannedPods) -> None:
     body = {
         "apiVersion": "v1",

@@ -140,6 +140,8 @@ def run(
     )
     copy = None if request.place.live else measured
     pods = [admission.client_pods(client)] if copy is None else admission.planned(cluster, copy, client)
+    if copy is not None:
+        admission.check_budget(cluster, copy, site.gpu_budget)
     admission.check_pods(cluster, pods)
     with BesideModel(cluster, client, copy, _limits(request), progress) as beside:
         if copy is None:
