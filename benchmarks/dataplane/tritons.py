@@ -106,17 +106,8 @@ class Triton:
 
     def answered(self) -> int:
         """Return the number of requests that its model has answered so far, from Triton's counters."""
-        return int(self._total("nv_inference_request_success"))
-
-    def busy_s(self) -> float:
-        """Return the time in seconds in which its model has executed so far, with the copies of inputs and outputs."""
-        return 1e-6 * sum(
-            self._total(f"nv_inference_compute_{part}_duration_us") for part in ("input", "infer", "output")
-        )
-
-    def _total(self, name: str) -> float:
         with urllib.request.urlopen(f"http://{self.address}:{self.metrics_port}/metrics", timeout=5) as answer:
-            return total(samples(answer.read().decode()), name)
+            return int(total(samples(answer.read().decode()), "nv_inference_request_success"))
 
 
 @contextmanager
