@@ -15,10 +15,10 @@ from e2e.cluster.cluster import Cluster
 from halcyon.kube import kinds
 from halcyon.main import main
 from halcyon_cli.bench.place import client_job, copied_model
-from halcyon_cli.bench.place.beside_model import BesideModel, Limits
+from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines
 from halcyon_cli.bench.place.client_job import JOB, ClientSettings
 from halcyon_cli.kube.client import Target
-from halcyon_cli.kube.writer import Writer
+from halcyon_cli.kube.object_writer import ObjectWriter
 from tests.integration.operator_process import Operator, running
 from tests.integration.operator_space import Space
 from tests.integration.waiting import until
@@ -58,8 +58,8 @@ def client(namespace: str) -> ClientSettings:
     )
 
 
-def writer(cluster: Cluster, namespace: str) -> Writer:
-    return Writer(Target("bench", kubeconfig=cluster.kubeconfig, namespace=namespace))
+def writer(cluster: Cluster, namespace: str) -> ObjectWriter:
+    return ObjectWriter(Target("bench", kubeconfig=cluster.kubeconfig, namespace=namespace))
 
 
 def left(space: Space) -> list[str]:
@@ -104,7 +104,7 @@ def test_a_copy_is_served_beside_the_original_and_owned_by_the_job(
     original = space.must(kinds.MODEL_DEPLOYMENT, "m")
     reached = writer(cluster, namespace)
     copy = copied_model.copied(original, [])
-    with BesideModel(reached, client(namespace), copy, Limits(start_s=60, run_s=60), lambda _: None) as beside:
+    with BesideModel(reached, client(namespace), copy, Deadlines(start_s=60, run_s=60), lambda _: None) as beside:
         with pytest.raises(Exception, match="without a result"):
             beside.run(network_policy=True)
         made = space.must(kinds.MODEL_DEPLOYMENT, "m-bench")

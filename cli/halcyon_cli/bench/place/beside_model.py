@@ -21,8 +21,8 @@ from halcyon_cli.bench.place.copied_model import CopiedModel
 from halcyon_cli.bench.place.site import push_hint
 from halcyon_cli.errors import ClusterError, Failure
 from halcyon_cli.kube import fields
+from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_cli.kube.pod_stage import Stage, stage
-from halcyon_cli.kube.writer import Writer
 
 Json = Mapping[str, Any]
 
@@ -51,7 +51,7 @@ class PlacedResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class Deadlines:
     """Times after which a measurement is given up, in seconds."""
 
     start_s: float
@@ -65,10 +65,10 @@ class BesideModel:
 
     def __init__(
         self,
-        cluster: Writer,
+        cluster: ObjectWriter,
         client: ClientSettings,
         copy: CopiedModel | None,
-        limits: Limits,
+        limits: Deadlines,
         progress: Callable[[str], None],
     ) -> None:
         self._cluster, self._client, self._copy, self._limits, self._progress = cluster, client, copy, limits, progress

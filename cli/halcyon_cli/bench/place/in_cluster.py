@@ -21,13 +21,13 @@ from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.server import ServerOptions
 from halcyon_cli.bench.place import admission, client_job, copied_model, guard, history, live_event
-from halcyon_cli.bench.place.beside_model import BesideModel, Limits, PlacedResult
+from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines, PlacedResult
 from halcyon_cli.bench.place.client_job import ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
 from halcyon_cli.bench.place.site import read_site
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
-from halcyon_cli.kube.writer import Writer
+from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_cli.rollout.revisions import past_revisions
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _NOT_HERE = ("url", "model", "api_key_file", "ca", "server_name", "cert", "key")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class BenchRequest:
     """The options of `halcyon bench NAME`."""
 
     name: str
@@ -51,7 +51,7 @@ class Request:
     inputs: InputOptions
     place: PlaceOptions
 
-    def check(self) -> Request:
+    def check(self) -> BenchRequest:
         """Return this request if its options fit a ModelDeployment.
 
         Raises:
@@ -85,7 +85,7 @@ class Request:
 
 
 def run(
-    cluster: Writer, request: Request, command: click.Command, progress: Callable[[str], None]
+    cluster: ObjectWriter, request: BenchRequest, command: click.Command, progress: Callable[[str], None]
 ) -> tuple[BenchDocument, bytes | None]:
     """Measure a copy of a served model, or itself, and return the document, and requests.npz if the log could hold it.
 
@@ -143,7 +143,7 @@ def run(
     if copy is not None:
         admission.check_budget(cluster, copy, site.gpu_budget)
     admission.check_pods(cluster, pods)
-    with BesideModel(cluster, client, copy, _limits(request), progress) as beside:
+    with BesideModel(cluster, client, copy, _deadlines(request), progress) as beside:
         if copy is None:
             live_event.record(cluster, model, began=True)
         result = beside.run(network_policy=site.network_policies)
@@ -153,7 +153,7 @@ def run(
     return document, result.requests
 
 
-def _copied(cluster: Writer, model: Json, request: Request, priority_class: str) -> CopiedModel:
+def _copied(cluster: ObjectWriter, model: Json, request: BenchRequest, priority_class: str) -> CopiedModel:
     revisions = _readable(cluster, kinds.CONTROLLER_REVISION, f"{names.OWNER_LABEL}={request.name}")
     past = past_revisions(model, revisions)
     return copied_model.copied(model, past, replicas=request.place.replicas, priority_class=priority_class)
@@ -190,25 +190,25 @@ def _guard_arguments(model: Json) -> tuple[str, ...]:
     return ("--guard", *(("--guard-latency", latency) if latency else ()))
 
 
-def _readable(cluster: Writer, kind: Kind, selector: str) -> Sequence[Json]:
+def _readable(cluster: ObjectWriter, kind: Kind, selector: str) -> Sequence[Json]:
     try:
         return cluster.items(kind, selector=selector) or []
     except ClusterError:
         return []
 
 
-def _limits(request: Request) -> Limits:
+def _deadlines(request: BenchRequest) -> Deadlines:
     scenario = request.load.made_scenario()
     measured = scenario.trace[-1] if scenario.kind == "trace" else scenario.duration_s
     warm_up = max(request.load.made_warm_up().limit_s, _WARM_UP_S)
     # At most 30 steps lead from half a request per second to the largest rate.
     steps = 30 * guard.STEP_S if request.place.live else 0.0
     run_s = measured + warm_up + steps + request.server.request_timeout + _END_S
-    return Limits(start_s=request.place.start_timeout, run_s=run_s)
+    return Deadlines(start_s=request.place.start_timeout, run_s=run_s)
 
 
 def _placed(
-    cluster: Writer, request: Request, command: click.Command, result: PlacedResult, measured: CopiedModel
+    cluster: ObjectWriter, request: BenchRequest, command: click.Command, result: PlacedResult, measured: CopiedModel
 ) -> BenchDocument:
     """Return the document with the place that it was measured in."""
     from halcyon_measure.results.document import BenchDocument  # noqa: PLC0415
@@ -255,7 +255,7 @@ def _server(servers: Sequence[Json]) -> tuple[str | None, str | None, Any]:
 
 
 def _limits_of(containers: Sequence[Json]) -> Any:
-    from halcyon_measure.results.place import Limits as ContainerLimits  # noqa: PLC0415
+    from halcyon_measure.results.place import ContainerLimits  # noqa: PLC0415
 
     if not containers:
         return None
@@ -279,7 +279,7 @@ def _source(source: Json) -> str | None:
     return None
 
 
-def _gpu_product(cluster: Writer, nodes: Sequence[str]) -> str | None:
+def _gpu_product(cluster: ObjectWriter, nodes: Sequence[str]) -> str | None:
     found = set()
     for name in nodes:
         try:
@@ -295,7 +295,7 @@ def _gpu_product(cluster: Writer, nodes: Sequence[str]) -> str | None:
     return ",".join(sorted(filter(None, found))) or None
 
 
-def remember(cluster: Writer, model: Json, document: BenchDocument) -> None:
+def remember(cluster: ObjectWriter, model: Json, document: BenchDocument) -> None:
     """Add the document to the model's history. A write of another command in between is repeated.
 
     Raises:
