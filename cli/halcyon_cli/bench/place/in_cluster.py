@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from halcyon.api.types import duration_s
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from halcyon.render import names
@@ -97,6 +98,8 @@ def run(
     site = read_site(cluster, request.name, image=request.place.bench_image)
     priority_class = request.place.priority_class or site.priority_class
     load, inputs, files = client_job.packed(request.load, request.inputs)
+    if load.objective is None and (latency := _objective(model)):
+        load = replace(load, objective=duration_s(latency))
     admission.check_rights(cluster, needs_files=bool(files), copies=not request.place.live)
     admission.check_free(cluster, request.name, copies=not request.place.live)
     servers = _readable(
@@ -184,9 +187,13 @@ def _served(model: Json) -> CopiedModel:
     )
 
 
-def _guard_arguments(model: Json) -> tuple[str, ...]:
+def _objective(model: Json) -> str | None:
     targets = fields.mapping(fields.mapping(fields.mapping(model["spec"]).get("scaling")).get("targets"))
-    latency = fields.text(targets.get("latency"))
+    return fields.text(targets.get("latency"))
+
+
+def _guard_arguments(model: Json) -> tuple[str, ...]:
+    latency = _objective(model)
     return ("--guard", *(("--guard-latency", latency) if latency else ()))
 
 
