@@ -46,7 +46,7 @@ class PlacedResult:
     requests: bytes | None
     """requests.npz, if it was small enough for a log."""
     servers: tuple[Json, ...]
-    """Measured server pods, as they were when the client's pod was made."""
+    """Measured server pods, as they were when the client ended."""
     client: Json
     """Pod of the client."""
 
@@ -114,6 +114,8 @@ class BesideModel:
         pod = self._started()
         try:
             pod = self._ended(pod)
+            # Their status has the digest of the image by now. They are gone if the original was scaled down meanwhile.
+            servers = tuple(self._measured()) or servers
             text = self._log(str(pod["metadata"]["name"]))
         except KeyboardInterrupt:
             text = self._stopped(pod)
@@ -123,11 +125,8 @@ class BesideModel:
         """Wait until the measured pods have nodes, all of them ready if there are several, and return them."""
         count = int(self._copy.document["spec"]["replicas"]) if self._copy is not None else 1
         end = time.monotonic() + self._limits.start_s
-        selector = ",".join(
-            f"{key}={value}" for key, value in names.selector(self._client.measured, names.SERVER).items()
-        )
         while True:
-            pods = self._cluster.items(kinds.POD, selector=selector) or []
+            pods = self._measured()
             stages = [stage(pod) for pod in pods]
             placed = [pod for pod in pods if fields.mapping(pod.get("spec")).get("nodeName")]
             ready = [one for one in stages if one.state == "ready"]
@@ -141,6 +140,10 @@ class BesideModel:
                     f"{self._why(stages)}; wait longer with --start-timeout, for example --start-timeout 30m"
                 )
             self._pause()
+
+    def _measured(self) -> Sequence[Json]:
+        selected = names.selector(self._client.measured, names.SERVER).items()
+        return self._cluster.items(kinds.POD, selector=",".join(f"{key}={value}" for key, value in selected)) or []
 
     def _check_copy(self) -> None:
         """Raise an error if the operator has refused the copy, or it can't be served without a change."""
