@@ -448,6 +448,7 @@ class Agent:
         if limits.lasts:
             # With few requests per pod, the whole-number limits of balancers differ by more than their demand, and so do their rates.
             share = concurrency.served_share or share
+        elsewhere = None if limits.lasts else concurrency.elsewhere
         concurrency.objective_bound = (
             capacity.bound(servers, plan.balancers)
             if capacity is not None and servers and limits.lasts
@@ -458,6 +459,7 @@ class Agent:
             share=share,
             least_share=1 / plan.balancers,
             sent=concurrency.sent,
+            elsewhere=elsewhere,
         )
         self._controller.variables.set(values)
         await self._controller.variables.write(reading.process)
