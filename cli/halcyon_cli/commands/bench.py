@@ -204,7 +204,7 @@ def main(output: Output, save: Path | None, **options: Any) -> int:
     run = measurement.run(_Progress() if sys.stderr.isatty() else None)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr, flush=True)
-    document = measurement.document(run, made_by=f"halcyon {version('halcyon-operator')}")
+    document = measurement.document(run, made_by=f"halcyon {version('halcyon-cli')}")
     if output.is_data:
         output.data(document.model_dump(mode="json"))
     else:
