@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-
-class Part(BaseModel):
-    """A part of the document. Unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from halcyon_measure.results.part import Part
+from halcyon_measure.results.place import Place
 
 
 class Figure(Part):
@@ -175,3 +172,4 @@ class BenchDocument(Part):
     timeline: tuple[Second, ...]
     pods: tuple[PodShare, ...]
     client: ClientUse
+    place: Place | None = Field(default=None, description="Where the server was; null if it isn't known.")
