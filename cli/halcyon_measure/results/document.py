@@ -9,6 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from halcyon_measure.results.distribution import Distribution
+
 
 class Part(BaseModel):
     """A part of the document. Unknown fields are refused."""
@@ -175,3 +177,4 @@ class BenchDocument(Part):
     timeline: tuple[Second, ...]
     pods: tuple[PodShare, ...]
     client: ClientUse
+    distribution: Distribution | None = None
