@@ -131,9 +131,9 @@ def _type(kind: Any) -> str:
         return "latencies"
     if get_origin(kind) is tuple:
         return "list"
-    if inner is not None:
-        return "object"
     args = get_args(kind)
+    if inner is not None:
+        return "object or null" if type(None) in args else "object"
     if type(None) in args:
         return " or ".join([_type(one) for one in args if one is not type(None)] + ["null"])
     if args:

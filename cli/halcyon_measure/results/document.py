@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from halcyon_measure.results.distribution import Distribution
-
-
-class Part(BaseModel):
-    """A part of the document. Unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from halcyon_measure.results.part import Part
+from halcyon_measure.results.place import Place
 
 
 class Figure(Part):
@@ -178,3 +174,4 @@ class BenchDocument(Part):
     pods: tuple[PodShare, ...]
     client: ClientUse
     distribution: Distribution | None = None
+    place: Place | None = Field(default=None, description="Where the server was; null if it isn't known.")
