@@ -19,7 +19,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from halcyon_measure.errors import MeasureError
-from halcyon_measure.results.document import BenchDocument, Figure
+from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.figure import Figure
 
 VERSION = 1
 MAX_BYTES = 64 << 20

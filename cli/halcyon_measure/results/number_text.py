@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halcyon_measure.results.document import Figure
+from halcyon_measure.results.figure import Figure
 
 NONE = "–"
 

@@ -18,7 +18,6 @@ from halcyon_measure.results.document import (
     BenchDocument,
     ClientUse,
     FailureKind,
-    Figure,
     InputShape,
     Latencies,
     MeasuredScenario,
@@ -28,6 +27,7 @@ from halcyon_measure.results.document import (
     RunFacts,
     Second,
 )
+from halcyon_measure.results.figure import Figure
 from halcyon_measure.results.run import Run
 from halcyon_measure.schedule.scenario import Scenario
 
