@@ -22,7 +22,7 @@ examples:
   halcyon report bench.json                  writes report.html beside it
   halcyon report a.json b.json -o runs.html  several runs, compared
   halcyon report */bench.json --csv          a row for each run
-  halcyon report runs.html --json            the results that a report contains
+  halcyon report runs.html --json            the results in a report
 
 \b
 exit status:
@@ -40,29 +40,29 @@ exit status:
     metavar="FILE",
     help="Page to write; - for stdout. Default: report.html beside the first file.",
 )
-@click.option("--table", "form", flag_value="table", help="Print a table instead.")
-@click.option("--csv", "form", flag_value="csv", help="Print CSV instead: a row for each run.")
+@click.option("--table", "kind", flag_value="table", help="Print a table instead.")
+@click.option("--csv", "kind", flag_value="csv", help="Print CSV instead: a row for each run.")
 @click.option(
-    "--json", "form", flag_value="json", help="Print the results instead: those of a report, or a list of several."
+    "--json", "kind", flag_value="json", help="Print the results instead: those of a report, or a list of several."
 )
-def main(files: tuple[Path, ...], to: str | None, form: str | None) -> int:
+def main(files: tuple[Path, ...], to: str | None, kind: str | None) -> int:
     """Make one page of results: answer, latency, failures, phases, energy, and the data. It makes no request."""
     from halcyon_measure.report import csv_rows, table_text  # noqa: PLC0415  # NumPy takes a while to import
     from halcyon_measure.report.page import page  # noqa: PLC0415
     from halcyon_measure.results import document_file  # noqa: PLC0415
 
-    if form and to is not None:
+    if kind and to is not None:
         raise InputError(
-            f"--{form} prints; redirect it, as in: halcyon report bench.json --{form} > FILE. Leave -o out"
+            f"--{kind} prints; redirect it, as in: halcyon report bench.json --{kind} > FILE. Leave -o out"
         )
     documents = [stored for path in files for stored in document_file.read(path)]
     if len(documents) > MAX_RUNS:
         raise InputError(f"{len(documents)} runs; a report has at most {MAX_RUNS}")
-    if form == "csv":
+    if kind == "csv":
         emit(csv_rows.text(documents).rstrip("\n"))
-    elif form == "table":
+    elif kind == "table":
         emit(table_text.page(documents))
-    elif form == "json":
+    elif kind == "json":
         values = [one.data for one in documents]
         emit(json.dumps(values[0] if len(values) == 1 else values, indent=2, ensure_ascii=False))
     else:
