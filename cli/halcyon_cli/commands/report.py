@@ -78,12 +78,17 @@ def main(files: tuple[Path, ...], to: str | None, kind: str | None) -> int:
 
 
 def chart_library() -> tuple[str, str]:
-    """Return source and style of the dashboard's chart library, which is in the operator's distribution; empty if it lacks."""
-    folder = resources.files("halcyon.dashboard").joinpath("static", "uplot")
-    try:
-        return folder.joinpath("uPlot.esm.js").read_text("utf-8"), folder.joinpath("uPlot.min.css").read_text("utf-8")
-    except FileNotFoundError:
-        return "", ""
+    """Return source and style of uPlot; empty texts if it isn't installed.
+
+    It is in the wheel of the command line (scripts/wheel.py), and in a clone in the dashboard's folder alone.
+    """
+    for package, folder in (("halcyon_measure.report", "static/uplot"), ("halcyon.dashboard", "static/uplot")):
+        try:
+            found = resources.files(package).joinpath(folder)
+            return found.joinpath("uPlot.esm.js").read_text("utf-8"), found.joinpath("uPlot.min.css").read_text("utf-8")
+        except (FileNotFoundError, ModuleNotFoundError):
+            continue
+    return "", ""
 
 
 def _write(html: str, to: str | None, first: Path) -> None:
