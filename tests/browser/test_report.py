@@ -30,6 +30,7 @@ def opened(page: Page, tmp_path: Path) -> Open:
         library, style = chart_library()
         assert library
         path = tmp_path / "report.html"
+        requests.clear()
         path.write_text(report(documents, library=library, library_style=style), "utf-8")
         page.goto(path.as_uri())
         page.wait_for_selector(".chart canvas")
