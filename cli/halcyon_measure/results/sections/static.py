@@ -38,17 +38,17 @@ class OperatorCount(Part):
 
 
 class StaticSize(Part):
-    """The counts of one execution of one batch size."""
+    """The counts of one execution of one batch size. Bytes are null if they aren't known."""
 
     batch: int = Field(description="Rows of the execution.")
     macs: int = Field(description="Multiply-accumulate operations of the counted operators.")
     flops: int = Field(description="Floating-point operations: two for each multiply-accumulate.")
-    input_bytes: int = Field(description="Bytes of the inputs.")
-    output_bytes: int = Field(description="Bytes of the outputs.")
-    activation_bytes: int = Field(description="Bytes of all tensors between inputs and outputs.")
-    peak_activation_bytes: int = Field(description="Most bytes of inputs, outputs and tensors that live at a time.")
-    least_bytes: int = Field(description="Least traffic of memory: weights, inputs and outputs once each.")
-    unfused_bytes: int = Field(description="Traffic if every operator reads and writes all its tensors in memory.")
+    input_bytes: int | None = Field(description="Bytes of the inputs.")
+    output_bytes: int | None = Field(description="Bytes of the outputs.")
+    activation_bytes: int | None = Field(description="Bytes of all tensors between inputs and outputs.")
+    peak_activation_bytes: int | None = Field(description="Most bytes of inputs, outputs and tensors that live at a time.")
+    least_bytes: int | None = Field(description="Least traffic of memory: weights, inputs and outputs once each.")
+    unfused_bytes: int | None = Field(description="Traffic if every operator reads and writes all its tensors in memory.")
     operators: tuple[OperatorCount, ...] = Field(description="By operator; the one with the most operations first.")
 
 
