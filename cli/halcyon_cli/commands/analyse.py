@@ -24,8 +24,13 @@ The file isn't run, and its external data isn't read. A folder is one of a
 model repository, such as digits with digits/1/model.onnx. A FLOP is a
 floating-point operation; a MAC is one multiplication and one addition, so two.
 
-It needs the packages of the extra bench: pip install './cli[bench]', in a
+It needs the packages of the extra bench: pip install . './cli[bench]', in a
 clone.
+
+\b
+exit status:
+  0  the model is counted; NOT COUNTED names operators that aren't known
+  2  nothing was counted: usage error, or a file that isn't such a model
 """
 
 

@@ -21,6 +21,7 @@ from halcyon_measure.results.sections.phases import Phases
 from halcyon_measure.results.sections.roofline import Roofline
 from halcyon_measure.results.sections.static import Static
 from halcyon_measure.results.sections.verdict import Verdict
+from halcyon_measure.results.used_files import UsedFile
 
 
 class InputShape(Part):
@@ -168,6 +169,7 @@ class BenchDocument(Part):
     pods: tuple[PodShare, ...]
     client: ClientUse
     distribution: Distribution | None = Field(default=None, description="Latency at many shares of the requests.")
+    files: tuple[UsedFile, ...] = Field(default=(), description="Files that the load was made of.")
     place: Place | None = Field(default=None, description="Where the server was; null if it isn't known.")
     phases: Phases | None = Field(default=None, description="Where the time of a request went, on average.")
     hardware: Hardware | None = Field(default=None, description="Use of GPUs, CPU and memory, sampled over the run.")

@@ -25,7 +25,9 @@ from halcyon_measure.results.figure import Figure
 VERSION = 1
 MAX_BYTES = 64 << 20
 """Size of the largest file that is read."""
-_EMBEDDED = re.compile(r'<script id="data" type="application/json" data-encoding="(plain|deflate)">(.*?)</script>', re.DOTALL)
+_EMBEDDED = re.compile(
+    r'<script id="data" type="application/json" data-encoding="(plain|deflate)">(.*?)</script>', re.DOTALL
+)
 _EXAMPLES: Mapping[type, str] = {bool: "true", int: "233", float: "24.6", str: '"digits"'}
 _COUNTS = ("answered", "rejected", "timed_out", "disconnected", "errors", "wrong", "not_sent")
 
@@ -89,7 +91,9 @@ def parse(data: Any, path: str) -> BenchDocument:
         DocumentError: a field is missing, unknown or invalid.
     """
     if not isinstance(data, dict):
-        raise DocumentError(f'{path}: not a result of halcyon bench: it must be an object, {{"version": {VERSION}, ...}}')
+        raise DocumentError(
+            f'{path}: not a result of halcyon bench: it must be an object, {{"version": {VERSION}, ...}}'
+        )
     if "version" not in data:
         raise DocumentError(f'{path}: version: missing; a result of halcyon bench begins with {{"version": {VERSION}')
     if data["version"] != VERSION or isinstance(data["version"], bool):
@@ -211,7 +215,9 @@ def _check(document: BenchDocument, path: str) -> None:
             )
         if figure.interval is not None and figure.interval[0] > figure.interval[1]:
             low, high = figure.interval
-            raise DocumentError(f"{path}: {field}.interval: [{low}, {high}]; the lower end comes first, as [{high}, {low}]")
+            raise DocumentError(
+                f"{path}: {field}.interval: [{low}, {high}]; the lower end comes first, as [{high}, {low}]"
+            )
 
 
 def _figures(value: Any, field: str) -> Iterator[tuple[str, Figure]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from halcyon_measure.results.figure import Figure
 
-NONE = "–"
+NONE = "-"
 
 
 def number(value: float | None) -> str:
-    """Return a number with about three digits; a dash if it is None."""
+    """Return a number with about three digits; a hyphen if it is None."""
     if value is None:
         return NONE
     if value == int(value) or abs(value) >= 1000:
@@ -27,8 +27,9 @@ def quantity(figure: Figure) -> str:
     """Return the number with its unit, or why it wasn't measured."""
     if figure.value is None:
         return f"not measured: {figure.reason}"
-    unit = "" if figure.unit == "ratio" else f" {UNITS.get(figure.unit, figure.unit)}"
-    return number(figure.value) + unit
+    if figure.unit == "ratio":
+        return f"{number(round(100 * figure.value, 3))}\u00a0%"
+    return f"{number(figure.value)}\u00a0{UNITS.get(figure.unit, figure.unit)}"
 
 
 UNITS = {"us": "µs"}

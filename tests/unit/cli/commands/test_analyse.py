@@ -47,6 +47,6 @@ def test_an_impossible_argument_is_an_error(
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "onnx", None)  # type: ignore[arg-type]  # None makes an import fail
+    monkeypatch.setitem(sys.modules, "onnx", None)  # None makes an import fail
     assert main(["analyse", SQUEEZENET]) == 2
     assert "the package onnx is needed for this: pip install . './cli[bench]', in a clone" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ def macs(
     ],
 )  # fmt: skip
 def test_operations_of_an_operator_follow_from_its_shapes(
-    operator: str, shapes: list[tuple[int, ...]], out: tuple[int, ...], attributes: dict[str, object], expected: int
+    operator: str, shapes: list[tuple[int, ...]], out: tuple[int, ...], attributes: dict[str, Any], expected: int
 ) -> None:
     assert macs(operator, shapes, out, **attributes) == expected
 
@@ -79,7 +80,7 @@ def test_operations_of_an_operator_follow_from_its_shapes(
     ],
 )
 def test_operators_of_onnxruntime_are_counted(
-    operator: str, shapes: list[tuple[int, ...]], out: tuple[int, ...], attributes: dict[str, object], expected: int
+    operator: str, shapes: list[tuple[int, ...]], out: tuple[int, ...], attributes: dict[str, Any], expected: int
 ) -> None:
     assert macs(operator, shapes, out, domain="com.microsoft", **attributes) == expected
 
