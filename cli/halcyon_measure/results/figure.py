@@ -25,6 +25,8 @@ Unit = Literal[
     "price/h",
     "price",
     "events",
+    "FLOP/s",
+    "bytes/s",
 ]
 
 
