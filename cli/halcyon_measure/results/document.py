@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from halcyon_measure.results.figure import Figure, Part
+from halcyon_measure.results.place import Place
 from halcyon_measure.results.sections.batches import Batches
 from halcyon_measure.results.sections.cold_start import ColdStart
 from halcyon_measure.results.sections.energy import Energy
@@ -162,6 +163,7 @@ class BenchDocument(Part):
     timeline: tuple[Second, ...]
     pods: tuple[PodShare, ...]
     client: ClientUse
+    place: Place | None = Field(default=None, description="Where the server was; null if it isn't known.")
     phases: Phases | None = Field(default=None, description="Where the time of a request went, on average.")
     hardware: Hardware | None = Field(default=None, description="Use of GPUs, CPU and memory, sampled over the run.")
     batches: Batches | None = Field(default=None, description="Executions of the model by the size of their batches.")

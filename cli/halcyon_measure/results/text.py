@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from halcyon_measure.results import text_sections
 from halcyon_measure.results.document import BenchDocument, Latencies
 from halcyon_measure.results.figure import Figure
 
@@ -15,7 +16,7 @@ def page(document: BenchDocument) -> str:
     """Return the text of a run, at most 80 columns wide."""
     lines = [answer(document), ""]
     lines += _table(document)
-    lines += ["", *_counts(document), *_failures(document), *_client(document)]
+    lines += ["", *_counts(document), *_failures(document), *_client(document), *text_sections.details(document)]
     if document.run.settled is None:
         warm = f"{document.run.warm_up_s:.1f} s of warm-up"
     else:
@@ -23,6 +24,10 @@ def page(document: BenchDocument) -> str:
     lines.append(f"run       {document.run.measured_s:.1f} s measured, {warm}; 95 % intervals in brackets")
     for reason in document.run.invalid_because:
         lines += _wrapped("NOT VALID ", reason)
+    if document.phases is not None:
+        lines += ["", *text_sections.phases(document.phases)]
+    if document.verdict is not None:
+        lines += ["", *textwrap.wrap(document.verdict.sentence, 80)]
     return "\n".join(lines)
 
 
