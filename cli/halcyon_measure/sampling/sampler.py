@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -83,8 +84,8 @@ class Sampler:
 
     def __init__(self, target: Target, settings: SamplingSettings) -> None:
         self._target, self._settings = target, settings
-        self._servers = {one.pod: _Page(one) for one in settings.servers or _default_source(target)}
-        self._balancers = {one.pod: _Page(one) for one in settings.balancers}
+        self._servers = _pages(settings.servers or _default_source(target))
+        self._balancers = _pages(settings.balancers)
         self._server_samples: dict[str, list[ServerSample]] = {pod: [] for pod in self._servers}
         self._balancer_samples: dict[str, list[BalancerSample]] = {pod: [] for pod in self._balancers}
         self._process_samples: dict[str, list[ProcessSample]] = {}
@@ -157,6 +158,11 @@ class Sampler:
             cpu_energy_source=source,
             sampling_cpu_s=self._cpu_s,
         )
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Pages of the servers' metrics."""
+        return tuple(page.source for page in self._servers.values())
 
     def _run(self) -> None:
         if self._ended.wait(max(self._start_s - time.monotonic(), 0)):
@@ -242,7 +248,7 @@ class _Page:
     """A page of metrics and the connection to it."""
 
     def __init__(self, source: Source) -> None:
-        self.pod = source.pod
+        self.source = source
         self._url, self._parts = source.url, urlsplit(source.url)
         self._connection: HTTPConnection | None = None
         self.reason = ""
@@ -288,8 +294,34 @@ class _Page:
             self._connection = None
 
 
+def _pages(sources: Sequence[Source]) -> dict[str, _Page]:
+    """Return the pages by pod. A name with several addresses, as of a headless Service, has a page for each of them."""
+    made = {}
+    for source in sources:
+        parts = urlsplit(source.url)
+        found = _addresses(str(parts.hostname))
+        if len(found) < 2:  # one address, or an unknown name, whose error the reading has
+            made[source.pod] = _Page(source)
+            continue
+        for address in found:
+            host = f"[{address}]" if ":" in address else address
+            port = f":{parts.port}" if parts.port is not None else ""
+            made[address] = _Page(Source(pod=address, url=parts._replace(netloc=host + port).geturl()))
+    return made
+
+
+def _addresses(host: str) -> list[str]:
+    """Return the addresses of a name, of one family: a pod with two families is still one pod."""
+    try:
+        found = {str(one[4][0]): one[0] for one in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except OSError:
+        return []
+    first = min(found.values(), default=None)
+    return sorted(address for address, family in found.items() if family == first)
+
+
 def _readings(page: _Page, samples: Sequence[Sample]) -> Readings[Sample]:
-    return Readings(page.pod, tuple(samples), page.reason)
+    return Readings(page.source.pod, tuple(samples), page.reason)
 
 
 def _default_source(target: Target) -> tuple[Source, ...]:
