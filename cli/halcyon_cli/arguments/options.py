@@ -70,6 +70,11 @@ def name_argument(*, required: bool = True) -> Callable[[Command], Command]:
     return click.argument("name", required=required, shell_complete=_complete_name)
 
 
+def names_argument() -> Callable[[Command], Command]:
+    """Add any number of names of ModelDeployments, received by the command as `names`, with the same completion."""
+    return click.argument("names", nargs=-1, metavar="[NAME]", shell_complete=_complete_name)
+
+
 def selector_option(command: Command) -> Command:
     """Add -l, received by the command as `selector`."""
     option = click.option("-l", "--selector", metavar="LABELS", default="", help="Only models with these labels, for example team=vision,tier!=test.")  # fmt: skip

@@ -1,32 +1,55 @@
-"""`halcyon bench --url URL --model NAME`: puts a load on a server, and shows what it answered, how fast, and why not.
+"""`halcyon bench NAME`, or `--url URL --model NAME`: puts a load on a server, and shows what it answered, and how fast.
 
-Out of scope: the options, each group in a module of `bench.options`, and the measurement (`bench.from_here`).
+Out of scope: the options, each group in a module of `bench.options`, the measurement from here (`bench.from_here`), and the
+one in the cluster (`bench.place`).
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from halcyon_cli.arguments.options import Output, emit, name_argument, output_options
+from halcyon_cli.arguments.options import Output, cluster_options, emit, names_argument, output_options
 from halcyon_cli.bench import from_here
 from halcyon_cli.bench.options.group import repeatable
 from halcyon_cli.bench.options.inputs import InputOptions, input_options
 from halcyon_cli.bench.options.load import LoadOptions, load_options
+from halcyon_cli.bench.options.place import PlaceOptions, place_options
+from halcyon_cli.bench.options.pod import PodOptions, pod_options
 from halcyon_cli.bench.options.sampling import SamplingOptions, sampling_options
 from halcyon_cli.bench.options.server import ServerOptions, server_options
-from halcyon_cli.errors import InputError
+from halcyon_cli.bench.place import in_cluster, manifest, past_results
+from halcyon_cli.bench.place.site import read_site
+from halcyon_cli.errors import ClusterError, InputError
+from halcyon_cli.kube.client import Target
+from halcyon_cli.kube.writer import Writer
+
+if TYPE_CHECKING:
+    from halcyon_measure.results.document import BenchDocument
 
 _EPILOG = """\
 \b
 examples:
+  halcyon bench digits
+  halcyon bench digits --rate 200 --objective 500ms --replicas 2
+  halcyon bench digits --rate 50 -o yaml > job.yaml
+  halcyon bench history digits
   halcyon bench --url http://localhost:8000 --model digits
   halcyon bench --url grpc://localhost:8001 --model digits --callers 32
   halcyon bench --url localhost:8000 --model m --rate 200 --objective 500ms
   halcyon bench --url localhost:8000 --model m --trace times.csv --scale 2
   halcyon bench --url localhost:5000/predict --api post --input cat.jpg
+
+\b
+a served model:
+  A copy with one replica gets the load, from a pod beside it, and the served
+  model stays as it is. Kubernetes removes both when the command ends, also
+  when it is killed. -o json prints the result, -o yaml a Job that runs the
+  command itself.
 
 \b
 scenarios:
@@ -53,48 +76,116 @@ presets, in the manner of MLPerf's scenarios, but no MLPerf results:
 exit status:
   0  the run is valid
   1  the run isn't valid, or was interrupted: the reasons are shown
-  2  nothing was measured: usage error, invalid file, no such server or model
+  2  nothing was measured: usage error, invalid file, no such server or model,
+     no room or no rights for a copy
 """
 
 
 @click.command("bench", epilog=_EPILOG)
-@name_argument(required=False)
+@names_argument()
 @server_options
 @load_options
 @input_options
 @sampling_options
+@place_options
+@pod_options
 @click.option(
     "--save",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
     help="Folder for bench.json and requests.npz, which has every request.",
 )
+@cluster_options
 @output_options("table", "json", "yaml")
 def main(
     *,
-    name: str | None,
+    names: tuple[str, ...],
     server: ServerOptions,
     load: LoadOptions,
     inputs: InputOptions,
     sampling: SamplingOptions,
+    place: PlaceOptions,
+    pod: PodOptions,
+    save: Path | None,
+    target: Target,
+    output: Output,
+) -> int:
+    """Measure a served model, by a copy of it that Kubernetes removes afterwards, or any server.
+
+    NAME is a ModelDeployment. Without it, --url names a server. `halcyon bench history NAME` lists earlier results.
+    """
+    if len(names) == 2 and names[0] == "history":
+        return past_results.show(Writer(target), names[1], output)
+    if len(names) > 1:
+        raise InputError(f"{' '.join(names)}: one ModelDeployment at a time; for example halcyon bench {names[0]}")
+    if not names:
+        return _measure_url(
+            server=server, load=load, inputs=inputs, sampling=sampling, pod=pod, save=save, output=output
+        )
+    request = in_cluster.Request(
+        name=names[0], server=server, load=load, inputs=inputs, sampling=sampling, place=place
+    ).check()
+    if output.form == "yaml":
+        cluster = Writer(target)
+        site = read_site(cluster, request.name, image=place.bench_image)
+        emit(manifest.text(request, click.get_current_context().command, site, cluster.namespace))
+        return 0
+    return _measure_model(request, Writer(target), save, output)
+
+
+def _measure_url(
+    *,
+    server: ServerOptions,
+    load: LoadOptions,
+    inputs: InputOptions,
+    sampling: SamplingOptions,
+    pod: PodOptions,
     save: Path | None,
     output: Output,
 ) -> int:
-    """Measure a server: put a load on it, and show rates, latencies, failures, and whether the client limited it."""
     from halcyon_measure.measurement import save as save_run  # noqa: PLC0415  # NumPy and the clients take a second to import
-    from halcyon_measure.results import text  # noqa: PLC0415
     from halcyon_measure.results.place import Place  # noqa: PLC0415
 
-    if name is not None:
-        raise InputError(f"{name}: a ModelDeployment can't be measured yet; measure its address with --url and --model")
-    run, document = from_here.run(from_here.measurement(server, load, inputs, sampling).prepare())
-    arguments = repeatable(click.get_current_context(), ServerOptions, LoadOptions, InputOptions, SamplingOptions)
+    made = from_here.measurement(server, load, inputs, sampling)
+    prepared = made.prepare() if pod.wait is None else from_here.prepared_within(made, pod.wait)
+    run, document = from_here.run(prepared, to_log=pod.to_log)
+    arguments = repeatable(click.get_current_context().command, server, load, inputs, sampling)
     document = document.model_copy(update={"place": Place(kind="url", arguments=arguments)})
-    if output.is_data:
-        output.data(document.model_dump(mode="json"))
-    else:
-        emit(text.page(document))
+    if pod.to_log:
+        from_here.write_log(document, run)
+        return 0 if document.run.valid else 1
+    _show(document, output)
     if save is not None:
         written = " and ".join(map(str, save_run(save, document, run)))
         print(f"halcyon bench: wrote {written}", file=sys.stderr)
     return 0 if document.run.valid else 1
+
+
+def _measure_model(request: in_cluster.Request, cluster: Writer, save: Path | None, output: Output) -> int:
+    model = cluster.model(request.name)
+    shown = from_here.line_of_progress()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    document, requests = in_cluster.run(cluster, request, click.get_current_context().command, shown)
+    shown("")
+    _show(document, output)
+    if save is not None:
+        save.mkdir(parents=True, exist_ok=True)
+        (save / "bench.json").write_text(document.model_dump_json(indent=2) + "\n", "utf-8")
+        if requests is not None:
+            (save / "requests.npz").write_bytes(requests)
+        lacking = "" if requests is not None else "; requests.npz was too large for the client's log"
+        print(f"halcyon bench: wrote {save}{lacking}", file=sys.stderr)
+    try:
+        in_cluster.remember(cluster, model, document)
+    except ClusterError as error:
+        print(f"halcyon bench: the result isn't kept in the history: {error}", file=sys.stderr)
+    return 0 if document.run.valid else 1
+
+
+def _show(document: BenchDocument, output: Output) -> None:
+    from halcyon_measure.results import text  # noqa: PLC0415
+
+    if output.is_data:
+        output.data(document.model_dump(mode="json"))
+    else:
+        emit(text.page(document))

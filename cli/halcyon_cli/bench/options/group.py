@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from halcyon_cli.arguments.options import Command, with_options
 
@@ -15,7 +14,8 @@ from halcyon_cli.arguments.options import Command, with_options
 def option_group(name: str, kind: type[Any], *options: Any) -> Callable[[Command], Command]:
     """Return a decorator that adds options to a command, which receives them as `name`, a value of the dataclass `kind`.
 
-    `options` are click's decorators, one for each field of `kind`, in the order of the help page.
+    `options` are click's decorators, one for each field of `kind`, in the order of the help page. Each field has a default,
+    which is that of its option.
     """
     own = [field.name for field in fields(kind)]
 
@@ -29,26 +29,31 @@ def option_group(name: str, kind: type[Any], *options: Any) -> Callable[[Command
     return decorate
 
 
-def given(context: click.Context, *kinds: type[Any]) -> list[str]:
-    """Return the arguments of the command line that are options of these dataclasses, to start a process with them."""
-    own = {field.name for kind in kinds for field in fields(kind)}
-    return [
-        argument
-        for parameter in context.command.params
-        if isinstance(parameter, click.Option)
-        and parameter.name in own
-        and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
-        for argument in _arguments(parameter, context.params[parameter.name])
+def arguments(command: click.Command, *groups: Any) -> list[str]:
+    """Return the arguments for which `command` receives these values of groups, without those that are defaults."""
+    found: list[str] = []
+    for group in groups:
+        defaults = type(group)()
+        for parameter in command.params:
+            value = getattr(group, parameter.name or "", None)
+            if isinstance(parameter, click.Option) and hasattr(defaults, parameter.name or ""):
+                known = getattr(defaults, parameter.name or "")
+                if value != known and (value or known):
+                    found += _arguments(parameter, value)
+    return found
+
+
+def repeatable(command: click.Command, *groups: Any) -> tuple[str, ...]:
+    """Return `arguments` for the document of a run: with the seed, and without the values of headers, which may be secrets."""
+    hidden = [
+        replace(group, headers=tuple(header.partition(":")[0] + ":REDACTED" for header in group.headers))
+        if hasattr(group, "headers")
+        else group
+        for group in groups
     ]
-
-
-def repeatable(context: click.Context, *kinds: type[Any]) -> tuple[str, ...]:
-    """Return `given` for the document of a run: with the seed, and without the values of headers, which may be secrets."""
-    arguments = given(context, *kinds)
-    for index, argument in enumerate(arguments):
-        if argument == "--header":
-            arguments[index + 1] = arguments[index + 1].partition(":")[0] + ":REDACTED"
-    return (*arguments, *([] if "--seed" in arguments else ["--seed", str(context.params["seed"])]))
+    found = arguments(command, *hidden)
+    seed = next(group.seed for group in groups if hasattr(group, "seed"))
+    return (*found, *([] if "--seed" in found else ["--seed", str(seed)]))
 
 
 def _arguments(option: click.Option, value: Any) -> Iterator[str]:

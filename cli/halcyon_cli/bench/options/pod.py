@@ -1,0 +1,28 @@
+"""Options for the process that sends the load: those with which a Job runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import click
+
+from halcyon_cli.arguments.options import DURATION
+from halcyon_cli.bench.options.group import option_group
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodOptions:
+    """Values of the options."""
+
+    wait: float | None = None
+    to_log: bool = False
+
+
+pod_options = option_group(
+    "pod",
+    PodOptions,
+    click.option(
+        "--wait", type=DURATION, metavar="TIME", help="Wait until the server has the model, at most this time."
+    ),
+    click.option("--to-log", is_flag=True, hidden=True, help="Write the result for a reader of the log."),
+)

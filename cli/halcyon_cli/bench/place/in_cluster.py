@@ -1,0 +1,259 @@
+"""`halcyon bench NAME`: from the options to the measured document, with a copy of the model or with `--live`.
+
+Out of scope: the copy (`copied_model`), what may refuse it (`admission`), and its life (`beside_model`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
+from halcyon.render import names
+from halcyon_cli.bench.options.group import arguments, repeatable
+from halcyon_cli.bench.options.inputs import InputOptions
+from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.place import PlaceOptions
+from halcyon_cli.bench.options.sampling import SamplingOptions
+from halcyon_cli.bench.options.server import ServerOptions
+from halcyon_cli.bench.place import admission, client_job, copied_model, history
+from halcyon_cli.bench.place.beside_model import BesideModel, Limits, PlacedResult
+from halcyon_cli.bench.place.client_job import ClientSettings
+from halcyon_cli.bench.place.site import read_site
+from halcyon_cli.errors import ClusterError, InputError
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.writer import Writer
+from halcyon_cli.rollout.revisions import past_revisions
+
+if TYPE_CHECKING:
+    from halcyon_measure.results.document import BenchDocument
+
+Json = Mapping[str, Any]
+
+_NODE = Kind("v1", "Node", "nodes", namespaced=False)
+_WARM_UP_S, _END_S = 30.0, 60.0
+_NOT_HERE = ("url", "model", "api_key_file", "ca", "server_name", "cert", "key")
+"""Options of a server that a ModelDeployment decides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The options of `halcyon bench NAME`."""
+
+    name: str
+    server: ServerOptions
+    load: LoadOptions
+    inputs: InputOptions
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    place: PlaceOptions
+
+    def check(self) -> Request:
+        """Return this request if its options fit a ModelDeployment.
+
+        Raises:
+            InputError: an option doesn't.
+        """
+        self.place.check()
+        self.sampling.settings()
+        self.sampling.prices()
+        for option in _NOT_HERE:
+            if getattr(self.server, option):
+                raise InputError(
+                    f"--{option.replace('_', '-')} is for a server, and {self.name} is a ModelDeployment; leave one of them out"
+                )
+        if self.server.api != "kserve":
+            raise InputError(f"--api {self.server.api} is for a server; a ModelDeployment speaks KServe v2")
+        self.load.made_scenario()
+        self.load.made_warm_up()
+        return self
+
+    def url(self, measured: str) -> str:
+        """Return the URL of a ModelDeployment's Service, in its namespace: gRPC for its encodings, else HTTP."""
+        if self.server.encoding in {"raw", "typed"}:
+            return f"grpc://{measured}:{names.GRPC_PORT}"
+        return f"http://{measured}:{names.HTTP_PORT}"
+
+    def repeat(self, command: click.Command) -> tuple[str, ...]:
+        """Return the arguments that repeat the measurement."""
+        return (self.name, *repeatable(command, self.server, self.load, self.inputs, self.sampling, self.place))
+
+
+def run(
+    cluster: Writer, request: Request, command: click.Command, progress: Callable[[str], None]
+) -> tuple[BenchDocument, bytes | None]:
+    """Measure a copy of a served model, and return the document, and requests.npz if the log could hold it.
+
+    Raises:
+        InputError: the measurement can't be made.
+        ClusterError, PlaceError: it failed.
+    """
+    model = cluster.model(request.name)
+    revisions = _readable(cluster, kinds.CONTROLLER_REVISION, f"{names.OWNER_LABEL}={request.name}")
+    site = read_site(cluster, request.name, image=request.place.bench_image)
+    priority_class = request.place.priority_class or site.priority_class
+    load, inputs, files = client_job.packed(request.load, request.inputs)
+    admission.check_rights(cluster, needs_files=bool(files))
+    admission.check_free(cluster, request.name)
+    copy = copied_model.copied(
+        model,
+        past_revisions(model, revisions),
+        replicas=request.place.replicas,
+        priority_class=priority_class,
+    )
+    for note in copy.notes:
+        print(f"halcyon bench: {note}", file=sys.stderr)
+    sent = replace(request.server, url=request.url(copy.name), model=copy.model)
+    runtime = fields.mapping(fields.mapping(copy.document["spec"]).get("runtime"))
+    client = ClientSettings(
+        model=request.name,
+        namespace=cluster.namespace,
+        image=site.image,
+        arguments=(
+            "bench",
+            *arguments(command, sent, load, inputs, request.sampling),
+            *client_job.key_arguments(copy.api_keys),
+            *("--wait", f"{request.place.start_timeout:.0f}s", "--to-log"),
+        ),
+        measured=copy.name,
+        near=request.place.near or "zone",
+        cpu=request.place.client_cpu,
+        memory=request.place.client_memory,
+        api_keys=copy.api_keys,
+        pull_secrets=tuple(
+            dict.fromkeys(
+                [str(one.get("name")) for one in fields.mappings(runtime.get("imagePullSecrets"))]
+                + list(site.pull_secrets)
+            )
+        ),
+        fixed_user_ids=site.fixed_user_ids,
+        priority_class=priority_class,
+        tolerations=fields.mappings(fields.mapping(runtime.get("placement")).get("tolerations")),
+        files=files,
+        claim=request.place.volume,
+    )
+    admission.check_pods(cluster, admission.planned(cluster, copy, client))
+    with BesideModel(cluster, client, copy, _limits(request), progress) as beside:
+        result = beside.run(network_policy=site.network_policies)
+    return _placed(cluster, request, command, result, copy), result.requests
+
+
+def _readable(cluster: Writer, kind: Kind, selector: str) -> Sequence[Json]:
+    try:
+        return cluster.items(kind, selector=selector) or []
+    except ClusterError:
+        return []
+
+
+def _limits(request: Request) -> Limits:
+    scenario = request.load.made_scenario()
+    measured = scenario.trace[-1] if scenario.kind == "trace" else scenario.duration_s
+    warm_up = max(request.load.made_warm_up().limit_s, _WARM_UP_S)
+    return Limits(
+        start_s=request.place.start_timeout, run_s=measured + warm_up + request.server.request_timeout + _END_S
+    )
+
+
+def _placed(
+    cluster: Writer, request: Request, command: click.Command, result: PlacedResult, copy: copied_model.CopiedModel
+) -> BenchDocument:
+    """Return the document with the place that it was measured in."""
+    from halcyon_measure.results.document import BenchDocument  # noqa: PLC0415
+    from halcyon_measure.results.place import Place  # noqa: PLC0415
+
+    document = BenchDocument.model_validate_json(result.document)
+    nodes = sorted({str(fields.mapping(pod.get("spec")).get("nodeName")) for pod in result.servers})
+    image, image_id, limits = _server(result.servers)
+    source = fields.mapping(fields.mapping(copy.document["spec"]["model"]).get("source"))
+    place = Place(
+        kind="copy",
+        namespace=cluster.namespace,
+        name=request.name,
+        measured=copy.name,
+        revision=copy.revision,
+        source=_source(source),
+        image=image,
+        image_id=image_id,
+        node=",".join(nodes) or None,
+        gpu_product=_gpu_product(cluster, nodes) if limits is not None and limits.gpu else None,
+        limits=limits,
+        routing="direct" if copy.is_direct else "balancer",
+        replicas=len(result.servers),
+        client_node=fields.text(fields.mapping(result.client.get("spec")).get("nodeName")),
+        client_limits=_limits_of(fields.mappings(fields.mapping(result.client.get("spec")).get("containers"))),
+        arguments=request.repeat(command),
+    )
+    return document.model_copy(update={"place": place})
+
+
+def _server(servers: Sequence[Json]) -> tuple[str | None, str | None, Any]:
+    """Return image, image with digest, and limits of the container with Triton in the first pod."""
+    if not servers:
+        return None, None, None
+    found = [
+        one
+        for one in fields.mappings(fields.mapping(servers[0].get("spec")).get("containers"))
+        if one.get("name") == names.TRITON
+    ]
+    statuses = fields.mappings(fields.mapping(servers[0].get("status")).get("containerStatuses"))
+    ids = [str(one.get("imageID")) for one in statuses if one.get("name") == names.TRITON and one.get("imageID")]
+    return str(found[0].get("image")) if found else None, ids[0] if ids else None, _limits_of(found)
+
+
+def _limits_of(containers: Sequence[Json]) -> Any:
+    from halcyon_measure.results.place import Limits as ContainerLimits  # noqa: PLC0415
+
+    if not containers:
+        return None
+    limits = fields.mapping(fields.mapping(containers[0].get("resources")).get("limits"))
+    gpus = [f"{amount} {name}" for name, amount in limits.items() if "/" in str(name)]
+    return ContainerLimits(
+        cpu=str(limits.get("cpu") or ""), memory=str(limits.get("memory") or ""), gpu=", ".join(gpus)
+    )
+
+
+def _source(source: Json) -> str | None:
+    for kind, key in (
+        ("uri", ""),
+        ("image", "reference"),
+        ("persistentVolumeClaim", "claimName"),
+        ("configMap", "name"),
+    ):
+        value = source.get(kind)
+        if value is not None:
+            return f"{kind} {fields.mapping(value).get(key) if key else value}"
+    return None
+
+
+def _gpu_product(cluster: Writer, nodes: Sequence[str]) -> str | None:
+    found = set()
+    for name in nodes:
+        try:
+            node = cluster.find(_NODE, name)
+        except ClusterError:
+            return None
+        found.add(
+            str(
+                fields.mapping(fields.mapping((node or {}).get("metadata")).get("labels")).get("nvidia.com/gpu.product")
+                or ""
+            )
+        )
+    return ",".join(sorted(filter(None, found))) or None
+
+
+def remember(cluster: Writer, model: Json, document: BenchDocument) -> None:
+    """Add the document to the model's history. A write of another command in between is repeated.
+
+    Raises:
+        ClusterError: the user may not write the ConfigMap.
+    """
+    for _ in range(5):
+        stored = cluster.find(kinds.CONFIG_MAP, history.name(str(model["metadata"]["name"])))
+        made = history.extended(model, stored, document)
+        if cluster.create(kinds.CONFIG_MAP, made, verb="create" if stored is None else "update") is not None:
+            return
+    raise ClusterError("other writers changed the history each time; the result is shown, but not kept")
