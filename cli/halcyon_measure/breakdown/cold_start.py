@@ -84,7 +84,8 @@ def build(starts: Sequence[Boundaries], first_executions: Sequence[FirstExecutio
     whole = [one for one in starts if not one.failure]
     split = [parts(one) for one in whole]
     notes += [note for _, more in split for note in more]
-    totals = [one.first_answer - one.created for one in whole if one.first_answer is not None]
+    ends = [(one, one.first_answer if one.first_answer is not None else one.ready) for one in whole]
+    totals = [end - one.created for one, end in ends if end is not None]
     made = []
     for name, _ in _BOUNDARIES:
         values = [found[name] for found, _ in split if name in found]

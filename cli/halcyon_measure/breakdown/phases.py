@@ -36,6 +36,8 @@ class ClientFacts:
     prepares: bool
     """Whether requests were prepared when they were due."""
     finishes: bool
+    has_first_byte: bool = True
+    """Whether the first byte of an answer is known apart from its last."""
     encode_each_s: float | None = None
     """Time to serialise one request before the run."""
 
@@ -140,7 +142,7 @@ def _after(answered: Columns, client: ClientFacts) -> list[Phase]:
     receiving = answered.done - answered.first_byte
     parts = [
         _client("receive", receiving, "first byte to done")
-        if np.any(receiving > 0)
+        if client.has_first_byte
         else _unknown("receive", "client", "gRPC's client reports the whole answer only; --pod-header separates them")
     ]
     if not client.finishes:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.figure import Figure
 from halcyon_measure.results.sections.batches import Batches
+from halcyon_measure.results.sections.cold_start import ColdStart
 from halcyon_measure.results.sections.energy import Energy
 from halcyon_measure.results.sections.hardware import Hardware
 from halcyon_measure.results.sections.phases import Phases
@@ -27,6 +28,8 @@ def details(document: BenchDocument) -> list[str]:
         lines += _hardware(document.hardware)
     if document.energy is not None:
         lines += _energy(document.energy)
+    if document.cold_start is not None:
+        lines += _cold_start(document.cold_start)
     return lines
 
 
@@ -111,6 +114,17 @@ def _energy(section: Energy) -> Iterator[str]:
         yield from _wrapped("energy    ", f"not measured: {section.per_inference.reason}")
     if section.cost_per_thousand.value is not None:
         yield f"cost      {section.cost_per_thousand.value:.4g} for 1,000 inferences"
+
+
+def _cold_start(section: ColdStart) -> Iterator[str]:
+    if section.total.value is None:
+        yield from _wrapped("start     ", f"not measured: {'; '.join(section.notes) or section.total.reason}")
+        return
+    parts = [
+        f"{part.name.replace('_', ' ')} {part.mean.value:.1f}" for part in section.parts if part.mean.value is not None
+    ]
+    text = f"{section.total.value:.1f} s on average of {section.starts}: {', '.join(parts)}"
+    yield from _wrapped("start     ", text)
 
 
 def _percent(figure: Figure) -> str:

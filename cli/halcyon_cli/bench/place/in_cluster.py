@@ -15,6 +15,7 @@ import click
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from halcyon.render import names
+from halcyon_cli.bench.cold_start import start_watch
 from halcyon_cli.bench.options.group import arguments, repeatable
 from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
@@ -31,6 +32,7 @@ from halcyon_cli.kube.writer import Writer
 from halcyon_cli.rollout.revisions import past_revisions
 
 if TYPE_CHECKING:
+    from halcyon_measure.breakdown.cold_start import Boundaries
     from halcyon_measure.results.document import BenchDocument
 
 Json = Mapping[str, Any]
@@ -137,9 +139,32 @@ def run(
         claim=request.place.volume,
     )
     admission.check_pods(cluster, admission.planned(cluster, copy, client))
-    with BesideModel(cluster, client, copy, _limits(request), progress) as beside:
+    starts: list[Boundaries] = []
+
+    def on_copy(keep: Callable[[], None]) -> None:
+        starts.extend(
+            start_watch.watch(
+                cluster,
+                copy.name,
+                model=copy.model,
+                starts=request.place.cold_start,
+                timeout_s=request.place.start_timeout,
+                keep=keep,
+            )
+        )
+
+    with BesideModel(
+        cluster, client, copy, _limits(request), progress, on_copy=on_copy if request.place.cold_start else None
+    ) as beside:
         result = beside.run(network_policy=site.network_policies)
-    return _placed(cluster, request, command, result, copy), result.requests
+    document = _placed(cluster, request, command, result, copy)
+    return _with_starts(document, starts), result.requests
+
+
+def _with_starts(document: BenchDocument, starts: Sequence[Boundaries]) -> BenchDocument:
+    from halcyon_measure.breakdown import cold_start  # noqa: PLC0415  # NumPy takes a while to import
+
+    return document.model_copy(update={"cold_start": cold_start.build(starts)}) if starts else document
 
 
 def _readable(cluster: Writer, kind: Kind, selector: str) -> Sequence[Json]:

@@ -42,3 +42,7 @@ def test_starts_have_their_spread_and_failures_a_note() -> None:
     assert made.starts == 2
     assert made.total.value == pytest.approx((13.2 + 20) / 2)
     assert made.notes[0] == "c didn't start: ImagePullBackOff"
+
+
+def test_a_start_without_an_answer_ends_when_it_is_ready() -> None:
+    assert cold_start.build([Boundaries("a", 0, bound=1, ready=9)]).total.value == 9

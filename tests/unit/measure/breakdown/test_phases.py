@@ -15,14 +15,14 @@ from halcyon_measure.results.observations import Counters
 MS = 0.001
 
 
-def answers(count: int = 100, *, written: bool = True, first_byte: bool = True) -> Columns:
+def answers(count: int = 100, *, written: bool = True) -> Columns:
     """Return requests of 2 prepare, 1 encode, 1 late, 3 send, 40 server, 4 receive, 1 decode and 2 finish, in ms."""
     rows = []
     for number in range(count):
         due = number * 0.1
         prepared, sent = due + 3 * MS, due + 4 * MS
         done = due + 51 * MS
-        first = due + 47 * MS if first_byte else done
+        first = due + 47 * MS
         sent_all = due + 7 * MS if written else math.nan
         rows.append(
             (due, prepared, sent, sent_all, first, done, due + 54 * MS, 1 * MS, 1 * MS, 0, -1, 1, 10, 10, -1)
@@ -49,7 +49,8 @@ def test_parts_add_up_to_the_latency() -> None:
 
 
 def test_unmeasured_parts_are_named_in_the_rest() -> None:
-    made = phases.build(answers(written=False, first_byte=False), BOTH, Means(no_server="closed", no_balancer="none"))
+    client = ClientFacts(prepares=True, finishes=True, has_first_byte=False)
+    made = phases.build(answers(written=False), client, Means(no_server="closed", no_balancer="none"))
     found = {part.name: part for part in made.parts}
     for name, reason in (
         ("send", "gRPC's client"), ("queue", "closed"), ("balancer_queued", "none"), ("receive", "gRPC's client")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from halcyon_measure.breakdown import cold_start
+from halcyon_measure.breakdown.cold_start import Boundaries
 from halcyon_measure.results import text_sections
+from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.figure import Figure, unmeasured
 from halcyon_measure.results.sections.phases import Phase, Phases
 
@@ -37,3 +40,11 @@ def test_unmeasured_parts_share_the_line_of_their_reason() -> None:
 def test_parts_that_do_not_add_up_have_the_reason() -> None:
     found = text_sections.phases(section(part("model", 90.0), reason="the counters include other requests"))
     assert found[-2:] == ["latency       20.00  on average; NOT the sum", "the counters include other requests"]
+
+
+def test_starts_have_a_line_with_their_parts() -> None:
+    made = cold_start.build([Boundaries("a", 0.0, bound=0.5, first_container=2.0, ready=9.0)])
+    document = BenchDocument.model_construct(batches=None, hardware=None, energy=None, cold_start=made)
+    assert text_sections.details(document) == [
+        "start     9.0 s on average of 1: scheduling 0.5, pulling 1.5, warm up 7.0"
+    ]
