@@ -25,10 +25,13 @@ def test_sampling_can_be_switched_off() -> None:
     [
         (SamplingOptions(carbon_intensity=-3), "carbon-intensity is -3; it must be 0 to 2000 g/kWh, for example"),
         (SamplingOptions(price_per_hour=math.nan), "price-per-hour is nan; it must be 0 to 10000 an hour, for example"),
-        (SamplingOptions(balancer_metrics=("10.0.0.9:9100",)), "10.0.0.9:9100 isn't a URL of metrics; for example"),
     ],
 )
-def test_impossible_values_are_refused_with_an_example(options: SamplingOptions, text: str) -> None:
+def test_impossible_prices_are_refused_with_an_example(options: SamplingOptions, text: str) -> None:
     with pytest.raises(SettingError, match=text):
         options.prices()
-        options.settings()
+
+
+def test_an_address_that_is_no_url_is_refused_with_an_example() -> None:
+    with pytest.raises(SettingError, match="isn't a URL of metrics; for example"):
+        SamplingOptions(balancer_metrics=("10.0.0.9:9100",)).settings()
