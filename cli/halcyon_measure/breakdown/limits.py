@@ -28,6 +28,7 @@ FIGURES: Mapping[str, str] = {
     "balancer_ms": "time in the balancer",
     "queue_share": "share of the latency in the server's queue",
     "queue_ms": "time in the server's queue",
+    "waiting_share": "share of the latency in queues, of the balancer and of the server",
     "delay_ms": "the model's longest wait for a batch",
     "fill": "mean rows of a batch over the largest",
     "busy": "share of the time in which the instances executed",
@@ -168,8 +169,26 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "instances busy",
-        (_FULL,),
-        ("busy", "queue_ms"),
+        # A single caller keeps an instance busy too, but doesn't wait for it.
+        (_FULL, Bound("waiting_share", ">=", 0.15)),
+        ("busy", "waiting_share"),
+        "more instances or replicas; if batches are small, larger ones",
+        "spec.runtime.instancesPerGPU",
+        causes=("balancer", "refusals by configuration", "nothing"),
+    ),
+    Rule(
+        "instances busy",
+        (_FULL, Bound("rejected", ">=", 0.01)),
+        ("busy", "rejected"),
+        "more instances or replicas; if batches are small, larger ones",
+        "spec.runtime.instancesPerGPU",
+        causes=("balancer", "refusals by configuration", "nothing"),
+    ),
+    Rule(
+        "instances busy",
+        # The wait is where nothing was measured: in the balancer.
+        (_FULL, Bound("rest_share", ">=", 0.3), Bound("balancer_unknown", ">=", 1)),
+        ("busy", "rest_share"),
         "more instances or replicas; if batches are small, larger ones",
         "spec.runtime.instancesPerGPU",
         causes=("balancer", "refusals by configuration", "nothing"),
@@ -214,6 +233,7 @@ RULES: tuple[Rule, ...] = (
         ("rest_ms", "rest_share"),
         _NEARER,
         causes=("nothing",),
+        unless=(_FULL,),
     ),
     Rule(
         "balancer",
@@ -222,11 +242,12 @@ RULES: tuple[Rule, ...] = (
         "the metrics of the balancer (--balancer-metrics) decide",
         "spec.traffic.maxConcurrency",
         causes=("nothing",),
+        unless=(_FULL,),
     ),
     Rule(
         "nothing",
-        (Bound("busy", "<", 0.85), Bound("answered", ">=", 0.99)),
-        ("busy", "answered"),
+        (Bound("waiting_share", "<", 0.15), Bound("answered", ">=", 0.99)),
+        ("busy", "waiting_share"),
         "a higher rate or more callers: the load is too small to find a limit",
     ),
 )

@@ -101,6 +101,8 @@ def _of_phases(phases: Phases) -> dict[str, Figure]:
     put("prepare", ("prepare", "serialise"))
     put("balancer", ("balancer_held", "balancer_queued"))
     put("queue", ("queue",))
+    if by_name["queue"].value is not None:
+        put("waiting", ("balancer_held", "balancer_queued", "queue"))
     put("model", ("input", "model", "output"))
     put("transmission", ("send", "receive"))
     # Without the server's parts the rest contains them.

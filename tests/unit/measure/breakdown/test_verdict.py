@@ -13,16 +13,16 @@ IDLE = {
     "memory_failures": 0, "prepare_share": 0.0, "transmission_share": 0.02, "transmission_ms": 0.3, "rest_share": 0.05,
     "rest_ms": 0.8, "balancer_share": 0.02, "balancer_ms": 0.4, "balancer_unknown": 0, "queue_share": 0.05,
     "queue_ms": 1.0, "model_share": 0.85, "busy": 0.4, "fill": 0.3, "cpu_share": 0.3, "throttled": 0.0,
-    "gpu_utilization": 0.3, "gpu_at_80": 0.0, "gpu_memory_share": 0.5,
+    "gpu_utilization": 0.3, "gpu_at_80": 0.0, "gpu_memory_share": 0.5, "waiting_share": 0.07,
 }  # fmt: skip
-FULL = {"busy": 0.99, "queue_share": 0.6, "queue_ms": 400.0}
+FULL = {"busy": 0.99, "waiting_share": 0.6, "queue_share": 0.6, "queue_ms": 400.0}
 STAGED = {
     "a slow function": ({"hooks_limit": 1, "prepare_share": 0.9}, "preparing"),
     "a function longer than the model": ({"prepare_share": 0.7, "model_share": 0.2}, "preparing"),
     "one full process of the client": ({"client_limits": 1, "client_cores": 1.0, "late_ms": 80}, "client"),
     "a link of 100 Mbit/s": ({"transmission_share": 0.7, "transmission_ms": 90}, "transmission"),
-    "maxConcurrency of 1": ({"balancer_share": 0.6, "balancer_ms": 70, "busy": 0.5}, "balancer"),
-    "a long maxQueueDelay": ({"queue_share": 0.5, "queue_ms": 48, "delay_ms": 50, "busy": 0.3}, "waiting for batches"),
+    "maxConcurrency of 1": ({"balancer_share": 0.6, "balancer_ms": 70, "busy": 0.5, "waiting_share": 0.6}, "balancer"),
+    "a long maxQueueDelay": ({"queue_share": 0.5, "queue_ms": 48, "delay_ms": 50, "busy": 0.3, "waiting_share": 0.5}, "waiting for batches"),
     "a sleeping model": (FULL, "instances busy"),
     "a full machine": (FULL | {"cpu_share": 0.97}, "server CPU"),
     "a CPU limit of 500m": (FULL | {"cpu_share": 0.98, "throttled": 0.7}, "throttled"),
@@ -50,6 +50,20 @@ def test_staged_bottlenecks_are_named(name: str) -> None:
 
 def test_staged_bottlenecks_cover_all_rules() -> None:
     assert {expected for _, expected in STAGED.values()} == {rule.limit for rule in RULES}
+
+
+def test_one_caller_that_keeps_an_instance_busy_is_no_limit() -> None:
+    assert verdict.judge(figures(**{**IDLE, "busy": 0.97})).limit == "nothing"
+
+
+def test_rejections_of_a_full_server_without_a_queue_are_its_limit() -> None:
+    made = verdict.judge(figures(**{**IDLE, "busy": 0.97, "rejected": 0.3, "answered": 0.7}))
+    assert (made.limit, made.unsure) == ("instances busy", False)
+
+
+def test_wait_of_a_full_server_in_an_unread_balancer_is_its_consequence() -> None:
+    made = verdict.judge(figures(**{**IDLE, "busy": 0.97, "rest_share": 0.8, "rest_ms": 90, "balancer_unknown": 1}))
+    assert (made.limit, made.unsure) == ("instances busy", False)
 
 
 def test_client_and_full_server_together_are_unsure() -> None:
