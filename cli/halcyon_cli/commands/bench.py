@@ -148,9 +148,12 @@ def _measure_url(
 
     made = from_here.measurement(server, load, inputs, sampling)
     prepared = made.prepare() if pod.wait is None else from_here.prepared_within(made, pod.wait)
-    run, document = from_here.run(prepared, to_log=pod.to_log)
-    arguments = repeatable(click.get_current_context().command, server, load, inputs, sampling)
-    document = document.model_copy(update={"place": Place(kind="url", arguments=arguments)})
+    if pod.guard:
+        run, document = from_here.run_within_guard(prepared, pod.guard_latency, to_log=pod.to_log)
+    else:
+        run, document = from_here.run(prepared, to_log=pod.to_log)
+        arguments = repeatable(click.get_current_context().command, server, load, inputs, sampling)
+        document = document.model_copy(update={"place": Place(kind="url", arguments=arguments)})
     if pod.to_log:
         from_here.write_log(document, run)
         return 0 if document.run.valid else 1

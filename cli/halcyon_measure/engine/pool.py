@@ -58,8 +58,9 @@ class Observer(Protocol):
         """Take the last readings: all answers are there."""
 
 
-Progress = Callable[[str, float, Block], None]
-"""Function that is called once a second with the phase (`warm-up` or `measuring`), its seconds, and the last second."""
+Progress = Callable[[str, float, Block], bool | None]
+"""Function that is called once a second with the phase (`warm-up` or `measuring`), its seconds, and the last second. If it returns
+True while measuring, the run ends early, with what it has measured."""
 
 
 def processes_for(scenario: Scenario, cores: int) -> int:
@@ -217,8 +218,11 @@ class Pool:
                 done[index] = event
             elif event["event"] == "second":
                 if index in seconds and progress is not None:
-                    progress("measuring", time.monotonic() - start, together(list(seconds.values())))
+                    ends = progress("measuring", time.monotonic() - start, together(list(seconds.values())))
                     seconds = {}
+                    if ends and not partial:
+                        partial = True
+                        self._command({"stop": True})
                 seconds[index] = Block(event["answered"], event["failed"], event["median_s"])
         return [done[index] for index in range(len(self._workers))], partial
 
