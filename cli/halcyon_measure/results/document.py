@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from halcyon_measure.results.distribution import Distribution
 from halcyon_measure.results.figure import Figure, Part
 from halcyon_measure.results.place import Place
 from halcyon_measure.results.sections.batches import Batches
@@ -17,6 +18,7 @@ from halcyon_measure.results.sections.energy import Energy
 from halcyon_measure.results.sections.hardware import Hardware
 from halcyon_measure.results.sections.phases import Phases
 from halcyon_measure.results.sections.verdict import Verdict
+from halcyon_measure.results.used_files import UsedFile
 
 
 class InputShape(Part):
@@ -163,6 +165,8 @@ class BenchDocument(Part):
     timeline: tuple[Second, ...]
     pods: tuple[PodShare, ...]
     client: ClientUse
+    distribution: Distribution | None = Field(default=None, description="Latency at many shares of the requests.")
+    files: tuple[UsedFile, ...] = Field(default=(), description="Files that the load was made of.")
     place: Place | None = Field(default=None, description="Where the server was; null if it isn't known.")
     phases: Phases | None = Field(default=None, description="Where the time of a request went, on average.")
     hardware: Hardware | None = Field(default=None, description="Use of GPUs, CPU and memory, sampled over the run.")

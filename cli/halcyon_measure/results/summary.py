@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from halcyon_measure.protocols.reply import Outcome
 from halcyon_measure.protocols.target import Target
-from halcyon_measure.results import statistics
+from halcyon_measure.results import distribution, statistics
 from halcyon_measure.results.client_limit import ClientLimit, judge
 from halcyon_measure.results.columns import Columns, Floats
 from halcyon_measure.results.document import (
@@ -89,6 +89,7 @@ def build(
         timeline=_timeline(columns, answered, length),
         pods=_pods(ended, run.pods),
         client=_client(run, limit, late, len(columns)),
+        distribution=distribution.of(latency, ended.done - ended.sent),
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 
-from halcyon_measure.results import text_sections
 from halcyon_measure.results.document import BenchDocument, Latencies
 from halcyon_measure.results.figure import Figure
+from halcyon_measure.results.sections import section_text
 
 _COLUMNS = ("mean", "p50", "p90", "p95", "p99", "p99_9", "max")
 _NAMES = {"p99_9": "p99.9"}
@@ -16,7 +16,7 @@ def page(document: BenchDocument) -> str:
     """Return the text of a run, at most 80 columns wide."""
     lines = [answer(document), ""]
     lines += _table(document)
-    lines += ["", *_counts(document), *_failures(document), *_client(document), *text_sections.details(document)]
+    lines += ["", *_counts(document), *_failures(document), *_client(document), *section_text.details(document)]
     if document.run.settled is None:
         warm = f"{document.run.warm_up_s:.1f} s of warm-up"
     else:
@@ -25,7 +25,7 @@ def page(document: BenchDocument) -> str:
     for reason in document.run.invalid_because:
         lines += _wrapped("NOT VALID ", reason)
     if document.phases is not None:
-        lines += ["", *text_sections.phases(document.phases)]
+        lines += ["", *section_text.phases(document.phases)]
     if document.verdict is not None:
         lines += ["", *textwrap.wrap(document.verdict.sentence, 80)]
     return "\n".join(lines)
