@@ -44,7 +44,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "infer": ("halcyon_cli.commands.infer", "Send one request to a model, timed by phase"),
     },
     "Measure": {
-        "bench": ("halcyon_cli.commands.bench", "Measure a server: rates, latencies, failures under a load"),
+        "bench": ("halcyon_cli.commands.bench", "Measure a model or a server: rates, latencies, failures under a load"),
         "report": ("halcyon_cli.commands.report", "Make a page, a table or CSV of results of bench"),
         "analyse": ("halcyon_cli.commands.analyse", "Count a model's operations, parameters and bytes from its graph"),
     },
