@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from halcyon_cli.commands.report import chart_library
+from halcyon_cli.commands.measure.report import chart_library
 from halcyon_measure.report.page import page as report
 from halcyon_measure.results.document_file import StoredDocument, embedded
 from tests.bench_documents import bench_document, grid, stored

@@ -45,7 +45,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Measure": {
         "bench": ("halcyon_cli.commands.bench", "Measure a model or a server: rates, latencies, failures under a load"),
-        "report": ("halcyon_cli.commands.report", "Make a page, a table or CSV of results of bench"),
+        "report": ("halcyon_cli.commands.measure.report", "Make a page, a table or CSV of results of bench"),
         "analyse": ("halcyon_cli.commands.analyse", "Count a model's operations, parameters and bytes from its graph"),
     },
     "Installation": {
