@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Measure": {
         "bench": ("halcyon_cli.commands.bench", "Measure a model or a server: rates, latencies, failures under a load"),
+        "report": ("halcyon_cli.commands.report", "Make a page, a table or CSV of results of bench"),
     },
     "Installation": {
         "dashboard": ("halcyon_cli.commands.installation.dashboard", "Open the dashboard through a port-forward"),

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from halcyon_cli.arguments.options import Output, cluster_options, emit, names_argument, output_options
-from halcyon_cli.bench import from_here
+from halcyon_cli.bench import again, from_here
+from halcyon_cli.bench.again import RepeatingCommand, again_option
 from halcyon_cli.bench.options.group import repeatable
 from halcyon_cli.bench.options.inputs import InputOptions, input_options
 from halcyon_cli.bench.options.load import LoadOptions, load_options
@@ -80,13 +81,14 @@ exit status:
 """
 
 
-@click.command("bench", epilog=_EPILOG)
+@click.command("bench", cls=RepeatingCommand, epilog=_EPILOG)
 @names_argument()
 @server_options
 @load_options
 @input_options
 @place_options
 @pod_options
+@again_option
 @click.option(
     "--save",
     type=click.Path(path_type=Path),
@@ -145,7 +147,9 @@ def _measure_url(
     else:
         run, document = from_here.run(prepared, to_log=pod.to_log)
         arguments = repeatable(click.get_current_context().command, server, load, inputs)
-        document = document.model_copy(update={"place": Place(kind="url", arguments=arguments)})
+        document = document.model_copy(
+            update={"place": Place(kind="url", arguments=arguments), "files": again.files(load, inputs)}
+        )
     if pod.to_log:
         from_here.write_log(document, run)
         return 0 if document.run.valid else 1
@@ -162,6 +166,7 @@ def _measure_model(request: in_cluster.Request, cluster: Writer, save: Path | No
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     document, requests = in_cluster.run(cluster, request, click.get_current_context().command, shown)
     shown("")
+    document = document.model_copy(update={"files": again.files(request.load, request.inputs)})
     _show(document, output)
     if save is not None:
         save.mkdir(parents=True, exist_ok=True)

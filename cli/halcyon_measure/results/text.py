@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from halcyon_measure.results.document import BenchDocument, Figure, Latencies
+from halcyon_measure.results.document import BenchDocument, Latencies
+from halcyon_measure.results.figure import Figure
 
 _COLUMNS = ("mean", "p50", "p90", "p95", "p99", "p99_9", "max")
 _NAMES = {"p99_9": "p99.9"}
