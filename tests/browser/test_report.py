@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from halcyon_cli.commands.report import chart_library
+from halcyon_cli.commands.measure.report import chart_library
 from halcyon_measure.report.page import page as report
 from halcyon_measure.results.document_file import StoredDocument, embedded
 from tests.bench_documents import bench_document, grid, stored
@@ -30,6 +30,7 @@ def opened(page: Page, tmp_path: Path) -> Open:
         library, style = chart_library()
         assert library
         path = tmp_path / "report.html"
+        requests.clear()
         path.write_text(report(documents, library=library, library_style=style), "utf-8")
         page.goto(path.as_uri())
         page.wait_for_selector(".chart canvas")

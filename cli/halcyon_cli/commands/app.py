@@ -45,7 +45,8 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Measure": {
         "bench": ("halcyon_cli.commands.bench", "Measure a model or a server: rates, latencies, failures under a load"),
-        "report": ("halcyon_cli.commands.report", "Make a page, a table or CSV of results of bench"),
+        "report": ("halcyon_cli.commands.measure.report", "Make a page, a table or CSV of results of bench"),
+        "analyse": ("halcyon_cli.commands.analyse", "Count a model's operations, parameters and bytes from its graph"),
     },
     "Installation": {
         "dashboard": ("halcyon_cli.commands.installation.dashboard", "Open the dashboard through a port-forward"),
@@ -67,6 +68,8 @@ Manage autoscaled models on Kubernetes. Also available as kubectl halcyon.
 """
 _DEPENDENCIES = {"rich", "numpy", "PIL", "tritonclient", "geventhttpclient", "grpc"}
 """Packages that halcyon-cli depends on and halcyon-operator doesn't."""
+_BENCH_DEPENDENCIES = {"onnx", "onnxruntime"}
+"""Packages of the extra bench of halcyon-cli."""
 _SIMULATOR = "halcyon_simulator"
 NEGATIVE_RESULTS: Mapping[str, str] = {
     "bench": "the run isn't valid",
@@ -167,6 +170,8 @@ def run(argv: Sequence[str] | None = None) -> int:
             lacks = "the distribution halcyon-simulator is needed for this: pip install . ./cli ./simulator, in a clone"
         elif package in _DEPENDENCIES:
             lacks = f"the package {error.name} is needed for this: pip install . ./cli, in a clone"
+        elif package in _BENCH_DEPENDENCIES:
+            lacks = f"the package {package} is needed for this: pip install . './cli[bench]', in a clone"
         else:
             raise
         print(f"{program()} {argv[0]}: {lacks}", file=sys.stderr)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,10 +15,12 @@ import click
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from halcyon.render import names
+from halcyon_cli.bench.cold_start import start_watch
 from halcyon_cli.bench.options.group import arguments, repeatable
 from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.place import PlaceOptions
+from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
 from halcyon_cli.bench.place import admission, client_job, copied_model, guard, history, live_event
 from halcyon_cli.bench.place.beside_model import BesideModel, Limits, PlacedResult
@@ -31,6 +33,7 @@ from halcyon_cli.kube.writer import Writer
 from halcyon_cli.rollout.revisions import past_revisions
 
 if TYPE_CHECKING:
+    from halcyon_measure.breakdown.cold_start import Boundaries
     from halcyon_measure.results.document import BenchDocument
 
 Json = Mapping[str, Any]
@@ -49,6 +52,7 @@ class Request:
     server: ServerOptions
     load: LoadOptions
     inputs: InputOptions
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
     place: PlaceOptions
 
     def check(self) -> Request:
@@ -58,6 +62,8 @@ class Request:
             InputError: an option doesn't.
         """
         self.place.check()
+        self.sampling.settings()
+        self.sampling.prices()
         for option in _NOT_HERE:
             if getattr(self.server, option):
                 raise InputError(
@@ -81,7 +87,7 @@ class Request:
 
     def repeat(self, command: click.Command) -> tuple[str, ...]:
         """Return the arguments that repeat the measurement."""
-        return (self.name, *repeatable(command, self.server, self.load, self.inputs, self.place))
+        return (self.name, *repeatable(command, self.server, self.load, self.inputs, self.sampling, self.place))
 
 
 def run(
@@ -121,7 +127,7 @@ def run(
         image=site.image,
         arguments=(
             "bench",
-            *arguments(command, sent, load, inputs),
+            *arguments(command, sent, load, inputs, request.sampling),
             *client_job.key_arguments(measured.api_keys),
             *(_guard_arguments(model) if request.place.live else ()),
             *("--wait", f"{request.place.start_timeout:.0f}s", "--to-log"),
@@ -141,14 +147,36 @@ def run(
     copy = None if request.place.live else measured
     pods = [admission.client_pods(client)] if copy is None else admission.planned(cluster, copy, client)
     admission.check_pods(cluster, pods)
-    with BesideModel(cluster, client, copy, _limits(request), progress) as beside:
+    starts: list[Boundaries] = []
+
+    def on_copy(keep: Callable[[], None]) -> None:
+        starts.extend(
+            start_watch.watch(
+                cluster,
+                measured.name,
+                model=measured.model,
+                starts=request.place.cold_start,
+                timeout_s=request.place.start_timeout,
+                keep=keep,
+            )
+        )
+
+    with BesideModel(
+        cluster, client, copy, _limits(request), progress, on_copy=on_copy if request.place.cold_start else None
+    ) as beside:
         if copy is None:
             live_event.record(cluster, model, began=True)
         result = beside.run(network_policy=site.network_policies)
     document = _placed(cluster, request, command, result, measured)
     if copy is None:
         live_event.record(cluster, model, began=False, ended=document.place.ended if document.place else None)
-    return document, result.requests
+    return _with_starts(document, starts), result.requests
+
+
+def _with_starts(document: BenchDocument, starts: Sequence[Boundaries]) -> BenchDocument:
+    from halcyon_measure.breakdown import cold_start  # noqa: PLC0415  # NumPy takes a while to import
+
+    return document.model_copy(update={"cold_start": cold_start.build(starts)}) if starts else document
 
 
 def _copied(cluster: Writer, model: Json, request: Request, priority_class: str) -> CopiedModel:

@@ -23,7 +23,7 @@ const PERCENTILES = ["mean", "p50", "p90", "p95", "p99", "p99_9", "max"];
 export function measuredPage(main, namespace, name, params, listener) {
   document.title = `Measured: ${name} · Halcyon`;
   const rows = h("tbody");
-  const report = h("div");
+  const report = h("div", { class: "measured" });
   const error = h("p", { role: "alert", class: "error", hidden: true });
   const path = modelPath(namespace, name);
   let isOpen = true;
@@ -86,10 +86,10 @@ function reportOf(one, name) {
     ...(verdict ? [h("p", { class: "headline" }, verdict.sentence, verdict.unsure ? ` Not sure: ${verdict.others.join(", ")} would explain it too.` : "")] : []),
     ...reasons,
     h("h3", {}, "Latency, ms"),
-    scroller("Latency", table(["", ...PERCENTILES.map((each) => each.replace("p99_9", "p99.9").toUpperCase())], h("tbody", {}, ...durations.map(([title, all]) => row(title, ...PERCENTILES.map((each) => figure(all[each]))))), "Latency")),
+    scroller("Latency", table(["", ...PERCENTILES.map((each) => each.replace(/^p/, "P").replace("_", "."))], h("tbody", {}, ...durations.map(([title, all]) => row(title, ...PERCENTILES.map((each) => figure(all[each]))))), "Latency")),
     ...(one.failures.length ? [h("h3", {}, "Failures"), scroller("Failures", table(["Kind", "Message", "Count"], h("tbody", {}, ...one.failures.map((each) => row(each.outcome, each.message, each.count))), "Failures"))] : []),
     ...(parts.length ? [h("h3", {}, "Phases"), scroller("Phases", table(["Phase", "Mean, ms", "Measured by"], h("tbody", {}, ...parts.map((part) => row(part.name.replace("_", " "), figure(part.mean), part.side))), "Phases"))] : []),
-    h("dl", { class: "facts" }, ...facts.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([term, value]) => h("div", {}, h("dt", {}, term), h("dd", {}, String(value))))),
+    h("dl", { class: "facts" }, ...facts.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([term, value]) => h("div", { class: ["Image", "Arguments"].includes(term) ? "wider-fact" : null }, h("dt", {}, term), h("dd", {}, String(value))))),
     h("p", {}, h("a", { href: `data:application/json,${encodeURIComponent(JSON.stringify(one))}`, download: file }, `Save ${file}`)),
     commandList([{ command: `halcyon report ${file}`, effect: "makes the whole report, with charts, of the saved file" }]),
   ];
