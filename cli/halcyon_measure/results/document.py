@@ -14,12 +14,15 @@ from halcyon_measure.results.figure import Figure, Part
 from halcyon_measure.results.place import Place
 from halcyon_measure.results.sections.alone import Alone
 from halcyon_measure.results.sections.batches import Batches
+from halcyon_measure.results.sections.capacity import Capacity
 from halcyon_measure.results.sections.cold_start import ColdStart
+from halcyon_measure.results.sections.comparison import Comparison
 from halcyon_measure.results.sections.energy import Energy
 from halcyon_measure.results.sections.hardware import Hardware
 from halcyon_measure.results.sections.phases import Phases
 from halcyon_measure.results.sections.roofline import Roofline
 from halcyon_measure.results.sections.static import Static
+from halcyon_measure.results.sections.sweep import Sweep
 from halcyon_measure.results.sections.verdict import Verdict
 from halcyon_measure.results.used_files import UsedFile
 
@@ -182,3 +185,6 @@ class BenchDocument(Part):
         default=None, description="What the machine could compute, and what the model did."
     )
     alone: Alone | None = Field(default=None, description="The same model in one process, without a server.")
+    capacity: Capacity | None = Field(default=None, description="Largest rate that keeps the objective.")
+    sweep: Sweep | None = Field(default=None, description="Figures over a grid of loads.")
+    comparison: Comparison | None = Field(default=None, description="Differences of servers over rounds.")
