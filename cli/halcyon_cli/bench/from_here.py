@@ -10,12 +10,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
 from halcyon_cli.bench.place import log_result
 
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from halcyon_measure.results.settling import Block
 
 
-def measurement(server: ServerOptions, load: LoadOptions, inputs: InputOptions) -> Measurement:
+def measurement(
+    server: ServerOptions, load: LoadOptions, inputs: InputOptions, sampling: SamplingOptions
+) -> Measurement:
     """Return the measurement of the command's options.
 
     Raises:
@@ -48,6 +52,8 @@ def measurement(server: ServerOptions, load: LoadOptions, inputs: InputOptions) 
         objective_s=load.objective,
         expect=inputs.expect,
         pod_header=server.pod_header.lower(),
+        sampling=sampling.settings(),
+        prices=sampling.prices(),
     )
 
 
@@ -102,6 +108,9 @@ def run_within_guard(
     from halcyon_measure.results.place import Place  # noqa: PLC0415
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if prepared.sampling is not None:
+        # A served model isn't idle before a step.
+        prepared = replace(prepared, sampling=replace(prepared.sampling, idle_s=0.0))
     measured, made, why = live_steps.run(prepared, latency_s, line_of_progress(to_log=to_log))
     document = measured.document(made, made_by=f"halcyon {version('halcyon-cli')}")
     return made, document.model_copy(update={"place": Place(kind="live", ended=why or None)})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,10 +16,12 @@ from halcyon.api.types import duration_s
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from halcyon.render import names
+from halcyon_cli.bench.cold_start import start_watch
 from halcyon_cli.bench.options.group import arguments, repeatable
 from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.place import PlaceOptions
+from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
 from halcyon_cli.bench.place import admission, client_job, copied_model, guard, history, live_event
 from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines, PlacedResult
@@ -32,6 +34,7 @@ from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_cli.rollout.revisions import past_revisions
 
 if TYPE_CHECKING:
+    from halcyon_measure.breakdown.cold_start import Boundaries
     from halcyon_measure.results.document import BenchDocument
 
 Json = Mapping[str, Any]
@@ -50,6 +53,7 @@ class BenchRequest:
     server: ServerOptions
     load: LoadOptions
     inputs: InputOptions
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
     place: PlaceOptions
 
     def check(self) -> BenchRequest:
@@ -59,6 +63,8 @@ class BenchRequest:
             InputError: an option doesn't.
         """
         self.place.check()
+        self.sampling.settings()
+        self.sampling.prices()
         for option in _NOT_HERE:
             if getattr(self.server, option):
                 raise InputError(
@@ -82,7 +88,7 @@ class BenchRequest:
 
     def repeat(self, command: click.Command) -> tuple[str, ...]:
         """Return the arguments that repeat the measurement."""
-        return (self.name, *repeatable(command, self.server, self.load, self.inputs, self.place))
+        return (self.name, *repeatable(command, self.server, self.load, self.inputs, self.sampling, self.place))
 
 
 def run(
@@ -124,7 +130,7 @@ def run(
         image=site.image,
         arguments=(
             "bench",
-            *arguments(command, sent, load, inputs),
+            *arguments(command, sent, load, inputs, request.sampling),
             *client_job.key_arguments(measured.api_keys),
             *(_guard_arguments(model) if request.place.live else ()),
             *("--wait", f"{request.place.start_timeout:.0f}s", "--to-log"),
@@ -146,14 +152,36 @@ def run(
     if copy is not None:
         admission.check_budget(cluster, copy, site.gpu_budget)
     admission.check_pods(cluster, pods)
-    with BesideModel(cluster, client, copy, _deadlines(request), progress) as beside:
+    starts: list[Boundaries] = []
+
+    def on_copy(keep: Callable[[], None]) -> None:
+        starts.extend(
+            start_watch.watch(
+                cluster,
+                measured.name,
+                model=measured.model,
+                starts=request.place.cold_start,
+                timeout_s=request.place.start_timeout,
+                keep=keep,
+            )
+        )
+
+    with BesideModel(
+        cluster, client, copy, _deadlines(request), progress, on_copy=on_copy if request.place.cold_start else None
+    ) as beside:
         if copy is None:
             live_event.record(cluster, model, began=True)
         result = beside.run(network_policy=site.network_policies)
     document = _placed(cluster, request, command, result, measured)
     if copy is None:
         live_event.record(cluster, model, began=False, ended=document.place.ended if document.place else None)
-    return document, result.requests
+    return _with_starts(document, starts), result.requests
+
+
+def _with_starts(document: BenchDocument, starts: Sequence[Boundaries]) -> BenchDocument:
+    from halcyon_measure.breakdown import cold_start  # noqa: PLC0415  # NumPy takes a while to import
+
+    return document.model_copy(update={"cold_start": cold_start.build(starts)}) if starts else document
 
 
 def _copied(cluster: ObjectWriter, model: Json, request: BenchRequest, priority_class: str) -> CopiedModel:

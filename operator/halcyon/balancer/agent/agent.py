@@ -450,9 +450,7 @@ class Agent:
             share = concurrency.served_share or share
         elsewhere = None if limits.lasts else concurrency.elsewhere
         concurrency.objective_bound = (
-            capacity.bound(servers, plan.balancers)
-            if capacity is not None and servers and limits.lasts
-            else 0
+            capacity.bound(servers, plan.balancers) if capacity is not None and servers and limits.lasts else 0
         )
         values = limits.values(
             servers=servers,
