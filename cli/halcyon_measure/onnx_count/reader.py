@@ -86,7 +86,7 @@ def read(path: Path) -> Model:
     import onnx  # noqa: PLC0415  # of the extra bench
     from google.protobuf.message import DecodeError  # noqa: PLC0415
 
-    file = _file(path)
+    file = model_file(path)
     size = file.stat().st_size
     if size > MAX_BYTES:
         raise ModelError(
@@ -119,7 +119,12 @@ def read(path: Path) -> Model:
     return Model(file, proto, size + external)
 
 
-def _file(path: Path) -> Path:
+def model_file(path: Path) -> Path:
+    """Return the ONNX file of a path: itself, or that of the newest version in a folder of a model repository.
+
+    Raises:
+        ModelError: there is no such file.
+    """
     if path.is_dir():
         versions = sorted((int(one.parent.name), one) for one in path.glob("*/model.onnx") if one.parent.name.isdigit())
         files = [one for _, one in versions] or sorted(path.glob("*.onnx"))

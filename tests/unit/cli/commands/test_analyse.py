@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from halcyon.main import main
-from halcyon_measure.results.analysis import AnalysisDocument
+from halcyon_measure.results.sections.analysis import AnalysisDocument
 
 SQUEEZENET = str(Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / "light_squeezenet.onnx")
 
