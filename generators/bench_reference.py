@@ -27,7 +27,7 @@ _HEAD = """\
 <!-- Generated from halcyon_measure/results by `scripts/generate docs`. A test keeps it up to date. -->
 
 `halcyon bench --save FOLDER` writes two files: `bench.json`, the result, and `requests.npz`, every request of the measured part. The text and
-`-o json` show the same document. [Measure a server](../guides/measure.md) is the guide.
+`-o json` show the same document. [Measure a model](../guides/measure.md) is the guide.
 
 The version of the document is 1. A field's meaning changes only with the version; a new field doesn't change it. A figure that wasn't measured has
 the value `null` and a `reason`.

@@ -120,6 +120,23 @@ RECIPES = {
             inputs=("images/operator", "pyproject.toml", "requirements/operator.lock", "operator/halcyon"),
             values_key="images.operator",
         ),
+        Recipe(
+            name="bench",
+            reference="localhost/halcyon-bench:dev",
+            base=TRIXIE,
+            dockerfile="images/bench/Dockerfile",
+            context=".",
+            inputs=(
+                "images/bench",
+                "pyproject.toml",
+                "cli/pyproject.toml",
+                "requirements/bench.lock",
+                "operator/halcyon",
+                "cli/halcyon_cli",
+                "cli/halcyon_measure",
+            ),
+            values_key="images.bench",
+        ),
         _small(
             "tritonserver-cpu",
             "localhost/tritonserver-cpu:24.10",

@@ -62,7 +62,7 @@ def bench_document(
     failed = set(draws.choice(len(due), min(failures, len(due)), replace=False).tolist())
     table = [
         (
-            at, at, at + 0.0003, end, end, end, Outcome.REJECTED if n in failed else Outcome.ANSWERED,
+            at, at, at + 0.0003, at + 0.0005, end, end, end, 0.0, 0.0, Outcome.REJECTED if n in failed else Outcome.ANSWERED,
             0 if n in failed else -1, rows, 256 * rows, 40 * rows, n % 2,
         )
         for n, (at, end) in enumerate(zip(due.tolist(), done.tolist(), strict=True))

@@ -10,12 +10,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
 from halcyon_cli.bench.place import log_result
 
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from halcyon_measure.results.settling import Block
 
 
-def measurement(server: ServerOptions, load: LoadOptions, inputs: InputOptions) -> Measurement:
+def measurement(
+    server: ServerOptions, load: LoadOptions, inputs: InputOptions, sampling: SamplingOptions
+) -> Measurement:
     """Return the measurement of the command's options.
 
     Raises:
@@ -48,6 +52,8 @@ def measurement(server: ServerOptions, load: LoadOptions, inputs: InputOptions) 
         objective_s=load.objective,
         expect=inputs.expect,
         pod_header=server.pod_header.lower(),
+        sampling=sampling.settings(),
+        prices=sampling.prices(),
     )
 
 
@@ -87,6 +93,27 @@ def run(prepared: Measurement, *, to_log: bool = False) -> tuple[Run, BenchDocum
     made = prepared.run(progress)
     shown("")
     return made, prepared.document(made, made_by=f"halcyon {version('halcyon-operator')}")
+
+
+def run_within_guard(
+    prepared: Measurement, latency_s: float | None, *, to_log: bool = False
+) -> tuple[Run, BenchDocument]:
+    """Run the steps of a measurement of a served model, and return the last one within the bounds.
+
+    Raises:
+        GuardError: the first step has no answer.
+        MeasureError: a process of the load failed.
+    """
+    from halcyon_cli.bench import live_steps  # noqa: PLC0415
+    from halcyon_measure.results.place import Place  # noqa: PLC0415
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if prepared.sampling is not None:
+        # A served model isn't idle before a step.
+        prepared = replace(prepared, sampling=replace(prepared.sampling, idle_s=0.0))
+    measured, made, why = live_steps.run(prepared, latency_s, line_of_progress(to_log=to_log))
+    document = measured.document(made, made_by=f"halcyon {version('halcyon-operator')}")
+    return made, document.model_copy(update={"place": Place(kind="live", ended=why or None)})
 
 
 def line_of_progress(*, to_log: bool = False) -> Callable[[str], None]:

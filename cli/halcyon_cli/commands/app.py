@@ -44,10 +44,10 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "infer": ("halcyon_cli.commands.infer", "Send one request to a model, timed by phase"),
     },
     "Measure": {
-        "bench": ("halcyon_cli.commands.bench", "Measure a server: rates, latencies, failures under a load"),
-        "report": ("halcyon_cli.commands.report", "Make a page, a table or CSV of results of bench"),
-        "analyse": ("halcyon_cli.commands.model_files.analyse", "Count a model's operations, parameters and bytes from its graph"),
-        "variants": ("halcyon_cli.commands.model_files.variants", "Make a model in FP16 and INT8, and compare the variants"),
+        "bench": ("halcyon_cli.commands.bench", "Measure a model or a server: rates, latencies, failures under a load"),
+        "report": ("halcyon_cli.commands.measure.report", "Make a page, a table or CSV of results of bench"),
+        "analyse": ("halcyon_cli.commands.measure.analyse", "Count a model's operations, parameters and bytes from its graph"),
+        "variants": ("halcyon_cli.commands.measure.variants", "Make a model in FP16 and INT8, and compare the variants"),
     },
     "Installation": {
         "dashboard": ("halcyon_cli.commands.installation.dashboard", "Open the dashboard through a port-forward"),

@@ -21,6 +21,7 @@ from halcyon_cli.bench.options.inputs import InputOptions, input_options
 from halcyon_cli.bench.options.load import LoadOptions, load_options
 from halcyon_cli.bench.options.place import PlaceOptions, place_options
 from halcyon_cli.bench.options.pod import PodOptions, pod_options
+from halcyon_cli.bench.options.sampling import SamplingOptions, sampling_options
 from halcyon_cli.bench.options.server import ServerOptions, server_options
 from halcyon_cli.bench.place import in_cluster, manifest, past_results
 from halcyon_cli.bench.place.site import read_site
@@ -86,6 +87,7 @@ exit status:
 @server_options
 @load_options
 @input_options
+@sampling_options
 @place_options
 @pod_options
 @again_option
@@ -103,6 +105,7 @@ def main(
     server: ServerOptions,
     load: LoadOptions,
     inputs: InputOptions,
+    sampling: SamplingOptions,
     place: PlaceOptions,
     pod: PodOptions,
     save: Path | None,
@@ -118,8 +121,12 @@ def main(
     if len(names) > 1:
         raise InputError(f"{' '.join(names)}: one ModelDeployment at a time; for example halcyon bench {names[0]}")
     if not names:
-        return _measure_url(server=server, load=load, inputs=inputs, pod=pod, save=save, output=output)
-    request = in_cluster.Request(name=names[0], server=server, load=load, inputs=inputs, place=place).check()
+        return _measure_url(
+            server=server, load=load, inputs=inputs, sampling=sampling, pod=pod, save=save, output=output
+        )
+    request = in_cluster.Request(
+        name=names[0], server=server, load=load, inputs=inputs, sampling=sampling, place=place
+    ).check()
     if output.form == "yaml":
         cluster = Writer(target)
         site = read_site(cluster, request.name, image=place.bench_image)
@@ -133,6 +140,7 @@ def _measure_url(
     server: ServerOptions,
     load: LoadOptions,
     inputs: InputOptions,
+    sampling: SamplingOptions,
     pod: PodOptions,
     save: Path | None,
     output: Output,
@@ -140,13 +148,16 @@ def _measure_url(
     from halcyon_measure.measurement import save as save_run  # noqa: PLC0415  # NumPy and the clients take a second to import
     from halcyon_measure.results.place import Place  # noqa: PLC0415
 
-    made = from_here.measurement(server, load, inputs)
+    made = from_here.measurement(server, load, inputs, sampling)
     prepared = made.prepare() if pod.wait is None else from_here.prepared_within(made, pod.wait)
-    run, document = from_here.run(prepared, to_log=pod.to_log)
-    arguments = repeatable(click.get_current_context().command, server, load, inputs)
-    document = document.model_copy(
-        update={"place": Place(kind="url", arguments=arguments), "files": again.files(load, inputs)}
-    )
+    if pod.guard:
+        run, document = from_here.run_within_guard(prepared, pod.guard_latency, to_log=pod.to_log)
+    else:
+        run, document = from_here.run(prepared, to_log=pod.to_log)
+        arguments = repeatable(click.get_current_context().command, server, load, inputs, sampling)
+        document = document.model_copy(
+            update={"place": Place(kind="url", arguments=arguments), "files": again.files(load, inputs)}
+        )
     if pod.to_log:
         from_here.write_log(document, run)
         return 0 if document.run.valid else 1

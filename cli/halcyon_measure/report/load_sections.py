@@ -287,7 +287,7 @@ def failures(runs: Sequence[LabelledRun]) -> Html:
     if not rows:
         total = sum(run.document.requests.due for run in runs)
         return section("Failures", element("p", f"None of {total} requests failed."), anchor="failures")
-    head = ["run", "kind", "message", "count", "due"]
+    head = ["run", "kind", "message", "count", "when"]
     if len(runs) == 1:
         head, rows = head[1:], [row[1:] for row in rows]
     return section(

@@ -122,4 +122,4 @@ def _answer(points: Sequence[RooflinePoint], above: Sequence[int], crossing: int
     if above:
         return f"The roof is wrong: batch {', '.join(map(str, above))} is above it, so the peaks are measured too low."
     best = max(points, key=lambda point: point.share.value or 0)
-    return f"{best.share.value or 0:.0%} of the roof at batch {best.batch}, {bound}."
+    return f"{100 * (best.share.value or 0):.0f} % of the roof at batch {best.batch}, {bound}."

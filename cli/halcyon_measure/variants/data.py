@@ -15,7 +15,7 @@ from halcyon_measure.results.sections.static import TensorShape
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 LABELS = "labels"
 MIN_CALIBRATION_ROWS = 10
-"""Rows below which the ranges of activations aren't known: one row has no range at all."""
+"""LabelledRows below which the ranges of activations aren't known: one row has no range at all."""
 MAX_CALIBRATION_ROWS = 256
 _DTYPES: Mapping[str, str] = {
     "FP32": "float32", "FP16": "float16", "FP64": "float64", "BOOL": "bool",
@@ -25,7 +25,7 @@ _DTYPES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Rows:
+class LabelledRows:
     """Inputs of a model by name, with one label for each row if there are labels."""
 
     inputs: Arrays
@@ -36,17 +36,17 @@ class Rows:
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
 
-    def part(self, begin: int, end: int | None) -> Rows:
+    def part(self, begin: int, end: int | None) -> LabelledRows:
         """Return the rows from `begin` to `end`."""
         rows = len(self)
         everything = {
             name: array[begin:end] if array.ndim and len(array) == rows else array for name, array in self.all.items()
         }
         labels = None if self.labels is None else self.labels[begin:end]
-        return Rows({name: everything[name] for name in self.inputs}, labels, everything)
+        return LabelledRows({name: everything[name] for name in self.inputs}, labels, everything)
 
 
-def read(path: Path, shapes: Sequence[TensorShape], *, labels: str = "") -> Rows:
+def read(path: Path, shapes: Sequence[TensorShape], *, labels: str = "") -> LabelledRows:
     """Read the rows of a file. `labels` is the array with the labels; empty for `LABELS` if there is one.
 
     Raises:
@@ -64,10 +64,10 @@ def read(path: Path, shapes: Sequence[TensorShape], *, labels: str = "") -> Rows
     if len(rows) != 1 or not min(rows):
         counts = ", ".join(f"{name} {len(array)}" for name, array in inputs.items())
         raise ModelError(f"{path}: its inputs must have the same number of rows, at least one; they have {counts}")
-    return Rows(inputs, _labels(path, arrays, labels, next(iter(rows))), arrays)
+    return LabelledRows(inputs, _labels(path, arrays, labels, next(iter(rows))), arrays)
 
 
-def split(path: Path, rows: Rows, calibration: Rows | None) -> tuple[Rows, Rows]:
+def split(path: Path, rows: LabelledRows, calibration: LabelledRows | None) -> tuple[LabelledRows, LabelledRows]:
     """Return the rows to compare and the rows to calibrate with: without a file of the latter, a quarter of the rows.
 
     Raises:

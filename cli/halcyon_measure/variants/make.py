@@ -29,7 +29,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class VariantsRequest:
     """What to make, and what to compare it on."""
 
     model: Path
@@ -45,7 +45,9 @@ class Request:
     seconds: float = 3.0
 
 
-def make(request: Request, *, made_by: str, made_at: str, progress: Progress = lambda _: None) -> VariantsDocument:
+def make(
+    request: VariantsRequest, *, made_by: str, made_at: str, progress: Progress = lambda _: None
+) -> VariantsDocument:
     """Write the repositories of the variants, and return their figures. Nothing else is written.
 
     Raises:
@@ -140,7 +142,7 @@ def _stem(path: Path) -> str:
     return path.parent.parent.name if path.parent.name.isdigit() else path.stem
 
 
-def _write(name: str, model: Path, file: Path, calibrating: data.Rows) -> tuple[LeftOperator, ...]:
+def _write(name: str, model: Path, file: Path, calibrating: data.LabelledRows) -> tuple[LeftOperator, ...]:
     if name != BASE:
         return convert(name, model, file, calibrating.inputs)
     import onnx  # noqa: PLC0415  # of the extra bench
@@ -150,7 +152,7 @@ def _write(name: str, model: Path, file: Path, calibrating: data.Rows) -> tuple[
     return ()
 
 
-def _run(file: Path, work: Path, request: Request) -> dict[str, Any]:
+def _run(file: Path, work: Path, request: VariantsRequest) -> dict[str, Any]:
     return call(
         {
             "kind": "run",
@@ -167,7 +169,9 @@ def _run(file: Path, work: Path, request: Request) -> dict[str, Any]:
     )
 
 
-def _scored(score: Callable[..., Any] | None, where: str, outputs: comparison.Arrays, rows: data.Rows) -> Figure | None:
+def _scored(
+    score: Callable[..., Any] | None, where: str, outputs: comparison.Arrays, rows: data.LabelledRows
+) -> Figure | None:
     if score is None:
         return None
     try:

@@ -16,6 +16,8 @@ class PodOptions:
 
     wait: float | None = None
     to_log: bool = False
+    guard: bool = False
+    guard_latency: float | None = None
 
 
 pod_options = option_group(
@@ -25,4 +27,6 @@ pod_options = option_group(
         "--wait", type=DURATION, metavar="TIME", help="Wait until the server has the model, at most this time."
     ),
     click.option("--to-log", is_flag=True, hidden=True, help="Write the result for a reader of the log."),
+    click.option("--guard", is_flag=True, hidden=True, help="Raise the rate in steps, and end when clients suffer."),
+    click.option("--guard-latency", type=DURATION, hidden=True, help="The model's latency objective, as the bound."),
 )

@@ -50,13 +50,14 @@ class PlannedPods:
     count: int
 
 
-def check_rights(cluster: Writer, *, needs_files: bool) -> None:
+def check_rights(cluster: Writer, *, needs_files: bool, copies: bool) -> None:
     """Check that the user may make the objects of a measurement.
 
     Raises:
         InputError: a right is missing; the message has every verb and resource.
     """
-    needed = [*NEEDED, *([("create", kinds.CONFIG_MAP, "")] if needs_files else [])]
+    needed = [one for one in NEEDED if copies or one[:2] != ("create", kinds.MODEL_DEPLOYMENT)]
+    needed += [("create", kinds.CONFIG_MAP, "")] if needs_files else []
     missing = [_right(verb, kind, part) for verb, kind, part in needed if not cluster.may(verb, kind, part)]
     if missing:
         raise InputError(
@@ -70,7 +71,7 @@ def _right(verb: str, kind: Kind, part: str) -> str:
     return f"{verb} on {kind.plural}{'.' + group if group else ''}{'/' + part if part else ''}"
 
 
-def check_free(cluster: Writer, model: str) -> None:
+def check_free(cluster: Writer, model: str, *, copies: bool) -> None:
     """Check that no other measurement of the model runs, and that nothing else has the names.
 
     Raises:
@@ -83,7 +84,7 @@ def check_free(cluster: Writer, model: str) -> None:
             f"{model} is being measured since {since}: Job {job_name(model)} exists. Two at a time would measure each other; wait, "
             f"or end it: kubectl delete job {job_name(model)} -n {cluster.namespace}"
         )
-    if cluster.find(kinds.MODEL_DEPLOYMENT, copy_name(model)) is not None:
+    if copies and cluster.find(kinds.MODEL_DEPLOYMENT, copy_name(model)) is not None:
         raise InputError(
             f"ModelDeployment {copy_name(model)} exists, and a copy of {model} needs this name; if it is left from a measurement, "
             "Kubernetes is deleting it: try again in a minute. Else measure with --live, or rename it"

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from halcyon.api import sequence_batching
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import API_VERSION, GROUP, KIND
 from halcyon_cli.errors import InputError
@@ -96,6 +97,16 @@ def check_served(model: Json) -> None:
     if not fields.mapping(fields.mapping(model.get("status")).get("revision")).get("current"):
         why = str(loaded.get("message") or "no pod was ready")
         raise InputError(f"{name} was never loaded: {why}; halcyon diagnose {name} finds the cause")
+
+
+def keeps_state(pods: Sequence[Json]) -> bool:
+    """Return whether the fetcher has found a model whose requests form sequences, by the model's server pods."""
+    return any(
+        sequence_batching.REPORT
+        in str(fields.mapping(fields.mapping(one.get("state")).get("terminated")).get("message") or "")
+        for pod in pods
+        for one in fields.mappings(fields.mapping(pod.get("status")).get("initContainerStatuses"))
+    )
 
 
 def copied(model: Json, past: Sequence[PastRevision], *, replicas: int = 1, priority_class: str = "") -> CopiedModel:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,14 +15,17 @@ import click
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from halcyon.render import names
+from halcyon_cli.bench.cold_start import start_watch
 from halcyon_cli.bench.options.group import arguments, repeatable
 from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.place import PlaceOptions
+from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
-from halcyon_cli.bench.place import admission, client_job, copied_model, history
+from halcyon_cli.bench.place import admission, client_job, copied_model, guard, history, live_event
 from halcyon_cli.bench.place.beside_model import BesideModel, Limits, PlacedResult
 from halcyon_cli.bench.place.client_job import ClientSettings
+from halcyon_cli.bench.place.copied_model import CopiedModel
 from halcyon_cli.bench.place.site import read_site
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
@@ -30,6 +33,7 @@ from halcyon_cli.kube.writer import Writer
 from halcyon_cli.rollout.revisions import past_revisions
 
 if TYPE_CHECKING:
+    from halcyon_measure.breakdown.cold_start import Boundaries
     from halcyon_measure.results.document import BenchDocument
 
 Json = Mapping[str, Any]
@@ -48,6 +52,7 @@ class Request:
     server: ServerOptions
     load: LoadOptions
     inputs: InputOptions
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
     place: PlaceOptions
 
     def check(self) -> Request:
@@ -57,6 +62,8 @@ class Request:
             InputError: an option doesn't.
         """
         self.place.check()
+        self.sampling.settings()
+        self.sampling.prices()
         for option in _NOT_HERE:
             if getattr(self.server, option):
                 raise InputError(
@@ -64,8 +71,12 @@ class Request:
                 )
         if self.server.api != "kserve":
             raise InputError(f"--api {self.server.api} is for a server; a ModelDeployment speaks KServe v2")
-        self.load.made_scenario()
+        kind = self.load.made_scenario().kind
         self.load.made_warm_up()
+        if self.place.live and kind not in {"blocking", "sustained"}:
+            raise InputError(
+                f"--live raises the rate in steps, so the scenario can't be {kind}; give --rate, the highest rate, or none"
+            )
         return self
 
     def url(self, measured: str) -> str:
@@ -76,66 +87,133 @@ class Request:
 
     def repeat(self, command: click.Command) -> tuple[str, ...]:
         """Return the arguments that repeat the measurement."""
-        return (self.name, *repeatable(command, self.server, self.load, self.inputs, self.place))
+        return (self.name, *repeatable(command, self.server, self.load, self.inputs, self.sampling, self.place))
 
 
 def run(
     cluster: Writer, request: Request, command: click.Command, progress: Callable[[str], None]
 ) -> tuple[BenchDocument, bytes | None]:
-    """Measure a copy of a served model, and return the document, and requests.npz if the log could hold it.
+    """Measure a copy of a served model, or itself, and return the document, and requests.npz if the log could hold it.
 
     Raises:
         InputError: the measurement can't be made.
         ClusterError, PlaceError: it failed.
     """
     model = cluster.model(request.name)
-    revisions = _readable(cluster, kinds.CONTROLLER_REVISION, f"{names.OWNER_LABEL}={request.name}")
     site = read_site(cluster, request.name, image=request.place.bench_image)
     priority_class = request.place.priority_class or site.priority_class
     load, inputs, files = client_job.packed(request.load, request.inputs)
-    admission.check_rights(cluster, needs_files=bool(files))
-    admission.check_free(cluster, request.name)
-    copy = copied_model.copied(
-        model,
-        past_revisions(model, revisions),
-        replicas=request.place.replicas,
-        priority_class=priority_class,
+    admission.check_rights(cluster, needs_files=bool(files), copies=not request.place.live)
+    admission.check_free(cluster, request.name, copies=not request.place.live)
+    servers = _readable(
+        cluster,
+        kinds.POD,
+        ",".join(f"{key}={value}" for key, value in names.selector(request.name, names.SERVER).items()),
     )
-    for note in copy.notes:
+    if copied_model.keeps_state(servers):
+        raise InputError(
+            f"{request.name} keeps state between requests (sequence_batching in its config.pbtxt), and the requests of a bench form no "
+            f"sequences: the server would reject them. What can be measured: single requests, with halcyon infer {request.name}"
+        )
+    measured = _served(model) if request.place.live else _copied(cluster, model, request, priority_class)
+    for note in measured.notes:
         print(f"halcyon bench: {note}", file=sys.stderr)
-    sent = replace(request.server, url=request.url(copy.name), model=copy.model)
-    runtime = fields.mapping(fields.mapping(copy.document["spec"]).get("runtime"))
+    sent = replace(request.server, url=request.url(measured.name), model=measured.model)
+    runtime = fields.mapping(fields.mapping(measured.document["spec"]).get("runtime"))
+    own_secrets = [str(one.get("name")) for one in fields.mappings(runtime.get("imagePullSecrets"))]
     client = ClientSettings(
         model=request.name,
         namespace=cluster.namespace,
         image=site.image,
         arguments=(
             "bench",
-            *arguments(command, sent, load, inputs),
-            *client_job.key_arguments(copy.api_keys),
+            *arguments(command, sent, load, inputs, request.sampling),
+            *client_job.key_arguments(measured.api_keys),
+            *(_guard_arguments(model) if request.place.live else ()),
             *("--wait", f"{request.place.start_timeout:.0f}s", "--to-log"),
         ),
-        measured=copy.name,
+        measured=measured.name,
         near=request.place.near or "zone",
         cpu=request.place.client_cpu,
         memory=request.place.client_memory,
-        api_keys=copy.api_keys,
-        pull_secrets=tuple(
-            dict.fromkeys(
-                [str(one.get("name")) for one in fields.mappings(runtime.get("imagePullSecrets"))]
-                + list(site.pull_secrets)
-            )
-        ),
+        api_keys=measured.api_keys,
+        pull_secrets=tuple(dict.fromkeys([*own_secrets, *site.pull_secrets])),
         fixed_user_ids=site.fixed_user_ids,
         priority_class=priority_class,
         tolerations=fields.mappings(fields.mapping(runtime.get("placement")).get("tolerations")),
         files=files,
         claim=request.place.volume,
     )
-    admission.check_pods(cluster, admission.planned(cluster, copy, client))
-    with BesideModel(cluster, client, copy, _limits(request), progress) as beside:
+    copy = None if request.place.live else measured
+    pods = [admission.client_pods(client)] if copy is None else admission.planned(cluster, copy, client)
+    admission.check_pods(cluster, pods)
+    starts: list[Boundaries] = []
+
+    def on_copy(keep: Callable[[], None]) -> None:
+        starts.extend(
+            start_watch.watch(
+                cluster,
+                measured.name,
+                model=measured.model,
+                starts=request.place.cold_start,
+                timeout_s=request.place.start_timeout,
+                keep=keep,
+            )
+        )
+
+    with BesideModel(
+        cluster, client, copy, _limits(request), progress, on_copy=on_copy if request.place.cold_start else None
+    ) as beside:
+        if copy is None:
+            live_event.record(cluster, model, began=True)
         result = beside.run(network_policy=site.network_policies)
-    return _placed(cluster, request, command, result, copy), result.requests
+    document = _placed(cluster, request, command, result, measured)
+    if copy is None:
+        live_event.record(cluster, model, began=False, ended=document.place.ended if document.place else None)
+    return _with_starts(document, starts), result.requests
+
+
+def _with_starts(document: BenchDocument, starts: Sequence[Boundaries]) -> BenchDocument:
+    from halcyon_measure.breakdown import cold_start  # noqa: PLC0415  # NumPy takes a while to import
+
+    return document.model_copy(update={"cold_start": cold_start.build(starts)}) if starts else document
+
+
+def _copied(cluster: Writer, model: Json, request: Request, priority_class: str) -> CopiedModel:
+    revisions = _readable(cluster, kinds.CONTROLLER_REVISION, f"{names.OWNER_LABEL}={request.name}")
+    past = past_revisions(model, revisions)
+    return copied_model.copied(model, past, replicas=request.place.replicas, priority_class=priority_class)
+
+
+def _served(model: Json) -> CopiedModel:
+    """Return the served model itself, if it may be loaded.
+
+    Raises:
+        InputError: it may not.
+    """
+    copied_model.check_served(model)
+    if why := guard.refusal(model):
+        raise InputError(why)
+    status, traffic = fields.mapping(model.get("status")), fields.mapping(fields.mapping(model["spec"]).get("traffic"))
+    name = str(model["metadata"]["name"])
+    if traffic.get("tls"):
+        raise InputError(
+            f"{name} has TLS, and the client doesn't know its host name; measure its copy, or its address with --url and --ca"
+        )
+    return CopiedModel(
+        document=dict(model),
+        revision=str(fields.mapping(status.get("revision")).get("current")),
+        model=str(fields.mapping(status.get("model")).get("name") or name),
+        is_direct=traffic.get("mode", "Balancer") != "Balancer",
+        api_keys=str(fields.mapping(traffic.get("apiKeys")).get("secretName") or ""),
+        notes=("clients share the served model with this measurement, which ends when they suffer",),
+    )
+
+
+def _guard_arguments(model: Json) -> tuple[str, ...]:
+    targets = fields.mapping(fields.mapping(fields.mapping(model["spec"]).get("scaling")).get("targets"))
+    latency = fields.text(targets.get("latency"))
+    return ("--guard", *(("--guard-latency", latency) if latency else ()))
 
 
 def _readable(cluster: Writer, kind: Kind, selector: str) -> Sequence[Json]:
@@ -149,13 +227,14 @@ def _limits(request: Request) -> Limits:
     scenario = request.load.made_scenario()
     measured = scenario.trace[-1] if scenario.kind == "trace" else scenario.duration_s
     warm_up = max(request.load.made_warm_up().limit_s, _WARM_UP_S)
-    return Limits(
-        start_s=request.place.start_timeout, run_s=measured + warm_up + request.server.request_timeout + _END_S
-    )
+    # At most 30 steps lead from half a request per second to the largest rate.
+    steps = 30 * guard.STEP_S if request.place.live else 0.0
+    run_s = measured + warm_up + steps + request.server.request_timeout + _END_S
+    return Limits(start_s=request.place.start_timeout, run_s=run_s)
 
 
 def _placed(
-    cluster: Writer, request: Request, command: click.Command, result: PlacedResult, copy: copied_model.CopiedModel
+    cluster: Writer, request: Request, command: click.Command, result: PlacedResult, measured: CopiedModel
 ) -> BenchDocument:
     """Return the document with the place that it was measured in."""
     from halcyon_measure.results.document import BenchDocument  # noqa: PLC0415
@@ -164,24 +243,25 @@ def _placed(
     document = BenchDocument.model_validate_json(result.document)
     nodes = sorted({str(fields.mapping(pod.get("spec")).get("nodeName")) for pod in result.servers})
     image, image_id, limits = _server(result.servers)
-    source = fields.mapping(fields.mapping(copy.document["spec"]["model"]).get("source"))
+    source = fields.mapping(fields.mapping(measured.document["spec"]["model"]).get("source"))
     place = Place(
-        kind="copy",
+        kind="live" if request.place.live else "copy",
         namespace=cluster.namespace,
         name=request.name,
-        measured=copy.name,
-        revision=copy.revision,
+        measured=measured.name,
+        revision=measured.revision,
         source=_source(source),
         image=image,
         image_id=image_id,
         node=",".join(nodes) or None,
         gpu_product=_gpu_product(cluster, nodes) if limits is not None and limits.gpu else None,
         limits=limits,
-        routing="direct" if copy.is_direct else "balancer",
+        routing="direct" if measured.is_direct else "balancer",
         replicas=len(result.servers),
         client_node=fields.text(fields.mapping(result.client.get("spec")).get("nodeName")),
         client_limits=_limits_of(fields.mappings(fields.mapping(result.client.get("spec")).get("containers"))),
         arguments=request.repeat(command),
+        ended=None if document.place is None else document.place.ended,
     )
     return document.model_copy(update={"place": place})
 

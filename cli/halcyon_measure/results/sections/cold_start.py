@@ -36,7 +36,9 @@ class ColdStart(Part):
     """Starts of replicas that were watched."""
 
     starts: int = Field(description="Number of starts.")
-    total: Figure = Field(description="Mean time from the pod's creation to its first answer, in s.")
+    total: Figure = Field(
+        description="Mean time from the pod's creation to its first answer, or until it was ready if that wasn't seen, in s."
+    )
     parts: tuple[StartPart, ...] = Field(description="The parts in order; they add up to the whole.")
     first_executions: tuple[FirstExecution, ...] = Field(description="First executions by batch size.")
     notes: tuple[str, ...] = Field(description="Starts that failed, and boundaries that weren't seen.")

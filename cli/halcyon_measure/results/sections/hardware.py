@@ -14,6 +14,7 @@ class Series(Part):
     p10: Figure
     p90: Figure
     max: Figure
+    values: tuple[float, ...] = Field(default=(), description="The samples in order.")
 
 
 class ReplicaUse(Part):
@@ -39,7 +40,9 @@ class Hardware(Part):
     pinned_memory_total: Figure = Field(description="Size of Triton's pool of pinned memory.")
     server_cpu: Series = Field(description="Cores that the servers used.")
     server_cpu_limit: Figure = Field(description="Cores that the servers may use.")
-    server_throttled: Figure = Field(description="Share of the time in which the limit held the servers back.")
+    server_throttled: Figure = Field(
+        description="Share of the scheduler's periods in which the CPU limit held the servers back."
+    )
     server_memory: Series = Field(description="Memory of the servers.")
     server_memory_limit: Figure = Field(description="Memory that the servers may use.")
     server_oom_kills: Figure = Field(description="Processes of the servers that were killed for memory.")

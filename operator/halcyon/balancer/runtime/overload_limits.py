@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 MARGIN: Final = 0.95
 """Share of the objective that batches may take; the rest is for the network, and for batches that take longer than the mean."""
 AGREES: Final = 0.7
-"""Share of the rate that the statistics promise from which a measured rate confirms them: the limits themselves can keep batches small."""
+"""Share of the rate that the statistics promise from which a measured rate confirms them: the limits themselves can keep batches small.
+
+A rate above them by its inverse confirms them, too: over a few seconds, the share of this balancer in the answers is uncertain."""
 MAX_AGE_S: Final = 3.0
 """Time over which rows per request and the share of the answers are measured, in seconds."""
 REJECTED_OVER_S: Final = 4.0
@@ -175,7 +177,7 @@ class OverloadLimits:
         measured = (
             None if rate is None else rate.rate_rps / servers / max(share if answered is None else answered, 0.01)
         )
-        if by_batches is None or (measured is not None and not AGREES * by_batches <= measured <= by_batches):
+        if by_batches is None or (measured is not None and not AGREES <= measured / by_batches <= 1 / AGREES):
             by_batches = measured
         if by_batches is None:
             return

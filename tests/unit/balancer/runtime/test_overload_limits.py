@@ -114,6 +114,9 @@ def test_a_balancer_has_its_share() -> None:
 
 def test_the_measured_rate_replaces_the_statistics() -> None:
     assert limits(rate=ServiceRate(rate_rps=31.25, service_s=0.5)) == [1, 1, 16, 16]
+    # Near the statistics, it confirms them: 62.5 requests a second.
+    for confirms in (45.0, 62.5, 85.0):
+        assert limits(rate=ServiceRate(confirms, 0.3)) == limits()
     # A model that returns before the answer: the statistics say microseconds.
     slow = replace(PLAN, objective_ms=40_000, max_batch=0)
     early = PodStatistics(batches=((1, 100, 1000),))

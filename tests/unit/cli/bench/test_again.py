@@ -91,7 +91,7 @@ def test_a_folder_has_the_digest_of_its_files(tmp_path: Path) -> None:
     assert first.sha256 != second.sha256
 
 
-def test_what_the_cluster_decides_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_choices_of_the_cluster_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = recorded(tmp_path, "digits", "--seed", "1", revision="digits-6f9c", node="node-1")
     assert expanded(bench, ["--again", path]) == ["digits", "--seed", "1"]
     said = capsys.readouterr().err

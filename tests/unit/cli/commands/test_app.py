@@ -76,7 +76,9 @@ def test_an_option_that_commands_share_is_on_all_that_could_use_it(parameter: st
     having = {name for name, command in commands() if parameter in {param.name for param in command.params}}
     # lint, report, analyse and variants reach no cluster; logs prints text that it doesn't own, dashboard a URL, and report writes a page.
     offline = (
-        {"lint", "report", "analyse"} if parameter not in {"form", "no_color"} else {"logs", "dashboard", "report"}
+        {"lint", "report", "analyse", "variants"}
+        if parameter not in {"form", "no_color"}
+        else {"logs", "dashboard", "report"}
     )
 
     assert having == set(NAMES) - {"simulate", "completion"} - offline

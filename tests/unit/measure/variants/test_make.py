@@ -16,7 +16,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from halcyon_measure.errors import HookError, MeasureError, ModelError
 from halcyon_measure.results.sections.analysis import VariantsDocument
 from halcyon_measure.variants import text
-from halcyon_measure.variants.make import Request, make
+from halcyon_measure.variants.make import VariantsRequest, make
 from tests.unit.measure.onnx_count.networks import Network
 
 ROWS, FEATURES, LABELS = 200, 64, 10
@@ -59,7 +59,7 @@ def result(
     # One label in ten is another one, so that accuracy isn't 1.
     labels[::10] = (labels[::10] + 1) % LABELS
     data = rows(folder, x=x, labels=labels)
-    request = Request(model=model, data=data, out=folder / "out", seconds=0.01)
+    request = VariantsRequest(model=model, data=data, out=folder / "out", seconds=0.01)
     return make(request, made_by="test", made_at="now"), x, labels
 
 
@@ -108,7 +108,7 @@ def test_a_function_can_score_the_rows(tmp_path: Path) -> None:
     )
     x = RNG.random((60, FEATURES)).astype(np.float32)
     data = rows(tmp_path, x=x, want=np.zeros(60, np.int64))
-    request = Request(
+    request = VariantsRequest(
         model=classifier(tmp_path),
         data=data,
         out=tmp_path / "out",
@@ -122,7 +122,7 @@ def test_a_function_can_score_the_rows(tmp_path: Path) -> None:
 
 def test_rows_without_labels_have_no_accuracy(tmp_path: Path) -> None:
     data = rows(tmp_path, x=RNG.random((60, FEATURES)).astype(np.float32))
-    request = Request(model=classifier(tmp_path), data=data, out=tmp_path / "out", only=("fp16",), seconds=0.01)
+    request = VariantsRequest(model=classifier(tmp_path), data=data, out=tmp_path / "out", only=("fp16",), seconds=0.01)
     document = make(request, made_by="test", made_at="now")
     assert document.variants[1].accuracy.value is None
     assert "the data has no array labels" in document.variants[1].accuracy.reason
@@ -150,7 +150,9 @@ def test_rows_without_labels_have_no_accuracy(tmp_path: Path) -> None:
     ],
 )
 def test_data_that_does_not_fit_is_an_error(arrays: dict[str, Any], labels: str, said: str, tmp_path: Path) -> None:
-    request = Request(model=classifier(tmp_path), data=rows(tmp_path, **arrays), out=tmp_path / "out", labels=labels)
+    request = VariantsRequest(
+        model=classifier(tmp_path), data=rows(tmp_path, **arrays), out=tmp_path / "out", labels=labels
+    )
     with pytest.raises(ModelError) as caught:
         make(request, made_by="test", made_at="now")
     assert str(tmp_path / "val.npz") in str(caught.value)
@@ -161,7 +163,9 @@ def test_data_that_does_not_fit_is_an_error(arrays: dict[str, Any], labels: str,
 def test_a_calibration_of_one_row_is_an_error(tmp_path: Path) -> None:
     np.savez(tmp_path / "one.npz", x=np.zeros((1, FEATURES), np.float32))
     data = rows(tmp_path, x=np.zeros((60, FEATURES), np.float32))
-    request = Request(model=classifier(tmp_path), data=data, calibration=tmp_path / "one.npz", out=tmp_path / "out")
+    request = VariantsRequest(
+        model=classifier(tmp_path), data=data, calibration=tmp_path / "one.npz", out=tmp_path / "out"
+    )
     with pytest.raises(ModelError, match=r"one\.npz: it has 1 row to calibrate with; at least 10 are needed"):
         make(request, made_by="test", made_at="now")
 
@@ -171,14 +175,16 @@ def test_a_folder_with_files_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "out" / "mine").write_text("x")
     data = rows(tmp_path, x=np.zeros((60, FEATURES), np.float32))
     with pytest.raises(ModelError, match="it isn't empty, and nothing is overwritten"):
-        make(Request(model=classifier(tmp_path), data=data, out=tmp_path / "out"), made_by="test", made_at="now")
+        make(
+            VariantsRequest(model=classifier(tmp_path), data=data, out=tmp_path / "out"), made_by="test", made_at="now"
+        )
 
 
 def test_a_model_that_does_not_run_is_an_error(tmp_path: Path) -> None:
     data = rows(tmp_path, x=np.zeros((60, FEATURES), np.float32))
     with pytest.raises(MeasureError, match="it doesn't run"):
         make(
-            Request(model=classifier(tmp_path, custom=True), data=data, out=tmp_path / "out"),
+            VariantsRequest(model=classifier(tmp_path, custom=True), data=data, out=tmp_path / "out"),
             made_by="test",
             made_at="now",
         )
@@ -187,7 +193,7 @@ def test_a_model_that_does_not_run_is_an_error(tmp_path: Path) -> None:
 def test_a_score_that_raises_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "score.py").write_text("def right(outputs, data):\n    return outputs['none']\n")
     data = rows(tmp_path, x=np.zeros((60, FEATURES), np.float32))
-    request = Request(
+    request = VariantsRequest(
         model=classifier(tmp_path),
         data=data,
         out=tmp_path / "out",
@@ -206,7 +212,7 @@ def test_a_variant_that_cannot_be_made_has_its_reason(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr("halcyon_measure.variants.conversion.VARIANTS", {"fp16": broken})
     data = rows(tmp_path, x=np.zeros((60, FEATURES), np.float32))
-    request = Request(model=classifier(tmp_path), data=data, out=tmp_path / "out", only=("fp16",), seconds=0.01)
+    request = VariantsRequest(model=classifier(tmp_path), data=data, out=tmp_path / "out", only=("fp16",), seconds=0.01)
     document = make(request, made_by="test", made_at="now")
     assert document.variants[1].failure.endswith("onnxruntime can't make fp16: no such form")
     assert document.variants[1].rate.value is None
@@ -225,7 +231,7 @@ def test_operators_that_stay_in_fp32_are_named(tmp_path: Path) -> None:
             dimension.dim_param = name
     (tmp_path / "two.onnx").write_bytes(model.SerializeToString())
     data = rows(tmp_path, x=RNG.random((60, 16, 16)).astype(np.float32))
-    request = Request(
+    request = VariantsRequest(
         model=tmp_path / "two.onnx", data=data, out=tmp_path / "out", only=("int8-dynamic",), seconds=0.01
     )
     (left,) = make(request, made_by="test", made_at="now").variants[1].left

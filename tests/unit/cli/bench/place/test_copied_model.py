@@ -9,7 +9,7 @@ import pytest
 
 from halcyon.api.spec.parse import parse
 from halcyon.render import names
-from halcyon_cli.bench.place.copied_model import COPY_LABEL, copied, copy_name
+from halcyon_cli.bench.place.copied_model import COPY_LABEL, copied, copy_name, keeps_state
 from halcyon_cli.errors import InputError
 from halcyon_cli.rollout.revisions import PastRevision
 from tests.unit.cli.bench.place.served_models import served
@@ -140,3 +140,9 @@ def test_copy_of_a_copy_is_refused() -> None:
 
 def test_longest_name_with_a_copy_is_valid() -> None:
     assert len(copy_name("a" * 46)) == 52
+
+
+def test_model_of_sequences_is_known_by_its_pods() -> None:
+    ended = {"state": {"terminated": {"message": '{"sequences":true}'}}}
+    assert keeps_state([{"status": {}}, {"status": {"initContainerStatuses": [ended]}}])
+    assert not keeps_state([{"status": {"initContainerStatuses": [{"state": {"terminated": {"message": ""}}}]}}])

@@ -80,11 +80,11 @@ def main(
 
     from halcyon_measure.engine.pool import usable_cores  # noqa: PLC0415
     from halcyon_measure.variants import text  # noqa: PLC0415
-    from halcyon_measure.variants.make import Request, make  # noqa: PLC0415
+    from halcyon_measure.variants.make import VariantsRequest, make  # noqa: PLC0415
 
     if labels and score:
         raise InputError("--labels and --score both decide what is right; leave one of them out")
-    request = Request(
+    request = VariantsRequest(
         model=file,
         data=data,
         out=out,
