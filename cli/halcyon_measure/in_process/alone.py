@@ -119,8 +119,9 @@ def _figure(value: float, unit: Unit, values: np.ndarray[Any, Any], share: float
 
 def _interval(values: np.ndarray[Any, Any], share: float | None) -> tuple[float, float]:
     """Return the 95 % interval of the mean or of a percentile: neighbours are alike, so blocks of them are drawn."""
-    count = min(_BLOCKS, len(values))
-    blocks = values[: len(values) // count * count].reshape(count, -1)
+    size = -(-len(values) // _BLOCKS)
+    count = len(values) // size
+    blocks = values[: count * size].reshape(count, size)
     draws = np.random.default_rng(1).integers(0, count, (_DRAWS, count))
     drawn = blocks[draws].reshape(_DRAWS, -1)
     found = drawn.mean(axis=1) if share is None else np.quantile(drawn, share, axis=1, method="inverted_cdf")

@@ -12,6 +12,8 @@ from halcyon_measure.results.sections.roofline import Peak, Roofline, RooflinePo
 from halcyon_measure.results.sections.static import Static
 
 MAX_BATCH = 4096
+MAX_CV = 0.05
+"""Coefficient of variation above which a peak isn't sure."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,17 @@ class Execution:
 
 def measured_peak(samples: Sequence[float], unit: Unit, how: str) -> Peak:
     """Return the peak of several samples: the largest, with their range and coefficient of variation."""
-    figure = Figure(value=max(samples), unit=unit, n=len(samples), interval=(min(samples), max(samples)), source=how)
     cv = statistics.stdev(samples) / statistics.mean(samples) if len(samples) > 1 else None
+    figure = Figure(
+        value=max(samples),
+        unit=unit,
+        n=len(samples),
+        interval=(min(samples), max(samples)),
+        source=how,
+        reason=f"its samples vary by more than {MAX_CV:.0%}: the machine was busy, and the peak may be higher"
+        if cv is not None and cv > MAX_CV
+        else "",
+    )
     return Peak(kind="measured", rate=figure, cv=cv, how=how)
 
 

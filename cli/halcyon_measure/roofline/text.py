@@ -51,7 +51,8 @@ def _peak(peak: Peak, unit: str) -> str:
     if peak.kind == "published":
         return f"{value}, published: {peak.rate.source} ({peak.how})"
     cv = f", CV {100 * peak.cv:.1f} %" if peak.cv is not None else ""
-    return f"{value}, measured: {peak.how}; {peak.rate.n} samples{cv}"
+    unsure = f"; NOT SURE: {peak.rate.reason}" if peak.rate.reason else ""
+    return f"{value}, measured: {peak.how}; {peak.rate.n} samples{cv}{unsure}"
 
 
 def _interval(figure: Figure) -> str:

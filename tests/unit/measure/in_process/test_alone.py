@@ -73,3 +73,9 @@ def test_the_figures_of_times_are_exact_and_within_their_intervals() -> None:
         assert figure.interval[0] <= (figure.value or 0) <= figure.interval[1]
     assert found.p99.reason == ""
     assert alone.point(8, list(times[:100])).p99.reason == "fewer than ten executions lie above it"
+
+
+def test_the_interval_of_few_times_uses_all_of_them() -> None:
+    found = alone.point(1, [0.001] * 29 + [0.101])
+    assert found.mean.interval is not None
+    assert found.mean.interval[1] > (found.mean.value or 0)

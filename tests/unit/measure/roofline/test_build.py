@@ -86,6 +86,8 @@ def test_a_peak_is_the_largest_sample() -> None:
     found = measured_peak((9.0, 10.0, 11.0), "FLOP/s", "product")
     assert (found.rate.value, found.rate.interval, found.rate.n) == (11.0, (9.0, 11.0), 3)
     assert found.cv == pytest.approx(0.1)
+    assert "the machine was busy" in found.rate.reason
+    assert measured_peak((9.9, 10.0, 10.1), "FLOP/s", "product").rate.reason == ""
 
 
 def test_a_published_peak_says_so(static: Static) -> None:
