@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ import pytest
 
 from e2e import hub as stand_in
 from e2e.hub import Hub, commit
+from e2e.registries.mlflow_server import site
 from halcyon.api.documents.model_overlay import Overlay
 from halcyon.fetch import download as module
 from halcyon.fetch.download import Remote, download
@@ -189,3 +194,38 @@ def test_a_mirror_serves_the_files_itself(hub: Hub, to: Path, monkeypatch: pytes
         download(Remote(uri, endpoint=hub.url), to, print)
     small = hub.put("acme/small", {"1/model.py": b"code"})
     assert download(Remote(small, endpoint=hub.url), to, print) == 4
+
+
+CLIENT = """
+import json, socket, sys
+resolve = socket.getaddrinfo
+socket.getaddrinfo = lambda host, *given, **more: resolve("127.0.0.1", *given, **more)
+from huggingface_hub import HfApi
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+endpoint, token, commit = sys.argv[1:]
+api = HfApi(endpoint=endpoint)
+found = {}
+for name, given in (("acme/gated", token), ("acme/none", token), ("acme/secret", False)):
+    try:
+        list(api.list_repo_tree(name, recursive=True, token=given, revision=commit))
+    except (GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError) as error:
+        found[name] = type(error).__name__
+found["tree"] = sorted(entry.path for entry in api.list_repo_tree("acme/secret", recursive=True, token=token, revision=commit))
+print(json.dumps(found))
+"""
+
+
+def test_the_hubs_own_client_reads_the_stand_in_as_we_do(hub: Hub, tmp_path: Path) -> None:
+    hub.put("acme/secret", FILES, "private")
+    hub.put("acme/gated", FILES, "gated")
+    command = [sys.executable, "-c", CLIENT, hub.url, stand_in.TOKEN, commit("acme/secret")]
+    environment = {"PYTHONPATH": str(site()), "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {"1/weights.bin", "1/model.py", "README.md", ".gitattributes"} <= set(found.pop("tree"))
+    assert found == {
+        "acme/gated": "GatedRepoError",
+        "acme/none": "RepositoryNotFoundError",
+        "acme/secret": "RepositoryNotFoundError",
+    }
