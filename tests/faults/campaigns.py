@@ -1,0 +1,73 @@
+"""Campaigns: the plans of one kind of fault for a workload, run in slices that each end with a comparison."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from tests.faults import plans
+from tests.faults.drive import Driver, Run, crash_at, judge
+from tests.faults.plans import Plan
+from tests.faults.results import Reference, Result, Results
+from tests.faults.site import Site
+from tests.faults.workloads import WORKLOADS, Workload
+
+CONTROL = "none"
+"""Fault of a plan that is compared with the reference without any fault: each problem is a false alarm."""
+CHUNK = 10
+"""Number of runs that are compared at once."""
+
+
+def crash(site: Site, results: Results, *, until_s: float, commit: str, sample: int = 0) -> None:
+    """Run crash plans of a workload that have no result yet, and add their results.
+
+    Args:
+        site: the installation.
+        results: results of the workload.
+        until_s: monotonic time in seconds after which no slice begins.
+        commit: commit of the operator under test.
+        sample: number of points to take, evenly spread; 0: all.
+    """
+    workload = WORKLOADS[results.name]
+    began = time.monotonic()
+    if results.reference is None:
+        _undisturbed(site, workload, results, commit)
+    assert results.reference is not None
+    points = sorted(set(results.reference.points))
+    wanted = plans.crashes(results.name, plans.spread(points, sample) if sample else points)
+    left = [plan for plan in wanted if plan.id not in results.results]
+    while left and time.monotonic() < until_s:
+        chunk, left = left[:CHUNK], left[CHUNK:]
+        _slice(site, workload, results, chunk, commit)
+    results.wall_s += time.monotonic() - began
+
+
+def _undisturbed(site: Site, workload: Workload, results: Results, commit: str) -> None:
+    """Run the workload twice without a fault: the reference, and a control."""
+    driver = Driver(site, workload)
+    runs = driver.prepared([Plan(results.name, CONTROL, str(number)) for number in (1, 2)])
+    for run in runs:
+        driver.disturb(run, crash_at(run.plan))
+    driver.converge(runs)
+    first, control = runs
+    assert not first.problems, first.problems
+    assert first.outcome is not None
+    points = [point for run in runs for point in driver.points[run.plan.id]]
+    results.reference = Reference(points, first.outcome)
+    _record(results, [control], commit)
+
+
+def _slice(site: Site, workload: Workload, results: Results, chunk: Sequence[Plan], commit: str) -> None:
+    driver = Driver(site, workload)
+    runs = driver.prepared(chunk)
+    for run in runs:
+        driver.disturb(run, crash_at(run.plan))
+    driver.converge(runs)
+    _record(results, runs, commit)
+
+
+def _record(results: Results, runs: Sequence[Run], commit: str) -> None:
+    assert results.reference is not None
+    for name, problems in judge(runs, results.reference.outcome).items():
+        hit = next(run.hit for run in runs if run.plan.id == name)
+        results.results[name] = Result(hit, problems, commit)
