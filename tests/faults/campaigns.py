@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from tests.faults import plans
-from tests.faults.drive import Driver, Run, crash_at, judge
+from tests.faults.drive import EVENTS, Driver, Run, crash_at, judge
 from tests.faults.plans import Plan
 from tests.faults.results import Reference, Result, Results
 from tests.faults.site import Site
@@ -43,18 +43,19 @@ def crash(site: Site, results: Results, *, until_s: float, commit: str, sample: 
 
 
 def _undisturbed(site: Site, workload: Workload, results: Results, commit: str) -> None:
-    """Run the workload twice without a fault: the reference, and a control."""
+    """Run the workload three times without a fault: the reference, and controls for both ways of running it."""
     driver = Driver(site, workload)
-    runs = driver.prepared([Plan(results.name, CONTROL, str(number)) for number in (1, 2)])
-    for run in runs:
-        driver.disturb(run, crash_at(run.plan))
+    runs = driver.prepared([Plan(results.name, CONTROL, str(number)) for number in (1, 2, 3)])
+    first, second, third = runs
+    driver.disturb(first, crash_at(first.plan))
+    driver.disturb(second, crash_at(second.plan))
+    driver.together([third])
     driver.converge(runs)
-    first, control = runs
     assert not first.problems, first.problems
     assert first.outcome is not None
-    points = [point for run in runs for point in driver.points[run.plan.id]]
-    results.reference = Reference(points, first.outcome)
-    _record(results, [control], commit)
+    points = [point for run in (first, second) for point in driver.points[run.plan.id]]
+    results.reference = Reference(points, first.outcome, third.events)
+    _record(results, [second, third], commit)
 
 
 def _slice(site: Site, workload: Workload, results: Results, chunk: Sequence[Plan], commit: str) -> None:
@@ -71,3 +72,35 @@ def _record(results: Results, runs: Sequence[Run], commit: str) -> None:
     for name, problems in judge(runs, results.reference.outcome).items():
         hit = next(run.hit for run in runs if run.plan.id == name)
         results.results[name] = Result(hit, problems, commit)
+
+
+def disturb(site: Site, results: Results, faults: Sequence[str], *, most: int, until_s: float, commit: str) -> None:
+    """Run plans of faults of single requests or events that have no result yet, several at once under one operator.
+
+    Args:
+        site: the installation.
+        results: results of the workload, with its reference.
+        faults: names of `drive.ANSWERS` or `drive.EVENTS`.
+        most: number of places to disturb with each fault, evenly spread over the reference.
+        until_s: monotonic time in seconds after which no slice begins.
+        commit: commit of the operator under test.
+    """
+    workload = WORKLOADS[results.name]
+    began = time.monotonic()
+    if results.reference is None:
+        _undisturbed(site, workload, results, commit)
+    assert results.reference is not None
+    places: dict[bool, Sequence[object]] = {
+        True: plans.spread(sorted(set(results.reference.events)), most),
+        False: plans.spread(sorted(set(results.reference.points)), most),
+    }
+    wanted = [plan for fault in faults for plan in plans.each(results.name, places[fault in EVENTS], [fault])]
+    left = [plan for plan in wanted if plan.id not in results.results]
+    while left and time.monotonic() < until_s:
+        chunk, left = left[:CHUNK], left[CHUNK:]
+        driver = Driver(site, workload)
+        runs = driver.prepared(chunk)
+        driver.together(runs)
+        driver.converge(runs)
+        _record(results, runs, commit)
+    results.wall_s += time.monotonic() - began

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.faults.oracles import Outcome, divergences
-from tests.faults.plans import MODEL, SITE, Plan, Point, Points
+from tests.faults.plans import MODEL, SITE, Plan, Point, Points, name_of
 from tests.faults.site import Site
 from tests.faults.workloads import Step, Workload
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space
-from tests.integration.proxy import Door, Fault, Kill, Request
+from tests.integration.proxy import Answer, Break, Delay, Door, Fault, Kill, Request
 from tests.integration.waiting import PATIENCE
+from tests.integration.watch_faults import Frame, Hold, Lose, Swap, Truncate, Twice, WatchEvent, WatchFault
 
 REST_S = 12.0
 """Time without a write after which a run is at rest. Values in a status may wait for 10 s."""
@@ -41,6 +43,8 @@ class Run:
     """Whether the fault has happened."""
     problems: list[str] = field(default_factory=list)
     outcome: Outcome | None = None
+    events: list[str] = field(default_factory=list)
+    """Names of the events that were sent to the operator, in order."""
     excuse: str = ""
     """What the last look at an unfinished step has found wrong."""
 
@@ -85,6 +89,47 @@ def crash_at(plan: Plan) -> Disturb:
     return lambda point: Kill(after=after) if plan.fault.startswith("crash") and str(point) == plan.where else None
 
 
+ANSWERS: Mapping[str, Fault] = {
+    **{str(status): Answer(status) for status in (403, 404, 409, 410, 422, 500, 503)},
+    "429": Answer(429, retry_after_s=1),
+    "reset-before": Break(after=False),
+    "reset-after": Break(after=True),
+    "slow": Delay(1.5),
+}
+"""Faults of one write, by name."""
+EVENTS: Mapping[str, WatchFault] = {
+    "lose": Lose(2.0),
+    "twice": Twice(),
+    "swap": Swap(),
+    "hold": Hold(2.0),
+    "truncate": Truncate(),
+    "error-410": Frame(410),
+    "error-500": Frame(500),
+}
+"""Faults of one event of a watch, by name."""
+
+
+def _rule_of(run: Run, installation: str) -> Callable[[Request], Fault | None]:
+    fault = ANSWERS.get(run.plan.fault)
+    return rule_for(run, Points(), installation, lambda point: fault if str(point) == run.plan.where else None)
+
+
+def _event_rule_of(run: Run) -> Callable[[WatchEvent], WatchFault | None]:
+    fault = EVENTS.get(run.plan.fault)
+    seen: Counter[str] = Counter()
+
+    def rule(event: WatchEvent) -> WatchFault | None:
+        name = name_of(event)
+        seen[name] += 1
+        run.events.append(f"{name}:{seen[name]}")
+        if fault is None or run.hit or run.events[-1] != run.plan.where:
+            return None
+        run.hit = True
+        return fault
+
+    return rule
+
+
 class Driver:
     """Runs of one workload on one installation."""
 
@@ -101,7 +146,7 @@ class Driver:
         if self._workload.before:
             operator, door = self._site.start()
             self._advance(runs, operator)
-            _quiet(door, 2.0, time.monotonic() + REST_LIMIT_S)
+            quiet(door, 2.0, time.monotonic() + REST_LIMIT_S)
             assert operator.stop() == 0, operator.tail()
             assert not any(run.todo for run in runs), [run.space.status() for run in runs if run.todo]
         for run in runs:
@@ -118,7 +163,7 @@ class Driver:
         while not door.closed.is_set() and not run.advance() and time.monotonic() < end:
             time.sleep(_POLL_S)
         if not run.todo:
-            _quiet(door, REST_S, time.monotonic() + REST_LIMIT_S)
+            quiet(door, REST_S, time.monotonic() + REST_LIMIT_S)
         if door.closed.wait(0.1):
             status = operator.wait()
             if status != -signal.SIGKILL:
@@ -126,6 +171,32 @@ class Driver:
         else:
             self._stop(operator, run)
         self.points[run.plan.id] = points.seen
+
+    def together(self, runs: Sequence[Run], *, limit_s: float = LIVENESS_S) -> None:
+        """Run all workloads under one operator, each with its own fault in its requests or in the events of its watches."""
+        rules = {run.space.namespace: _rule_of(run, self._site.namespace) for run in runs}
+        events = {run.space.namespace: _event_rule_of(run) for run in runs}
+
+        def rule(request: Request) -> Fault | None:
+            return rules[request.namespace](request) if request.namespace in rules else None
+
+        def event_rule(event: WatchEvent) -> WatchFault | None:
+            return events[event.key.namespace](event) if event.key.namespace in events else None
+
+        watch = ",".join(sorted(rules))
+        operator, door = self._site.start(rule, watch=watch, images=self._workload.images, events=event_rule)
+        left = list(runs)
+        end = time.monotonic() + (limit_s + len(left)) * PATIENCE
+        while left and time.monotonic() < end:
+            left = [run for run in left if not run.advance()]
+            time.sleep(_POLL_S)
+        for run in left:
+            run.problems.append(f"under the fault, doesn't come to its end: {run.excuse or run.space.status()}")
+        quiet(door, REST_S, time.monotonic() + REST_LIMIT_S)
+        if operator.process is not None and operator.process.poll() is not None:
+            raise AssertionError(f"the operator has ended: {operator.tail()}")
+        if operator.stop() != 0:
+            raise AssertionError(f"the operator hasn't ended in order: {operator.tail()}")
 
     @staticmethod
     def _stop(operator: Operator, run: Run) -> None:
@@ -153,7 +224,7 @@ class Driver:
         operator, door = self._site.start(images=self._workload.images)
         self._advance(runs, operator)
         self.recovery_s = time.monotonic() - began
-        busy = _quiet(door, REST_S, time.monotonic() + REST_LIMIT_S * PATIENCE)
+        busy = quiet(door, REST_S, time.monotonic() + REST_LIMIT_S * PATIENCE)
         for run in runs:
             if run.space.namespace in busy:
                 run.problems.append(f"isn't at rest: {busy[run.space.namespace]}")
@@ -176,7 +247,7 @@ def judge(runs: Iterable[Run], wanted: Outcome) -> dict[str, list[str]]:
     return found
 
 
-def _quiet(door: Door, for_s: float, end: float) -> dict[str, str]:
+def quiet(door: Door, for_s: float, end: float) -> dict[str, str]:
     """Wait until no write has passed for a time; return the last writes by namespace if this isn't so in time."""
     began = time.monotonic()
     while True:

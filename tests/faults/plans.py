@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tests.integration.watch_faults import WatchEvent
+
 T = TypeVar("T")
 
 _POD = re.compile(r"^(pods/.+-(?:a|b|balancer))-[0-9a-z]+-[0-9a-z]{5}")
@@ -51,6 +53,12 @@ class Points:
         return point
 
 
+def name_of(event: WatchEvent) -> str:
+    """Return the name of an event, such as `services:ADDED:m`; the random part of a pod's name is `*`."""
+    target = _POD.sub(r"\1-*", f"{event.resource}/{event.key.name}")
+    return f"{event.resource}:{event.type}:{target.partition('/')[2]}"
+
+
 @dataclass(frozen=True)
 class Plan:
     """One disturbed run of a workload."""
@@ -74,9 +82,9 @@ def crashes(workload: str, points: Iterable[Point]) -> list[Plan]:
     ]
 
 
-def answers(workload: str, points: Iterable[Point], faults: Sequence[str]) -> list[Plan]:
-    """Return a plan for each point and each fault of a request."""
-    return [Plan(workload, fault, str(point)) for point in sorted(set(points)) for fault in faults]
+def each(workload: str, places: Iterable[object], faults: Iterable[str]) -> list[Plan]:
+    """Return a plan for each place, a point or an event, and each fault."""
+    return [Plan(workload, fault, str(place)) for place in places for fault in faults]
 
 
 def spread(items: Sequence[T], most: int) -> list[T]:

@@ -21,6 +21,7 @@ from tests.integration.operator_process import IMAGES, install
 from tests.integration.operator_space import Object, Space
 from tests.integration.proxy import Door, Proxy, Rule, no_fault
 from tests.integration.waiting import PATIENCE, until
+from tests.integration.watch_faults import EventRule
 from tests.ports import free_ports
 
 _FOREIGN: tuple[tuple[str, Object], ...] = (
@@ -84,12 +85,12 @@ class Site:
         watch: str = "",
         in_turn: bool = False,
         images: tuple[str, ...] = IMAGES,
-        name: str = "op-0",
+        events: EventRule | None = None,
     ) -> tuple[ForkedOperator, Door]:
         """Start an operator behind a door. It has the name of the one before, so the lease is its own at once."""
         started = threading.Event()
         operator = ForkedOperator(
-            self.namespace, name, Path(), self.directory, watch, port=self.port, images=images, forks=self.forks
+            self.namespace, "op-0", Path(), self.directory, watch, port=self.port, images=images, forks=self.forks
         )
 
         def kill() -> None:
@@ -97,6 +98,7 @@ class Site:
             operator.signal(signal.SIGKILL)
 
         door = self.proxy.open(rule, kill=kill, in_turn=in_turn)
+        door.events = events
         operator.kubeconfig = door.kubeconfig
         operator.start()
         started.set()

@@ -4,6 +4,7 @@ fault          effect
 Lose           this event and all later ones are lost; the watch ends with an error frame, so the watcher lists again
 Twice          the event is sent twice
 Swap           the event is sent after the next one
+Hold           the stream stands still for some seconds
 Wait           the stream stands still until a gate opens
 Frame          an error frame with this code is sent instead of the event, and the watch ends
 Truncate       half of the event is sent, and the connection breaks
@@ -55,6 +56,13 @@ class Swap:
 
 
 @dataclass(frozen=True)
+class Hold:
+    """Send this event and all later ones after `for_s` seconds."""
+
+    for_s: float
+
+
+@dataclass(frozen=True)
 class Wait:
     """Send this event and all later ones when the gate is set."""
 
@@ -78,7 +86,7 @@ class Silence:
     """Send nothing any more, with an open connection."""
 
 
-WatchFault = Lose | Twice | Swap | Wait | Frame | Truncate | Silence
+WatchFault = Lose | Twice | Swap | Hold | Wait | Frame | Truncate | Silence
 EventRule = Callable[[WatchEvent], WatchFault | None]
 
 
@@ -116,6 +124,8 @@ async def disturbed(resource: str, lines: AsyncIterable[bytes], rule: EventRule)
             async for last in _end(fault, line):
                 yield last
             return
+        if isinstance(fault, Hold):
+            await asyncio.sleep(fault.for_s)
         if isinstance(fault, Wait):
             while not fault.gate.is_set():  # noqa: ASYNC110  # the gate is another thread's
                 await asyncio.sleep(GATE_POLL_S)
