@@ -85,15 +85,16 @@ def mutate(made: Site, _: Sequence[str], until_s: float) -> None:
 def _waves(
     made: Site, results: Results, left: Sequence[Mutation], until_s: float, *, save_to: Path | None = None
 ) -> None:
+    space = made.space()
+    refused, accepted = acto.tried(space, left)
+    _add(results, refused)
     operator, _door = made.start()
-    while left and time.monotonic() < until_s:
+    while accepted and time.monotonic() < until_s:
         began = time.monotonic()
-        wave, left = left[:_WAVE], left[_WAVE:]
+        wave, accepted = accepted[:_WAVE], accepted[_WAVE:]
         space = made.space()
         space.apply(_files())
-        for name, result in acto.Wave(space, wave).run().items():
-            result.commit = commit()
-            results.results[name] = result
+        _add(results, acto.Wave(space, wave).run())
         space.end()
         results.wall_s += time.monotonic() - began
         if save_to is not None:
@@ -102,6 +103,12 @@ def _waves(
     assert operator.stop() == 0, operator.tail()
     if complaints:
         results.results["the operator's log/mutations"] = Result(True, [str(complaints[:3])], commit())
+
+
+def _add(results: Results, found: dict[str, Result]) -> None:
+    for name, result in found.items():
+        result.commit = commit()
+        results.results[name] = result
 
 
 def _files() -> dict[str, object]:

@@ -45,16 +45,39 @@ class Trial:
     mutation: Mutation
     name: str
     begin: Object
-    refused: str = ""
-    """The API server's message if it has refused the changed spec."""
     problems: list[str] = field(default_factory=list)
 
 
 Seen = dict[str, Any]
 
 
+def tried(space: Space, given: Sequence[Mutation]) -> tuple[dict[str, Result], list[Mutation]]:
+    """Create each changed spec as a dry run.
+
+    Returns the results of those that the API server refuses, by the mutation's id and without the commit, and the others.
+    """
+    results, accepted = {}, []
+    for mutation in given:
+        spec = mutations.changed(mutations.begin(mutation.path), mutation.path, mutation.value)
+        answer = space.try_apply(deployment_of("dry", spec), dry=True)
+        if answer.status in {200, 201}:
+            accepted.append(mutation)
+            continue
+        message = str((answer.body or {}).get("message", ""))
+        results[mutation.id] = Result(False, unnamed(mutation, message or f"status {answer.status}"), "")
+    return results, accepted
+
+
+def unnamed(mutation: Mutation, said: str) -> list[str]:
+    """Return a problem if a refusal names neither the field nor the one that it is in."""
+    parts = [part for part in mutation.path.split(".") if part != mutations.ITEM]
+    if any(part in said for part in parts[-2:]):
+        return []
+    return [f"refused without the field's name: {said[:300]}"]
+
+
 class Wave:
-    """Mutations that are made at once, each on a model of its own, in one namespace."""
+    """Mutations that the API server accepts and that are made at once, each on a model of its own, in one namespace."""
 
     def __init__(self, space: Space, given: Sequence[Mutation]) -> None:
         self._space = space
@@ -70,25 +93,21 @@ class Wave:
         before = self._seen()
         for trial in self._trials:
             changed = mutations.changed(trial.begin, trial.mutation.path, trial.mutation.value)
-            answer = self._space.try_apply(deployment_of(trial.name, changed))
-            if answer.status not in {200, 201}:
-                trial.refused = str((answer.body or {}).get("message", "")) or f"status {answer.status}"
-                self._check_named(trial, trial.refused)
-                continue
+            self._must_apply(trial, trial.name, changed)
             self._must_apply(trial, f"s{trial.name}", changed)
         self._wait()
         during = self._seen()
         for trial in self._trials:
-            if not trial.refused:
+            if {trial.name, f"s{trial.name}"} <= during.keys():
                 self._check_said(trial, before[trial.name], during[trial.name])
                 self._check_path(trial, during[trial.name], during[f"s{trial.name}"])
-                self._must_apply(trial, trial.name, trial.begin)
+            self._must_apply(trial, trial.name, trial.begin)
         self._wait()
         after = self._seen()
         for trial in self._trials:
             lines = differences(_current(after[trial.name]), _current(before[trial.name]))
             trial.problems += [f"recovery: {line}" for line in lines[:3]]
-        return {t.mutation.id: Result(not t.refused, t.problems, "") for t in self._trials}
+        return {t.mutation.id: Result(True, t.problems, "") for t in self._trials}
 
     def _must_apply(self, trial: Trial, name: str, spec: Object) -> None:
         answer = self._space.try_apply(deployment_of(name, spec))
@@ -130,17 +149,11 @@ class Wave:
         return found
 
     @staticmethod
-    def _check_named(trial: Trial, said: str) -> None:
-        """A refusal names the field, or the object that it is in."""
-        parts = [part for part in trial.mutation.path.split(".") if part != mutations.ITEM]
-        if parts[-1] not in said and parts[-2:-1] and parts[-2] not in said:
-            trial.problems.append(f"refused without the field's name: {said[:300]}")
-
-    def _check_said(self, trial: Trial, before: Seen, during: Seen) -> None:
+    def _check_said(trial: Trial, before: Seen, during: Seen) -> None:
         conditions = _conditions(during)
         accepted = next((c for c in conditions if c["type"] == "Accepted"), {})
         if accepted.get("status") == "False":
-            self._check_named(trial, accepted["message"])
+            trial.problems += unnamed(trial.mutation, accepted["message"])
             return
         if _effects(before) != _effects(during) or _same_in_force(before, during):
             return

@@ -63,7 +63,7 @@ def canonical(objects: Iterable[tuple[str, Object]], namespace: str) -> dict[str
             words[obj["metadata"]["name"]] = f"POD of {named(kind, obj)[1]}"
     hashes = [obj["metadata"] for kind, obj in known if kind == "ReplicaSet"]
     for meta in hashes:
-        number = meta["annotations"]["deployment.kubernetes.io/revision"]
+        number = (meta.get("annotations") or {}).get("deployment.kubernetes.io/revision", "")
         words[meta["labels"]["pod-template-hash"]] = f"HASH{number}"
     found: dict[str, list[Any]] = {}
     for kind, obj in known:
