@@ -55,7 +55,7 @@ def _undisturbed(site: Site, workload: Workload, results: Results, commit: str) 
     assert first.outcome is not None
     points = [point for run in (first, second) for point in driver.points[run.plan.id]]
     results.reference = Reference(points, first.outcome, third.events)
-    _record(results, [second, third], commit)
+    _record(site, results, [second, third], commit)
 
 
 def _slice(site: Site, workload: Workload, results: Results, chunk: Sequence[Plan], commit: str) -> None:
@@ -64,14 +64,15 @@ def _slice(site: Site, workload: Workload, results: Results, chunk: Sequence[Pla
     for run in runs:
         driver.disturb(run, crash_at(run.plan))
     driver.converge(runs)
-    _record(results, runs, commit)
+    _record(site, results, runs, commit)
 
 
-def _record(results: Results, runs: Sequence[Run], commit: str) -> None:
+def _record(site: Site, results: Results, runs: Sequence[Run], commit: str) -> None:
     assert results.reference is not None
     for name, problems in judge(runs, results.reference.outcome).items():
         hit = next(run.hit for run in runs if run.plan.id == name)
         results.results[name] = Result(hit, problems, commit)
+    site.leave()
 
 
 def disturb(site: Site, results: Results, faults: Sequence[str], *, most: int, until_s: float, commit: str) -> None:
@@ -102,5 +103,5 @@ def disturb(site: Site, results: Results, faults: Sequence[str], *, most: int, u
         runs = driver.prepared(chunk)
         driver.together(runs)
         driver.converge(runs)
-        _record(results, runs, commit)
+        _record(site, results, runs, commit)
     results.wall_s += time.monotonic() - began

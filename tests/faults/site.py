@@ -115,6 +115,12 @@ class Site:
         ]
         return Outcome(canonical(objects, space.namespace), self.ledger.counts(space.namespace))
 
+    def leave(self) -> None:
+        """Delete the namespaces that were created so far."""
+        for space in self.spaces:
+            space.end()
+        self.spaces.clear()
+
     def version(self) -> str:
         """Return the API server's newest resource version."""
         listed = self.api.call("GET", f"{kinds.CONFIG_MAP.path('default')}?limit=1").body
@@ -126,8 +132,7 @@ class Site:
         for operator in self.operators:
             if operator.process is not None:
                 operator.process.kill()
-        for space in self.spaces:
-            space.end()
+        self.leave()
         self.api.call("DELETE", f"/api/v1/namespaces/{self.namespace}")
 
 
@@ -138,7 +143,7 @@ def site(cluster: Cluster, directory: Path) -> Iterator[Site]:
         api = Kept(cluster.api.identity, cluster)
         stack.callback(api.close)
         proxy = stack.enter_context(Proxy(pki.admin(cluster.place, cluster.network)))
-        ledger = stack.enter_context(Ledger(cluster.api))
+        ledger = stack.enter_context(Ledger(api))
         forks = stack.enter_context(Forks())
         made = Site(cluster, api, proxy, ledger, forks, directory, install(cluster))
         stack.callback(made.end)

@@ -43,7 +43,6 @@ class Request:
     watching: bool
     at: float
     """Monotonic time in seconds."""
-    listing: bool = False
     write: int | None = None
     """Number among the writes through this door, from 1; None if it isn't one (Leases and reviews don't count)."""
 
@@ -62,6 +61,11 @@ class Request:
     def target(self) -> str:
         """Return plural, name and subresource, for example `deployments/m-a`."""
         return "/".join(self.segments[2:] if self.namespace else self.segments)
+
+    @property
+    def listing(self) -> bool:
+        """Return True for a list of objects."""
+        return self.method == "GET" and not self.watching and bool(self.target) and "/" not in self.target
 
     @property
     def resource(self) -> str:
@@ -243,8 +247,6 @@ class Proxy:
         body = await request.read()
         watching = "watch" in request.query
         plain = Request(request.method, request.path, watching, time.monotonic())
-        if request.method == "GET" and not watching and len(plain.target.split("/")) == 1:
-            plain = replace(plain, listing=True)
         if request.method not in _WRITING or plain.resource in _NO_WRITES:
             return await self._through(door, request, plain, body)
         if not door.in_turn:
