@@ -3,6 +3,7 @@
 Pods are KWOK's: they become Ready at once and load nothing. Stand-ins, by workload:
 
 scale-hpa       the test writes /scale as the HPA does; no metrics are served
+scale-planner   the test reports a load as an agent does, more than the maximum of replicas can answer
 rotate          no process reads the Secrets; the references change
 canary-*        there is no load, so there is nothing to analyse; an annotation promotes or aborts, as the commands set it
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from halcyon.kube import kinds
+from tests.faults.load import Load
 from tests.integration.operator_process import IMAGES
 from tests.integration.operator_space import Object, Space, deployment, files
 
@@ -178,6 +180,14 @@ WORKLOADS: Mapping[str, Workload] = {
     ),
     "recreate": Workload((Step(_recreate, settled),), before=_created(**_SCALED)),
     "scale-hpa": Workload((Step(lambda space: space.scale(3), served_by(3)),), before=_created(**_SCALED)),
+    "scale-planner": Workload(
+        (
+            Step(Load.start, served_by(3)),
+            # Without reports, the replicas stay and nothing is written any more.
+            Step(Load.stop, lambda space: space.condition("ScalingActive")[1] == "MetricsMissing" and space.settled()),
+        ),
+        before=_created(scaling={"maxReplicas": 3, "actuator": "Direct", "targets": {"latency": "500ms"}}),
+    ),
     "batching": Workload(
         (_changed(batching={"maxBatchSize": 16, "maxQueueDelay": "5ms"}),),
         before=_created(batching={"maxBatchSize": 4}),
