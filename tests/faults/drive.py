@@ -109,9 +109,9 @@ EVENTS: Mapping[str, WatchFault] = {
 """Faults of one event of a watch, by name."""
 
 
-def _rule_of(run: Run, installation: str) -> Callable[[Request], Fault | None]:
+def _rule_of(run: Run, points: Points, installation: str) -> Callable[[Request], Fault | None]:
     fault = ANSWERS.get(run.plan.fault)
-    return rule_for(run, Points(), installation, lambda point: fault if str(point) == run.plan.where else None)
+    return rule_for(run, points, installation, lambda point: fault if str(point) == run.plan.where else None)
 
 
 def _event_rule_of(run: Run) -> Callable[[WatchEvent], WatchFault | None]:
@@ -174,7 +174,8 @@ class Driver:
 
     def together(self, runs: Sequence[Run], *, limit_s: float = LIVENESS_S) -> None:
         """Run all workloads under one operator, each with its own fault in its requests or in the events of its watches."""
-        rules = {run.space.namespace: _rule_of(run, self._site.namespace) for run in runs}
+        points = {run.plan.id: Points() for run in runs}
+        rules = {run.space.namespace: _rule_of(run, points[run.plan.id], self._site.namespace) for run in runs}
         events = {run.space.namespace: _event_rule_of(run) for run in runs}
 
         def rule(request: Request) -> Fault | None:
@@ -193,6 +194,7 @@ class Driver:
         for run in left:
             run.problems.append(f"under the fault, doesn't come to its end: {run.excuse or run.space.status()}")
         quiet(door, REST_S, time.monotonic() + REST_LIMIT_S)
+        self.points |= {name: found.seen for name, found in points.items()}
         if operator.process is not None and operator.process.poll() is not None:
             raise AssertionError(f"the operator has ended: {operator.tail()}")
         if operator.stop() != 0:

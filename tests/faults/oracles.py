@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from halcyon.api.documents.balancer_plan import DRAIN_HEADER
+
 Object = dict[str, Any]
 Where = tuple[str, str]
 """Kind and name; pods and ReplicaSets by the name of their Deployment."""
@@ -36,7 +38,7 @@ _ADDRESS = re.compile(r"\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b")
 _ADDRESSED = {"clusterIP", "clusterIPs", "podIP", "podIPs", "ip", "nodePort", "healthCheckNodePort"}
 _KEYS = (
     (re.compile(r"(?<=:)halcyon=[0-9a-f]{10}"), "halcyon=KEY"),
-    (re.compile(r'(--drain-key=|[Dd]rain-[Kk]ey\\?", \\?"value\\?": \\?")[0-9a-f]{10}'), r"\1KEY"),
+    (re.compile(rf'(--drain-key=|"name": "{DRAIN_HEADER}", "value": ")[0-9a-f]{{10}}'), r"\1KEY"),
 )
 """Keys that each model has its own, by its uid."""
 _NAMES_A_RUN = {"resourceVersion": "VERSION", "serving.halcyon.dev/applied": "DIGEST"}

@@ -142,9 +142,10 @@ def site(cluster: Cluster, directory: Path) -> Iterator[Site]:
     with ExitStack() as stack:
         api = Kept(cluster.api.identity, cluster)
         stack.callback(api.close)
+        namespace = install(cluster)
         proxy = stack.enter_context(Proxy(pki.admin(cluster.place, cluster.network)))
         ledger = stack.enter_context(Ledger(api))
         forks = stack.enter_context(Forks())
-        made = Site(cluster, api, proxy, ledger, forks, directory, install(cluster))
+        made = Site(cluster, api, proxy, ledger, forks, directory, namespace)
         stack.callback(made.end)
         yield made
