@@ -70,6 +70,7 @@ $ pip install ./cli
 | extra | for | installation |
 | --- | --- | --- |
 | `bench` | `halcyon bench`, `halcyon infer`: NVIDIA's client, aiohttp, numpy, pillow | `pip install './cli[bench]'` |
+| `models` | `halcyon analyse`: onnx, onnxruntime | `pip install './cli[models]'` |
 | `simulate` | `halcyon simulate`: the distribution `halcyon-simulator`, with numba and matplotlib | `pip install './cli[simulate]'` |
 
 The operator's image has none of these commands. For krew there is a template, [manifests/krew/halcyon.yaml](../../manifests/krew/halcyon.yaml).

@@ -123,6 +123,23 @@ RECIPES = {
             ),
             values_key="images.operator",
         ),
+        Recipe(
+            name="bench",
+            reference="localhost/halcyon-bench:dev",
+            base=TRIXIE,
+            dockerfile="images/bench/Dockerfile",
+            context=".",
+            inputs=(
+                "images/bench",
+                "core/pyproject.toml",
+                "cli/pyproject.toml",
+                "requirements/bench.lock",
+                "operator/halcyon",
+                "cli/halcyon_cli",
+                "cli/halcyon_measure",
+            ),
+            values_key="images.bench",
+        ),
         _small(
             "tritonserver-cpu",
             "localhost/tritonserver-cpu:24.10",

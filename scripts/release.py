@@ -42,7 +42,7 @@ DISTRIBUTIONS = (".", "core", "cli", "sidecars", "simulator")
 DRY_REGISTRY = "registry.example.com/halcyon"
 PEX = "pex==2.105.2"
 _UV = "uv-0.13.9"
-_IMAGES = ("operator", "balancer")
+_IMAGES = ("operator", "balancer", "bench")
 
 
 class ReleaseError(Exception):

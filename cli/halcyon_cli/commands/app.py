@@ -44,7 +44,9 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "infer": ("halcyon_cli.commands.infer", "Send one request to a model, timed by phase"),
     },
     "Measure": {
-        "bench": ("halcyon_cli.commands.bench", "Measure a server: rates, latencies, failures under a load"),
+        "bench": ("halcyon_cli.commands.bench", "Measure a model or a server: rates, latencies, failures under a load"),
+        "report": ("halcyon_cli.commands.measure.report", "Make a page, a table or CSV of results of bench"),
+        "analyse": ("halcyon_cli.commands.analyse", "Count a model's operations, parameters and bytes from its graph"),
     },
     "Installation": {
         "dashboard": ("halcyon_cli.commands.installation.dashboard", "Open the dashboard through a port-forward"),
@@ -66,6 +68,7 @@ Manage autoscaled models on Kubernetes. Also available as kubectl halcyon.
 """
 _EXTRAS = {
     "bench": {"PIL", "aiohttp", "geventhttpclient", "google", "grpc", "numpy", "tritonclient"},
+    "models": {"onnx", "onnxruntime"},
     "simulate": {"halcyon_simulator", "matplotlib", "numba"},
 }
 """Modules that the extras of halcyon-cli install."""
