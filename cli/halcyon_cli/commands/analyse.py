@@ -57,7 +57,7 @@ def main(*, file: Path, batches: str, dims: Sequence[str], flops: float | None, 
     else:
         static = analysis.analyse(file, batches=parse_batches(batches), sizes=parse_dims(dims))
     document = AnalysisDocument(
-        made_by=f"halcyon {version('halcyon-operator')}",
+        made_by=f"halcyon {version('halcyon-cli')}",
         made_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         static=static,
     )
