@@ -1,7 +1,7 @@
 """The measurements (figures): their keys, their budgets, the table at the end, and build/demo.json."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from demo.models import REPOSITORY
+from e2e.load.settings import Report
 
 FILE = REPOSITORY / "build" / "demo.json"
 FROM_TESTS = REPOSITORY / "build" / "figures"
@@ -26,6 +27,7 @@ KEYS = (
     "throughput_unbatched_rps",
     "requests",
     "failed_requests",
+    "rejected_requests",
     "channel_share",
     "operator_rss_mib",
     "writes_at_rest",
@@ -58,6 +60,12 @@ BUDGETS = (
     Budget("replicas_max", "most replicas", ">= 2", lambda value: value >= 2),
     Budget("failed_requests", "failed requests, of all that were sent", "0", lambda value: value == 0),
     Budget(
+        "planned_rejected_share",
+        "planned: rejected for the objective, of twice what one replica can do",
+        "<= 20 %",
+        lambda value: value <= 0.2,
+    ),
+    Budget(
         "channel_share",
         "shares of 3 pods in one gRPC channel",
         "25 % to 42 % each",
@@ -72,6 +80,8 @@ BUDGETS = (
     Budget("dead_backend_out_s", "a dead backend out of the balancer", "<= 2 s", lambda value: value <= 2),
     Budget("goodput_at_3x", "goodput at three times the capacity", ">= 0.9", lambda value: value >= 0.9),
 )
+_REJECTED = "than its pods can answer within"
+"""Words of a balancer's answer to a request that can't be answered within `targets.latency`."""
 SKIPPED, TUNNELLED = "skipped", "by tunnel"
 BY_TUNNEL = frozenset({"apply_to_first_answer_s", "batching_gain"})
 """Figures that are measured through `kubectl port-forward` on a user's own cluster. There they are shown, but not
@@ -106,6 +116,19 @@ def rows(
 def from_tests(folder: Path = FROM_TESTS) -> Figures:
     """Return the figures that the last `make test` in this tree measured, by key; empty if it has not run."""
     return {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
+
+
+def failures(kinds: Mapping[str, int]) -> dict[str, int]:
+    """Return the requests that a balancer rejected for the latency objective, and all others that were not answered."""
+    rejected = sum(count for kind, count in kinds.items() if _REJECTED in kind)
+    return {"rejected_requests": rejected, "failed_requests": sum(kinds.values()) - rejected}
+
+
+def answers(report: Report) -> str:
+    """Return how many requests of a load were answered, rejected for the objective, and failed."""
+    counts = failures(report.failures)
+    rejected = f"{counts['rejected_requests']} rejected, " if counts["rejected_requests"] else ""
+    return f"{report.answered} answered, {rejected}{counts['failed_requests']} failed"
 
 
 def table(found: list[Row]) -> Table:

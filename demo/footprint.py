@@ -50,13 +50,15 @@ def _rss_mib(kube: Kube, pod: str, container: str) -> float:
 def apply_idle_models(kube: Kube, *, image: str | None = None, count: int = IDLE_MODELS) -> list[str]:
     """Apply models that need no GPU and little memory, and return their names."""
     names = [f"idle-{number:02d}" for number in range(count)]
-    documents = []
-    for name in names:
-        document = variant(name, gpus=0, image=image)
-        document["spec"]["runtime"]["resources"] = {"cpu": "10m"}
-        documents.append(document)
-    kube.apply(*documents)
+    kube.apply(*(idle_model(name, image=image) for name in names))
     return names
+
+
+def idle_model(name: str, *, image: str | None = None) -> dict[str, Any]:
+    """Return a ModelDeployment that needs no GPU and requests little CPU."""
+    document = variant(name, gpus=0, image=image)
+    document["spec"]["runtime"]["resources"] = {"requests": {"cpu": "10m"}}
+    return document
 
 
 def wait_for_idle_models(kube: Kube, names: list[str], *, limit_s: float = 300) -> float:

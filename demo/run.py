@@ -27,6 +27,7 @@ _LONG_PARTS = frozenset(
         "throughput_unbatched_rps",
         "gpu_step_to_scale_s",
         "planned_step_to_scale_s",
+        "planned_rejected_share",
         "channel_share",
         "writes_at_rest",
     }
@@ -73,9 +74,9 @@ class Demo:
         if not self.options.quick:
             self._step(f"{footprint.IDLE_MODELS} models at rest for {self.options.rest_s:g} s", self._rest)
         self.figures["requests"] = sum(report.requests for report in self._counted)
-        self.figures["failed_requests"] = sum(report.failed for report in self._counted)
-        if self.figures["failed_requests"]:
-            self.figures["failures"] = _kinds(self._counted)
+        self.figures |= figures.failures(kinds := _kinds(self._counted))
+        if kinds:
+            self.figures["failures"] = kinds
 
     def _step(self, title: str, work: Callable[[], str]) -> bool:
         self.screen.step(title)
@@ -173,6 +174,9 @@ class Demo:
         finally:
             self.screen.load("")
         self._counted.append(found.report)
+        if what == "planned":
+            rejected = figures.failures(found.report.failures)["rejected_requests"]
+            self.figures["planned_rejected_share"] = round(rejected / max(1, found.report.requests), 4)
         metric = {"queue": "queueDepth", "gpu": "gpuUtilization", "planned": "req/s"}[what]
         self.figures[f"{what}_step_to_scale_s"] = found.to_scale_s
         if what == "queue":
@@ -186,7 +190,7 @@ class Demo:
             why = f"for {metric} (queue {_number(look.queue)}, GPU {_number(look.gpu_percent)} % in all)"
         return (
             f"{found.change.before} -> {found.change.after} after {found.to_scale_s} s {why}; "
-            f"{found.mean_batch} rows in a batch, {found.report.answered} answered, {found.report.failed} failed"
+            f"{found.mean_batch} rows in a batch, {figures.answers(found.report)}"
         )
 
     def _plan(self) -> str:
@@ -269,7 +273,8 @@ def _tell(screen: Screen, options: Options, kube: Kube, rows: list[figures.Row],
     if kube.reachable:
         http, grpc = (kube.address(DIGITS, port) for port in (HTTP_PORT, GRPC_PORT))
         out(f"  curl http://{http}/v2/models/{DIGITS}        # its inputs and outputs; gRPC is at {grpc}")
-        out(f"  .venv/bin/python -m e2e.load {grpc} {DIGITS} --clients 96 --seconds 60     # and watch it scale")
+        bench = f".venv/bin/halcyon bench --url grpc://{grpc} --model {DIGITS} --callers 96 --duration 60s"
+        out(f"  {bench}     # and watch it scale")
     else:
         out(f"  kubectl port-forward{scope} service/{DIGITS} {HTTP_PORT} {GRPC_PORT}")
     where = "" if options.cluster == "halcyon" else f" CLUSTER={EXISTING if not kube.reachable else options.cluster}"

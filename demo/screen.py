@@ -12,6 +12,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from demo import figures
 from demo.watch import Look
 from e2e.load.settings import Report
 
@@ -125,8 +126,11 @@ class Screen:
                 ("p50", "-" if report.p50_ms is None else f"{report.p50_ms:.0f} ms"),
                 ("p99", "-" if report.p99_ms is None else f"{report.p99_ms:.0f} ms"),
                 ("req/s", f"{report.rate_rps:.0f}"),
-                ("failed", str(report.failed)),
             ]
+            counts = figures.failures(report.failures)
+            if counts["rejected_requests"]:
+                cells.append(("rejected", str(counts["rejected_requests"])))
+            cells.append(("failed", str(counts["failed_requests"])))
         return cells
 
     def _render(self) -> RenderableType:

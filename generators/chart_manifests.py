@@ -88,15 +88,19 @@ def files(helm: str) -> dict[str, list[Object]]:
     operator = ("Deployment", SYSTEM, "halcyon")
     shared = {k: obj for k, obj in cluster.items() if namespaced.get(k) == obj or k == operator}
     container = namespaced[operator]["spec"]["template"]["spec"]["containers"][0]
-    if _with_args(cluster[operator], container["args"]) != namespaced[operator]:
+    if _with_args(cluster[operator], container["args"]) != _annotated_as(namespaced[operator], cluster[operator]):
         raise SystemExit(
-            "the operator's Deployments of both modes differ in more than their args; the overlay can't say that"
+            "the operator's Deployments of both modes differ in more than args and annotations; the overlay can't say that"
         )
     args: Object = {
         "spec": {"template": {"spec": {"containers": [{"name": container["name"], "args": container["args"]}]}}}
     }
     head = {k: cluster[operator][k] for k in ("apiVersion", "kind")}
-    args = head | {"metadata": {"name": "halcyon", "namespace": SYSTEM}} | args
+    # An annotation that only one mode has is removed by null.
+    marks, other = (objects[operator]["metadata"].get("annotations", {}) for objects in (cluster, namespaced))
+    changed = {name: other.get(name) for name in {**marks, **other} if marks.get(name) != other.get(name)}
+    meta = {"name": "halcyon", "namespace": SYSTEM} | ({"annotations": changed} if changed else {})
+    args = head | {"metadata": meta} | args
     only = {
         mode: [obj for k, obj in objects.items() if k not in shared]
         for mode, objects in (("cluster", cluster), ("namespaced", namespaced))
@@ -134,6 +138,10 @@ def _without_user_ids(deployment: Object) -> Object:
     ]
     target = {"kind": "Deployment", "name": deployment["metadata"]["name"]}
     return {"target": target, "patch": yaml.safe_dump(operations, sort_keys=False)}
+
+
+def _annotated_as(obj: Object, other: Object) -> Object:
+    return obj | {"metadata": obj["metadata"] | {"annotations": other["metadata"].get("annotations", {})}}
 
 
 def _with_args(deployment: Object, args: list[str]) -> Object:

@@ -19,9 +19,10 @@ from images.engine import Engine
 from images.host import images_directory
 from images.recipes import RECIPES, Base, Recipe
 
-BUILT = ("operator", "balancer", "tritonserver-cpu")
+BUILT = ("operator", "bench", "balancer", "tritonserver-cpu")
 SAYS = {
     "operator": ("halcyon --help", "operator"),
+    "bench": ("halcyon bench --help", "--url URL"),
     "balancer": ("haproxy -v", "HAProxy version 3.0"),
     "tritonserver-cpu": (
         "(tritonserver --help || test $? = 1) 2>&1",

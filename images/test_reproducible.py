@@ -18,7 +18,7 @@ from images import archives
 from images.recipes import REPOSITORY
 from tests import figures
 
-SHIPPED = ("operator", "balancer", "tritonserver-cpu")
+SHIPPED = ("operator", "bench", "balancer", "tritonserver-cpu")
 
 
 @pytest.fixture(scope="module")

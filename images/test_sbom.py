@@ -17,8 +17,12 @@ from images.build import Workshop, build_images, container
 from images.host import images_directory, prepare
 from images.recipes import RECIPES, REPOSITORY
 
-DESCRIBED = ("operator", "balancer", "tritonserver-cpu")
-PYTHONS = {"operator": "/opt/halcyon/bin/python", "tritonserver-cpu": "/opt/triton/bin/python"}
+DESCRIBED = ("operator", "bench", "balancer", "tritonserver-cpu")
+PYTHONS = {
+    "operator": "/opt/halcyon/bin/python",
+    "bench": "/opt/halcyon/bin/python",
+    "tritonserver-cpu": "/opt/triton/bin/python",
+}
 DROPPED = {"numpy", "ml-dtypes", "python-rapidjson"}
 """Of the operator's lock, what its Dockerfile takes out again."""
 _ASK_PYTHON = "import importlib.metadata as m; [print(d.name, d.version) for d in m.distributions()]"
@@ -60,7 +64,7 @@ def test_nothing_of_python_is_in_the_operator_that_is_not_locked(documents: dict
     }
     there = told(documents["operator"], "pypi")
 
-    assert {name for name, _ in there - locked} == {"halcyon-operator"}
+    assert {name for name, _ in there - locked} == {"halcyon-core", "halcyon-operator", "halcyon-sidecars"}
     assert not DROPPED & {name for name, _ in there}
 
 
@@ -109,7 +113,7 @@ def test_the_same_archive_gives_the_same_document(tmp_path: Path) -> None:
 
 def test_licences_are_told_where_a_package_tells_them(documents: dict[str, Any]) -> None:
     """Of Python's packages all do; Debian's whose copyright file is prose can't be read by a program."""
-    for name in ("operator", "tritonserver-cpu"):
+    for name in ("operator", "bench", "tritonserver-cpu"):
         silent = [
             c["name"]
             for c in documents[name]["components"]

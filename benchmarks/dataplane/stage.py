@@ -79,7 +79,7 @@ def digits(name: str, *, replicas: int, balancers: int, **traffic: Any) -> dict[
     """Return a ModelDeployment of the digits classifier, whose responses contain the name of the pod."""
     document = models.variant(name, replicas=replicas, gpus=0)
     spec = document["spec"]
-    spec["runtime"]["resources"] = {"cpu": _CPU, "memory": _MEMORY}
+    spec["runtime"]["resources"] = {"requests": {"cpu": _CPU}, "limits": {"memory": _MEMORY}}
     spec["traffic"] = {"balancerReplicas": balancers, **traffic}
     return document
 

@@ -60,6 +60,14 @@ def lindley(arrivals: np.ndarray[Any, Any], services: np.ndarray[Any, Any]) -> n
     return waited
 
 
+def _overhead(triton: Triton, payload: PayloadSettings, mean_s: float) -> float:
+    """Return the seconds for which the instance is taken by a request beyond the model's own time, at saturation."""
+    made, _ = measured(
+        triton, "grpc", Scenario(callers=4, duration_s=10), payload=payload, warm_up=WarmUp(1, fixed=True)
+    )
+    return 1 / float(made.throughput.value or 0) - mean_s
+
+
 def row_1(seconds: float = 40.0) -> Row:
     """Latencies of a queue whose arrivals and execution times are known."""
     rng = np.random.default_rng(7)
@@ -74,10 +82,14 @@ def row_1(seconds: float = 40.0) -> Row:
         idle, _ = measured(
             triton,
             "grpc",
-            Scenario(requests=300),
+            Scenario(requests=320),
             payload=PayloadSettings(samples=samples),
             warm_up=WarmUp(1, fixed=True),
         )
+        payload = PayloadSettings(samples=samples)
+        # Triton and its stub keep the instance for a little longer than the model sleeps; the protocol is added around.
+        extra = _overhead(triton, payload, float(services.mean()))
+        around = 0.001 * float(idle.latency.p50.value or 0) - float(np.median(services)) - extra
         for seed in SEEDS:
             scenario = Scenario(kind="sustained", rate_rps=rate, duration_s=seconds, seed=seed)
             made, run = measured(
@@ -88,21 +100,20 @@ def row_1(seconds: float = 40.0) -> Row:
                 processes=1,
                 warm_up=WarmUp(0, fixed=True),
             )
-            # Without the model's own time: what protocol, Triton and its stub add to each request while nothing waits.
-            extra = 0.001 * float(idle.latency.p50.value or 0) - float(np.median(services))
-            true = lindley(run.columns.due, services[np.arange(len(run.columns)) % len(services)] + 0.0) + extra
+            used = services[np.arange(len(run.columns)) % len(services)]
+            true = lindley(run.columns.due, used + extra) + around
             found = run.columns.done - run.columns.due
             for name, share in zip(worst, SHARES, strict=True):
                 a, b = percentile(found, share), percentile(true, share)
                 if a is not None and b is not None:
                     worst[name] = max(worst[name], max(abs(a - b) - 0.0005, 0.0) / b)
-            raw.append({"seed": seed, "valid": made.run.valid, "why": made.run.invalid_because, "extra_s": extra,
+            raw.append({"seed": seed, "valid": made.run.valid, "why": made.run.invalid_because, "extra_s": extra, "around_s": around,
                         "found": [percentile(found, share) for share in SHARES],
                         "true": [percentile(true, share) for share in SHARES]})  # fmt: skip
             say(f"measure: row 1.1: seed {seed}: {raw[-1]}")
     return Row(
         id="1.1",
-        what="open loop, one instance, no batching, known execution times: percentiles against Lindley's recursion over the very arrivals",
+        what="open loop, one instance, no batching, known execution times (the model's, and what Triton adds at saturation): percentiles against Lindley's recursion over the very arrivals",
         value={f"{name}_off_percent": round(100 * off, 2) for name, off in worst.items()}
         | {"valid_runs": sum(one["valid"] for one in raw)},
         target="P50, P95, P99, P99.9 within 3 % + 0.5 ms",

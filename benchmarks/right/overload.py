@@ -31,7 +31,7 @@ from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
 from halcyon.api.spec import Spec
 from halcyon.render.server_connections import server_connections
 
-_MODEL = "sleeps"
+MODEL = "sleeps"
 _TIMES = 3.0
 _DEADLINE_S = 10.0
 _STARTS_S = 6.0
@@ -79,7 +79,7 @@ def plan(law: Law, balancers: int, mode: str = "Reject") -> BalancerPlan:
     return BalancerPlan(
         namespace="default",
         name="m",
-        model=_MODEL,
+        model=MODEL,
         slots=(Slot("a", "m-server-a", 100, 8),),
         max_connections=server_connections(spec),
         queue_limit=100_000 if mode == "Reject" else 200,
@@ -90,17 +90,6 @@ def plan(law: Law, balancers: int, mode: str = "Reject") -> BalancerPlan:
         max_batch=law.max_batch,
         balancers=balancers,
     )
-
-
-def _warm_up(triton: Triton, law: Law) -> None:
-    """Execute batches of 1 and of max_batch twice, as the warm-up of a pod does."""
-    with grpc.insecure_channel(triton.grpc) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        for count in (1, law.max_batch) * 2:
-            request = service_pb2.ModelInferRequest(model_name=_MODEL)
-            request.inputs.add(name="x", datatype="FP32").shape.extend([count, 1])
-            request.raw_input_contents.append(struct.pack(f"<{count}f", *[1.0] * count))
-            stub.ModelInfer(request, timeout=60)
 
 
 @dataclass(frozen=True)
@@ -170,7 +159,7 @@ async def _offer(
                 stack.enter_context,
                 open_loop.running(
                     address,
-                    _MODEL,
+                    MODEL,
                     Profile((Phase(0.0, rate_rps * share),), for_s),
                     deadline_s=deadline_s,
                     seed=seed + 100 * number,
@@ -185,13 +174,34 @@ async def _offer(
         return [await asyncio.to_thread(load.result) for load in loads]
 
 
+async def offered(
+    made: Sequence[ways.Balancer], law: Law, *, pods: int, for_s: float, name: str, **options: Any
+) -> Outcome:
+    """Offer three times what these pods can do to their balancers, and return what became of the requests."""
+    capacity = pods * law.peak_rps
+    is_http = options.get("protocol") == "http"
+    sent = await _offer([one.http if is_http else one.grpc for one in made], _TIMES * capacity, for_s, **options)
+    what = f"{law.text}, {pods} pods, {len(made)} balancers, {name}"
+    return _outcome(what, sent, law, capacity_rps=capacity, for_s=for_s)
+
+
+def warm_up(triton: Triton, law: Law) -> None:
+    """Execute batches of 1 and of max_batch twice, as the warm-up of a pod does."""
+    with grpc.insecure_channel(triton.grpc) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        for count in (1, law.max_batch) * 2:
+            request = service_pb2.ModelInferRequest(model_name=MODEL)
+            request.inputs.add(name="x", datatype="FP32").shape.extend([count, 1])
+            request.raw_input_contents.append(struct.pack(f"<{count}f", *[1.0] * count))
+            stub.ModelInfer(request, timeout=60)
+
+
 async def overload(law: Law, *, pods: int, for_s: float) -> list[Outcome]:
     """Measure three times the load of these pods: both protocols, one and two balancers, many channels and one."""
     found = []
-    with tritons.running([Work(_MODEL, law.t0_ms, law.a_ms, law.max_batch)] * pods) as servers:
+    with tritons.running([Work(MODEL, law.t0_ms, law.a_ms, law.max_batch)] * pods) as servers:
         for server in servers:
-            _warm_up(server, law)
-        capacity = pods * law.peak_rps
+            warm_up(server, law)
         for count in (1, 2):
             async with ways.balancers(count, plan(law, count), [server.address for server in servers]) as made:
                 cases: list[tuple[str, dict[str, Any]]] = [
@@ -200,11 +210,7 @@ async def overload(law: Law, *, pods: int, for_s: float) -> list[Outcome]:
                     ("one channel", {"channels": 1, "split": [1.0, *[0.0] * (count - 1)]}),
                 ]
                 for name, options in cases:
-                    is_http = options.get("protocol") == "http"
-                    addresses = [one.http if is_http else one.grpc for one in made]
-                    sent = await _offer(addresses, _TIMES * capacity, for_s, **options)
-                    what = f"{law.text}, {pods} pods, {count} balancers, {name}"
-                    found.append(_outcome(what, sent, law, capacity_rps=capacity, for_s=for_s))
+                    found.append(await offered(made, law, pods=pods, for_s=for_s, name=name, **options))
                     say(f"overload: {found[-1]}")
                     await asyncio.sleep(3)
     return found
@@ -213,9 +219,9 @@ async def overload(law: Law, *, pods: int, for_s: float) -> list[Outcome]:
 async def normal(law: Law, *, pods: int, for_s: float, mode: str) -> list[Outcome]:
     """Measure 80 % of the load of these pods with Poisson arrivals, and 70 % with a variation of 3."""
     found = []
-    with tritons.running([Work(_MODEL, law.t0_ms, law.a_ms, law.max_batch)] * pods) as servers:
+    with tritons.running([Work(MODEL, law.t0_ms, law.a_ms, law.max_batch)] * pods) as servers:
         for server in servers:
-            _warm_up(server, law)
+            warm_up(server, law)
         capacity = pods * law.peak_rps
         async with ways.balancers(2, plan(law, 2, mode), [server.address for server in servers]) as made:
             for share, variation in ((0.8, 1.0), (0.7, 3.0)):
@@ -301,8 +307,8 @@ def row_3(*, for_s: float, laws: Sequence[Law] = LAWS[:1]) -> rows.Row:
 
 async def woken(law: Law, *, held: int, rate_rps: float) -> tuple[Outcome, Outcome]:
     """Hold requests at zero pods, start one, and send more until the held ones are answered; return what became of both."""
-    with tritons.running([Work(_MODEL, law.t0_ms, law.a_ms, law.max_batch)]) as [server]:
-        _warm_up(server, law)
+    with tritons.running([Work(MODEL, law.t0_ms, law.a_ms, law.max_batch)]) as [server]:
+        warm_up(server, law)
         async with ways.balancers(2, plan(law, 2), []) as made:
             addresses = [one.grpc for one in made]
             for_s = 3.0

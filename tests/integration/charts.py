@@ -107,6 +107,7 @@ EVERYTHING: Values = {
 }
 LITTLE: Values = {
     "replicas": 1,
+    "bench": {"priorityClass": {"create": False}},
     "crds": {"install": False},
     "metricsAPI": {"register": False},
     "rbac": {"create": False},

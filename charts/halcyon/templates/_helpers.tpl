@@ -145,7 +145,9 @@ any: true
 {{- end -}}
 {{- with $models.clients -}}
 {{- $asks := dict "app.kubernetes.io/name" "halcyon-test" "app.kubernetes.io/instance" $.Release.Name -}}
-{{- $_ := set $peers "clients" (append . (dict "namespaceSelector" $here "podSelector" (dict "matchLabels" $asks))) -}}
+{{- $benches := dict "app.kubernetes.io/component" "bench" "app.kubernetes.io/managed-by" "halcyon" -}}
+{{- $tests := dict "namespaceSelector" $here "podSelector" (dict "matchLabels" $asks) -}}
+{{- $_ := set $peers "clients" (concat . (list $tests (dict "podSelector" (dict "matchLabels" $benches)))) -}}
 {{- end -}}
 {{- toJson $peers -}}
 {{- end -}}

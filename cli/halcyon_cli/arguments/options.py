@@ -70,6 +70,11 @@ def name_argument(*, required: bool = True) -> Callable[[Command], Command]:
     return click.argument("name", required=required, shell_complete=_complete_name)
 
 
+def names_argument() -> Callable[[Command], Command]:
+    """Add any number of names of ModelDeployments, received by the command as `names`, with the same completion."""
+    return click.argument("names", nargs=-1, metavar="[NAME]", shell_complete=_complete_name)
+
+
 def selector_option(command: Command) -> Command:
     """Add -l, received by the command as `selector`."""
     option = click.option("-l", "--selector", metavar="LABELS", default="", help="Only models with these labels, for example team=vision,tier!=test.")  # fmt: skip
@@ -92,7 +97,7 @@ def cluster_options(command: Command) -> Command:
         click.option("--kubeconfig", type=FILE, metavar="FILE", help="File to use instead of $KUBECONFIG and ~/.kube/config. In a pod with neither, its service account is used."),
         click.option("--timeout", type=DURATION, default=TIMEOUT_S, metavar="TIME", help=f"Timeout of each request to the cluster. Default: {TIMEOUT_S:.0f}s."),
     )  # fmt: skip
-    return _with_options(command, wrapper, options)
+    return with_options(command, wrapper, options)
 
 
 def output_options(*forms: OutputForm) -> Callable[[Command], Command]:
@@ -106,12 +111,13 @@ def output_options(*forms: OutputForm) -> Callable[[Command], Command]:
             click.option("-o", "--output", "form", type=click.Choice(forms), default=forms[0], help=f"Output format. Default: {forms[0]}."),
             click.option("--no-color", is_flag=True, help="Plain text on terminals too, as with the variable NO_COLOR. Pipes and files always get plain text."),
         )  # fmt: skip
-        return _with_options(command, wrapper, options)
+        return with_options(command, wrapper, options)
 
     return decorate
 
 
-def _with_options(command: Command, wrapper: Callable[..., Any], options: tuple[Callable[[Any], Any], ...]) -> Command:
+def with_options(command: Command, wrapper: Callable[..., Any], options: tuple[Callable[[Any], Any], ...]) -> Command:
+    """Return `wrapper` with these options, and with the name, help text and options of the command that it calls."""
     wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
     # Parameters that decorators applied earlier have recorded on the function.
     wrapper.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]

@@ -1,13 +1,14 @@
 """`halcyon explain NAME`: the reason for a model's replica count, taken from the status that the operator writes.
 
 The command reads one ModelDeployment. If pods are unschedulable, it also reads the capacity of the nodes and the pods
-that use it. It changes nothing. Out of scope: the contents of the report (`explain.build`) and its layout
+that use it. It also reads the Events of benches of the served model. It changes nothing. Out of scope: the contents of the report (`explain.build`) and its layout
 (`report_text`).
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import click
@@ -15,7 +16,8 @@ import click
 from halcyon_cli.arguments.options import Output, cluster_options, emit, name_argument, output_options
 from halcyon_cli.errors import ClusterError
 from halcyon_cli.explain.build import insufficient_for, report
-from halcyon_cli.kube import free_capacity
+from halcyon_cli.explain.report import Note
+from halcyon_cli.kube import bench_events, free_capacity
 from halcyon_cli.kube.client import Cluster, Target
 from halcyon_cli.output.report_text import MAX_WIDTH, render
 
@@ -48,6 +50,8 @@ def main(name: str, target: Target, output: Output) -> int:
         capacity = free_capacity.read_free_capacity(cluster, insufficient_for(resource))
     now = datetime.now(UTC)
     result = report(resource, now, capacity)
+    measured = tuple(Note("Measured", "True", reason, text) for reason, text in bench_events.recent(cluster, name))
+    result = replace(result, notes=(*result.notes, *measured))
     if output.is_data:
         output.data(result.to_dict())
     else:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -48,8 +48,19 @@ class SilenceError(errors.MeasureError):
     """A process of the load that sends no events."""
 
 
-Progress = Callable[[str, float, Block], None]
-"""Function that is called once a second with the phase (`warm-up` or `measuring`), its seconds, and the last second."""
+class Observer(Protocol):
+    """Something that reads servers and machines beside the load."""
+
+    def begin(self, start_s: float) -> None:
+        """Begin at this time of the monotonic clock, without waiting for it."""
+
+    def end(self) -> None:
+        """Take the last readings: all answers are there."""
+
+
+Progress = Callable[[str, float, Block], bool | None]
+"""Function that is called once a second with the phase (`warm-up` or `measuring`), its seconds, and the last second. If it returns
+True while measuring, the run ends early, with what it has measured."""
 
 
 def processes_for(scenario: Scenario, cores: int) -> int:
@@ -121,7 +132,7 @@ class Pool:
                         stream.close()
         self._folder.cleanup()
 
-    def run(self, *, warm_up: WarmUp, progress: Progress | None = None) -> Run:
+    def run(self, *, warm_up: WarmUp, progress: Progress | None = None, observer: Observer | None = None) -> Run:
         """Run the load from warm-up to the last answer. Ctrl-C ends it early, with what it has measured.
 
         Raises:
@@ -138,7 +149,13 @@ class Pool:
             settled, partial = self._warm(begin, warm_up, progress)
             start = time.monotonic() + _LEAD_S
             self._command(self._measure(start))
-        done, partial = self._measured(start, partial=partial, progress=progress)
+        if observer is not None:
+            observer.begin(start)
+        try:
+            done, partial = self._measured(start, partial=partial, progress=progress)
+        finally:
+            if observer is not None:
+                observer.end()
         stopped = time.monotonic()
         parts = [Columns.load(path) for path in self._results]
         columns, messages, pods = _merged(parts)
@@ -201,8 +218,11 @@ class Pool:
                 done[index] = event
             elif event["event"] == "second":
                 if index in seconds and progress is not None:
-                    progress("measuring", time.monotonic() - start, together(list(seconds.values())))
+                    ends = progress("measuring", time.monotonic() - start, together(list(seconds.values())))
                     seconds = {}
+                    if ends and not partial:
+                        partial = True
+                        self._command({"stop": True})
                 seconds[index] = Block(event["answered"], event["failed"], event["median_s"])
         return [done[index] for index in range(len(self._workers))], partial
 

@@ -50,10 +50,12 @@ class Recorder:
         sent: float,
         done: float,
         finished: float,
+        encode: float,
+        decode: float,
         rows: int,
         sent_bytes: int,
     ) -> None:
-        """Record one request. Times are seconds of the monotonic clock."""
+        """Record one request. Times are seconds of the monotonic clock, `encode` and `decode` lengths in seconds."""
         answered = reply.outcome is Outcome.ANSWERED
         if answered:
             self.second.answered += 1
@@ -68,9 +70,12 @@ class Recorder:
             due - zero,
             prepared - zero,
             sent - zero,
+            reply.written_s - zero,
             reply.first_byte_s - zero,
             done - zero,
             finished - zero,
+            encode,
+            decode,
             reply.outcome,
             -1 if answered else self._message(reply.message),
             rows,

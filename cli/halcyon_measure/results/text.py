@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import textwrap
 
-from halcyon_measure.results.document import BenchDocument, Figure, Latencies
+from halcyon_measure.results.document import BenchDocument, Latencies
+from halcyon_measure.results.figure import Figure
+from halcyon_measure.results.sections import section_text
 
 _COLUMNS = ("mean", "p50", "p90", "p95", "p99", "p99_9", "max")
 _NAMES = {"p99_9": "p99.9"}
@@ -14,7 +16,7 @@ def page(document: BenchDocument) -> str:
     """Return the text of a run, at most 80 columns wide."""
     lines = [answer(document), ""]
     lines += _table(document)
-    lines += ["", *_counts(document), *_failures(document), *_client(document)]
+    lines += ["", *_counts(document), *_failures(document), *_client(document), *section_text.details(document)]
     if document.run.settled is None:
         warm = f"{document.run.warm_up_s:.1f} s of warm-up"
     else:
@@ -22,6 +24,10 @@ def page(document: BenchDocument) -> str:
     lines.append(f"run       {document.run.measured_s:.1f} s measured, {warm}; 95 % intervals in brackets")
     for reason in document.run.invalid_because:
         lines += _wrapped("NOT VALID ", reason)
+    if document.phases is not None:
+        lines += ["", *section_text.phases(document.phases)]
+    if document.verdict is not None:
+        lines += ["", *textwrap.wrap(document.verdict.sentence, 80)]
     return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.spec.parse import parse
 from halcyon.monitoring import per_model_metrics
 from halcyon.render import names as names_of
+from halcyon_cli.bench.place import client_job
 from tests.integration.charts import (
     CHART,
     CRD,
@@ -177,8 +178,10 @@ def test_the_operator_receives_the_peers_of_models_network_policies() -> None:
     assert list(everything.operator) == given["operator"]
     assert list(everything.scrapers) == given["scrapers"]
     assert list(everything.egress) == given["egress"]
-    # Where clients are named, the pod of `helm test` is one of them.
-    *clients, asks = everything.clients
+    # Where clients are named, the pod of `helm test` is one of them, and so are those of `halcyon bench` in a model's namespace.
+    *clients, asks, bench = everything.clients
+    assert bench["podSelector"]["matchLabels"].items() <= client_job.labels("digits").items()
+    assert "namespaceSelector" not in bench
     assert clients == given["clients"]
     asking = next(o for o in render(EVERYTHING, flags=()) if o["kind"] == "Pod")
     assert asks["podSelector"]["matchLabels"].items() <= asking["metadata"]["labels"].items()

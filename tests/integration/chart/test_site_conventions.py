@@ -18,8 +18,9 @@ def operator(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_one_registry_replaces_those_of_all_images() -> None:
-    spec = operator({"global": {"imageRegistry": MIRROR}})
-    (container,) = spec["containers"]
+    deployment = find(render({"global": {"imageRegistry": MIRROR}}), "Deployment")
+    assert deployment["metadata"]["annotations"]["serving.halcyon.dev/bench-image"] == f"{MIRROR}/halcyon-bench:dev"
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
     named = [container["image"], *(arg.partition("=")[2] for arg in container["args"] if "-image=" in arg)]
 
     assert named == [

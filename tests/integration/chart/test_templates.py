@@ -76,6 +76,7 @@ def test_defaults_render_exactly_these_objects() -> None:
         ("CustomResourceDefinition", CRD_NAME),
         ("Deployment", "halcyon"),
         ("PodDisruptionBudget", "halcyon"),
+        ("PriorityClass", "halcyon-bench"),
         ("Role", "halcyon"),
         ("Role", "halcyon-lease"),
         ("RoleBinding", "halcyon"),

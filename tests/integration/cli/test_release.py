@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DIGEST = "sha256:" + "a" * 64
 IMAGES = {
     name: {"registry": "registry.example.com", "repository": f"ml/halcyon-{name}", "digest": DIGEST}
-    for name in ("operator", "balancer")
+    for name in ("operator", "balancer", "bench")
 }
 
 

@@ -13,6 +13,7 @@ import yaml
 from halcyon.kube import kinds
 from halcyon_cli import input_files
 from halcyon_cli.arguments.options import FILE, Output, cluster_options, emit, output_options, warn
+from halcyon_cli.bench.place.site import IMAGE_ANNOTATION
 from halcyon_cli.errors import InputError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster, Target
@@ -66,12 +67,16 @@ def _in_file(file: Path) -> list[Any]:
 
 
 def images(documents: Iterable[Any]) -> Iterator[str]:
-    """Yield the images that objects name: of containers, in arguments such as `--server-image`, and of models."""
+    """Yield the images that objects name: in containers, arguments such as `--server-image`, annotations and models."""
     for document in documents:
         found = fields.mapping(document)
         if found.get("kind") == "List":
             yield from images(fields.sequence(found.get("items")))
         yield from _of_containers(found)
+        if client := fields.text(
+            fields.mapping(fields.mapping(found.get("metadata")).get("annotations")).get(IMAGE_ANNOTATION)
+        ):
+            yield client
         if found.get("kind") == "ModelDeployment":
             spec = fields.mapping(found.get("spec"))
             source = fields.mapping(fields.mapping(spec.get("model")).get("source"))

@@ -443,18 +443,21 @@ class Agent:
         plan, reading, concurrency = self._plan, self._controller.reading, self._shares.concurrency
         if plan is None or reading is None:
             return
-        capacity = self._feedback.limits.capacity
-        servers = self._controller.in_use
+        limits, servers = self._feedback.limits, self._controller.in_use
+        capacity, share = limits.capacity, concurrency.share(plan.balancers)
+        if limits.lasts:
+            # With few requests per pod, the whole-number limits of balancers differ by more than their demand, and so do their rates.
+            share = concurrency.served_share or share
+        elsewhere = None if limits.lasts else concurrency.elsewhere
         concurrency.objective_bound = (
-            capacity.bound(servers, plan.balancers)
-            if capacity is not None and servers and self._feedback.limits.lasts
-            else 0
+            capacity.bound(servers, plan.balancers) if capacity is not None and servers and limits.lasts else 0
         )
-        values = self._feedback.limits.values(
+        values = limits.values(
             servers=servers,
-            share=concurrency.share(plan.balancers),
+            share=share,
             least_share=1 / plan.balancers,
             sent=concurrency.sent,
+            elsewhere=elsewhere,
         )
         self._controller.variables.set(values)
         await self._controller.variables.write(reading.process)

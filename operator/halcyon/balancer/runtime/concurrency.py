@@ -194,6 +194,19 @@ class Concurrency:
         """Maximum number of requests that this balancer may have in progress at all pods."""
         return sum(sum(pod.held) for pod in self.own.pods.values())
 
+    @property
+    def elsewhere(self) -> int:
+        """Requests that wait or are in progress in the other balancers."""
+        return sum(
+            sum(load.waiting.values()) + sum(sum(pod.inflight) for pod in load.pods.values()) for load in self.others
+        )
+
+    @property
+    def served_share(self) -> float | None:
+        """Share of the requests in progress at all pods that this balancer may have; None if there are none."""
+        total = self.sent + sum(sum(pod.held) for load in self.others for pod in load.pods.values())
+        return self.sent / total if total else None
+
     def _measure(self, ready: Mapping[str, ServerKey], loads: BackendLoads, now: float, half_life_s: float) -> None:
         demand: dict[str, tuple[float, float]] = {}
         for slot, waiting in loads.waiting.items():

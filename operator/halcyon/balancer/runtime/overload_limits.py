@@ -9,7 +9,8 @@
 The last one applies while an overload lasts. In a burst it would keep pods idle, because the shares of balancers follow the demand only
 after a second.
 
-A balancer has its share of these numbers. What is sent to pods is not queued, so it is subtracted from the limits on the queue.
+A balancer has its share of these numbers, or what the other balancers leave, if that is more: a burst may reach one balancer alone. While
+an overload lasts, it has its share. What is sent to pods is not queued, so it is subtracted from the limits on the queue.
 
 The time of a batch is taken from Triton's statistics. If the rate at which the pods answer while requests are queued contradicts them,
 it replaces them: they are wrong for models that return before the answer, and for pods that share a GPU or a database.
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 MARGIN: Final = 0.95
 """Share of the objective that batches may take; the rest is for the network, and for batches that take longer than the mean."""
 AGREES: Final = 0.7
-"""Share of the rate that the statistics promise from which a measured rate confirms them: the limits themselves can keep batches small."""
+"""Share of the rate that the statistics promise from which a measured rate confirms them: the limits themselves can keep batches small.
+
+A rate above them by its inverse confirms them, too: over a few seconds, the share of this balancer in the answers is uncertain."""
 MAX_AGE_S: Final = 3.0
 """Time over which rows per request and the share of the answers are measured, in seconds."""
 REJECTED_OVER_S: Final = 4.0
@@ -175,13 +178,15 @@ class OverloadLimits:
         measured = (
             None if rate is None else rate.rate_rps / servers / max(share if answered is None else answered, 0.01)
         )
-        if by_batches is None or (measured is not None and not AGREES * by_batches <= measured <= by_batches):
+        if by_batches is None or (measured is not None and not AGREES <= measured / by_batches <= 1 / AGREES):
             by_batches = measured
         if by_batches is None:
             return
         self.capacity = pod_capacity(objective_s, requests, by_batches, time)
 
-    def values(self, *, servers: int, share: float, least_share: float, sent: int) -> dict[str, int]:
+    def values(
+        self, *, servers: int, share: float, least_share: float, sent: int, elsewhere: int | None = None
+    ) -> dict[str, int]:
         """Return the values of the variables `overload_rules.LIMITS`.
 
         Args:
@@ -189,13 +194,19 @@ class OverloadLimits:
             share: this balancer's share of the demand, from 0 to 1.
             least_share: share of a burst that may wait here although this balancer had less demand so far.
             sent: maximum number of requests that this balancer sends to all servers.
+            elsewhere: requests in the other balancers, which leave the rest of the servers to this one; None while an overload lasts.
         """
         pod = self.capacity
         if pod is None:
             return NO_LIMITS
-        in_time = max(round(share * servers * pod.in_time) - sent, 1)
-        late = max(round(share * servers * pod.in_objective) - sent, in_time)
-        hopeless = max(round(max(share, least_share) * 2 * servers * pod.in_objective) - sent, late + 1)
+
+        def own(most: float, part: float) -> int:
+            mine = part * servers * most
+            return round(mine if elsewhere is None else max(mine, servers * most - elsewhere)) - sent
+
+        in_time = max(own(pod.in_time, share), 1)
+        late = max(own(pod.in_objective, share), in_time)
+        hopeless = max(own(2 * pod.in_objective, max(share, least_share)), late + 1)
         values = (in_time, late, hopeless, max(round(share * servers * pod.in_time), 1))
         return dict(zip(overload_rules.LIMITS, values, strict=True))
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halcyon.balancer.runtime.concurrency import Concurrency
 from halcyon.balancer.runtime.shares import BalancerLoad, LoadError, PodLoad, decayed, pod_limits
 
 PODS = {f"10.0.0.{number}": 8 for number in range(1, 5)}
@@ -75,3 +76,16 @@ def test_a_load_is_read_as_it_was_written() -> None:
 def test_anything_else_is_no_load(text: str) -> None:
     with pytest.raises(LoadError, match="not the load of a balancer"):
         BalancerLoad.from_json(text)
+
+
+def test_a_balancer_is_served_in_proportion_to_its_part_of_the_pods() -> None:
+    """A limit of 1 that isn't used is allowed on top of the bound, and takes nothing from others."""
+    concurrency = Concurrency("a")
+    assert concurrency.served_share is None
+
+    concurrency.own = BalancerLoad("a", pods={"10.0.0.1": PodLoad((0, 1), (1, 1))})
+    assert concurrency.served_share == 1
+
+    concurrency.others = (BalancerLoad("b", waiting={"a": 5}, pods={"10.0.0.1": PodLoad((0, 2), (1, 2))}),)
+    assert concurrency.served_share == pytest.approx(1 / 3)
+    assert concurrency.elsewhere == 7

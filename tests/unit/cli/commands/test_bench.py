@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 
 from halcyon.main import main
-from halcyon_cli.commands import bench
-
-OPTIONS: dict[str, Any] = {
-    "scenario": None, "duration": None, "requests": None, "callers": None, "think": None, "rate": None, "to_rps": None, "cv": None,
-    "on_s": None, "off_s": None, "trace": None, "scale": 1.0, "max_in_flight": 4096, "seed": 1,
-}  # fmt: skip
+from halcyon_cli.bench.options import inputs, server
+from halcyon_cli.bench.options.load import LoadOptions
 
 
 @pytest.mark.parametrize(
@@ -29,19 +25,20 @@ OPTIONS: dict[str, Any] = {
     ],
 )
 def test_a_scenario_follows_from_the_options(given: dict[str, Any], kind: str, fields: dict[str, Any]) -> None:
-    made = bench._scenario(OPTIONS | given, "")
+    made = LoadOptions(**given).made_scenario()
     assert made.kind == kind
     assert {name: getattr(made, name) for name in fields} == fields
 
 
 def test_a_preset_is_a_scenario_whose_fields_can_be_changed() -> None:
-    made = bench._scenario(OPTIONS | {"rate": 50.0, "duration": 5.0}, "server")
+    made = LoadOptions(preset="server", rate=50.0, duration=5.0).made_scenario()
     assert (made.kind, made.rate_rps, made.duration_s) == ("sustained", 50, 5)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        ([], "it needs a ModelDeployment or a server"),
         (["--url", "localhost:8000"], "--model is needed with this API; for example --model digits"),
         (["--url", "ftp://localhost", "--model", "m"], "must be a URL of HTTP or gRPC"),
         (["--url", "localhost:99999", "--model", "m"], "its port must be 1 to 65535"),
@@ -73,10 +70,10 @@ def test_options_that_do_not_fit_are_refused(
 def test_a_folder_is_a_sample_for_each_of_its_files(tmp_path: Path) -> None:
     for name in ("b.npy", "a.npy", ".hidden"):
         (tmp_path / name).touch()
-    assert bench._samples([f"x={tmp_path}"]) == ((("x", f"{tmp_path}/a.npy"),), (("x", f"{tmp_path}/b.npy"),))
+    assert inputs.samples([f"x={tmp_path}"]) == ((("x", f"{tmp_path}/a.npy"),), (("x", f"{tmp_path}/b.npy"),))
 
 
 def test_an_api_key_is_sent_as_a_bearer_token(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("k-1\n")
-    assert bench._headers(["x-team: vision"], key) == (("x-team", "vision"), ("Authorization", "Bearer k-1"))
+    assert server.request_headers(["x-team: vision"], key) == (("x-team", "vision"), ("Authorization", "Bearer k-1"))

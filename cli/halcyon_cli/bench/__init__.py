@@ -1,0 +1,1 @@
+"""`halcyon bench`: its options, and the place in which a measurement runs."""

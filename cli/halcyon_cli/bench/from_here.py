@@ -1,0 +1,145 @@
+"""A measurement from where the command runs: from its options to its run and document.
+
+Out of scope: the load itself and its statistics (`halcyon_measure`).
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from halcyon_cli.bench.options.inputs import InputOptions
+from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.sampling import SamplingOptions
+from halcyon_cli.bench.options.server import ServerOptions
+from halcyon_cli.bench.place import log_result
+
+if TYPE_CHECKING:
+    from halcyon_measure.measurement import Measurement
+    from halcyon_measure.results.document import BenchDocument
+    from halcyon_measure.results.run import Run
+    from halcyon_measure.results.settling import Block
+
+
+def measurement(
+    server: ServerOptions, load: LoadOptions, inputs: InputOptions, sampling: SamplingOptions
+) -> Measurement:
+    """Return the measurement of the command's options.
+
+    Raises:
+        MeasureError, InputError: an option is invalid, or two don't fit each other.
+    """
+    from halcyon_measure.measurement import Measurement  # noqa: PLC0415  # NumPy and the clients take a second to import
+
+    preset = load.preset or ""
+    target = server.target()
+    payload = inputs.payload(preset=preset, seed=load.seed)
+    return Measurement(
+        target=target,
+        scenario=load.made_scenario(),
+        preset=preset,
+        payload=payload,
+        hooks=inputs.hooks(),
+        warm_up=load.made_warm_up(),
+        processes=load.processes,
+        objective_s=load.objective,
+        expect=inputs.expect,
+        pod_header=server.pod_header.lower(),
+        sampling=sampling.settings(),
+        prices=sampling.prices(),
+    )
+
+
+def prepared_within(made: Measurement, seconds: float) -> Measurement:
+    """Return the prepared measurement once its server has the model.
+
+    Raises:
+        MeasureError: it hasn't within this time, or the measurement can't be made.
+    """
+    from halcyon_measure.errors import TargetError  # noqa: PLC0415
+
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return made.prepare()
+        except TargetError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.5)
+
+
+def run(prepared: Measurement, *, to_log: bool = False) -> tuple[Run, BenchDocument]:
+    """Run a prepared measurement, with its progress on stderr if that is a terminal or a log that is followed.
+
+    Raises:
+        MeasureError: a process of the load failed.
+    """
+    # A Job's end, like Ctrl-C, gives the result so far.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    shown = line_of_progress(to_log=to_log)
+
+    def progress(phase: str, seconds: float, block: Block) -> None:
+        middle = f", median {1000 * block.median_s:.1f} ms" if block.median_s is not None else ""
+        failed = f", {block.failed} failed" if block.failed else ""
+        shown(f"{phase} {seconds:.0f} s: {block.answered}/s{failed}{middle}")
+
+    made = prepared.run(progress)
+    shown("")
+    return made, prepared.document(made, made_by=f"halcyon {version('halcyon-cli')}")
+
+
+def run_within_guard(
+    prepared: Measurement, latency_s: float | None, *, to_log: bool = False
+) -> tuple[Run, BenchDocument]:
+    """Run the steps of a measurement of a served model, and return the last one within the bounds.
+
+    Raises:
+        GuardError: the first step has no answer.
+        MeasureError: a process of the load failed.
+    """
+    from halcyon_cli.bench import live_steps  # noqa: PLC0415
+    from halcyon_measure.results.place import Place  # noqa: PLC0415
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if prepared.sampling is not None:
+        # A served model isn't idle before a step.
+        prepared = replace(prepared, sampling=replace(prepared.sampling, idle_s=0.0))
+    measured, made, why = live_steps.run(prepared, latency_s, line_of_progress(to_log=to_log))
+    document = measured.document(made, made_by=f"halcyon {version('halcyon-cli')}")
+    return made, document.model_copy(update={"place": Place(kind="live", ended=why or None)})
+
+
+def line_of_progress(*, to_log: bool = False) -> Callable[[str], None]:
+    """Return a function that shows progress: on a terminal in one line of stderr, in a log a line each, else not at all."""
+
+    def in_place(text: str) -> None:
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+    def in_log(text: str) -> None:
+        # On the stream of the result, so that no line of it comes in between.
+        if text:
+            print(text, flush=True)
+
+    if to_log:
+        return in_log
+    return in_place if sys.stderr.isatty() else lambda _: None
+
+
+def write_log(document: BenchDocument, run: Run) -> None:
+    """Write the result as lines that `bench.place.log_result` reads from the log."""
+    for line in log_result.lines(log_result.DOCUMENT, document.model_dump_json().encode()):
+        print(line)
+    with tempfile.TemporaryDirectory(prefix="halcyon-bench-") as folder:
+        path = Path(folder) / log_result.REQUESTS
+        run.columns.save(path, messages=run.messages, pods=run.pods)
+        if path.stat().st_size <= log_result.MAX_REQUESTS_BYTES:
+            for line in log_result.lines(log_result.REQUESTS, path.read_bytes()):
+                print(line)
+    sys.stdout.flush()

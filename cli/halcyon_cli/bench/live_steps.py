@@ -1,0 +1,98 @@
+"""A measurement of a served model within its guard: steps of a rising rate, until clients suffer or the rate is reached.
+
+Out of scope: what suffering is, and which rate comes next (`place.guard`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from halcyon_cli.bench.place import guard
+from halcyon_cli.bench.place.guard import ClientBounds, Step
+from halcyon_cli.errors import Failure
+
+if TYPE_CHECKING:
+    from halcyon_measure.measurement import Measurement
+    from halcyon_measure.results.run import Run
+    from halcyon_measure.results.settling import Block
+
+
+class GuardError(Failure):
+    """A served model that must not be loaded."""
+
+
+def run(prepared: Measurement, latency_s: float | None, shown: Callable[[str], None]) -> tuple[Measurement, Run, str]:
+    """Raise the rate in steps, and return the last step within the bounds, its run, and why no further one followed.
+
+    The highest rate is that of the scenario; without one, only the bounds end the measurement. At the highest rate, the
+    scenario's whole duration is measured.
+
+    Raises:
+        GuardError: no request of the first step was answered, or the first one already suffers.
+        MeasureError: a process of the load failed.
+    """
+    from halcyon_measure.schedule.scenario import MAX_RATE_RPS, Scenario  # noqa: PLC0415
+
+    scenario = prepared.scenario
+    highest = scenario.rate_rps or MAX_RATE_RPS
+    base = Scenario(kind="blocking", duration_s=guard.STEP_S, seed=scenario.seed)
+    measurement = replace(prepared, scenario=base, warm_up=_none())
+    result = measurement.run(_watched(0.0, None, shown)[0])
+    first = _step(result, len(result.columns) / guard.STEP_S)
+    limits = guard.bounds(first, latency_s)
+    if limits is None:
+        raise GuardError(
+            f"no request of one caller was answered in {guard.STEP_S:.0f} s, so the served model isn't loaded"
+        )
+    kept, steps = (measurement, result), list[Step]()
+    while (rate := guard.next_rate(first, steps, limits, highest)) is not None:
+        at_goal = rate >= highest
+        duration = max(scenario.duration_s, guard.STEP_S) if at_goal else guard.STEP_S
+        step = replace(scenario, kind="sustained", rate_rps=rate, to_rps=None, callers=1, duration_s=duration)
+        measurement = replace(prepared, scenario=step, warm_up=_none(), target=_impatient(prepared, limits))
+        watch, seen = _watched(rate, limits, shown)
+        result = measurement.run(watch)
+        steps.append(_step(result, rate))
+        if why := (seen[0] if seen else "") or guard.crossed(steps[-1], limits):
+            return (*kept, why)
+        kept = (measurement, result)
+    return (*kept, "")
+
+
+def _none() -> Any:
+    from halcyon_measure.engine.pool import WarmUp  # noqa: PLC0415
+
+    return WarmUp(0.0, fixed=True)
+
+
+def _impatient(prepared: Measurement, limits: ClientBounds) -> Any:
+    """Wait for answers only as long as the decision needs: a step ends soon after its last request."""
+    return replace(prepared.target, timeout_s=min(prepared.target.timeout_s, max(2 * limits.p95_s, 2.0)))
+
+
+def _step(result: Run, rate_rps: float) -> Step:
+    from halcyon_measure.protocols.reply import Outcome  # noqa: PLC0415
+    from halcyon_measure.results import statistics  # noqa: PLC0415
+
+    ended = result.columns.where(result.columns.outcome == Outcome.ANSWERED)
+    p95 = statistics.percentile(ended.finished - ended.due, 0.95)
+    return Step(rate_rps, len(result.columns), len(result.columns) - len(ended), p95)
+
+
+def _watched(
+    rate_rps: float, limits: ClientBounds | None, shown: Callable[[str], None]
+) -> tuple[Callable[[str, float, Block], bool], list[str]]:
+    """Return a function that ends the run when clients suffer, and the list that then has the reason."""
+    seconds: list[tuple[int, int, float | None]] = []
+    why: list[str] = []
+
+    def watch(_: str, at_s: float, block: Block) -> bool:
+        seconds.append((block.answered, block.failed, block.median_s))
+        shown(f"{rate_rps:.3g} requests/s for {at_s:.0f} s: {block.answered} answered, {block.failed} failed")
+        if limits is not None and not why and (found := guard.crossed_within(seconds, rate_rps, limits)):
+            why.append(found)
+        return bool(why)
+
+    return watch, why

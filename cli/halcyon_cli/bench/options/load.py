@@ -1,0 +1,156 @@
+"""Options for the load: its scenario, its warm-up, and the processes that send it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from halcyon_cli.arguments.options import DURATION
+from halcyon_cli.bench.options.group import option_group
+from halcyon_cli.errors import InputError
+
+if TYPE_CHECKING:
+    from halcyon_measure.engine.pool import WarmUp
+    from halcyon_measure.schedule.scenario import Kind, Scenario
+
+_KINDS = ("blocking", "sustained", "burst", "ramp", "trace", "offline")
+_PRESETS = ("singlestream", "multistream", "server", "offline")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """Values of the options. Those that are None follow from the scenario."""
+
+    scenario: Kind | None = None
+    preset: str | None = None
+    duration: float | None = None
+    requests: int | None = None
+    callers: int | None = None
+    think: float | None = None
+    rate: float | None = None
+    to_rps: float | None = None
+    cv: float | None = None
+    on_s: float | None = None
+    off_s: float | None = None
+    trace: Path | None = None
+    scale: float = 1.0
+    max_in_flight: int = 4096
+    seed: int = 1
+    objective: float | None = None
+    warm_up: str = ""
+    processes: int | None = None
+
+    def made_scenario(self) -> Scenario:
+        """Return the scenario of the options.
+
+        Raises:
+            MeasureError, InputError: an option is invalid, or has no effect in this scenario.
+        """
+        from halcyon_measure.schedule import trace_file  # noqa: PLC0415
+        from halcyon_measure.schedule.scenario import PRESETS, Scenario  # noqa: PLC0415
+
+        given = {
+            "duration_s": self.duration,
+            "requests": self.requests,
+            "callers": self.callers,
+            "think_s": self.think,
+            "rate_rps": self.rate,
+            "to_rps": self.to_rps,
+            "cv": self.cv,
+            "on_s": self.on_s,
+            "off_s": self.off_s,
+            "trace": None if self.trace is None else trace_file.read(self.trace, scale=self.scale),
+        }
+        if self.preset:
+            base = Scenario(**PRESETS[self.preset][1])
+            if self.scenario not in {None, base.kind}:
+                raise InputError(
+                    f"preset {self.preset} is scenario {base.kind}, not {self.scenario}; leave one of them out"
+                )
+        else:
+            base = Scenario(kind=self.scenario or self._implied())
+            if base.kind == "offline":
+                base = replace(base, callers=256, duration_s=600.0)
+        changes = {name: value for name, value in given.items() if value is not None}
+        return replace(base, **changes, max_in_flight=self.max_in_flight, seed=self.seed).check()  # type: ignore[arg-type]  # each is of its field's type
+
+    def _implied(self) -> Kind:
+        """Return the scenario that the options imply."""
+        if self.trace is not None:
+            return "trace"
+        if self.to_rps is not None:
+            return "ramp"
+        if self.cv is not None or self.on_s is not None or self.off_s is not None:
+            return "burst"
+        return "sustained" if self.rate is not None else "blocking"
+
+    def made_warm_up(self) -> WarmUp:
+        """Return the warm-up of the options.
+
+        Raises:
+            InputError: it isn't a duration.
+        """
+        from halcyon.api.types import duration_s  # noqa: PLC0415
+        from halcyon_measure.engine.pool import WarmUp  # noqa: PLC0415
+
+        if not self.warm_up:
+            return WarmUp()
+        if self.warm_up == "0":
+            return WarmUp(0.0, fixed=True)
+        try:
+            return WarmUp(duration_s(self.warm_up), fixed=True)
+        except ValueError as error:
+            raise InputError(f"--warm-up: {error}") from None
+
+
+load_options = option_group(
+    "load",
+    LoadOptions,
+    click.option("--scenario", type=click.Choice(_KINDS), help="Kind of load."),
+    click.option("--preset", type=click.Choice(_PRESETS), help="A common load."),
+    click.option("--duration", type=DURATION, metavar="TIME", help="Measured time, after warm-up. Default: 10s."),
+    click.option("--requests", type=int, metavar="N", help="Largest number of measured requests."),
+    click.option("--callers", type=int, metavar="N", help="Callers at a time. Default: 1."),
+    click.option("--think", type=DURATION, metavar="TIME", help="Pause of a caller after its answer."),
+    click.option("--rate", type=float, metavar="R", help="Requests per second."),
+    click.option("--to", "to_rps", type=float, metavar="R", help="Requests per second at the end of a ramp."),
+    click.option(
+        "--cv", type=float, metavar="C", help="Coefficient of variation of the gaps of a burst; 1 is Poisson."
+    ),
+    click.option("--on", "on_s", type=DURATION, metavar="TIME", help="Length of the busy phases of a burst."),
+    click.option("--off", "off_s", type=DURATION, metavar="TIME", help="Length of its idle phases."),
+    click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Arrival times: .csv or .csv.gz."),
+    click.option(
+        "--scale",
+        type=float,
+        default=LoadOptions.scale,
+        metavar="N",
+        help="Play a trace N times as fast. Default: 1.",
+    ),
+    click.option(
+        "--max-in-flight",
+        type=int,
+        default=LoadOptions.max_in_flight,
+        metavar="N",
+        help="Requests in flight above which a due one counts as not sent. Default: 4096.",
+    ),
+    click.option(
+        "--seed", type=int, default=LoadOptions.seed, metavar="N", help="Seed of arrivals and values. Default: 1."
+    ),
+    click.option("--objective", type=DURATION, metavar="TIME", help="Latency up to which an answer is good."),
+    click.option(
+        "--warm-up",
+        default="",
+        metavar="TIME",
+        help="Fixed warm-up; 0 for none. Default: until rate and median have settled, at most 30s.",
+    ),
+    click.option(
+        "--processes",
+        type=int,
+        metavar="N",
+        help="Processes that send. Default: as many as the load needs, at most one for each core.",
+    ),
+)

@@ -1,0 +1,229 @@
+"""Everything that can refuse a measurement, asked before anything is made.
+
+In this order: the user's rights, the API server's schema and policies for the copy (a dry run), the operator's own rules and
+names, Pod Security and the namespace's defaults (dry runs of the pods), ResourceQuotas, free GPUs. What the user may not read
+is skipped: the cluster decides it later, and the pods' states are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.control.desired import plan as reconciled
+from halcyon.control.objects import resource_quotas
+from halcyon.control.objects.resource_quotas import Promised
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
+from halcyon.render import names
+from halcyon_cli.bench.place.client_job import JOB, ClientSettings, job_name, pod
+from halcyon_cli.bench.place.copied_model import CopiedModel, copy_name
+from halcyon_cli.errors import ClusterError, InputError
+from halcyon_cli.kube import fields, free_capacity
+from halcyon_cli.kube.object_writer import ObjectWriter
+from halcyon_cli.plan.cluster_scope import live_scope
+
+Json = Mapping[str, Any]
+
+NEEDED: tuple[tuple[str, Kind, str], ...] = (
+    ("get", JOB, ""),
+    ("create", JOB, ""),
+    ("patch", JOB, ""),
+    ("delete", JOB, ""),
+    ("get", kinds.MODEL_DEPLOYMENT, ""),
+    ("create", kinds.MODEL_DEPLOYMENT, ""),
+    ("list", kinds.POD, ""),
+    ("get", kinds.POD, "log"),
+)
+"""Rights that a measurement in the cluster needs, as (verb, kind, subresource)."""
+
+
+@dataclass(frozen=True)
+class PlannedPods:
+    """Pods of one kind that a measurement adds."""
+
+    what: str
+    template: Json
+    """Spec of one pod."""
+    labels: Json
+    count: int
+
+
+def check_rights(cluster: ObjectWriter, *, needs_files: bool, copies: bool) -> None:
+    """Check that the user may make the objects of a measurement.
+
+    Raises:
+        InputError: a right is missing; the message has every verb and resource.
+    """
+    needed = [one for one in NEEDED if copies or one[:2] != ("create", kinds.MODEL_DEPLOYMENT)]
+    needed += [("create", kinds.CONFIG_MAP, "")] if needs_files else []
+    missing = [_right(verb, kind, part) for verb, kind, part in needed if not cluster.may(verb, kind, part)]
+    if missing:
+        raise InputError(
+            f"in namespace {cluster.namespace} you lack: {', '.join(missing)}. A Role with them, for example one like that of "
+            f"halcyon bench NAME -o yaml, is needed; --live needs no copy, and --url no cluster"
+        )
+
+
+def _right(verb: str, kind: Kind, part: str) -> str:
+    group = kind.api_version.partition("/")[0] if "/" in kind.api_version else ""
+    return f"{verb} on {kind.plural}{'.' + group if group else ''}{'/' + part if part else ''}"
+
+
+def check_free(cluster: ObjectWriter, model: str, *, copies: bool) -> None:
+    """Check that no other measurement of the model runs, and that nothing else has the names.
+
+    Raises:
+        InputError: the Job or the copy exists.
+    """
+    running = cluster.find(JOB, job_name(model))
+    if running is not None:
+        since = fields.mapping(running.get("metadata")).get("creationTimestamp")
+        raise InputError(
+            f"{model} is being measured since {since}: Job {job_name(model)} exists. Two at a time would measure each other; wait, "
+            f"or end it: kubectl delete job {job_name(model)} -n {cluster.namespace}"
+        )
+    if copies and cluster.find(kinds.MODEL_DEPLOYMENT, copy_name(model)) is not None:
+        raise InputError(
+            f"ModelDeployment {copy_name(model)} exists, and a copy of {model} needs this name; if it is left from a measurement, "
+            "Kubernetes is deleting it: try again in a minute. Else measure with --live, or rename it"
+        )
+
+
+def planned(cluster: ObjectWriter, copy: CopiedModel, client: ClientSettings) -> list[PlannedPods]:
+    """Return the pods of a copy and of its client, as the operator would make them.
+
+    Raises:
+        InputError: the API server or the operator would refuse the copy.
+    """
+    try:
+        scope = live_scope(cluster, copy.document).scope
+    except ClusterError as error:
+        raise InputError(f"a copy of {client.model} is refused: {error}") from None
+    made = reconciled.make(scope)
+    if not made.acceptance.accepted:
+        raise InputError(f"a copy of {client.model} is refused ({made.acceptance.reason}): {made.acceptance.message}")
+    found = []
+    for obj in (*made.first, *made.then):
+        if obj["kind"] != "Deployment":
+            continue
+        template, count = obj["spec"]["template"], int(obj["spec"].get("replicas") or 0)
+        marks = template["metadata"].get("labels") or {}
+        what = "balancer" if marks.get(names.COMPONENT_LABEL) == names.BALANCER else "server"
+        if what == "server":
+            count = int(copy.document["spec"]["replicas"])
+        found.append(PlannedPods(what, template["spec"], template["metadata"], count))
+    return [*found, client_pods(client)]
+
+
+def client_pods(client: ClientSettings) -> PlannedPods:
+    """Return the client's pod."""
+    from halcyon_cli.bench.place.client_job import labels  # noqa: PLC0415
+
+    return PlannedPods("client", pod(client), {"labels": labels(client.model)}, 1)
+
+
+def check_pods(cluster: ObjectWriter, pods: Sequence[PlannedPods]) -> None:
+    """Check that the namespace would admit the pods, that its quotas have room for all of them, and that GPUs are free.
+
+    Raises:
+        InputError: a pod would be refused, a quota is too small, or no node has as many GPUs free.
+    """
+    for one in pods:
+        _check_admitted(cluster, one)
+    try:
+        quotas = [resource_quotas.project(dict(quota)) for quota in cluster.items(kinds.RESOURCE_QUOTA) or ()]
+    except ClusterError:
+        quotas = []
+    if problem := lacking_quota(quotas, pods):
+        raise InputError(problem)
+    wanted = gpus(pods)
+    try:
+        capacities = free_capacity.read_free_capacity(cluster, list(wanted))
+    except ClusterError:
+        return
+    for capacity in capacities:
+        if capacity.max_per_node < wanted[capacity.resource]:
+            raise InputError(
+                f"a copy needs {wanted[capacity.resource]} {capacity.resource} on one node: {capacity.describe()}. Wait, scale a "
+                "model down, or measure the served one with --live"
+            )
+
+
+def check_budget(cluster: ObjectWriter, copy: CopiedModel, budget: int | None) -> None:
+    """Check that the site's GPU budget has room for a copy, which the operator would not hold back: it never scales.
+
+    Raises:
+        InputError: it has not.
+    """
+    if budget is None or not gpus_of(copy.document):
+        return
+    try:
+        models = cluster.models(all_namespaces=True)
+    except ClusterError:
+        return
+    if problem := lacking_budget(models, copy.document, budget):
+        raise InputError(problem)
+
+
+def gpus_of(model: Json) -> int:
+    """Return the GPUs that the replicas of a model hold. Pure."""
+    spec = fields.mapping(model.get("spec"))
+    each = fields.mapping(fields.mapping(spec.get("runtime")).get("gpu")).get("count", 0)
+    replicas = spec.get("replicas", 1)
+    return each * replicas if isinstance(each, int) and isinstance(replicas, int) else 0
+
+
+def lacking_budget(models: Sequence[Json], copy: Json, budget: int) -> str:
+    """Return a sentence if the budget has no room for the copy beside these models; empty if it has. Pure."""
+    held = {f"{one['metadata'].get('namespace')}/{one['metadata'].get('name')}": gpus_of(one) for one in models}
+    used, wanted = sum(held.values()), gpus_of(copy)
+    if used + wanted <= budget:
+        return ""
+    largest = sorted((item for item in held.items() if item[1]), key=lambda item: (-item[1], item[0]))[:3]
+    holders = ", ".join(f"{name} {count}" for name, count in largest)
+    return (
+        f"a copy needs {wanted} GPUs, and the site's GPU budget (chart value gpuBudget) is {budget}, of which models hold {used}: "
+        f"{holders}. Wait, scale a model down, or measure the served one with --live"
+    )
+
+
+def _check_admitted(cluster: ObjectWriter, one: PlannedPods) -> None:
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": cluster.namespace, "generateName": f"bench-{one.what}-", "labels": one.labels.get("labels") or {}},
+        "spec": {key: value for key, value in one.template.items() if key != "serviceAccountName"} | {"restartPolicy": one.template.get("restartPolicy", "Always")},
+    }  # fmt: skip
+    try:
+        cluster.dry_run("POST", kinds.POD, "", body)
+    except ClusterError as error:
+        raise InputError(
+            f"the {one.what} pod of the measurement would be refused in namespace {cluster.namespace}: {error}"
+        ) from None
+
+
+def lacking_quota(quotas: Sequence[Json], pods: Sequence[PlannedPods]) -> str:
+    """Return a sentence for the first kind of pods for which the quotas have no room after those before; empty if all fit. Pure."""
+    promised: list[Promised] = []
+    for one in pods:
+        room = resource_quotas.room(list(map(dict, quotas)), one.template, present=0, promised=promised)
+        if room is not None and room.pods < one.count:
+            return (
+                f"the measurement needs {one.count} {one.what} {'pod' if one.count == 1 else 'pods'} more, but {room.say()}; raise the "
+                "quota, scale a model down, or measure the served one with --live"
+            )
+        promised.append(Promised(one.template, one.count))
+    return ""
+
+
+def gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
+    """Return the extended resources that one pod needs, by name: the most of any of these pods. Pure."""
+    found: dict[str, int] = {}
+    for one in pods:
+        for container in fields.mappings(one.template.get("containers")):
+            for name, amount in fields.mapping(fields.mapping(container.get("resources")).get("limits")).items():
+                if "/" in str(name):
+                    found[str(name)] = max(found.get(str(name), 0), int(str(amount)))
+    return found

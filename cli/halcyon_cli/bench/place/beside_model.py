@@ -1,0 +1,248 @@
+"""A measurement in the cluster, from the Job of its client to its result: makes, watches, reads, and removes.
+
+The order matters: the Job is made first, and everything else is owned by it. Whenever the command ends, also when it is
+killed, Kubernetes removes all of it: the Job is deleted here, or its lease runs out (`client_job`).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from halcyon.kube import kinds
+from halcyon.render import names
+from halcyon_cli.bench.place import client_job, log_result
+from halcyon_cli.bench.place.client_job import JOB, ClientSettings
+from halcyon_cli.bench.place.copied_model import CopiedModel
+from halcyon_cli.bench.place.site import push_hint
+from halcyon_cli.errors import ClusterError, Failure
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.object_writer import ObjectWriter
+from halcyon_cli.kube.pod_stage import Stage, stage
+
+Json = Mapping[str, Any]
+
+_POLL_S = 1.0
+_RENEW_S = 20.0
+_LOG_LINES = 1_000_000
+_PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+
+
+class PlaceError(Failure):
+    """A measurement in the cluster that ended without a result."""
+
+
+@dataclass(frozen=True)
+class PlacedResult:
+    """What a client in the cluster has measured, and the pods that took part."""
+
+    document: bytes
+    """bench.json."""
+    requests: bytes | None
+    """requests.npz, if it was small enough for a log."""
+    servers: tuple[Json, ...]
+    """Measured server pods, as they were when the client's pod was made."""
+    client: Json
+    """Pod of the client."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deadlines:
+    """Times after which a measurement is given up, in seconds."""
+
+    start_s: float
+    """Until the copy's pods and then the client run."""
+    run_s: float
+    """From the client's start to its end."""
+
+
+class BesideModel:
+    """One measurement. As a context manager, it removes what it made when the context is left."""
+
+    def __init__(
+        self,
+        cluster: ObjectWriter,
+        client: ClientSettings,
+        copy: CopiedModel | None,
+        limits: Deadlines,
+        progress: Callable[[str], None],
+        *,
+        on_copy: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        """Keep the settings. `on_copy` is called when the copy is made, with a function that extends the Job's lease."""
+        self._cluster, self._client, self._copy, self._limits, self._progress = cluster, client, copy, limits, progress
+        self._on_copy = on_copy
+        self._job: Json = {}
+        self._created = self._renewed = 0.0
+
+    def __enter__(self) -> Self:
+        made = self._cluster.create(JOB, client_job.job(self._client))
+        if made is None:
+            raise PlaceError(
+                f"{self._client.model} is being measured: Job {client_job.job_name(self._client.model)} exists; wait until it has ended"
+            )
+        self._job = made
+        self._created = self._renewed = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        meta = self._job["metadata"]
+        self._cluster.delete(JOB, str(meta["name"]), str(meta["uid"]))
+
+    def run(self, *, network_policy: bool) -> PlacedResult:
+        """Make the copy and the client's pod, wait for the result, and return it. Ctrl-C gives the result so far.
+
+        Raises:
+            ClusterError: the user lacks a right, or the API server is unreachable.
+            PlaceError: a pod can't start, the client failed, or time is over.
+        """
+        if self._client.files:
+            self._cluster.create(kinds.CONFIG_MAP, client_job.config_map(self._client, self._job))
+        if network_policy:
+            try:
+                self._cluster.create(kinds.NETWORK_POLICY, client_job.network_policy(self._client, self._job))
+            except ClusterError as error:
+                print(f"halcyon bench: without a NetworkPolicy of its own for the client: {error}", file=sys.stderr)
+        if (
+            self._copy is not None
+            and self._cluster.create(kinds.MODEL_DEPLOYMENT, self._copy.owned_by(self._job)) is None
+        ):
+            raise PlaceError(f"ModelDeployment {self._copy.name} exists; try again when Kubernetes has deleted it")
+        if self._on_copy is not None:
+            self._on_copy(self._extend)
+        servers = self._servers()
+        self._cluster.change(JOB, self._job["metadata"]["name"], {"spec": {"parallelism": 1}})
+        pod = self._started()
+        try:
+            pod = self._ended(pod)
+            text = self._cluster.log(pod["metadata"]["name"], client_job.CONTAINER, lines=_LOG_LINES) or ""
+        except KeyboardInterrupt:
+            text = self._stopped(pod)
+        return self._result(text, servers, pod)
+
+    def _servers(self) -> tuple[Json, ...]:
+        """Wait until the measured pods have nodes, all of them ready if there are several, and return them."""
+        count = int(self._copy.document["spec"]["replicas"]) if self._copy is not None else 1
+        end = time.monotonic() + self._limits.start_s
+        selector = ",".join(
+            f"{key}={value}" for key, value in names.selector(self._client.measured, names.SERVER).items()
+        )
+        while True:
+            pods = self._cluster.items(kinds.POD, selector=selector) or []
+            stages = [stage(pod) for pod in pods]
+            placed = [pod for pod in pods if fields.mapping(pod.get("spec")).get("nodeName")]
+            ready = [one for one in stages if one.state == "ready"]
+            if len(placed) >= count and (count == 1 or len(ready) >= count):
+                return tuple(placed)
+            self._progress(f"{self._client.measured}: {len(ready)} of {count} pods ready")
+            self._check_copy()
+            if time.monotonic() > end:
+                raise PlaceError(
+                    f"{self._client.measured} has {len(ready)} of {count} pods ready after {self._limits.start_s:.0f} s: "
+                    f"{self._why(stages)}; wait longer with --start-timeout, for example --start-timeout 30m"
+                )
+            self._pause()
+
+    def _check_copy(self) -> None:
+        """Raise an error if the operator has refused the copy, or it can't be served without a change."""
+        if self._copy is None:
+            return
+        model = self._cluster.find(kinds.MODEL_DEPLOYMENT, self._copy.name) or {}
+        for one in fields.mappings(fields.mapping(model.get("status")).get("conditions")):
+            if (one.get("type"), one.get("status")) in {("Accepted", "False"), ("Stalled", "True")}:
+                raise PlaceError(
+                    f"the copy of {self._client.model} can't be served ({one.get('reason')}): {one.get('message')}"
+                )
+
+    @staticmethod
+    def _why(stages: Sequence[Stage]) -> str:
+        said = (" ".join(filter(None, (one.state, one.reason, one.message))) for one in stages)
+        return "; ".join(dict.fromkeys(said)) or "no pod was made"
+
+    def _started(self) -> Json:
+        """Wait until the client's container runs or has ended, and return its pod."""
+        end = time.monotonic() + self._limits.start_s
+        selector = f"{client_job.BENCH_LABEL}={self._client.model},batch.kubernetes.io/job-name={client_job.job_name(self._client.model)}"
+        while True:
+            for pod in self._cluster.items(kinds.POD, selector=selector) or []:
+                if fields.mapping(pod.get("status")).get("phase") in {"Running", "Succeeded", "Failed"}:
+                    return pod
+                self._check_pull(pod)
+                self._progress(f"client: {stage(pod).state}")
+            if time.monotonic() > end:
+                raise PlaceError(
+                    f"the client's pod has not started within {self._limits.start_s:.0f} s; see kubectl describe job "
+                    f"{client_job.job_name(self._client.model)} -n {self._cluster.namespace}"
+                )
+            self._check_copy()
+            self._pause()
+
+    def _check_pull(self, pod: Json) -> None:
+        for status in fields.mappings(fields.mapping(pod.get("status")).get("containerStatuses")):
+            waiting = fields.mapping(fields.mapping(status.get("state")).get("waiting"))
+            if waiting.get("reason") in _PULL:
+                raise PlaceError(f"{push_hint(self._client.image)} ({waiting.get('reason')}: {waiting.get('message')})")
+
+    def _ended(self, pod: Json) -> Json:
+        """Wait until the client has ended, and return its pod."""
+        name, end = str(pod["metadata"]["name"]), time.monotonic() + self._limits.start_s + self._limits.run_s
+        while fields.mapping(pod.get("status")).get("phase") not in {"Succeeded", "Failed"}:
+            if time.monotonic() > end:
+                raise PlaceError(
+                    f"the client has not ended within {self._limits.start_s + self._limits.run_s:.0f} s: {self._last_line(name)}"
+                )
+            self._progress(self._last_line(name))
+            self._check_copy()
+            self._pause()
+            found = self._cluster.find(kinds.POD, name)
+            if found is None:
+                raise PlaceError("the client's pod was deleted before it had a result, for example with its node")
+            pod = found
+        return pod
+
+    def _last_line(self, pod: str) -> str:
+        log = (self._cluster.log(pod, client_job.CONTAINER, lines=1) or "").strip()
+        return log if log and not log.startswith("-----") and len(log) < 200 else "client: running"
+
+    def _stopped(self, pod: Json) -> str:
+        """Stop the client, and return its log, which ends with the result so far."""
+        text: list[str] = []
+        name, query = str(pod["metadata"]["name"]), {"tailLines": "100000"}
+
+        def follow() -> None:
+            text.extend(self._cluster.follow_log(name, client_job.CONTAINER, query))
+
+        reader = threading.Thread(target=follow, daemon=True)
+        reader.start()
+        time.sleep(_POLL_S)
+        self.__exit__()
+        reader.join(30.0)
+        return "\n".join(text)
+
+    def _result(self, text: str, servers: tuple[Json, ...], pod: Json) -> PlacedResult:
+        lines = text.splitlines()
+        document = log_result.content(lines, log_result.DOCUMENT)
+        if document is None:
+            raise PlaceError(f"the client ended without a result: {' '.join(lines[-3:]) or 'its log is empty'}")
+        return PlacedResult(document, log_result.content(lines, log_result.REQUESTS), servers, pod)
+
+    def _pause(self) -> None:
+        time.sleep(_POLL_S)
+        self._extend()
+
+    def _extend(self) -> None:
+        """Extend the Job's lease when it is time."""
+        now = time.monotonic()
+        if now - self._renewed >= _RENEW_S:
+            longest = 2 * self._limits.start_s + self._limits.run_s + client_job.LEASE_S
+            deadline = client_job.lease_s(now - self._created, longest)
+            if (
+                self._cluster.change(JOB, self._job["metadata"]["name"], {"spec": {"activeDeadlineSeconds": deadline}})
+                is None
+            ):
+                raise PlaceError(f"Job {self._job['metadata']['name']} was deleted, and the copy with it")
+            self._renewed = now

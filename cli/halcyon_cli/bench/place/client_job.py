@@ -1,0 +1,285 @@
+"""The client of a measurement in the cluster: its Job, the files that it reads, and its NetworkPolicy. Pure.
+
+The Job is made first and owns everything else, so Kubernetes removes all of it when the Job is deleted. Its deadline is a
+lease: the command extends it while it runs (`lease_s`), so a command that is killed leaves nothing after some minutes. The
+client's pod is made when the copy's pods have nodes (`parallelism`), so that it can be placed near them.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from halcyon.api.types import GROUP
+from halcyon.kube.kinds import Kind
+from halcyon.render import names
+from halcyon.render.metadata import RESTRICTED
+from halcyon_cli.bench.options.inputs import InputOptions, named
+from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.errors import InputError
+
+Json = Mapping[str, Any]
+
+JOB = Kind("batch/v1", "Job", "jobs")
+BENCH_LABEL = f"{GROUP}/bench"
+"""Label of the objects of a measurement; its value is the name of the model."""
+COMPONENT = "bench"
+CONTAINER = "client"
+LEASE_S = 150
+"""Seconds after the last extension at which Kubernetes ends the Job."""
+TTL_S = 30
+"""Seconds after which an ended Job is removed, with everything that it owns."""
+MAX_FILES_BYTES = 700 * 2**10
+"""Size of all files together; a ConfigMap holds 1 MiB, and base64 adds a third."""
+_UID = 65532
+_FILES, _KEYS, _VOLUME = "/etc/halcyon/files", "/etc/halcyon/api-keys", "/data"
+_TOPOLOGY = {"node": "kubernetes.io/hostname", "zone": "topology.kubernetes.io/zone"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSettings:
+    """What the client's pod is made of."""
+
+    model: str
+    """Name of the measured ModelDeployment's original; for `live`, of itself."""
+    namespace: str
+    image: str
+    arguments: tuple[str, ...]
+    """Arguments of `halcyon`."""
+    measured: str
+    """Name of the ModelDeployment that gets the load."""
+    near: str = "zone"
+    """node, zone or any."""
+    cpu: str = "1"
+    memory: str = "1Gi"
+    api_keys: str = ""
+    """Secret with API keys; empty for none."""
+    pull_secrets: tuple[str, ...] = ()
+    fixed_user_ids: bool = True
+    priority_class: str = ""
+    tolerations: Sequence[Json] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Content of the files of the ConfigMap, by key."""
+    claim: str = ""
+    """PersistentVolumeClaim with inputs, mounted at /data; empty for none."""
+
+
+def job_name(model: str) -> str:
+    """Return the name of the Job, which no two measurements of a model can have at a time."""
+    return f"{model}-bench"
+
+
+def labels(model: str) -> dict[str, str]:
+    """Return the labels of an object of a measurement."""
+    return {BENCH_LABEL: model, names.COMPONENT_LABEL: COMPONENT, names.MANAGER_LABEL: names.MANAGER}
+
+
+def job(settings: ClientSettings, *, parallelism: int = 0, deadline_s: int = LEASE_S) -> dict[str, Any]:
+    """Return the Job, which complies with the Pod Security Standard "restricted" and has no token."""
+    marks = labels(settings.model)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"namespace": settings.namespace, "name": job_name(settings.model), "labels": marks},
+        "spec": {
+            "parallelism": parallelism,
+            "completions": 1,
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": deadline_s,
+            "ttlSecondsAfterFinished": TTL_S,
+            "template": {"metadata": {"labels": marks}, "spec": pod(settings)},
+        },
+    }
+
+
+def pod(settings: ClientSettings) -> dict[str, Any]:
+    """Return the spec of the client's pod."""
+    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {"sizeLimit": "2Gi"}}]
+    mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108  # of the container
+    for name, path, source in (
+        ("files", _FILES, {"configMap": {"name": job_name(settings.model)}} if settings.files else None),
+        ("api-keys", _KEYS, {"secret": {"secretName": settings.api_keys}} if settings.api_keys else None),
+        (
+            "data",
+            _VOLUME,
+            {"persistentVolumeClaim": {"claimName": settings.claim, "readOnly": True}} if settings.claim else None,
+        ),
+    ):
+        if source is not None:
+            volumes.append({"name": name} | source)
+            mounts.append({"name": name, "mountPath": path, "readOnly": True})
+    ids = {"runAsUser": _UID, "runAsGroup": _UID} if settings.fixed_user_ids else {}
+    made: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 15,  # a client that is stopped prints the result so far
+        "securityContext": {"runAsNonRoot": True, **ids, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [
+            {
+                "name": CONTAINER,
+                "image": settings.image,
+                "args": list(settings.arguments),
+                "securityContext": RESTRICTED,
+                "resources": {
+                    "requests": {"cpu": settings.cpu, "memory": settings.memory},
+                    "limits": {"cpu": settings.cpu, "memory": settings.memory},
+                },
+                "volumeMounts": mounts,
+            }
+        ],
+        "volumes": volumes,
+    }
+    if settings.pull_secrets:
+        made["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
+    if settings.priority_class:
+        made["priorityClassName"] = settings.priority_class
+    if settings.tolerations:
+        made["tolerations"] = [dict(one) for one in settings.tolerations]
+    if settings.near in _TOPOLOGY:
+        made["affinity"] = {"podAffinity": _near(settings)}
+    return made
+
+
+def _near(settings: ClientSettings) -> dict[str, Any]:
+    """Prefer the nodes of the measured servers: a full node must not keep the client pending."""
+    term = {
+        "labelSelector": {"matchLabels": names.selector(settings.measured, names.SERVER)},
+        "topologyKey": _TOPOLOGY[settings.near],
+    }
+    return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
+
+
+def config_map(settings: ClientSettings, owner: Json) -> dict[str, Any]:
+    """Return the ConfigMap with the files that the client reads."""
+    return _owned("v1", "ConfigMap", settings, owner) | {
+        "binaryData": {key: base64.b64encode(content).decode() for key, content in settings.files.items()}
+    }
+
+
+def network_policy(settings: ClientSettings, owner: Json) -> dict[str, Any]:
+    """Return the NetworkPolicy of the client's pod: it may reach DNS and the measured model's pods, and nothing else."""
+    ports = [{"port": port, "protocol": "TCP"} for port in (names.HTTP_PORT, names.GRPC_PORT)]
+    dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
+    measured = {"podSelector": {"matchLabels": {names.OWNER_LABEL: settings.measured}}}
+    return _owned("networking.k8s.io/v1", "NetworkPolicy", settings, owner) | {
+        "spec": {
+            "podSelector": {"matchLabels": labels(settings.model)},
+            "policyTypes": ["Ingress", "Egress"],
+            "egress": [{"to": [measured], "ports": ports}, {"ports": dns}],
+        }
+    }
+
+
+def _owned(api_version: str, kind: str, settings: ClientSettings, owner: Json) -> dict[str, Any]:
+    meta = {
+        "namespace": settings.namespace,
+        "name": job_name(settings.model),
+        "labels": labels(settings.model),
+        "ownerReferences": [
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "name": owner["metadata"]["name"],
+                "uid": owner["metadata"]["uid"],
+            }
+        ],
+    }
+    return {"apiVersion": api_version, "kind": kind, "metadata": meta}
+
+
+def lease_s(since_created_s: float, longest_s: float) -> int:
+    """Return the Job's `activeDeadlineSeconds` for a command that runs now.
+
+    Args:
+        since_created_s: seconds since the Job was made, by the command's clock.
+        longest_s: seconds after which the measurement ends in any case.
+    """
+    return max(min(int(since_created_s) + LEASE_S, int(longest_s)), 1)
+
+
+# Files.
+
+
+def packed(load: LoadOptions, inputs: InputOptions) -> tuple[LoadOptions, InputOptions, dict[str, bytes]]:
+    """Return the options with the paths in the client's pod, and the files that these paths need, by key.
+
+    Paths below /data are those of a volume, and stay.
+
+    Raises:
+        InputError: a file can't be read, or all together are too large for a ConfigMap.
+    """
+    files: dict[str, bytes] = {}
+
+    def put(path: str) -> str:
+        if path.startswith(f"{_VOLUME}/"):
+            return path
+        key = f"{len(files):03d}-{_key(Path(path).name)}"
+        try:
+            files[key] = Path(path).read_bytes()
+        except OSError as error:
+            raise InputError(f"{path}: can't read it: {error.strerror}") from None
+        total = sum(map(len, files.values()))
+        if total > MAX_FILES_BYTES:
+            raise InputError(
+                f"{path}: the files of the measurement have {total // 1024} KiB together; {MAX_FILES_BYTES // 1024} KiB fit "
+                "into the ConfigMap that brings them to the client. Put them on a volume: --volume CLAIM --input /data/FILE"
+            )
+        return f"{_FILES}/{key}"
+
+    def put_function(text: str) -> str:
+        path, sign, function = text.rpartition(":")
+        return f"{put(path)}:{function}" if sign else text
+
+    moved = [
+        f"{name}={put(path)}" if name else put(path)
+        for argument in inputs.inputs
+        for name, folder in [named(argument)]
+        for path in _members(folder)
+    ]
+    if len(moved) > len(inputs.inputs) and len(inputs.inputs) == 1:
+        # A folder: its files are the samples. The ConfigMap is a folder too, but may have other files.
+        name = named(inputs.inputs[0])[0]
+        moved = [f"{name}={_FILES}" if name else _FILES]
+        if inputs.expect or inputs.prepare or inputs.finish or load.trace is not None:
+            raise InputError(
+                "a folder can't be sent to the cluster together with --trace, --expect, --prepare or --finish; put it on a "
+                "volume: --volume CLAIM --input /data/FOLDER"
+            )
+    return (
+        replace(load, trace=None if load.trace is None else Path(put(str(load.trace)))),
+        replace(
+            inputs,
+            inputs=tuple(moved),
+            prepare=put_function(inputs.prepare),
+            finish=put_function(inputs.finish),
+            expect=put(inputs.expect) if inputs.expect else "",
+        ),
+        files,
+    )
+
+
+def _members(path: str) -> Iterator[str]:
+    """Yield a file, or the visible files of a folder."""
+    if not Path(path).is_dir() or path.startswith(f"{_VOLUME}/"):
+        yield path
+        return
+    yield from (
+        entry.path
+        for entry in sorted(os.scandir(path), key=lambda one: one.name)
+        if entry.is_file() and not entry.name.startswith(".")
+    )
+
+
+def _key(name: str) -> str:
+    """Return a file name as a key of a ConfigMap."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name)[-200:]
+
+
+def key_arguments(api_keys: str) -> tuple[str, ...]:
+    """Return the arguments with which the client sends an API key of the Secret."""
+    return ("--api-key-file", _KEYS) if api_keys else ()

@@ -1,0 +1,120 @@
+"""The guard of a measurement of a served model: which rate comes next, and when clients suffer. Pure.
+
+The requests of the bench wait in the same queue as those of other clients, so their latency and their failures stand for
+those of the others. The first step has one caller, who never has more than one request in flight: it shows what clients had
+before. Each further step doubles the rate, and from half of the bound on adds a quarter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon_cli.kube import fields
+
+Json = Mapping[str, Any]
+
+STEP_S = 4.0
+"""Length of a step, in seconds."""
+FIRST_SHARE = 0.5
+"""First rate, as a share of the answers of one caller."""
+MAX_FAILED = 0.01
+"""Share of failed requests above which clients suffer, unless more had failed before."""
+MIN_FAILED = 3
+"""Failures below which a share isn't believed."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step has measured. Times are in seconds."""
+
+    rate_rps: float
+    due: int
+    failed: int
+    p95_s: float | None
+    """95th percentile of the latency; None if no request was answered."""
+
+
+@dataclass(frozen=True)
+class ClientBounds:
+    """What clients are not expected to bear."""
+
+    p95_s: float
+    failed: float
+    """Largest share of failed requests."""
+    source: str
+    """Where the bound of the latency comes from."""
+
+
+def bounds(first: Step, latency_s: float | None) -> ClientBounds | None:
+    """Return the bounds: the model's objective, or twice what clients had; None if the first step has no answer."""
+    if first.p95_s is None:
+        return None
+    failed = max(MAX_FAILED, 2 * first.failed / max(first.due, 1))
+    if latency_s is not None and latency_s > first.p95_s:
+        return ClientBounds(latency_s, failed, "spec.scaling.targets.latency")
+    return ClientBounds(2 * first.p95_s, failed, "twice what it was")
+
+
+def crossed(step: Step, limits: ClientBounds) -> str:
+    """Return a sentence if a step has crossed a bound; else an empty text."""
+    at = f"at {step.rate_rps:.3g} requests/s"
+    if step.failed >= MIN_FAILED and step.failed / max(step.due, 1) > limits.failed:
+        return f"{at}, {step.failed} of {step.due} requests failed; the bound is {100 * limits.failed:.1f} %"
+    if step.p95_s is not None and step.p95_s > limits.p95_s:
+        return f"{at}, p95 was {1000 * step.p95_s:.1f} ms; the bound is {1000 * limits.p95_s:.1f} ms ({limits.source})"
+    return ""
+
+
+def crossed_within(seconds: Sequence[tuple[int, int, float | None]], rate_rps: float, limits: ClientBounds) -> str:
+    """Return a sentence if the last seconds of a step that still runs show a crossing; else an empty text.
+
+    Args:
+        seconds: (answered, failed, median latency in seconds) of each second so far.
+        rate_rps: rate of the step.
+        limits: the bounds.
+    """
+    if not seconds:
+        return ""
+    answered, failed = sum(one[0] for one in seconds[-2:]), sum(one[1] for one in seconds[-2:])
+    if failed >= MIN_FAILED and failed / max(answered + failed, 1) > limits.failed:
+        return f"at {rate_rps:.3g} requests/s, {failed} of {answered + failed} requests failed within 2 s"
+    median = seconds[-1][2]
+    if median is not None and median > limits.p95_s:
+        return f"at {rate_rps:.3g} requests/s, the median was {1000 * median:.1f} ms; the bound is {1000 * limits.p95_s:.1f} ms"
+    # No answer in the last two seconds, although requests were due.
+    if len(seconds) >= 2 and answered + failed == 0 and rate_rps * 2 >= MIN_FAILED and limits.p95_s < 2:
+        return f"at {rate_rps:.3g} requests/s, no request was answered within 2 s"
+    return ""
+
+
+def next_rate(first: Step, steps: Sequence[Step], limits: ClientBounds, highest_rps: float) -> float | None:
+    """Return the rate of the next step; None after a step at the highest one. `steps` are those after the first, none crossed."""
+    if not steps:
+        return min(max(FIRST_SHARE * first.rate_rps, 0.5), highest_rps)
+    last = steps[-1]
+    if last.rate_rps >= highest_rps:
+        return None
+    far = last.p95_s is None or last.p95_s < limits.p95_s / 2
+    return min(last.rate_rps * (2.0 if far else 1.25), highest_rps)
+
+
+def refusal(model: Json) -> str:
+    """Return why the served model must not be loaded now; an empty text if it may."""
+    name = str(fields.mapping(model.get("metadata")).get("name"))
+    spec, status = fields.mapping(model.get("spec")), fields.mapping(model.get("status"))
+    scaling = fields.mapping(spec.get("scaling"))
+    conditions = {one.get("type"): one for one in fields.mappings(status.get("conditions"))}
+    if conditions.get("Reconciling", {}).get("status") == "True":
+        return f"{name} is in a rollout: {conditions['Reconciling'].get('message')}; wait until halcyon status {name} is done"
+    if scaling.get("mode") == "Paused":
+        return f"{name} is paused (spec.scaling.mode), so it can't grow with a load; halcyon resume {name}, or measure its copy"
+    replicas, most = fields.count(spec.get("replicas")), fields.count(scaling.get("maxReplicas"))
+    if replicas == 0:
+        return f"{name} is at zero replicas, and a bench would wake it; measure its copy, without --live"
+    if replicas is not None and most is not None and replicas >= most > 1:
+        return f"{name} has {replicas} replicas, its maximum, so its clients would bear the load; wait, or measure its copy, without --live"
+    if conditions.get("Ready", {}).get("status") != "True":
+        return f"{name} isn't ready: {conditions.get('Ready', {}).get('message', 'no state yet')}; halcyon diagnose {name} finds the cause"
+    return ""

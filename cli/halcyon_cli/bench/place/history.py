@@ -1,0 +1,87 @@
+"""The history of a model's measurements: the ten newest summaries, in one ConfigMap beside the model. Pure.
+
+The ConfigMap is owned by the ModelDeployment, so it goes with it. A summary is the document without its timeline and with
+at most 20 KiB, so ten fit into one object.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from halcyon.api.types import API_VERSION, GROUP, KIND
+from halcyon_measure.results.document import BenchDocument
+
+Json = Mapping[str, Any]
+
+HISTORY_LABEL = f"{GROUP}/bench-history"
+MAX_ENTRIES = 10
+MAX_SUMMARY_BYTES = 20 * 1024
+
+
+def name(model: str) -> str:
+    """Return the name of the ConfigMap."""
+    return f"{model}-bench-history"
+
+
+def summary(document: BenchDocument) -> str:
+    """Return the document as one line of JSON, without its timeline, and without more until it fits.
+
+    It is a valid document: lists become shorter, and optional parts, the largest first, are left out.
+    """
+    fields = document.model_dump(mode="json") | {"timeline": []}
+    optional = [name for name, field in BenchDocument.model_fields.items() if field.default is None and name != "place"]
+    optional.sort(key=lambda name: -len(json.dumps(fields[name])))
+    steps = [{"failures": fields["failures"][:3]}, {"pods": fields["pods"][:10]}, *({name: None} for name in optional)]
+    for step in ({}, *steps):
+        fields |= step
+        text = json.dumps(fields, separators=(",", ":"))
+        if len(text.encode()) <= MAX_SUMMARY_BYTES:
+            break
+    return text
+
+
+def key(document: BenchDocument) -> str:
+    """Return the key of a summary: keys sort by time."""
+    return re.sub(r"[^0-9TZ]", "", document.made_at) + ".json"
+
+
+def extended(model: Json, stored: Json | None, document: BenchDocument) -> dict[str, Any]:
+    """Return the ConfigMap with one more summary, and with the newest ones only.
+
+    The result of a stored one has its resource version, so that a write in between isn't lost.
+    """
+    before = dict((stored or {}).get("data") or {})
+    # Two measurements can end in the same second.
+    new = key(document)
+    while new in before:
+        new = new.removesuffix(".json") + "x.json"
+    data = before | {new: summary(document)}
+    kept = {one: data[one] for one in sorted(data)[-MAX_ENTRIES:]}
+    meta = model["metadata"]
+    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": meta["name"], "uid": meta["uid"]}
+    metadata: dict[str, Any] = {
+        "namespace": meta.get("namespace"),
+        "name": name(str(meta["name"])),
+        "labels": {HISTORY_LABEL: str(meta["name"]), "app.kubernetes.io/managed-by": "halcyon"},
+        "ownerReferences": [owner],
+    }
+    if stored is not None:
+        metadata["resourceVersion"] = stored["metadata"]["resourceVersion"]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": kept}
+
+
+def entries(stored: Json | None) -> list[dict[str, Any]]:
+    """Return the summaries of a ConfigMap, the newest first. Those that can't be read are omitted."""
+    data = (stored or {}).get("data") or {}
+    found = []
+    for one in sorted(data, reverse=True):
+        try:
+            fields = json.loads(data[one])
+        except ValueError:
+            continue
+        if isinstance(fields, dict) and fields.get("version") == 1:
+            found.append(fields)
+    return found

@@ -1,0 +1,63 @@
+"""`halcyon bench history NAME`: earlier results of a model, the newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from halcyon.kube import kinds
+from halcyon_cli.arguments.options import Output, emit
+from halcyon_cli.bench.place import history
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.object_writer import ObjectWriter
+
+_HEAD = ("MADE AT", "PLACE", "REVISION", "SCENARIO", "ANSWERED", "P50", "P99", "FAILED", "VALID")
+
+
+def show(cluster: ObjectWriter, name: str, output: Output) -> int:
+    """Print the history of a model, and return the exit status.
+
+    Raises:
+        ClusterError: there is no such model, or the user may not read the ConfigMap.
+    """
+    cluster.model(name)
+    found = history.entries(cluster.find(kinds.CONFIG_MAP, history.name(name)))
+    if output.is_data:
+        output.data({"results": found})
+        return 0
+    if not found:
+        emit(f"{name} has no results yet; halcyon bench {name} makes one")
+        return 0
+    from halcyon_cli.output import tables  # noqa: PLC0415  # rich takes 0.25 s to import
+
+    emit(tables.lines(tables.table_page(_HEAD, [row(one) for one in found]), width=output.width, color=output.color))
+    return 0
+
+
+def row(summary: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a summary. Pure."""
+    place, scenario, run = (fields.mapping(summary.get(part)) for part in ("place", "scenario", "run"))
+    requests, latency = (fields.mapping(summary.get(part)) for part in ("requests", "latency"))
+    rate = scenario.get("rate_rps")
+    load = (
+        f"{scenario.get('kind')} {rate:g}/s"
+        if isinstance(rate, int | float)
+        else f"{scenario.get('kind')} x{scenario.get('callers')}"
+    )
+    due, answered = (fields.count(requests.get(part)) or 0 for part in ("due", "answered"))
+    return [
+        str(summary.get("made_at")),
+        str(place.get("kind") or "-"),
+        str(place.get("revision") or "-"),
+        load,
+        _figure(summary.get("throughput"), "/s"),
+        _figure(latency.get("p50"), " ms"),
+        _figure(latency.get("p99"), " ms"),
+        str(due - answered),
+        "yes" if run.get("valid") else "no",
+    ]
+
+
+def _figure(figure: object, unit: str) -> str:
+    value = fields.mapping(figure).get("value")
+    return f"{value:.1f}{unit}" if isinstance(value, int | float) else "-"

@@ -1,0 +1,120 @@
+"""What the site has for measurements: the client's image and the lowest priority, from the operator's Deployment.
+
+The chart writes both as annotations. A user who may not read the Deployment gets the image by the name of the agents' image,
+which has the same registry and tag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.api.types import GROUP
+from halcyon.kube import kinds
+from halcyon.render import names
+from halcyon_cli.errors import ClusterError, InputError
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.client import Cluster
+from halcyon_cli.kube.operator_pods import of_operators
+
+Json = Mapping[str, Any]
+
+IMAGE_ANNOTATION = f"{GROUP}/bench-image"
+PRIORITY_ANNOTATION = f"{GROUP}/bench-priority-class"
+_OPERATOR, _BENCH = "halcyon-operator:", "halcyon-bench:"
+
+
+@dataclass(frozen=True)
+class BenchSite:
+    """Settings of the site for measurements."""
+
+    image: str
+    priority_class: str = ""
+    """PriorityClass of copies and clients; empty if the site has none or the user can't read it."""
+    pull_secrets: tuple[str, ...] = ()
+    fixed_user_ids: bool = True
+    network_policies: bool = False
+    """Whether the site has NetworkPolicies around models."""
+    gpu_budget: int | None = None
+    """GPUs that all models together may hold; None for no limit, or if the user can't read it."""
+
+
+def read_site(cluster: Cluster, model: str, *, image: str = "") -> BenchSite:
+    """Return the site's settings; `image` replaces the client's image.
+
+    Raises:
+        InputError: the image is unknown.
+    """
+    try:
+        operators = of_operators(cluster, kinds.DEPLOYMENT)
+    except ClusterError:
+        operators = []
+    agents = _agents(cluster, model)
+    return site_of(operators, agents, image=image)
+
+
+def site_of(operators: Sequence[Json], agents: Sequence[Json], *, image: str = "") -> BenchSite:
+    """Return the site's settings from the operators' Deployments and the pods with agents. Pure.
+
+    Raises:
+        InputError: the image is unknown.
+    """
+    for operator in operators:
+        annotations = fields.mapping(fields.mapping(operator.get("metadata")).get("annotations"))
+        if found := image or str(annotations.get(IMAGE_ANNOTATION) or ""):
+            arguments = _arguments(operator)
+            return BenchSite(
+                image=found,
+                priority_class=str(annotations.get(PRIORITY_ANNOTATION) or ""),
+                pull_secrets=tuple(
+                    text.partition("=")[2] for text in arguments if text.startswith("--image-pull-secret=")
+                ),
+                fixed_user_ids="--no-fixed-user-ids" not in arguments,
+                gpu_budget=_number(arguments, "--gpu-budget="),
+                network_policies=any(text.startswith("--network-policies") for text in arguments),
+            )
+    for pod in agents:
+        spec = fields.mapping(pod.get("spec"))
+        secrets = tuple(str(one.get("name")) for one in fields.mappings(spec.get("imagePullSecrets")))
+        fixed = "runAsUser" in fields.mapping(spec.get("securityContext"))
+        if image:
+            return BenchSite(image=image, pull_secrets=secrets, fixed_user_ids=fixed)
+        for container in [*fields.mappings(spec.get("containers")), *fields.mappings(spec.get("initContainers"))]:
+            used = str(container.get("image"))
+            if _OPERATOR in used and "@" not in used:
+                found = used.replace(_OPERATOR, _BENCH)
+                return BenchSite(image=found, pull_secrets=secrets, fixed_user_ids=fixed)
+    if image:
+        return BenchSite(image=image)
+    raise InputError(
+        f"the image of the client is unknown: the operator's Deployment has no annotation {IMAGE_ANNOTATION}, or you may not read it; "
+        "name it, for example --bench-image registry.example.com/halcyon/halcyon-bench:dev. If your registry has none: make images "
+        "push REGISTRY=registry.example.com/halcyon"
+    )
+
+
+def _agents(cluster: Cluster, model: str) -> list[Json]:
+    selector = ",".join(f"{key}={value}" for key, value in names.selector(model, names.BALANCER).items())
+    try:
+        return list(cluster.items(kinds.POD, selector=selector) or ())
+    except ClusterError:
+        return []
+
+
+def _arguments(deployment: Json) -> list[str]:
+    spec = fields.mapping(fields.mapping(fields.mapping(deployment.get("spec")).get("template")).get("spec"))
+    return [str(text) for one in fields.mappings(spec.get("containers")) for text in fields.sequence(one.get("args"))]
+
+
+def _number(arguments: Sequence[str], option: str) -> int | None:
+    found = [text.removeprefix(option) for text in arguments if text.startswith(option)]
+    return int(found[-1]) if found and found[-1].isdigit() else None
+
+
+def push_hint(image: str) -> str:
+    """Return what to do if the nodes can't pull the client's image."""
+    return (
+        f"the nodes can't pull the client's image {image}; push it with the others (make images push REGISTRY=...), or name "
+        "another one with --bench-image; a registry with a password needs imagePullSecrets of the chart"
+    )

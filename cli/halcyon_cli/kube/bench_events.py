@@ -1,0 +1,39 @@
+"""Events of measurements of a served model, which explain a rise of its load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from halcyon.api.types import KIND
+from halcyon.kube.kinds import Kind
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.client import Cluster
+
+EVENT = Kind("v1", "Event", "events")
+BEGAN, ENDED = "BenchStarted", "BenchEnded"
+MAX_SHOWN = 4
+
+
+def recent(cluster: Cluster, model: str) -> list[tuple[str, str]]:
+    """Return (reason, text) of each recent Event of a measurement of a model; none if the user may not read Events."""
+    try:
+        found = cluster.items(EVENT, fields=f"involvedObject.name={model},involvedObject.kind={KIND}") or []
+    except ClusterError:
+        return []
+    return shown(found)
+
+
+def shown(events: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return (reason, text) of the Events of measurements, the newest first. Pure."""
+    ours = [one for one in events if one.get("reason") in {BEGAN, ENDED}]
+    # Of the same second, the end is the newer one.
+    ours.sort(key=lambda one: (str(one.get("lastTimestamp")), one.get("reason") == ENDED), reverse=True)
+    return [
+        (
+            str(one["reason"]),
+            f"{fields.text(one.get('lastTimestamp')) or 'at an unknown time'}: {fields.text(one.get('message')) or ''}",
+        )
+        for one in ours[:MAX_SHOWN]
+    ]

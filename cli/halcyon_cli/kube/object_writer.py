@@ -1,0 +1,72 @@
+"""A cluster client that also creates, replaces and deletes objects, for commands that need objects of their own."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+from halcyon.kube.kinds import Kind
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube.client import Cluster, Object
+
+_PLAIN = "application/json"
+
+
+class ObjectWriter(Cluster):
+    """Client for the cluster of a kubeconfig, or for the cluster in which this pod runs."""
+
+    def create(self, kind: Kind, body: Object, *, verb: Literal["create", "update"] = "create") -> Object | None:
+        """Create an object in the client's namespace, or replace it, and return it; None if another writer was first.
+
+        Raises:
+            ClusterError: the user may not do this, the API server rejects it, or it is unreachable.
+        """
+        name = str(body["metadata"]["name"]) if verb == "update" else ""
+        method = "PUT" if verb == "update" else "POST"
+        status, content, reason = self._send(method, kind.path(self.namespace, name), None, body, content=_PLAIN)
+        if status == 409:
+            return None
+        if status >= 400:
+            permission = f"{verb} on {kind.plural} in namespace {self.namespace}"
+            raise ClusterError(self._error_message(status, content, reason, permission))
+        stored: Object = json.loads(content)
+        return stored
+
+    def change(self, kind: Kind, name: str, body: Object) -> Object | None:
+        """Apply a merge patch to an object in the client's namespace, and return it; None if it doesn't exist.
+
+        Raises:
+            ClusterError: as for `create`.
+        """
+        return self._json("PATCH", kind.path(self.namespace, name), body=body)
+
+    def delete(self, kind: Kind, name: str, uid: str) -> None:
+        """Delete an object with this uid, and let Kubernetes delete what it owns. It need not exist any more.
+
+        Raises:
+            ClusterError: as for `create`.
+        """
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        status, content, reason = self._send("DELETE", kind.path(self.namespace, name), None, body, content=_PLAIN)
+        if status >= 400 and status not in {404, 409}:
+            permission = f"delete on {kind.plural} in namespace {self.namespace}"
+            raise ClusterError(self._error_message(status, content, reason, permission))
+
+    def may(self, verb: str, kind: Kind, subresource: str = "") -> bool:
+        """Return whether the user may use a verb on a kind in the client's namespace.
+
+        Raises:
+            ClusterError: the API server doesn't answer the question.
+        """
+        group = kind.api_version.rpartition("/")[0]
+        asked = {"namespace": self.namespace, "verb": verb, "group": group, "resource": kind.plural}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": asked | ({"subresource": subresource} if subresource else {})},
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        status, content, reason = self._send("POST", path, None, review, content=_PLAIN)
+        if status >= 400:
+            raise ClusterError(self._error_message(status, content, reason, "create on selfsubjectaccessreviews"))
+        return bool((json.loads(content).get("status") or {}).get("allowed"))

@@ -1,0 +1,47 @@
+"""The place of a measurement: which server was measured, where, and on what. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from halcyon_measure.results.figure import Part
+
+
+class ContainerLimits(Part):
+    """Resource limits of a container, as Kubernetes has them; empty strings for none."""
+
+    cpu: str = Field(default="", description="CPU, for example 4 or 500m.")
+    memory: str = Field(default="", description="Memory, for example 8Gi.")
+    gpu: str = Field(default="", description="GPUs, or slices of one, for example 1.")
+
+
+class Place(Part):
+    """Where the server was, and what it ran on: enough to repeat the measurement."""
+
+    kind: Literal["url", "copy", "trial", "live"] = Field(
+        description="url: any server; copy: a copy of a ModelDeployment; trial: a pod with its server container; live: the served ModelDeployment."
+    )
+    namespace: str | None = Field(default=None, description="Namespace of the ModelDeployment; null for a URL.")
+    name: str | None = Field(default=None, description="Name of the ModelDeployment that the result is about.")
+    measured: str | None = Field(default=None, description="Name of the ModelDeployment that got the load.")
+    revision: str | None = Field(default=None, description="Revision of its pods.")
+    source: str | None = Field(default=None, description="Where the model comes from: volume, image or URI.")
+    image: str | None = Field(default=None, description="Image of the server.")
+    image_id: str | None = Field(default=None, description="Image of the server with its digest, as the node has it.")
+    node: str | None = Field(default=None, description="Node of the server's pod, or the nodes, comma-separated.")
+    gpu_product: str | None = Field(
+        default=None, description="GPU of that node, from its label nvidia.com/gpu.product; null without one."
+    )
+    limits: ContainerLimits | None = Field(default=None, description="Resource limits of the server container.")
+    routing: str | None = Field(default=None, description="How requests reach the pods: balancer, service or gateway.")
+    replicas: int | None = Field(default=None, description="Replicas that were ready when the measurement began.")
+    client_node: str | None = Field(default=None, description="Node of the client's pod; null outside a cluster.")
+    client_limits: ContainerLimits | None = Field(default=None, description="Resource limits of the client.")
+    arguments: tuple[str, ...] = Field(
+        default=(), description="Arguments of halcyon bench, with the seed, that repeat the measurement."
+    )
+    ended: str | None = Field(
+        default=None, description="Why a measurement of a served model ended early; null if it did not."
+    )

@@ -1,0 +1,62 @@
+"""What refuses a measurement before anything is made: quotas and the pods that they are asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halcyon_cli.bench.place.admission import PlannedPods, gpus, lacking_budget, lacking_quota
+
+
+def pods(what: str, count: int, **limits: str) -> PlannedPods:
+    template = {"containers": [{"name": what, "resources": {"limits": limits, "requests": limits}}]}
+    return PlannedPods(what, template, {}, count)
+
+
+def quota(**amounts: tuple[str, str]) -> dict[str, Any]:
+    hard = {name.replace("__", ".").replace("_", "/"): pair[0] for name, pair in amounts.items()}
+    used = {name.replace("__", ".").replace("_", "/"): pair[1] for name, pair in amounts.items()}
+    return {"metadata": {"name": "team"}, "spec": {}, "status": {"hard": hard, "used": used}}
+
+
+ALL = [pods("server", 1, cpu="2"), pods("balancer", 2, cpu="1"), pods("client", 1, cpu="1")]
+
+
+def test_quota_with_room_for_all_pods_is_no_problem() -> None:
+    assert lacking_quota([quota(pods=("10", "6"), cpu=("10", "5"))], ALL) == ""
+
+
+def test_quota_without_room_is_named_with_its_figures() -> None:
+    said = lacking_quota([quota(cpu=("10", "6"))], ALL)
+    assert said.startswith(
+        "the measurement needs 1 client pod more, but ResourceQuota team allows 0: cpu is 6 of 10 used"
+    )
+    assert "--live" in said
+
+
+def test_quota_of_gpus_refuses_the_server() -> None:
+    template = {
+        "containers": [
+            {"name": "triton", "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}
+        ]
+    }
+    one = PlannedPods("server", template, {}, 1)
+    full = {
+        "metadata": {"name": "team"},
+        "spec": {},
+        "status": {"hard": {"requests.nvidia.com/gpu": "4"}, "used": {"requests.nvidia.com/gpu": "4"}},
+    }
+    assert "requests.nvidia.com/gpu is 4 of 4 used" in lacking_quota([full], [one])
+    assert gpus([one, *ALL]) == {"nvidia.com/gpu": 1}
+
+
+def test_gpu_budget_refuses_with_its_holders() -> None:
+    def holding(name: str, replicas: int, count: int = 2) -> dict[str, Any]:
+        spec = {"replicas": replicas, "runtime": {"gpu": {"count": count}}}
+        return {"metadata": {"namespace": "team", "name": name}, "spec": spec}
+
+    others = [holding("a", 1), holding("b", 2), holding("cpu", 9, 0)]
+    assert lacking_budget(others, holding("b-bench", 1), 8) == ""
+    said = lacking_budget(others, holding("b-bench", 1), 7)
+    assert said.startswith(
+        "a copy needs 2 GPUs, and the site's GPU budget (chart value gpuBudget) is 7, of which models hold 6: team/b 4, team/a 2."
+    )

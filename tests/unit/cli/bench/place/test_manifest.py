@@ -1,0 +1,58 @@
+"""The manifest of a Job that runs the command itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from halcyon_cli.bench.options.inputs import InputOptions
+from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.place import PlaceOptions
+from halcyon_cli.bench.options.server import ServerOptions
+from halcyon_cli.bench.place.admission import NEEDED
+from halcyon_cli.bench.place.in_cluster import BenchRequest
+from halcyon_cli.bench.place.manifest import RULES, text
+from halcyon_cli.bench.place.site import BenchSite
+from halcyon_cli.commands.bench import main
+from halcyon_cli.errors import InputError
+
+REQUEST = BenchRequest(
+    name="digits",
+    server=ServerOptions(),
+    load=LoadOptions(rate=50.0, duration=30.0),
+    inputs=InputOptions(),
+    place=PlaceOptions(replicas=2),
+)
+SITE = BenchSite("r.example.com/halcyon-bench:dev", "halcyon-bench", ("reg",))
+
+
+def test_manifest_is_valid_and_runs_the_same_measurement() -> None:
+    documents = list(yaml.safe_load_all(text(REQUEST, main, SITE, "team")))
+    assert [one["kind"] for one in documents] == ["ServiceAccount", "Role", "RoleBinding", "Job"]
+    for one in documents:
+        kubernetes_validate.validate(one, "1.31", strict=True)
+        assert one["metadata"]["namespace"] == "team"
+    (container,) = documents[3]["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == [
+        "bench", "digits", "--duration", "30s", "--rate", "50.0", "--replicas", "2",
+        "--bench-image", "r.example.com/halcyon-bench:dev", "--priority-class", "halcyon-bench",
+    ]  # fmt: skip
+
+
+def test_role_has_every_right_that_a_measurement_needs() -> None:
+    for verb, kind, part in NEEDED:
+        group = kind.api_version.rpartition("/")[0]
+        resource = f"{kind.plural}/{part}" if part else kind.plural
+        assert any(
+            group in rule["apiGroups"] and resource in rule["resources"] and verb in rule["verbs"] for rule in RULES
+        ), (verb, resource)
+
+
+def test_files_of_this_machine_are_refused() -> None:
+    local = replace(REQUEST, inputs=InputOptions(inputs=("x.npy",)))
+    with pytest.raises(InputError, match=r"x.npy is a file here.*--volume CLAIM"):
+        text(local, main, SITE, "team")
+    text(replace(REQUEST, inputs=InputOptions(inputs=("pixels=/data/x.npy",))), main, SITE, "team")
