@@ -111,6 +111,8 @@ class ProcessSample:
 
     at_s: float
     cpu_s: float | None = None
+    core_wait_s: float | None = None
+    """Time in which their main threads waited for a core."""
     memory: float | None = None
     cpu_limit: float | None = None
     """Cores that it may use."""
