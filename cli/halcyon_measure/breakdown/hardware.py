@@ -98,7 +98,8 @@ def series(values: Sequence[float], unit: Unit, source: str, reason: str) -> Ser
         return Figure(value=float(value), unit=unit, n=len(array), source=source)
 
     low, high = np.quantile(array, (0.1, 0.9))
-    return Series(mean=figure(array.mean()), p10=figure(low), p90=figure(high), max=figure(array.max()))
+    kept = tuple(float(f"{value:.4g}") for value in values)
+    return Series(mean=figure(array.mean()), p10=figure(low), p90=figure(high), max=figure(array.max()), values=kept)
 
 
 def _reason(readings: Sequence[Readings[ServerSample]] | Sequence[Readings[ProcessSample]], nothing: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from halcyon_measure.report.chart import Axis, Line, chart
 from halcyon_measure.report.labels import LabelledRun
 from halcyon_measure.report.markup import Content, Html, element, facts, section, table
 from halcyon_measure.results.figure import Figure
@@ -15,6 +16,8 @@ from halcyon_measure.results.sections.hardware import Hardware, Series
 from halcyon_measure.results.sections.phases import Phases
 
 MAX_BARS = 24
+MAX_POINTS = 240
+"""Points of a chart over time; longer runs are shown in spans of several samples."""
 _ENERGY = (
     ("per_inference", "Energy of an inference"),
     ("net_per_inference", "without idle power"),
@@ -172,6 +175,7 @@ def _hardware(found: Hardware) -> list[Content]:
         )
     contents.append(facts(single))
     contents.append(_missing(missing))
+    contents.append(element("div", _over_time(found), class_="charts"))
     if len(found.replicas) > 1 or any(replica.replaced for replica in found.replicas):
         replicas = [
             [
@@ -185,6 +189,40 @@ def _hardware(found: Hardware) -> list[Content]:
         contents.append(table(["replica", "requests", "queue, ms", "model, ms"], replicas, label="Replicas"))
     contents += [element("p", note, class_="quiet") for note in found.notes]
     return contents
+
+
+def _over_time(found: Hardware) -> list[Html]:
+    """Return the shares in one chart, and each of the other quantities that was sampled in its own."""
+    charts = []
+    shares = [(said, getattr(found, name)) for name, said in _SERIES if getattr(found, name).mean.unit == "ratio"]
+    count = max((len(one.values) for _, one in shares), default=0)
+    if count > 1:
+        lines = [Line(said, _thinned(one.values, count, 100)) for said, one in shares if one.values]
+        charts.append(chart("Utilisation over time", _samples(count), lines, unit="%"))
+    for name, said in _SERIES:
+        one: Series = getattr(found, name)
+        count = len(one.values)
+        if one.mean.unit != "ratio" and count > 1:
+            line = Line(said, _thinned(one.values, count, 1 / 2**20 if one.mean.unit == "bytes" else 1))
+            charts.append(chart(f"{said} over time", _samples(count), [line], unit=_unit(one.mean)))
+    return charts
+
+
+def _thinned(values: Sequence[float], count: int, scale: float) -> list[float | None]:
+    """Return the largest value of each span of `count` samples; None where these samples end before the others."""
+    span = _span(count)
+    found: list[float | None] = [max(values[at : at + span]) * scale for at in range(0, len(values), span)]
+    return found + [None] * (-(-count // span) - len(found))
+
+
+def _samples(count: int) -> Axis:
+    span = _span(count)
+    name = "sample, about one a second" if span == 1 else f"sample, the largest of {span}"
+    return Axis(name, [float(at) for at in range(0, count, span)], "time")
+
+
+def _span(count: int) -> int:
+    return -(-count // MAX_POINTS)
 
 
 def _batches(found: Batches) -> list[Content]:

@@ -12,11 +12,17 @@ from pydantic import Field
 from halcyon_measure.results.distribution import Distribution
 from halcyon_measure.results.figure import Figure, Part
 from halcyon_measure.results.place import Place
+from halcyon_measure.results.sections.alone import Alone
 from halcyon_measure.results.sections.batches import Batches
+from halcyon_measure.results.sections.capacity import Capacity
 from halcyon_measure.results.sections.cold_start import ColdStart
+from halcyon_measure.results.sections.comparison import Comparison
 from halcyon_measure.results.sections.energy import Energy
 from halcyon_measure.results.sections.hardware import Hardware
 from halcyon_measure.results.sections.phases import Phases
+from halcyon_measure.results.sections.roofline import Roofline
+from halcyon_measure.results.sections.static import Static
+from halcyon_measure.results.sections.sweep import Sweep
 from halcyon_measure.results.sections.verdict import Verdict
 from halcyon_measure.results.used_files import UsedFile
 
@@ -174,3 +180,11 @@ class BenchDocument(Part):
     energy: Energy | None = Field(default=None, description="Energy, carbon and cost of an inference.")
     verdict: Verdict | None = Field(default=None, description="What limited the rate or the latency.")
     cold_start: ColdStart | None = Field(default=None, description="How long new replicas took to answer.")
+    static: Static | None = Field(default=None, description="Operations, parameters and bytes of the model's graph.")
+    roofline: Roofline | None = Field(
+        default=None, description="What the machine could compute, and what the model did."
+    )
+    alone: Alone | None = Field(default=None, description="The same model in one process, without a server.")
+    capacity: Capacity | None = Field(default=None, description="Largest rate that keeps the objective.")
+    sweep: Sweep | None = Field(default=None, description="Figures over a grid of loads.")
+    comparison: Comparison | None = Field(default=None, description="Differences of servers over rounds.")

@@ -25,6 +25,8 @@ Unit = Literal[
     "price/h",
     "price",
     "events",
+    "FLOP/s",
+    "bytes/s",
 ]
 
 
@@ -41,7 +43,8 @@ class Figure(Part):
     unit: Unit = Field(description="Unit of `value` and `interval`.")
     n: int = Field(description="Requests, samples or executions that it is computed from.")
     interval: tuple[float, float] | None = Field(
-        default=None, description="Its 95 % interval, from a bootstrap of one-second blocks; null if there are too few."
+        default=None,
+        description="Its 95 % interval, from a bootstrap of one-second blocks if the field says nothing else; null if there are too few.",
     )
     source: str = Field(description="What it was computed from.")
     reason: str = Field(default="", description="Why it wasn't measured, or why it is uncertain; else empty.")

@@ -14,6 +14,7 @@ class Series(Part):
     p10: Figure
     p90: Figure
     max: Figure
+    values: tuple[float, ...] = Field(default=(), description="The samples in order.")
 
 
 class ReplicaUse(Part):

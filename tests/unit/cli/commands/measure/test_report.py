@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from halcyon_cli.commands.app import run
-from halcyon_cli.commands.report import chart_library
+from halcyon_cli.commands.measure.report import chart_library
 from tests.bench_documents import bench_document
 
 
