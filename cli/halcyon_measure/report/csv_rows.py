@@ -17,8 +17,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def text(documents: Sequence[StoredDocument]) -> str:
-    """Return the table. A figure has the columns `NAME [UNIT]`, `NAME.low` and `NAME.high`; of the lists,
-    the points of a sweep have rows, and the others are left out."""
+    """Return the table.
+
+    A figure has the columns `NAME [UNIT]`, `NAME.low` and `NAME.high`. Of the lists, only the points of a sweep are in it,
+    each in a row of its own.
+    """
     rows: list[dict[str, Any]] = []
     for one in documents:
         rows.append({"file": _cell(one.name), **dict(_cells(one.document, ""))})
