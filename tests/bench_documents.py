@@ -17,7 +17,7 @@ from halcyon_measure.results.columns import Columns
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.document_file import StoredDocument
 from halcyon_measure.results.figure import Figure, Unit, unmeasured
-from halcyon_measure.results.place import Limits, Place
+from halcyon_measure.results.place import ContainerLimits, Place
 from halcyon_measure.results.run import Run
 from halcyon_measure.results.sections.capacity import Capacity, CapacityRun
 from halcyon_measure.results.sections.comparison import Bound, ComparedSide, Comparison, Difference, LeaderboardRow
@@ -124,7 +124,7 @@ def _sections(made: BenchDocument) -> dict[str, Any]:
             revision="digits-6f9c",
             image="registry.example/tritonserver:26.01",
             node="node-1",
-            limits=Limits(cpu="2", memory="4Gi"),
+            limits=ContainerLimits(cpu="2", memory="4Gi"),
             routing="balancer",
             replicas=1,
             arguments=("--rate", "100", "--seed", "1"),

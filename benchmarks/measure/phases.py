@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -294,6 +294,7 @@ def row_3(seconds: float = 8.0) -> Row:
     joules, idle_w = 3.0, 40.0
     work = Staged("counter", constant_ms=10, energy="counter", joules_per_row=joules, idle_w=idle_w)
     with tritons.running([work]) as (triton,):
+        time.sleep(1.5)  # the model publishes from its first second on
         made = measured(
             triton,
             Scenario(callers=4, duration_s=seconds),
@@ -308,7 +309,11 @@ def row_3(seconds: float = 8.0) -> Row:
     kinds: Mapping[str, tuple[Staged, SamplingSettings, str]] = {
         "no GPU": (Staged("none", constant_ms=2), SamplingSettings(idle_s=0), "neither energy nor power"),
         "still": (Staged("still", constant_ms=2, energy="still"), SamplingSettings(idle_s=0), "stands still"),
-        "backwards": (Staged("backwards", constant_ms=2, energy="backwards"), SamplingSettings(idle_s=0), "backwards"),
+        "not a Prometheus": (
+            Staged("other", constant_ms=2),
+            SamplingSettings(prometheus="SERVER", pods="m-.*", idle_s=0),
+            "responds with",
+        ),
         "no page": (
             Staged("page", constant_ms=2),
             SamplingSettings(servers=(Source(pod="a", url="http://127.0.0.1:9/metrics"),), idle_s=0),
@@ -323,7 +328,14 @@ def row_3(seconds: float = 8.0) -> Row:
     right: dict[str, bool] = {}
     for name, (one, sampling, reason) in kinds.items():
         with tritons.running([one]) as (triton,):
-            document = measured(triton, Scenario(duration_s=2), sampling=sampling, warm_up=WarmUp(0.0, fixed=True))
+            time.sleep(1.5)  # the model publishes from its first second on
+            own = f"http://{triton.address}:{HTTP_PORT}" if sampling.prometheus == "SERVER" else sampling.prometheus
+            document = measured(
+                triton,
+                Scenario(duration_s=2),
+                sampling=replace(sampling, prometheus=own),
+                warm_up=WarmUp(0.0, fixed=True),
+            )
         absent = document.energy
         assert absent is not None, "sampling is on"
         shown = " ".join(text.page(document).split())

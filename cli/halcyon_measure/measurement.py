@@ -91,11 +91,16 @@ class Measurement:
             pod_header=self.pod_header,
         )
         sampler = None if self.sampling is None else Sampler(self.target, self.sampling)
-        if sampler is not None:
+        if sampler is None:
+            with Pool(job, count) as pool:
+                return pool.run(warm_up=self.warm_up, progress=progress)
+        try:
             sampler.idle()
-        with Pool(job, count) as pool:
-            run = pool.run(warm_up=self.warm_up, progress=progress, observer=sampler)
-        return run if sampler is None else replace(run, observations=sampler.observations())
+            with Pool(job, count) as pool:
+                run = pool.run(warm_up=self.warm_up, progress=progress, observer=sampler)
+        finally:
+            sampler.close()
+        return replace(run, observations=sampler.observations())
 
     def document(self, run: Run, *, made_by: str) -> BenchDocument:
         """Return the document of a run that ended now."""

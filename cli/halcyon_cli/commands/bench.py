@@ -27,7 +27,7 @@ from halcyon_cli.bench.place import in_cluster, manifest, past_results
 from halcyon_cli.bench.place.site import read_site
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube.client import Target
-from halcyon_cli.kube.writer import Writer
+from halcyon_cli.kube.object_writer import ObjectWriter
 
 if TYPE_CHECKING:
     from halcyon_measure.results.document import BenchDocument
@@ -117,22 +117,22 @@ def main(
     NAME is a ModelDeployment. Without it, --url names a server. `halcyon bench history NAME` lists earlier results.
     """
     if len(names) == 2 and names[0] == "history":
-        return past_results.show(Writer(target), names[1], output)
+        return past_results.show(ObjectWriter(target), names[1], output)
     if len(names) > 1:
         raise InputError(f"{' '.join(names)}: one ModelDeployment at a time; for example halcyon bench {names[0]}")
     if not names:
         return _measure_url(
             server=server, load=load, inputs=inputs, sampling=sampling, pod=pod, save=save, output=output
         )
-    request = in_cluster.Request(
+    request = in_cluster.BenchRequest(
         name=names[0], server=server, load=load, inputs=inputs, sampling=sampling, place=place
     ).check()
     if output.form == "yaml":
-        cluster = Writer(target)
+        cluster = ObjectWriter(target)
         site = read_site(cluster, request.name, image=place.bench_image)
         emit(manifest.text(request, click.get_current_context().command, site, cluster.namespace))
         return 0
-    return _measure_model(request, Writer(target), save, output)
+    return _measure_model(request, ObjectWriter(target), save, output)
 
 
 def _measure_url(
@@ -168,7 +168,7 @@ def _measure_url(
     return 0 if document.run.valid else 1
 
 
-def _measure_model(request: in_cluster.Request, cluster: Writer, save: Path | None, output: Output) -> int:
+def _measure_model(request: in_cluster.BenchRequest, cluster: ObjectWriter, save: Path | None, output: Output) -> int:
     model = cluster.model(request.name)
     shown = from_here.line_of_progress()
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -45,7 +45,7 @@ def build(seen: Observations, *, wall_s: float) -> Hardware:
             _over_pages(servers, lambda page: page.pinned_total), "bytes", _PAGE, no_page or _ABSENT
         ),
         server_cpu=series(_rates(processes), "cores", "CPU time of the servers' processes", no_process),
-        server_cpu_limit=_last(_summed(processes, lambda one: one.cpu_limit), "cores", "cgroup", no_limit),
+        server_cpu_limit=_last(_summed(processes, lambda one: one.cpu_limit), "cores", "cgroup or affinity", no_limit),
         server_throttled=Figure(value=throttled / periods, unit="ratio", n=int(periods), source="periods of the cgroup")
         if throttled is not None and periods
         else unmeasured("ratio", no_limit),

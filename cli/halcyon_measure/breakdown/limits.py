@@ -34,6 +34,7 @@ FIGURES: Mapping[str, str] = {
     "busy": "share of the time in which the instances executed",
     "model_share": "share of the latency in the model",
     "cpu_share": "used share of the servers' CPU",
+    "machine_cpu": "used share of the CPU of the servers' machines",
     "throttled": "share of the scheduler's periods in which the CPU limit held the servers back",
     "gpu_utilization": "mean utilisation of the GPUs",
     "gpu_at_80": "share of the time with the GPUs used 80 to 100 %",
@@ -156,6 +157,15 @@ RULES: tuple[Rule, ...] = (
         (_CPU_FULL,),
         ("cpu_share", "busy"),
         "more CPU for the servers",
+        "spec.runtime.resources.requests.cpu",
+        causes=("instances busy", "balancer", "transmission", "refusals by configuration", "nothing"),
+    ),
+    Rule(
+        "server CPU",
+        # Others on the machine have the rest of it.
+        (Bound("cpu_share", ">=", 0.5), Bound("machine_cpu", ">=", 0.95)),
+        ("machine_cpu", "cpu_share"),
+        "a machine with more free CPU for the servers",
         "spec.runtime.resources.requests.cpu",
         causes=("instances busy", "balancer", "transmission", "refusals by configuration", "nothing"),
     ),

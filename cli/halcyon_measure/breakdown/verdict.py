@@ -122,6 +122,8 @@ def _of_hardware(document: BenchDocument) -> dict[str, Figure]:
         "gpu_utilization": hardware.gpu_utilization.mean,
         "gpu_at_80": hardware.gpu_at_80,
     }
+    if hardware.machine_cpu.mean.value is not None:
+        found["machine_cpu"] = hardware.machine_cpu.mean
     used, limit = hardware.server_cpu.mean, hardware.server_cpu_limit
     if used.value is not None and limit.value:
         found["cpu_share"] = used.model_copy(update={"value": used.value / limit.value, "unit": "ratio"})

@@ -12,7 +12,7 @@ from halcyon_measure.report.markup import Content, Html, element, facts, section
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.document_file import StoredDocument
 from halcyon_measure.results.number_text import NONE, number
-from halcyon_measure.results.place import Limits
+from halcyon_measure.results.place import ContainerLimits
 
 MAX_PLAIN = 256 << 10
 """Characters of data above which it is compressed, so that a page of 200 runs stays small."""
@@ -82,7 +82,7 @@ def _settings(document: BenchDocument) -> dict[str, str]:
     return {name: value for name, value in said.items() if value}
 
 
-def _limits(limits: Limits | None) -> str:
+def _limits(limits: ContainerLimits | None) -> str:
     if limits is None:
         return ""
     return ", ".join(f"{name} {value}" for name, value in limits if value)

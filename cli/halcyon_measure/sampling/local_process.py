@@ -69,14 +69,14 @@ class LocalServer:
         if not alive:
             return None
         if self._cgroup is None:
-            return ProcessSample(at_s, cpu_s=cpu_s, memory=float(memory))
+            return ProcessSample(at_s, cpu_s=cpu_s, memory=float(memory), cpu_limit=_cores(self._pid))
         stat = _numbers(self._cgroup / "cpu.stat")
         used = stat.get("usage_usec")
         return ProcessSample(
             at_s,
             cpu_s=cpu_s if used is None else used / 1e6,
             memory=_number(self._cgroup / "memory.current") or float(memory),
-            cpu_limit=_cpu_limit(self._cgroup / "cpu.max"),
+            cpu_limit=_cpu_limit(self._cgroup / "cpu.max") or _cores(self._pid),
             memory_limit=_number(self._cgroup / "memory.max"),
             periods=stat.get("nr_periods"),
             throttled=stat.get("nr_throttled"),
@@ -130,6 +130,13 @@ def _cgroup(pid: int) -> Path | None:
             folder = _CGROUPS / path.lstrip("/")
             if number == "0" and path != "/" and (folder / "cpu.stat").is_file():
                 return folder
+    return None
+
+
+def _cores(pid: int) -> float | None:
+    """Return the number of cores that a process may run on."""
+    with contextlib.suppress(OSError):
+        return float(len(os.sched_getaffinity(pid)))
     return None
 
 

@@ -13,8 +13,8 @@ from halcyon.kube import kinds
 from halcyon.render import names
 from halcyon_cli.bench.cold_start import start_events
 from halcyon_cli.kube import fields
+from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_cli.kube.pod_stage import stage
-from halcyon_cli.kube.writer import Writer
 
 if TYPE_CHECKING:
     from halcyon_measure.breakdown.cold_start import Boundaries
@@ -25,7 +25,7 @@ _POLL_S = 0.1
 
 
 def watch(
-    cluster: Writer,
+    cluster: ObjectWriter,
     measured: str,
     *,
     model: str,
@@ -62,7 +62,7 @@ def watch(
 
 
 def _seen(
-    cluster: Writer, selector: str, known: set[str], timeout_s: float, keep: Callable[[], None]
+    cluster: ObjectWriter, selector: str, known: set[str], timeout_s: float, keep: Callable[[], None]
 ) -> tuple[list[tuple[float, Json]], str]:
     """Return the readings of the first new pod until it is ready, and why it isn't; empty if it is."""
     seen: list[tuple[float, Json]] = []
