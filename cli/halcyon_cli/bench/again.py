@@ -70,7 +70,7 @@ def expanded(command: click.Command, args: Sequence[str]) -> list[str]:
     rest, path = _taken(args)
     if path is None:
         return rest
-    from halcyon_measure.results import document_file  # noqa: PLC0415  # NumPy takes a while to import
+    from halcyon_measure.results import document_file  # noqa: PLC0415  # the models of the document take a while to build
 
     documents = document_file.read(Path(path))
     if len(documents) != 1:
