@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import textwrap
 
+from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.figure import Figure
 from halcyon_measure.results.number_text import number
 from halcyon_measure.results.sections.alone import Alone
 from halcyon_measure.results.sections.roofline import Peak, Roofline
 
 _WIDTH = 80
+
+
+def sections(document: BenchDocument) -> list[str]:
+    """Return the lines of what a result has from the file of its model; empty if it has nothing."""
+    lines: list[str] = []
+    if (static := document.static) is not None:
+        one = static.sizes[0]
+        least = "" if static.complete else "at least "
+        figures = f"{least}{one.flops / one.batch / 1e6:.3g} MFLOPs a row"
+        if static.parameters is not None:
+            figures += f", {static.parameters / 1e6:.3g} M parameters ({static.datatype})"
+        lines += ["", *_wrapped("model     ", figures)]
+    if document.alone is not None:
+        lines += alone_lines(document.alone)
+    if document.roofline is not None:
+        lines += roofline_lines(document.roofline)
+    return lines
 
 
 def alone_lines(alone: Alone) -> list[str]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from halcyon_measure.engine import hooks
 from halcyon_measure.errors import HookError, ModelError
 from halcyon_measure.in_process import alone
 from halcyon_measure.in_process.process import call
@@ -54,7 +53,11 @@ def make(
         MeasureError: the model or its data can't be used. A variant that can't be made has its failure instead.
     """
     repository.check_empty(request.out)
-    score = hooks.load(request.score) if request.score else None
+    score = None
+    if request.score:
+        from halcyon_measure.engine import hooks  # noqa: PLC0415  # of the extra bench, which sends requests
+
+        score = hooks.load(request.score)
     model = reader.read(request.model)
     if model.file_bytes > MAX_BYTES:
         raise ModelError(
