@@ -28,7 +28,7 @@ def page(document: VariantsDocument) -> str:
         )
     lines += [
         "",
-        f"rows/s with batch {document.batch} on {document.threads} thread{'s' if document.threads > 1 else ''}, 95 % intervals:",
+        f"rows/s with batch {document.batch} on {document.threads} thread{'s' if document.threads > 1 else ''}, in turns, 95 % intervals:",
     ]
     lines += [
         f"  {one.name:<13}{number(one.rate.value):>9} {_interval(one.rate)}"
