@@ -14,6 +14,7 @@ from onnx import numpy_helper
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from halcyon_measure.errors import HookError, MeasureError, ModelError
+from halcyon_measure.onnx_count.analysis import analyse
 from halcyon_measure.results.sections.analysis import VariantsDocument
 from halcyon_measure.variants import text
 from halcyon_measure.variants.make import VariantsRequest, make
@@ -89,6 +90,16 @@ def test_accuracy_is_that_of_an_independent_count(result: tuple[VariantsDocument
         right = sum(label == wanted for label, wanted in zip(found, labels[50:], strict=True))
         assert one.accuracy.value == right / 150
         assert one.accuracy.n == 150
+
+
+def test_variants_have_the_operations_of_the_model(result: tuple[VariantsDocument, Any, Any]) -> None:
+    counts = {one.name: analyse(Path(one.path)) for one in result[0].variants}
+    macs = FEATURES * 128 + 128 * LABELS
+    assert {name: static.sizes[0].macs for name, static in counts.items()} == dict.fromkeys(counts, macs)
+    assert all(static.complete for static in counts.values())
+    # Scales are parameters only if they are multiplied as numbers, as in the dynamic form.
+    assert [counts[name].parameters for name in ("fp32", "fp16", "int8-static")] == [macs + 128 + LABELS] * 3
+    assert [static.datatype for static in counts.values()] == ["FP32", "FP16", "INT8", "INT8"]
 
 
 def test_rates_are_means_of_rounds_in_turns(result: tuple[VariantsDocument, Any, Any]) -> None:
