@@ -155,7 +155,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.server.hub.fault == "damaged":
             content = content[:-1] + bytes([content[-1] ^ 1])
         if self.server.hub.fault == "slow":
-            self.server.released.wait(5)
+            self.server.released.wait(15)
         begin = int(self.headers.get("range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
         more = {"Content-Range": f"bytes {begin}-{len(content) - 1}/{len(content)}"} if begin else {}
         end = begin + len(content) // 4 if self.server.hub.fault in {"truncated", "interrupted"} else len(content)
@@ -174,7 +174,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content if begin_of is None else content[:begin_of])
-        self.close_connection = begin_of is not None and begin_of < len(content)
+        if begin_of is not None and begin_of < len(content):
+            self.close_connection = True
 
     def log_message(self, *_: Any) -> None:
         pass

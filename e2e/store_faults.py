@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import http.server
 import threading
@@ -76,7 +77,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(307, {"Location": "http://169.254.169.254/latest/meta-data/"}, b"")
         else:
             if fault == "slow":
-                self.server.released.wait(2)
+                self.server.released.wait(15)
             self._answer(*self._upstream(), fault)
 
     def _upstream(self) -> tuple[int, dict[str, str], bytes]:
@@ -97,12 +98,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         size = len(content)
         if fault == "truncated":
             content = content[: size // 2]
-        self.send_response_only(status)
-        for name, value in {**headers, "Content-Length": str(size)}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(b"" if self.command == "HEAD" else content)
-        self.close_connection = len(content) < size
+        if len(content) < size:
+            self.close_connection = True
+        with contextlib.suppress(ConnectionError):  # the client gave up
+            self.send_response_only(status)
+            for name, value in {**headers, "Content-Length": str(size)}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(b"" if self.command == "HEAD" else content)
 
     def log_message(self, *_: Any) -> None:
         pass

@@ -215,10 +215,10 @@ def this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", resolved)
     monkeypatch.setattr(module, "is_open", lambda address, **_: address.is_loopback)
     monkeypatch.setattr(module, "_RETRIES", {"max_retries": 1, "retry_timeout": timedelta(seconds=5)})
-    monkeypatch.setattr(module, "_options", lambda *given: {**options(*given), "read_timeout": "500ms"})
+    monkeypatch.setattr(module, "_options", lambda *given: {**options(*given), "read_timeout": "3s"})
     monkeypatch.setattr(client, "RETRY_WAIT_S", 0.01)
     monkeypatch.setattr(client, "MAX_RETRIES", 1)
-    monkeypatch.setattr(client, "_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(client, "_TIMEOUT_S", 5.0)
 
 
 def write_token(remote: Remote, fault: str) -> None:

@@ -96,7 +96,7 @@ def main(
         file, static, sizes, is_alone=is_alone or has_roofline, has_roofline=has_roofline, gpu=gpu, threads=threads
     )
     document = AnalysisDocument(
-        made_by=f"halcyon {version('halcyon-operator')}",
+        made_by=f"halcyon {version('halcyon-cli')}",
         made_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         static=static,
         alone=alone,

@@ -97,7 +97,7 @@ def main(
     )
     document = make(
         request,
-        made_by=f"halcyon {version('halcyon-operator')}",
+        made_by=f"halcyon {version('halcyon-cli')}",
         made_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         progress=lambda name: print(f"halcyon variants: {name}", file=sys.stderr) if sys.stderr.isatty() else None,
     )
