@@ -16,9 +16,11 @@ import click
 from halcyon_cli.arguments.options import Output, cluster_options, emit, names_argument, output_options
 from halcyon_cli.bench import again, from_here
 from halcyon_cli.bench.again import RepeatingCommand, again_option
+from halcyon_cli.bench.model_file import check_file, with_model
 from halcyon_cli.bench.options.group import repeatable
 from halcyon_cli.bench.options.inputs import InputOptions, input_options
 from halcyon_cli.bench.options.load import LoadOptions, load_options
+from halcyon_cli.bench.options.model_file import ModelFileOptions, model_file_options
 from halcyon_cli.bench.options.place import PlaceOptions, place_options
 from halcyon_cli.bench.options.pod import PodOptions, pod_options
 from halcyon_cli.bench.options.sampling import SamplingOptions, sampling_options
@@ -90,6 +92,7 @@ exit status:
 @sampling_options
 @place_options
 @pod_options
+@model_file_options
 @again_option
 @click.option(
     "--save",
@@ -108,6 +111,7 @@ def main(
     sampling: SamplingOptions,
     place: PlaceOptions,
     pod: PodOptions,
+    model_file: ModelFileOptions,
     save: Path | None,
     target: Target,
     output: Output,
@@ -120,9 +124,17 @@ def main(
         return past_results.show(ObjectWriter(target), names[1], output)
     if len(names) > 1:
         raise InputError(f"{' '.join(names)}: one ModelDeployment at a time; for example halcyon bench {names[0]}")
+    check_file(model_file)
     if not names:
         return _measure_url(
-            server=server, load=load, inputs=inputs, sampling=sampling, pod=pod, save=save, output=output
+            server=server,
+            load=load,
+            inputs=inputs,
+            sampling=sampling,
+            pod=pod,
+            model_file=model_file,
+            save=save,
+            output=output,
         )
     request = in_cluster.BenchRequest(
         name=names[0], server=server, load=load, inputs=inputs, sampling=sampling, place=place
@@ -132,7 +144,7 @@ def main(
         site = read_site(cluster, request.name, image=place.bench_image)
         emit(manifest.text(request, click.get_current_context().command, site, cluster.namespace))
         return 0
-    return _measure_model(request, ObjectWriter(target), save, output)
+    return _measure_model(request, ObjectWriter(target), model_file, save, output)
 
 
 def _measure_url(
@@ -142,6 +154,7 @@ def _measure_url(
     inputs: InputOptions,
     sampling: SamplingOptions,
     pod: PodOptions,
+    model_file: ModelFileOptions,
     save: Path | None,
     output: Output,
 ) -> int:
@@ -161,6 +174,7 @@ def _measure_url(
     if pod.to_log:
         from_here.write_log(document, run)
         return 0 if document.run.valid else 1
+    document = with_model(document, model_file)
     _show(document, output)
     if save is not None:
         written = " and ".join(map(str, save_run(save, document, run)))
@@ -168,13 +182,20 @@ def _measure_url(
     return 0 if document.run.valid else 1
 
 
-def _measure_model(request: in_cluster.BenchRequest, cluster: ObjectWriter, save: Path | None, output: Output) -> int:
+def _measure_model(
+    request: in_cluster.BenchRequest,
+    cluster: ObjectWriter,
+    model_file: ModelFileOptions,
+    save: Path | None,
+    output: Output,
+) -> int:
     model = cluster.model(request.name)
     shown = from_here.line_of_progress()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     document, requests = in_cluster.run(cluster, request, click.get_current_context().command, shown)
     shown("")
     document = document.model_copy(update={"files": again.files(request.load, request.inputs)})
+    document = with_model(document, model_file)
     _show(document, output)
     if save is not None:
         save.mkdir(parents=True, exist_ok=True)
@@ -192,8 +213,9 @@ def _measure_model(request: in_cluster.BenchRequest, cluster: ObjectWriter, save
 
 def _show(document: BenchDocument, output: Output) -> None:
     from halcyon_measure.results import text  # noqa: PLC0415
+    from halcyon_measure.roofline.text import sections  # noqa: PLC0415
 
     if output.is_data:
         output.data(document.model_dump(mode="json"))
     else:
-        emit(text.page(document))
+        emit("\n".join([text.page(document), *sections(document)]))
