@@ -42,7 +42,7 @@ QUERY = "pending-jobs"
 
 _QUANTITY = next(mark.pattern for mark in get_args(Quantity) if isinstance(mark, StringConstraints))
 _THOROUGH = settings().max_examples >= 1000
-_SHORT_URL = r"(s3|gs|az)://[a-z0-9]{3,5}(/[A-Za-z0-9_][A-Za-z0-9_.=+-]?){0,2}|https?://[a-z0-9]{1,3}(\.[a-z]{2})?(:[1-9][0-9]{0,3})?/[a-z]{1,3}\.(tar|tgz)"
+_SHORT_URL = r"(s3|gs|az)://[a-z0-9]{3,5}(/[A-Za-z0-9_][A-Za-z0-9_.=+-]?){0,2}|(hf://[a-z]{1,3}/[A-Za-z]@[0-9a-f]{40}|mlflow://[A-Za-z]/[1-9])(/[a-z])?|https?://[a-z0-9]{1,3}(\.[a-z]{2})?(:[1-9][0-9]{0,3})?/[a-z]{1,3}\.(tar|tgz)"
 _PLAIN_NAMES = st.from_regex(NAME_PATTERN, fullmatch=True)
 NAMES = st.one_of(
     st.sampled_from(["digits", "a", "resnet50"]),
@@ -214,15 +214,19 @@ def _source(document: Document, chance: Any) -> Document:
         return kind
     scheme = kind["uri"].partition("://")[0]
     bucket = scheme in {"s3", "gs", "az"}
-    wrong = {"path", "digest"} if bucket else {"endpoint", "region"}
+    store = bucket or scheme in {"hf", "mlflow"}
+    if scheme == "hf":  # the pattern of the URI has it optional, and a rule requires it
+        kind["uri"] = f"{kind['uri'].partition('@')[0].rstrip('/')[:40]}@{'0a' * 20}"
+        kind["uri"] = kind["uri"] if kind["uri"].count("/") <= 3 else f"hf://acme/m@{'0a' * 20}"
+    wrong = {"path", "digest"} if store else {"endpoint", "region"}
     wrong |= set() if scheme == "s3" else {"region"}
-    if scheme == "az":
+    if scheme in {"az", "mlflow"}:
         kind |= {"endpoint": document.get("endpoint", "https://account.blob.core.windows.net")}
     kept = kind | {k: v for k, v in document.items() if k in _DOWNLOAD and k not in wrong}
     if "identity" in kept.get("credentials", {}):
         kept["credentials"] = {k: v for k, v in kept["credentials"].items() if k != "identity"}
         kept["credentials"] |= {"identity": _IDENTITIES[scheme]} if bucket else {"secretName": "models"}
-    return kept if bucket or "digest" in kept else {**kept, "digest": "sha256:" + "0" * 64}
+    return kept if store or "digest" in kept else {**kept, "digest": "sha256:" + "0" * 64}
 
 
 def _versions(document: Document, chance: Any) -> Document:
