@@ -198,8 +198,8 @@ _ENTRIES: Final[dict[str, list[str]]] = {
     "models.urls": [
         "s3://models",
         "s3://000",
-        "hf://a",
-        "mlflow://A",
+        "hf://acme",
+        "mlflow://m",
         "https://a",
         "https://models.example.com/{namespace}",
         "http://0.0",

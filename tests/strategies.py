@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -42,7 +43,7 @@ QUERY = "pending-jobs"
 
 _QUANTITY = next(mark.pattern for mark in get_args(Quantity) if isinstance(mark, StringConstraints))
 _THOROUGH = settings().max_examples >= 1000
-_SHORT_URL = r"(s3|gs|az)://[a-z0-9]{3,5}(/[A-Za-z0-9_][A-Za-z0-9_.=+-]?){0,2}|(hf://[a-z]{1,3}/[A-Za-z]@[0-9a-f]{40}|mlflow://[A-Za-z]/[1-9])(/[a-z])?|https?://[a-z0-9]{1,3}(\.[a-z]{2})?(:[1-9][0-9]{0,3})?/[a-z]{1,3}\.(tar|tgz)"
+_SHORT_URL = r"(s3|gs|az)://[a-z0-9]{3,5}(/[A-Za-z0-9_][A-Za-z0-9_.=+-]?){0,2}|hf://acme/[a-z]@[0-9a-f]{40}(/[a-z])?|mlflow://m/[1-9]|https?://[a-z0-9]{1,3}(\.[a-z]{2})?(:[1-9][0-9]{0,3})?/[a-z]{1,3}\.(tar|tgz)"
 _PLAIN_NAMES = st.from_regex(NAME_PATTERN, fullmatch=True)
 NAMES = st.one_of(
     st.sampled_from(["digits", "a", "resnet50"]),
@@ -186,6 +187,7 @@ def _one_of(*names: str) -> Callable[[Document, Any], Document]:
     return repair
 
 
+_COMMIT = re.compile(r"hf://[^/@]+(/[^/@]+)?@[0-9a-f]{40}(/|$)")
 _DOWNLOAD = ("credentials", "endpoint", "region", "path", "digest", "sizeLimit")
 
 
@@ -215,9 +217,8 @@ def _source(document: Document, chance: Any) -> Document:
     scheme = kind["uri"].partition("://")[0]
     bucket = scheme in {"s3", "gs", "az"}
     store = bucket or scheme in {"hf", "mlflow"}
-    if scheme == "hf":  # the pattern of the URI has it optional, and a rule requires it
-        kind["uri"] = f"{kind['uri'].partition('@')[0].rstrip('/')[:40]}@{'0a' * 20}"
-        kind["uri"] = kind["uri"] if kind["uri"].count("/") <= 3 else f"hf://acme/m@{'0a' * 20}"
+    if scheme == "hf" and not _COMMIT.match(kind["uri"]):  # a rule requires what the pattern has as optional
+        kind["uri"] = f"hf://acme/m@{'0a' * 20}"
     wrong = {"path", "digest"} if store else {"endpoint", "region"}
     wrong |= set() if scheme == "s3" else {"region"}
     if scheme in {"az", "mlflow"}:
