@@ -57,7 +57,10 @@ def documents(model: type[BaseModel] = Spec) -> st.SearchStrategy[Document]:
     """Return a strategy for JSON objects that the model accepts."""
     if model not in _DOCUMENTS:
         # `_source` replaces the identity with one for the URI's scheme.
-        special = {Affinity: _affinity, Identity: lambda: st.just(_IDENTITIES["s3"])}
+        special: dict[type[BaseModel], Callable[[], st.SearchStrategy[Document]]] = {
+            Affinity: _affinity,
+            Identity: lambda: st.just(_IDENTITIES["s3"]),
+        }
         _DOCUMENTS[model] = special.get(model, lambda: _build(model))()
     return _DOCUMENTS[model]
 

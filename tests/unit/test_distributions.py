@@ -202,3 +202,14 @@ def test_the_command_line_has_at_most_twenty_packages() -> None:
         open_ |= {plain(one.name) for one in needs if one.marker is None or one.marker.evaluate({"extra": ""})} - found
     assert {"halcyon-operator", "kubernetes", "aiohttp", "kopf"} & found == set()
     assert len(found) <= MAX_PACKAGES, sorted(found)
+
+
+def test_modules_read_the_versions_of_installed_distributions_only() -> None:
+    read = re.compile(r"""\bversion\(["'](halcyon-\w+)["']\)""")
+    wrong = {
+        (module, named)
+        for module, (name, path) in modules().items()
+        for named in read.findall(path.read_text())
+        if named != name and named not in requirements(name)[0]
+    }
+    assert wrong == set()

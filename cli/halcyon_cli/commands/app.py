@@ -46,7 +46,8 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Measure": {
         "bench": ("halcyon_cli.commands.bench", "Measure a model or a server: rates, latencies, failures under a load"),
         "report": ("halcyon_cli.commands.measure.report", "Make a page, a table or CSV of results of bench"),
-        "analyse": ("halcyon_cli.commands.analyse", "Count a model's operations, parameters and bytes from its graph"),
+        "analyse": ("halcyon_cli.commands.measure.analyse", "Count a model's operations, parameters and bytes from its graph"),
+        "variants": ("halcyon_cli.commands.measure.variants", "Make a model in FP16 and INT8, and compare the variants"),
     },
     "Installation": {
         "dashboard": ("halcyon_cli.commands.installation.dashboard", "Open the dashboard through a port-forward"),
@@ -79,6 +80,7 @@ NEGATIVE_RESULTS: Mapping[str, str] = {
     "lint": "there are errors",
     "plan": "the operator would reject the spec",
     "status": "the current spec is not served",
+    "variants": "a variant couldn't be made",
     "refresh": "a model did not reach its new template",
 }
 """Meaning of exit status 1, by command. Commands that aren't listed never exit with 1."""

@@ -29,6 +29,7 @@ Json = Mapping[str, Any]
 _POLL_S = 1.0
 _RENEW_S = 20.0
 _LOG_LINES = 1_000_000
+_LOG_ATTEMPTS = 5
 _PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 
 
@@ -119,7 +120,7 @@ class BesideModel:
         pod = self._started()
         try:
             pod = self._ended(pod)
-            text = self._cluster.log(pod["metadata"]["name"], client_job.CONTAINER, lines=_LOG_LINES) or ""
+            text = self._log(str(pod["metadata"]["name"]))
         except KeyboardInterrupt:
             text = self._stopped(pod)
         return self._result(text, servers, pod)
@@ -205,8 +206,21 @@ class BesideModel:
         return pod
 
     def _last_line(self, pod: str) -> str:
-        log = (self._cluster.log(pod, client_job.CONTAINER, lines=1) or "").strip()
+        try:
+            log = (self._cluster.log(pod, client_job.CONTAINER, lines=1) or "").strip()
+        except ClusterError:  # the node may be out of reach for a moment
+            log = ""
         return log if log and not log.startswith("-----") and len(log) < 200 else "client: running"
+
+    def _log(self, pod: str) -> str:
+        for attempt in range(_LOG_ATTEMPTS):
+            try:
+                return self._cluster.log(pod, client_job.CONTAINER, lines=_LOG_LINES) or ""
+            except ClusterError as error:
+                if attempt == _LOG_ATTEMPTS - 1:
+                    raise PlaceError(f"the result can't be read from the client's log: {error}") from None
+            self._pause()
+        return ""
 
     def _stopped(self, pod: Json) -> str:
         """Stop the client, and return its log, which ends with the result so far."""

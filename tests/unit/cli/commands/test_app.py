@@ -74,9 +74,11 @@ def test_help_fits_80_columns(name: str, monkeypatch: pytest.MonkeyPatch, capsys
 @pytest.mark.parametrize("parameter", COMMON)
 def test_an_option_that_commands_share_is_on_all_that_could_use_it(parameter: str) -> None:
     having = {name for name, command in commands() if parameter in {param.name for param in command.params}}
-    # lint, report and analyse reach no cluster; logs prints text that it doesn't own, dashboard a URL, and report writes a page.
+    # lint, report, analyse and variants reach no cluster; logs prints text that it doesn't own, dashboard a URL, and report writes a page.
     offline = (
-        {"lint", "report", "analyse"} if parameter not in {"form", "no_color"} else {"logs", "dashboard", "report"}
+        {"lint", "report", "analyse", "variants"}
+        if parameter not in {"form", "no_color"}
+        else {"logs", "dashboard", "report"}
     )
 
     assert having == set(NAMES) - {"simulate", "completion"} - offline

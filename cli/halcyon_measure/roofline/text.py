@@ -1,0 +1,63 @@
+"""The sections `alone` and `roofline` as text, at most 80 columns wide. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+
+from halcyon_measure.results.figure import Figure
+from halcyon_measure.results.number_text import number
+from halcyon_measure.results.sections.alone import Alone
+from halcyon_measure.results.sections.roofline import Peak, Roofline
+
+_WIDTH = 80
+
+
+def alone_lines(alone: Alone) -> list[str]:
+    """Return the lines of a model alone."""
+    threads = f"{alone.threads} thread{'s' if alone.threads > 1 else ''}"
+    memory = f"{number((alone.memory.value or 0) / 2**20)} MiB"
+    lines = [f"alone     {alone.library}, {threads}: loads in {number(alone.load.value)} ms, takes {memory}"]
+    lines.append(f"{'batch':>5}{'mean ms':>10}{'p50':>9}{'p99':>9}{'rows/s':>11}   95 % interval of rows/s")
+    for one in alone.points:
+        p99 = number(one.p99.value) + ("?" if one.p99.reason else "")
+        lines.append(
+            f"{one.batch:>5}{number(one.mean.value):>10}{number(one.p50.value):>9}{p99:>9}{number(one.rate.value):>11}"
+            f"   {_interval(one.rate)}"
+        )
+    if any(one.p99.reason for one in alone.points):
+        lines.append("      ?: fewer than ten executions lie above it")
+    if alone.server_cost.value is not None:
+        lines.append(f"server    costs {number(alone.server_cost.value)} ms: {alone.server_cost.source}")
+    return lines
+
+
+def roofline_lines(roofline: Roofline) -> list[str]:
+    """Return the lines of a roof and its points."""
+    lines = _wrapped("roofline  ", roofline.answer)
+    lines += _wrapped("compute   ", f"{roofline.datatype}: {_peak(roofline.compute, 'FLOP/s')}")
+    lines += _wrapped("memory    ", _peak(roofline.memory, "B/s"))
+    if roofline.points:
+        lines.append(f"{'batch':>5}{'FLOP/byte':>11}{'GFLOP/s':>10}{'roof':>10}{'share':>8}  limit")
+    for one in roofline.points:
+        lines.append(
+            f"{one.batch:>5}{number(one.intensity):>11}{number((one.rate.value or 0) / 1e9):>10}{number(one.roof / 1e9):>10}"
+            f"{one.share.value or 0:>8.0%}  {one.bound}{'  ABOVE THE ROOF' if one.batch in roofline.above else ''}"
+        )
+    return lines
+
+
+def _peak(peak: Peak, unit: str) -> str:
+    value = f"{number((peak.rate.value or 0) / 1e9)} G{unit}"
+    if peak.kind == "published":
+        return f"{value}, published: {peak.rate.source} ({peak.how})"
+    cv = f", CV {100 * peak.cv:.1f} %" if peak.cv is not None else ""
+    unsure = f"; NOT SURE: {peak.rate.reason}" if peak.rate.reason else ""
+    return f"{value}, measured: {peak.how}; {peak.rate.n} samples{cv}{unsure}"
+
+
+def _interval(figure: Figure) -> str:
+    return f"[{number(figure.interval[0])}, {number(figure.interval[1])}]" if figure.interval else ""
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head)) or [head]
