@@ -17,7 +17,9 @@ from pydantic import BaseModel
 
 from halcyon_measure.protocols.reply import Outcome
 from halcyon_measure.results.columns import Columns
-from halcyon_measure.results.document import BenchDocument, Figure, Latencies
+from halcyon_measure.results.document import BenchDocument, Latencies
+from halcyon_measure.results.figure import Figure
+from halcyon_measure.results.sections.hardware import Series
 
 _HEAD = """\
 # Results of `halcyon bench`
@@ -43,6 +45,11 @@ _LATENCIES = """
 `latency`, `from_send`, `first_byte` and `prepare` have the figures `mean`, `p50`, `p90`, `p95`, `p99`, `p99_9` and `max`, all in ms. A percentile is the
 smallest measured value that at least its share of the requests doesn't exceed.
 """
+_SERIES = """
+### Series
+
+A quantity that is sampled once a second has the figures `mean`, `p10`, `p90` and `max`.
+"""
 _COLUMNS = """
 ## requests.npz
 
@@ -64,7 +71,7 @@ def page() -> str:
     parts += [f"| `{name}` | {kind} | {text} |\n" for name, kind, text in _rows(BenchDocument, "")]
     parts += [_FIGURES, "\n| field | type | meaning |\n| --- | --- | --- |\n"]
     parts += [f"| `{name}` | {kind} | {text} |\n" for name, kind, text in _rows(Figure, "")]
-    parts += [_LATENCIES, _COLUMNS]
+    parts += [_LATENCIES, _SERIES, _COLUMNS]
     said = docstrings(Columns)
     parts += [f"| `{field.name}` | {said.get(field.name, _PLAIN.get(field.name, ''))} |\n" for field in fields(Columns)]
     parts += ["| `messages`, `pods` | texts that `kind` and `pod` are indices into |\n", _OUTCOMES]
@@ -106,7 +113,7 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]
     for name, field in model.model_fields.items():
         kind = field.annotation
         inner = _inner(kind)
-        nested = inner is not None and inner not in {Figure, Latencies}
+        nested = inner is not None and inner not in {Figure, Latencies, Series}
         text = field.description or (inspect.cleandoc(inner.__doc__ or "").split("\n")[0] if inner is not None else "")
         path = f"{prefix}{name}" + ("[]" if get_origin(kind) is tuple and inner is not None else "")
         yield path, _type(kind), text
@@ -125,10 +132,8 @@ def _inner(kind: Any) -> type[BaseModel] | None:
 def _type(kind: Any) -> str:
     """Return the type in words of JSON."""
     inner = _inner(kind)
-    if inner is Figure:
-        return "figure"
-    if inner is Latencies:
-        return "latencies"
+    if inner in {Figure, Latencies, Series}:
+        return inner.__name__.lower()
     if get_origin(kind) is tuple:
         return "list"
     args = get_args(kind)

@@ -7,8 +7,8 @@ in Triton: input to the GPU, inference, output to the host.
 The recording contains:
 
     laws    per model: the durations of the first executions, and of all later batches by size, in seconds
-    loads   per load: counters of batches by size, as in `batch_stats`, once a second; NVML's utilization five times a
-    second
+    loads   per load: counters of batches by size, as in `batch_stats`, once a second; NVML's utilization, power and energy five
+    times a second
             (the source of DCGM_FI_DEV_GPU_UTIL) and GPM's graphics engine activity once a second (as
             DCGM_FI_PROF_GR_ENGINE_ACTIVE)
 """
@@ -254,6 +254,8 @@ def _sample(file: Path) -> None:
             sample: dict[str, float] = {
                 "at": time.monotonic(),
                 "util": pynvml.nvmlDeviceGetUtilizationRates(device).gpu,
+                "power_mw": pynvml.nvmlDeviceGetPowerUsage(device),
+                "energy_mj": pynvml.nvmlDeviceGetTotalEnergyConsumption(device),
             }
             if before is not None and look % 5 == 0:
                 pynvml.nvmlGpmSampleGet(device, after)

@@ -4,6 +4,8 @@ MeasureError
 ├── ScenarioError  a load can't be run as it is described
 ├── TensorError    a file doesn't fit the inputs of the model
 ├── HookError      a function of the user raised an exception or returned something else than tensors
+├── ModelError     a model's file can't be counted, converted or run
+├── SettingError   a figure that the site or an option gives is impossible
 └── TargetError    the server can't be reached, has no such model, or speaks another protocol
 """
 
@@ -28,3 +30,11 @@ class HookError(MeasureError):
 
 class TargetError(MeasureError):
     """A server that can't be reached, has no such model, or speaks another protocol."""
+
+
+class ModelError(MeasureError):
+    """A model's file that can't be counted, converted or run."""
+
+
+class SettingError(MeasureError):
+    """A figure that the site or an option gives, and that is impossible."""

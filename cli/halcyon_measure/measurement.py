@@ -9,16 +9,20 @@ from pathlib import Path
 
 import numpy as np
 
+from halcyon_measure.breakdown import sections
+from halcyon_measure.breakdown.energy import Prices
+from halcyon_measure.cores import usable_cores
 from halcyon_measure.engine import hooks
 from halcyon_measure.engine.hooks import HookSettings
 from halcyon_measure.engine.job import Job, PayloadSettings
-from halcyon_measure.engine.pool import MAX_PROCESSES, Pool, Progress, WarmUp, processes_for, usable_cores
+from halcyon_measure.engine.pool import MAX_PROCESSES, Pool, Progress, WarmUp, processes_for
 from halcyon_measure.errors import ScenarioError, TensorError
 from halcyon_measure.protocols import connect
 from halcyon_measure.protocols.target import Target
 from halcyon_measure.results import summary
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.run import Run
+from halcyon_measure.sampling.sampler import Sampler, SamplingSettings
 from halcyon_measure.schedule.scenario import Scenario
 
 
@@ -40,6 +44,9 @@ class Measurement:
     """Path of an .npz file with the outputs that every answer must have."""
     pod_header: str = ""
     """Header of an answer that names the replica; empty for none."""
+    sampling: SamplingSettings | None = field(default_factory=SamplingSettings)
+    """What is read of servers and machines beside the load; None for nothing."""
+    prices: Prices = field(default_factory=Prices)
 
     def prepare(self) -> Measurement:
         """Return this measurement with the model's inputs, if it can be made.
@@ -50,6 +57,9 @@ class Measurement:
         self.scenario.check()
         self.target.tls.check()
         hooks.check(self.hooks)
+        self.prices.check()
+        if self.sampling is not None:
+            self.sampling.check()
         if self.processes is not None and not 1 <= self.processes <= MAX_PROCESSES:
             raise ScenarioError(f"processes is {self.processes}; it must be 1 to {MAX_PROCESSES}, for example 2")
         if self.scenario.kind == "offline" and self.scenario.requests is None:
@@ -80,14 +90,24 @@ class Measurement:
             hooks=self.hooks,
             expect=self.expect,
             pod_header=self.pod_header,
+            late_after_s=self.objective_s,
         )
-        with Pool(job, count) as pool:
-            return pool.run(warm_up=self.warm_up, progress=progress)
+        sampler = None if self.sampling is None else Sampler(self.target, self.sampling)
+        if sampler is None:
+            with Pool(job, count) as pool:
+                return pool.run(warm_up=self.warm_up, progress=progress)
+        try:
+            sampler.idle()
+            with Pool(job, count) as pool:
+                run = pool.run(warm_up=self.warm_up, progress=progress, observer=sampler)
+        finally:
+            sampler.close()
+        return replace(run, observations=sampler.observations())
 
     def document(self, run: Run, *, made_by: str) -> BenchDocument:
         """Return the document of a run that ended now."""
         rows = self.payload.rows
-        return summary.build(
+        made = summary.build(
             run,
             self.target,
             self.scenario,
@@ -97,6 +117,15 @@ class Measurement:
             prepares=bool(self.hooks.prepare),
             made_by=made_by,
             made_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        )
+        in_flight = 0 if self.scenario.is_open else self.scenario.callers
+        return sections.added(
+            made,
+            run,
+            prices=self.prices,
+            prepares=bool(self.hooks.prepare),
+            finishes=bool(self.hooks.finish),
+            in_flight=in_flight,
         )
 
 

@@ -16,7 +16,7 @@ RUN_BY = {
     "kubectl -n NAMESPACE create token": "e2e/guides/test_dashboard_page.py",
     "oauth2-proxy": "tests/integration/dashboard/test_single_sign_on.py",
     "kubectl logs POD -c fetch": "e2e/scenarios/test_download.py",
-    "pip install . ./cli": "tests/integration/cli/test_wheel.py",
+    "pip install './cli[bench]'": "tests/integration/cli/test_wheel.py",
 }
 """`make` targets are run by continuous integration or manually. Another test checks that they exist."""
 

@@ -36,6 +36,7 @@ def serve(fleet: SimulatedFleet, *, points: int = MAX_POINTS) -> str:
         access,
         fleet.history(points),
         site=SiteMetrics(SimulatedPrometheus(), monotonic=time.monotonic, wall=time.time),
+        measured_results=fleet.measured,
         links=Links("https://grafana.example.org", "https://alerts.example.org", "https://runbooks.example.org"),
         steps=lambda: int(fleet.now // STEP_S),
     )

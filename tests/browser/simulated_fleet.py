@@ -22,10 +22,12 @@ from halcyon.dashboard.history import MAX_POINTS, STEP_S, ChartHistory, ReplicaC
 from halcyon.dashboard.ports import UNKNOWN, DashboardPod, Event, ModelNumbers, Name, Past, StoredRevision
 from halcyon.scaling.planner.whatif import Known
 from halcyon.signals.prometheus.client import QueryRange
+from halcyon_cli.bench.place import history as bench_history
 from halcyon_simulator.engine import load, traces
 from halcyon_simulator.engine.case import Case, ServiceLaw
 from halcyon_simulator.engine.run import Trajectory, simulate
 from halcyon_simulator.policies.registry import Named
+from tests.bench_documents import bench_document
 
 Object = dict[str, Any]
 RUN_S = 4200
@@ -252,6 +254,20 @@ class SimulatedFleet:
     def model(self, name: Name) -> Object | None:
         """Return the ModelDeployment."""
         return self._objects.get(name)
+
+    async def measured(self, name: Name) -> Object | None:
+        """Return the ConfigMap with results of `halcyon bench`, which the detector alone has."""
+        if name.name != "detector":
+            return None
+        model, stored = self._objects[name], None
+        for seed, failures in ((1, 0), (2, 30)):
+            document = bench_document(model=name.name, seed=seed, failures=failures, sections=True)
+            reasons = ("the client limits (cores): it waited for a core 40% of the time",) if failures else ()
+            facts = {"valid": not reasons, "invalid_because": reasons}
+            document = document.model_copy(update={"run": document.run.model_copy(update=facts)})
+            stored = bench_history.extended(model, stored, document)
+            stored["metadata"]["resourceVersion"] = str(seed)
+        return stored
 
     def servers(self, name: Name) -> Sequence[DashboardPod]:
         """Return the server pods."""

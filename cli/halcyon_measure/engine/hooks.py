@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -82,13 +82,14 @@ class Hooks:
         prepared: Prepared = await self._run(_prepare, number)
         return prepared
 
-    async def finish(self, reply: Reply, number: int) -> None:
-        """Give an answer to the function.
+    async def finish(self, reply: Reply, number: int) -> float:
+        """Give an answer to the function, and return how long its decoding took, in seconds.
 
         Raises:
             HookError: the function raised an exception.
         """
-        await self._run(_finish, reply, number)
+        decode_s: float = await self._run(_finish, reply, number)
+        return decode_s
 
     async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -174,7 +175,9 @@ def _prepare(number: int) -> Prepared:
         except Exception as error:  # noqa: BLE001  # the user's code may raise anything
             path = state.settings.prepare.rpartition(":")[0]
             raise HookError(f"{_where(error, path)}, in request {number}") from None
-    return state.encode(state.target, Payload(arrays, rows_of(arrays, state.target.inputs)))
+    began = time.monotonic()
+    made = state.encode(state.target, Payload(arrays, rows_of(arrays, state.target.inputs)))
+    return replace(made, encode_s=time.monotonic() - began)
 
 
 def _decoded(state: _State, sample: str) -> dict[str, Any]:
@@ -196,15 +199,18 @@ def _tensors(value: Any, state: _State) -> dict[str, Any]:
     return {name: np.asarray(array) for name, array in value.items()}
 
 
-def _finish(reply: Reply, number: int) -> None:
+def _finish(reply: Reply, number: int) -> float:
     state = _STATE[0]
+    began = time.monotonic()
     try:
         found = outputs(state.target, reply)
+        decoded = time.monotonic()
         if state.finish is not None:
             state.finish(found)
     except Exception as error:  # noqa: BLE001  # the user's code may raise anything
         path = state.settings.finish.rpartition(":")[0]
         raise HookError(f"{_where(error, path)}, in request {number}") from None
+    return decoded - began
 
 
 def _where(error: BaseException, path: str) -> str:

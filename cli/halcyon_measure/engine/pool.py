@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -48,6 +47,16 @@ class SilenceError(errors.MeasureError):
     """A process of the load that sends no events."""
 
 
+class Observer(Protocol):
+    """Something that reads servers and machines beside the load."""
+
+    def begin(self, start_s: float) -> None:
+        """Begin at this time of the monotonic clock, without waiting for it."""
+
+    def end(self) -> None:
+        """Take the last readings: all answers are there."""
+
+
 Progress = Callable[[str, float, Block], bool | None]
 """Function that is called once a second with the phase (`warm-up` or `measuring`), its seconds, and the last second. If it returns
 True while measuring, the run ends early, with what it has measured."""
@@ -62,16 +71,6 @@ def processes_for(scenario: Scenario, cores: int) -> int:
     else:
         need = scenario.callers / CALLERS_PER_PROCESS
     return max(1, min(-int(-need // 1), cores, MAX_PROCESSES))
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use, by affinity and by the limit of its cgroup."""
-    cores = len(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
-        if quota != "max":
-            cores = min(cores, max(round(int(quota) / int(period)), 1))
-    return cores
 
 
 class Pool:
@@ -122,7 +121,7 @@ class Pool:
                         stream.close()
         self._folder.cleanup()
 
-    def run(self, *, warm_up: WarmUp, progress: Progress | None = None) -> Run:
+    def run(self, *, warm_up: WarmUp, progress: Progress | None = None, observer: Observer | None = None) -> Run:
         """Run the load from warm-up to the last answer. Ctrl-C ends it early, with what it has measured.
 
         Raises:
@@ -139,7 +138,13 @@ class Pool:
             settled, partial = self._warm(begin, warm_up, progress)
             start = time.monotonic() + _LEAD_S
             self._command(self._measure(start))
-        done, partial = self._measured(start, partial=partial, progress=progress)
+        if observer is not None:
+            observer.begin(start)
+        try:
+            done, partial = self._measured(start, partial=partial, progress=progress)
+        finally:
+            if observer is not None:
+                observer.end()
         stopped = time.monotonic()
         parts = [Columns.load(path) for path in self._results]
         columns, messages, pods = _merged(parts)
@@ -207,7 +212,7 @@ class Pool:
                     if ends and not partial:
                         partial = True
                         self._command({"stop": True})
-                seconds[index] = Block(event["answered"], event["failed"], event["median_s"])
+                seconds[index] = Block(event["answered"], event["failed"], event["median_s"], event["late"])
         return [done[index] for index in range(len(self._workers))], partial
 
     def _second(self, timeout_s: float) -> Block | None:
@@ -219,7 +224,7 @@ class Pool:
             except SilenceError:
                 return None
             if event["event"] == "second":
-                parts[index] = Block(event["answered"], event["failed"], event["median_s"])
+                parts[index] = Block(event["answered"], event["failed"], event["median_s"], event["late"])
         return together(list(parts.values()))
 
     def _gather(self, name: str, timeout_s: float) -> None:

@@ -19,12 +19,14 @@ class Second:
 
     answered: int = 0
     failed: int = 0
+    late: int = 0
+    """Answers after `late_after_s`."""
     latencies_s: list[float] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, float | int | None]:
         """Return the JSON form."""
         middle = median(self.latencies_s) if self.latencies_s else None
-        return {"answered": self.answered, "failed": self.failed, "median_s": middle}
+        return {"answered": self.answered, "failed": self.failed, "late": self.late, "median_s": middle}
 
 
 @dataclass
@@ -32,6 +34,8 @@ class Recorder:
     """Rows of the requests that became due at or after `measured_from`, in seconds of the monotonic clock."""
 
     measured_from: float = math.inf
+    late_after_s: float = math.inf
+    """Latency in seconds above which an answer counts as late in the summary of its second."""
     rows: list[tuple[float, ...]] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     pods: list[str] = field(default_factory=list)
@@ -50,13 +54,16 @@ class Recorder:
         sent: float,
         done: float,
         finished: float,
+        encode: float,
+        decode: float,
         rows: int,
         sent_bytes: int,
     ) -> None:
-        """Record one request. Times are seconds of the monotonic clock."""
+        """Record one request. Times are seconds of the monotonic clock, `encode` and `decode` lengths in seconds."""
         answered = reply.outcome is Outcome.ANSWERED
         if answered:
             self.second.answered += 1
+            self.second.late += finished - due > self.late_after_s
             self.second.latencies_s.append(finished - due)
         else:
             self.second.failed += 1
@@ -68,9 +75,12 @@ class Recorder:
             due - zero,
             prepared - zero,
             sent - zero,
+            reply.written_s - zero,
             reply.first_byte_s - zero,
             done - zero,
             finished - zero,
+            encode,
+            decode,
             reply.outcome,
             -1 if answered else self._message(reply.message),
             rows,

@@ -131,7 +131,16 @@ class Sender:
         reply = Reply(Outcome.NOT_SENT, _NOT_SENT, math.nan, b"", "")
         now = self._clock()
         self._recorder.add(
-            reply, due=due, prepared=math.nan, sent=math.nan, done=now, finished=now, rows=0, sent_bytes=0
+            reply,
+            due=due,
+            prepared=math.nan,
+            sent=math.nan,
+            done=now,
+            finished=now,
+            encode=0.0,
+            decode=0.0,
+            rows=0,
+            sent_bytes=0,
         )
 
     async def _one(self, number: int, due: float) -> Outcome:
@@ -144,11 +153,12 @@ class Sender:
         sent = self._clock()
         reply = await self._client.send(request, number)
         done = finished = self._clock()
+        decode = 0.0
         if reply.outcome is Outcome.ANSWERED:
             if self._check is not None and (wrong := self._check(reply)):
                 reply = reply._replace(outcome=Outcome.WRONG, message=wrong)
             if self._hooks is not None and self._hooks.finishes:
-                await self._hooked(self._hooks.finish(reply, number))
+                decode = await self._hooked(self._hooks.finish(reply, number))
                 finished = self._clock()
         self._recorder.add(
             reply,
@@ -157,6 +167,8 @@ class Sender:
             sent=sent,
             done=done,
             finished=finished,
+            encode=request.encode_s,
+            decode=decode,
             rows=request.rows,
             sent_bytes=len(request.body),
         )

@@ -78,7 +78,7 @@ class Worker:
 
     def __init__(self, job: Job, usage: Usage) -> None:
         self._job, self._usage = job, usage
-        self._recorder = Recorder()
+        self._recorder = Recorder(late_after_s=math.inf if job.late_after_s is None else job.late_after_s)
         self._stop, self._begun, self._measured = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._begin = self._end = math.inf
 
@@ -107,7 +107,10 @@ class Worker:
         seconds: asyncio.Task[None] | None = None
         try:
             prepares = hooks is not None and hooks.prepares
-            requests = [] if prepares else [client.encode(payload) for payload in job.payload.payloads(job.target)]
+            payloads = [] if prepares else job.payload.payloads(job.target)
+            began = time.monotonic()
+            requests = [client.encode(payload) for payload in payloads]
+            encoded = {"encode_each_s": (time.monotonic() - began) / len(requests)} if requests else {}
             sender = Sender(client, requests, self._recorder, stop=self._stop, hooks=hooks, check=_check(job))
             if hooks is not None:
                 await hooks.start()
@@ -131,7 +134,7 @@ class Worker:
             Path(job.result), messages=self._recorder.messages, pods=self._recorder.pods
         )
         busy = {} if hooks is None else {"hook_busy_s": hooks.busy_s, "hook_processes": job.hooks.processes}
-        return {"event": "done", "warm_up_requests": self._recorder.warm_up} | usage | busy
+        return {"event": "done", "warm_up_requests": self._recorder.warm_up} | usage | busy | encoded
 
     async def _load(self, sender: Sender) -> None:
         job, scenario = self._job, self._job.scenario

@@ -58,10 +58,10 @@ def described(target: Target) -> Target:
         return replace(target, inputs=_by_grpc(target))
     if target.api == "tfserving":
         return replace(
-            target, inputs=_by_tfserving(_get(target, f"/v1/models/{quote(target.model, safe='')}/metadata"), target)
+            target, inputs=_by_tfserving(fetch(target, f"/v1/models/{quote(target.model, safe='')}/metadata"), target)
         )
     version = f"/versions/{quote(target.version)}" if target.version else ""
-    document = _get(target, f"/v2/models/{quote(target.model, safe='')}{version}")
+    document = fetch(target, f"/v2/models/{quote(target.model, safe='')}{version}")
     return replace(target, inputs=_kserve_inputs(document, target))
 
 
@@ -110,7 +110,12 @@ def _by_grpc(target: Target) -> tuple[ModelInput, ...]:
     return tuple(ModelInput(one.name, one.datatype, tuple(one.shape)) for one in found.inputs)
 
 
-def _get(target: Target, path: str) -> Any:
+def fetch(target: Target, path: str) -> Any:
+    """Return the JSON document at a path of the server.
+
+    Raises:
+        TargetError: the server can't be reached, or doesn't answer with JSON.
+    """
     try:
         connection = HTTPConnection(target.host, target.port, timeout=target.timeout_s)
         try:

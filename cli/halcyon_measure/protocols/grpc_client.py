@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # grpcio has no types
 import numpy as np
+from google.protobuf import json_format
 from tritonclient.grpc import InferResult, service_pb2
 from tritonclient.utils import serialize_byte_tensor
 
-from halcyon_measure.errors import TensorError
+from halcyon_measure.errors import TargetError, TensorError
 from halcyon_measure.inputs.payloads import Payload
 from halcyon_measure.protocols.reply import Outcome, Prepared, Reply, one_line
 from halcyon_measure.protocols.target import Target, Tls
@@ -118,14 +119,36 @@ def metadata(target: Target) -> Any:
     Raises:
         grpc.RpcError: the server didn't answer, or has no such model.
     """
+    return _asked(target, "ModelMetadata")
+
+
+def described(target: Target, method: Literal["ModelStatistics", "ModelConfig"]) -> dict[str, Any]:
+    """Return another description of the model by the server, in its JSON form.
+
+    Raises:
+        TargetError: the server didn't answer, or has no such description.
+    """
+    try:
+        found = _asked(target, method)
+    except grpc.RpcError as error:
+        said = one_line(f"{error.code().name}: {error.details()}")
+        raise TargetError(f"{target.url} doesn't answer {method} of {target.model}: {said}") from None
+    return json_format.MessageToDict(found, preserving_proto_field_name=True)
+
+
+def _asked(target: Target, method: str) -> Any:
+    request, response = (getattr(service_pb2, f"{method}{kind}") for kind in ("Request", "Response"))
     with _sync_channel(target) as channel:
-        ask = channel.unary_unary(
-            "/inference.GRPCInferenceService/ModelMetadata",
-            request_serializer=service_pb2.ModelMetadataRequest.SerializeToString,
-            response_deserializer=service_pb2.ModelMetadataResponse.FromString,
+        call = channel.unary_unary(
+            f"/inference.GRPCInferenceService/{method}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
         )
-        request = service_pb2.ModelMetadataRequest(name=target.model, version=target.version)
-        return ask(request, timeout=target.timeout_s, metadata=[(n.lower(), v) for n, v in target.headers] or None)
+        return call(
+            request(name=target.model, version=target.version),
+            timeout=target.timeout_s,
+            metadata=[(name.lower(), value) for name, value in target.headers] or None,
+        )
 
 
 def _raw(array: Any, kind: str) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,9 @@ from urllib.parse import quote
 
 import aiohttp
 import numpy as np
+from aiohttp.abc import AbstractStreamWriter
 from tritonclient import http as triton
+from typing_extensions import override
 
 from halcyon_measure.inputs.payloads import Payload
 from halcyon_measure.protocols.reply import Outcome, Prepared, Reply, of_http, one_line
@@ -46,12 +49,13 @@ class HttpClient:
     async def send(self, request: Prepared, number: int) -> Reply:  # noqa: ARG002  # one pool serves all requests
         """Send a request and return what came back; it never raises."""
         first = 0.0
+        body_sent = _Body(request.body, self._clock)
         try:
             headers = {"Content-Type": self._content_type(request)}
             if request.header_length is not None:
                 headers[_LENGTH] = str(request.header_length)
             async with self._session.post(
-                self._url, data=request.body, headers=headers, server_hostname=self._target.tls.server_name
+                self._url, data=body_sent, headers=headers, server_hostname=self._target.tls.server_name
             ) as response:
                 first = self._clock()
                 body = await response.read()
@@ -66,7 +70,8 @@ class HttpClient:
             said = one_line(f"{type(error).__name__}: {error}")
             return Reply(Outcome.DISCONNECTED, said, first or self._clock(), b"", "")
         message = "" if outcome is Outcome.ANSWERED else f"{response.status}: {_message(body)}"
-        return Reply(outcome, message, first, body, pod, int(length) if length and length.isdigit() else None)
+        header = int(length) if length and length.isdigit() else None
+        return Reply(outcome, message, first, body, pod, header, body_sent.written_s)
 
     def _content_type(self, request: Prepared) -> str:
         if self._target.api == "post":
@@ -76,6 +81,20 @@ class HttpClient:
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
+
+
+class _Body(aiohttp.BytesPayload):
+    """The body of a request, and when its last byte was in the socket."""
+
+    def __init__(self, content: bytes, clock: Callable[[], float]) -> None:
+        super().__init__(content)
+        self._clock = clock
+        self.written_s = math.nan
+
+    @override
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        await super().write_with_length(writer, content_length)
+        self.written_s = self._clock()
 
 
 def url(target: Target) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Protocol
@@ -40,6 +41,8 @@ class Reply(NamedTuple):
     pod: str
     header_length: int | None = None
     """Length of the JSON in front of the binary outputs in `body`, if there are any."""
+    written_s: float = math.nan
+    """When the last byte of the request was in the socket; NaN if unknown."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Prepared:
     rows: int
     header_length: int | None = None
     """Length of the JSON in front of binary tensors, if there are any."""
+    encode_s: float = 0.0
+    """Time to serialise it when it was due; 0 if it was serialised before the run."""
 
 
 class Client(Protocol):

@@ -27,11 +27,17 @@ class Columns:
     """When its bytes were ready; `due` if nothing was prepared for this request alone."""
     sent: Floats
     """When it was given to the protocol's client; NaN if it wasn't sent."""
+    written: Floats
+    """When its last byte was in the socket; NaN if the client doesn't report it, as over gRPC."""
     first_byte: Floats
     done: Floats
     """When the whole answer was there, or the failure was known."""
     finished: Floats
     """When the user's function had taken the answer; `done` if there is none."""
+    encode: Floats
+    """Time to serialise it, within `due` to `prepared`; 0 if it was serialised before the run."""
+    decode: Floats
+    """Time to decode the answer, within `done` to `finished`; 0 if it isn't decoded."""
     outcome: Integers
     """A value of `Outcome`."""
     kind: Integers

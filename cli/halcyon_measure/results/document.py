@@ -9,23 +9,22 @@ from typing import Literal
 
 from pydantic import Field
 
-from halcyon_measure.results.part import Part
+from halcyon_measure.results.figure import Figure, Part
 from halcyon_measure.results.place import Place
-
-
-class Figure(Part):
-    """A measured number."""
-
-    value: float | None = Field(description="The number; null if it wasn't measured.")
-    unit: Literal["s", "ms", "requests/s", "rows/s", "requests", "ratio", "us", "cores"] = Field(
-        description="Unit of `value` and `interval`."
-    )
-    n: int = Field(description="Requests that it is computed from.")
-    interval: tuple[float, float] | None = Field(
-        default=None, description="Its 95 % interval, from a bootstrap of one-second blocks; null if there are too few."
-    )
-    source: str = Field(description="What it was computed from.")
-    reason: str = Field(default="", description="Why it wasn't measured, or why it is uncertain; else empty.")
+from halcyon_measure.results.sections.alone import Alone
+from halcyon_measure.results.sections.batches import Batches
+from halcyon_measure.results.sections.capacity import Capacity
+from halcyon_measure.results.sections.cold_start import ColdStart
+from halcyon_measure.results.sections.comparison import Comparison
+from halcyon_measure.results.sections.distribution import Distribution
+from halcyon_measure.results.sections.energy import Energy
+from halcyon_measure.results.sections.hardware import Hardware
+from halcyon_measure.results.sections.phases import Phases
+from halcyon_measure.results.sections.roofline import Roofline
+from halcyon_measure.results.sections.static import Static
+from halcyon_measure.results.sections.sweep import Sweep
+from halcyon_measure.results.sections.verdict import Verdict
+from halcyon_measure.results.used_files import UsedFile
 
 
 class InputShape(Part):
@@ -172,4 +171,20 @@ class BenchDocument(Part):
     timeline: tuple[Second, ...]
     pods: tuple[PodShare, ...]
     client: ClientUse
+    distribution: Distribution | None = Field(default=None, description="Latency at many shares of the requests.")
+    files: tuple[UsedFile, ...] = Field(default=(), description="Files that the load was made of.")
     place: Place | None = Field(default=None, description="Where the server was; null if it isn't known.")
+    phases: Phases | None = Field(default=None, description="Where the time of a request went, on average.")
+    hardware: Hardware | None = Field(default=None, description="Use of GPUs, CPU and memory, sampled over the run.")
+    batches: Batches | None = Field(default=None, description="Executions of the model by the size of their batches.")
+    energy: Energy | None = Field(default=None, description="Energy, carbon and cost of an inference.")
+    verdict: Verdict | None = Field(default=None, description="What limited the rate or the latency.")
+    cold_start: ColdStart | None = Field(default=None, description="How long new replicas took to answer.")
+    static: Static | None = Field(default=None, description="Operations, parameters and bytes of the model's graph.")
+    roofline: Roofline | None = Field(
+        default=None, description="What the machine could compute, and what the model did."
+    )
+    alone: Alone | None = Field(default=None, description="The same model in one process, without a server.")
+    capacity: Capacity | None = Field(default=None, description="Largest rate that keeps the objective.")
+    sweep: Sweep | None = Field(default=None, description="Figures over a grid of loads.")
+    comparison: Comparison | None = Field(default=None, description="Differences of servers over rounds.")

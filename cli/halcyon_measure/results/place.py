@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from halcyon_measure.results.part import Part
+from halcyon_measure.results.figure import Part
 
 
 class ContainerLimits(Part):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from halcyon_measure.results.columns import Columns
+from halcyon_measure.results.observations import Observations
 
 
 @dataclass(frozen=True)
@@ -24,3 +25,5 @@ class Run:
     """True if the run was interrupted."""
     usage: tuple[dict[str, float], ...]
     """CPU and waiting of each process in the measured part, in seconds."""
+    observations: Observations | None = None
+    """What was read of servers and machines; None if nothing was."""

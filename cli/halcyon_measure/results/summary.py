@@ -11,14 +11,13 @@ import numpy.typing as npt
 
 from halcyon_measure.protocols.reply import Outcome
 from halcyon_measure.protocols.target import Target
-from halcyon_measure.results import statistics
+from halcyon_measure.results import distribution, statistics
 from halcyon_measure.results.client_limit import ClientLimit, judge
 from halcyon_measure.results.columns import Columns, Floats
 from halcyon_measure.results.document import (
     BenchDocument,
     ClientUse,
     FailureKind,
-    Figure,
     InputShape,
     Latencies,
     MeasuredScenario,
@@ -28,6 +27,7 @@ from halcyon_measure.results.document import (
     RunFacts,
     Second,
 )
+from halcyon_measure.results.figure import Figure
 from halcyon_measure.results.run import Run
 from halcyon_measure.schedule.scenario import Scenario
 
@@ -89,6 +89,7 @@ def build(
         timeline=_timeline(columns, answered, length),
         pods=_pods(ended, run.pods),
         client=_client(run, limit, late, len(columns)),
+        distribution=distribution.of(latency, ended.done - ended.sent),
     )
 
 

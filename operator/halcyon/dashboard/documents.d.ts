@@ -254,3 +254,29 @@ export interface PageListener {
   signIn: (error: { message: string }) => void;
   links: () => Links;
 }
+
+/** A measured number of `halcyon bench`. Its fields are described in docs/reference/bench.md. */
+export interface BenchFigure {
+  value: number | null;
+  interval: [number, number] | null;
+  reason: string;
+}
+
+export type BenchLatencies = Record<"mean" | "p50" | "p90" | "p95" | "p99" | "p99_9" | "max", BenchFigure>;
+
+/** A result of `halcyon bench`, as far as the pages show it. */
+export interface BenchResult {
+  made_at: string;
+  scenario: { kind: string; preset: string; rate_rps: number | null; callers: number | null; seed: number };
+  run: { valid: boolean; invalid_because: string[] };
+  requests: { due: number; answered: number };
+  throughput: BenchFigure;
+  latency: BenchLatencies;
+  from_send: BenchLatencies;
+  first_byte: BenchLatencies;
+  failures: { outcome: string; message: string; count: number }[];
+  client: { limit: string; evidence: string };
+  place: { kind: string; revision: string | null; image: string | null; image_id: string | null; node: string | null; replicas: number | null; arguments: string[] } | null;
+  phases: { parts: { name: string; side: string; mean: BenchFigure }[] } | null;
+  verdict: { sentence: string; unsure: boolean; others: string[] } | null;
+}

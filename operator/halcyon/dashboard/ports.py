@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -48,6 +48,8 @@ class ModelNumbers:
 
 
 UNKNOWN = ModelNumbers()
+ResultReader = Callable[[Name], Awaitable[Object | None]]
+"""Function that reads the ConfigMap with a model's measurements; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,13 +30,13 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from halcyon.dashboard import model_page, pod_start_phases, server_sent_events, whatif
+from halcyon.dashboard import measured, model_page, pod_start_phases, server_sent_events, whatif
 from halcyon.dashboard.authorization import COOKIE, MAX_TOKEN_LENGTH, Authorizer
 from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.model_table import Fleet, InvalidQuery, TableQuery, int_parameter
 from halcyon.dashboard.page_files import LIBRARY, page_files
 from halcyon.dashboard.pod_logs import LogsUnavailable
-from halcyon.dashboard.ports import DashboardSource, LogReader, Name
+from halcyon.dashboard.ports import DashboardSource, LogReader, Name, ResultReader
 from halcyon.dashboard.server_sent_events import ConnectionLimit, ConnectionLimitReached
 from halcyon.dashboard.site import MAX_HOURS, NO_LINKS, Links, SiteMetrics
 from halcyon.dashboard.whatif import WhatIfQuery
@@ -81,6 +81,7 @@ class Dashboard:
         site: SiteMetrics | None = None,
         links: Links = NO_LINKS,
         logs: LogReader | None = None,
+        measured_results: ResultReader | None = None,
         streams: ConnectionLimit | None = None,
         steps: Callable[[], int],
     ) -> None:
@@ -93,11 +94,13 @@ class Dashboard:
             site: values from the site's Prometheus; None if there is none.
             links: base URLs of the site's other tools.
             logs: reader of pods' logs; None if there is none.
+            measured_results: reader of measurements; None if there is none.
             streams: limit on the number of open pages; None for the default.
             steps: returns the number of steps in the history so far.
         """
         self._source, self._access, self._history = source, access, history
         self._steps, self._links, self._logs = steps, links, logs
+        self._measured_results = measured_results
         self._metrics = site or SiteMetrics(None, monotonic=time.monotonic, wall=time.time)
         self._fleet = Fleet(history)
         self.streams = streams or ConnectionLimit()
@@ -125,6 +128,7 @@ class Dashboard:
                 web.get("/api/models/{namespace}/{name}/spec", self._spec),
                 web.get("/api/models/{namespace}/{name}/revisions", self._revisions),
                 web.get("/api/models/{namespace}/{name}/logs", self._log_lines),
+                web.get("/api/models/{namespace}/{name}/measured", self._measured),
                 web.get("/api/models/{namespace}/{name}/whatif", self._what_if),
                 web.get("/api/stream/models", self._models_stream),
                 web.get("/api/stream/models/{namespace}/{name}", self._model_stream),
@@ -236,6 +240,15 @@ class Dashboard:
         except LogsUnavailable as error:
             return _json(200, {"lines": "", "why": str(error)})
         return _json(200, {"lines": lines, "why": ""})
+
+    async def _measured(self, request: web.Request) -> web.Response:
+        name = await self._authorized_name(request)
+        model = self._source.model(name)
+        if model is None:
+            raise _NoSuchModel(name)
+        # Read at each request: no cache holds these ConfigMaps, because only opened pages need them.
+        stored = None if self._measured_results is None else await self._measured_results(name)
+        return _compressed(request, orjson.dumps(measured.results(stored, model)))
 
     async def _what_if(self, request: web.Request) -> web.Response:
         name = await self._authorized_name(request)

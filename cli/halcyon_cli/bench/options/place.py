@@ -20,6 +20,7 @@ class PlaceOptions:
 
     live: bool = False
     replicas: int = 1
+    cold_start: int = 0
     near: str | None = None
     client_cpu: str = "1"
     client_memory: str = "1Gi"
@@ -46,6 +47,11 @@ class PlaceOptions:
                 raise InputError(
                     f"{option} is {text}; it must be a quantity of at least {low}, for example {option} {good}"
                 )
+        if self.cold_start and (self.live or self.replicas != 1):
+            raise InputError(
+                f"--cold-start {self.cold_start} watches the starts of a copy with one replica; leave out "
+                + ("--live" if self.live else f"--replicas {self.replicas}")
+            )
         if self.live and self.replicas != 1:
             raise InputError(
                 f"--replicas {self.replicas} is for a copy, and --live measures the served pods; leave one of them out"
@@ -59,6 +65,13 @@ place_options = option_group(
     click.option("--live", is_flag=True, help="Measure the served model itself, within a guard, instead of a copy."),
     click.option(
         "--replicas", type=click.IntRange(1, 100), default=PlaceOptions.replicas, metavar="N", help="Replicas of the copy. Default: 1."
+    ),
+    click.option(
+        "--cold-start",
+        type=click.IntRange(0, 20),
+        default=PlaceOptions.cold_start,
+        metavar="N",
+        help="Watch N starts of the copy before the load. Default: 0.",
     ),
     click.option(
         "--near",

@@ -71,8 +71,12 @@ class BesideModel:
         copy: CopiedModel | None,
         limits: Deadlines,
         progress: Callable[[str], None],
+        *,
+        on_copy: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
+        """Keep the settings. `on_copy` is called when the copy is made, with a function that extends the Job's lease."""
         self._cluster, self._client, self._copy, self._limits, self._progress = cluster, client, copy, limits, progress
+        self._on_copy = on_copy
         self._job: Json = {}
         self._created = self._renewed = 0.0
 
@@ -109,6 +113,8 @@ class BesideModel:
             and self._cluster.create(kinds.MODEL_DEPLOYMENT, self._copy.owned_by(self._job)) is None
         ):
             raise PlaceError(f"ModelDeployment {self._copy.name} exists; try again when Kubernetes has deleted it")
+        if self._on_copy is not None:
+            self._on_copy(self._extend)
         servers = self._servers()
         self._cluster.change(JOB, self._job["metadata"]["name"], {"spec": {"parallelism": 1}})
         pod = self._started()
@@ -242,8 +248,11 @@ class BesideModel:
         return PlacedResult(document, log_result.content(lines, log_result.REQUESTS), servers, pod)
 
     def _pause(self) -> None:
-        """Wait, and extend the Job's lease when it is time."""
         time.sleep(_POLL_S)
+        self._extend()
+
+    def _extend(self) -> None:
+        """Extend the Job's lease when it is time."""
         now = time.monotonic()
         if now - self._renewed >= _RENEW_S:
             longest = 2 * self._limits.start_s + self._limits.run_s + client_job.LEASE_S

@@ -20,7 +20,17 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.dashboard.authorization import Authorizer, ModelReviews, Proxy
 from halcyon.dashboard.client_latency import ClientLatency
 from halcyon.dashboard.history import STEP_S, ChartHistory, ReplicaCounts
-from halcyon.dashboard.ports import UNKNOWN, DashboardPod, Event, LogReader, ModelNumbers, Name, Past, StoredRevision
+from halcyon.dashboard.ports import (
+    UNKNOWN,
+    DashboardPod,
+    Event,
+    LogReader,
+    ModelNumbers,
+    Name,
+    Past,
+    ResultReader,
+    StoredRevision,
+)
 from halcyon.dashboard.server import NO_PAGES, Dashboard
 from halcyon.dashboard.site import NO_LINKS, Links, Prometheus, SiteMetrics
 from halcyon.kube import kinds
@@ -250,8 +260,9 @@ class DashboardService:
         *,
         prometheus: Prometheus | None = None,
         logs: LogReader | None = None,
+        measured_results: ResultReader | None = None,
     ) -> None:
-        """Create the dashboard with data from `source`, from the site's Prometheus if there is one, and with logs of pods."""
+        """Create the dashboard with data from `source`, from the site's Prometheus if there is one, with logs and measurements."""
         self._ports = ports
         self._chosen, self._source, self._clock = chosen, source, source.clock
         self.history = ChartHistory()
@@ -264,7 +275,16 @@ class DashboardService:
         )
         steps = lambda: int(self._clock.wall() // STEP_S)  # noqa: E731  # as short as a name for it
         site = SiteMetrics(prometheus, monotonic=source.clock.monotonic, wall=source.clock.wall)
-        self._site = Dashboard(source, access, self.history, site=site, links=chosen.links, logs=logs, steps=steps)
+        self._site = Dashboard(
+            source,
+            access,
+            self.history,
+            site=site,
+            links=chosen.links,
+            logs=logs,
+            measured_results=measured_results,
+            steps=steps,
+        )
 
     async def run(self, tls: Callable[[], Awaitable[ServingTLS]]) -> None:
         """Serve and sample until cancelled. If the port can't be opened, log that and return: the operator runs without a dashboard.

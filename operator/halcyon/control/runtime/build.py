@@ -56,6 +56,7 @@ from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.control.state.model_sources import ModelSources
 from halcyon.control.state.reported_models import ReportedModels
 from halcyon.dashboard.authorization import ModelReviews
+from halcyon.dashboard.measured import config_map_name
 from halcyon.dashboard.pod_logs import PodLogs
 from halcyon.kube import malformed_objects, rbac_denials
 from halcyon.kube.auth.callers import Reviews
@@ -64,7 +65,7 @@ from halcyon.kube.auth.reviews import ApiServerReviews
 from halcyon.kube.client import KubeClient
 from halcyon.kube.clock import Clock
 from halcyon.kube.event_recorder import EventRecorder
-from halcyon.kube.kinds import Key
+from halcyon.kube.kinds import CONFIG_MAP, Key
 from halcyon.kube.leader_election import DURATION_S, RENEW_DEADLINE_S, LeaderElector
 from halcyon.kube.lease_fence import LeaseFence
 from halcyon.kube.tracing import Tracer
@@ -363,6 +364,7 @@ def build_dashboard(
         ports,
         prometheus=None if base.prometheus is None else base.prometheus.beside(QUERY_TIMEOUT_OF_PAGES_S),
         logs=PodLogs(*base.client.endpoint),
+        measured_results=lambda name: base.client.get(CONFIG_MAP, name.namespace, config_map_name(name.name)),
     )
 
 

@@ -3,6 +3,7 @@
 import { get, RequestError } from "./api.js";
 import { byId, errorMessage, h, setText } from "./dom.js";
 import { fleetPage } from "./fleet.js";
+import { measuredPage } from "./measured.js";
 import { modelPage } from "./model.js";
 
 const main = byId("main");
@@ -77,7 +78,8 @@ function route() {
   close();
   main.scrollTop = 0;
   const parameters = new URLSearchParams(query);
-  if (parts.length === 2) close = modelPage(main, parts[0], parts[1], parameters, listener);
+  if (parts.length === 3 && parts[2] === "measured") close = measuredPage(main, parts[0], parts[1], parameters, listener);
+  else if (parts.length === 2) close = modelPage(main, parts[0], parts[1], parameters, listener);
   else close = fleetPage(main, parameters, listener);
 }
 

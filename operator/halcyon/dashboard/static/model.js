@@ -113,7 +113,7 @@ export function modelPage(main, namespace, name, params, listener) {
   const spec = specification(path);
   const log = logView(path, namespace);
   main.replaceChildren(
-    h("nav", { "aria-label": "Path", class: "crumbs" }, h("a", { href: "#/", title: "Press u to go back to all models" }, "All models"), h("a", { href: `#/?namespace=${encodeURIComponent(namespace)}` }, namespace), links),
+    h("nav", { "aria-label": "Path", class: "crumbs" }, h("a", { href: "#/", title: "Press u to go back to all models" }, "All models"), h("a", { href: `#/?namespace=${encodeURIComponent(namespace)}` }, namespace), h("a", { href: `#/${path}/measured` }, "Measured"), links),
     h("h1", {}, name, h("span", { class: "space" }, namespace)),
     error,
     state,

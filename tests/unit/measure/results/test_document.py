@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from generators.bench_reference import page
-from halcyon_measure.results.document import Figure
+from halcyon_measure.results.figure import Figure
 
 
 def test_every_field_of_the_reference_has_a_meaning() -> None:

@@ -28,7 +28,8 @@ def row(
     due: float, latency: float, outcome: Outcome = Outcome.ANSWERED, kind: int = -1, *, late: float = 0.0, pod: int = -1
 ) -> tuple[float, ...]:
     sent = math.nan if outcome is Outcome.NOT_SENT else due + late
-    return (due, due, sent, due + latency, due + latency, due + latency, outcome, kind, 2, 100, 50, pod)
+    done = due + latency
+    return (due, due, sent, math.nan, done, done, done, 0.0, 0.0, outcome, kind, 2, 100, 50, pod)
 
 
 def document(

@@ -1,0 +1,117 @@
+"""Ways from the client to a Triton server that hold requests up: a link of limited rate, and a balancer."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tests.unit.balancer import real_haproxy
+
+_PIECE = 16_384
+_PAUSE_S = 0.008
+_CONFIG = """global
+  stats socket {socket} mode 600 level admin
+defaults
+  mode http
+  timeout connect 2s
+  timeout client 1m
+  timeout server 1m
+  timeout queue 30s
+frontend metrics
+  bind 127.0.0.1:{metrics}
+  http-request use-service prometheus-exporter
+frontend http
+  bind 127.0.0.1:{http}
+  {rule}
+  default_backend servers
+backend servers
+  balance {balance}
+{servers}
+"""
+
+
+@dataclass(frozen=True)
+class Balancer:
+    """A running HAProxy."""
+
+    http: int
+    """Port of clients."""
+    metrics_url: str
+
+
+@contextlib.contextmanager
+def balancer(
+    servers: Sequence[str], *, max_connections: int = 0, balance: str = "leastconn", queue_limit: int | None = None
+) -> Iterator[Balancer]:
+    """Start HAProxy in front of servers (host:port), with this many requests at a time for each (0: any number).
+
+    With `queue_limit`, it rejects requests while that many are waiting.
+    """
+    with real_haproxy.haproxy() as haproxy:
+        limit = f" maxconn {max_connections}" if max_connections else ""
+        lines = "\n".join(f"  server s{number} {address}{limit}" for number, address in enumerate(servers))
+        rule = (
+            "" if queue_limit is None else f"http-request deny deny_status 429 if {{ queue(servers) ge {queue_limit} }}"
+        )
+        haproxy.config.write_text(
+            _CONFIG.format(
+                socket=haproxy.directory / "haproxy.sock",
+                metrics=haproxy.ports.metrics,
+                http=haproxy.ports.http,
+                rule=rule,
+                servers=lines,
+                balance=balance,
+            )
+        )
+        haproxy.start()
+        yield Balancer(haproxy.ports.http, f"http://127.0.0.1:{haproxy.ports.metrics}/metrics")
+
+
+@contextlib.contextmanager
+def link(address: str, *, bytes_per_s: float) -> Iterator[int]:
+    """Start a relay to an address that delivers answers at this rate, yield its port, and end it."""
+    command = [sys.executable, "-m", "benchmarks.measure.stage", address, f"{bytes_per_s:g}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None, "opened as a pipe"
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def _relay(address: str, bytes_per_s: float) -> None:
+    host, _, port = address.rpartition(":")
+    server = socket.create_server(("127.0.0.1", 0))
+    print(server.getsockname()[1], flush=True)
+    while True:
+        client, _ = server.accept()
+        back = socket.create_connection((host, int(port)))
+        for one in (client, back):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        threading.Thread(target=_carry, args=(client, back, 0.0), daemon=True).start()
+        threading.Thread(target=_carry, args=(back, client, bytes_per_s), daemon=True).start()
+
+
+def _carry(source: socket.socket, to: socket.socket, bytes_per_s: float) -> None:
+    free = 0.0
+    with contextlib.suppress(OSError):
+        while piece := source.recv(_PIECE):
+            if bytes_per_s:
+                now = time.monotonic()
+                # A sleep that is too long is made up for; a pause between two answers isn't.
+                free = (free if now - free < _PAUSE_S else now) + len(piece) / bytes_per_s
+                if free - now > 0.0005:
+                    time.sleep(free - now)
+            to.sendall(piece)
+    with contextlib.suppress(OSError):
+        to.shutdown(socket.SHUT_WR)
+
+
+if __name__ == "__main__":
+    _relay(sys.argv[1], float(sys.argv[2]))

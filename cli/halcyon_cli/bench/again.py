@@ -1,0 +1,239 @@
+"""`halcyon bench --again FILE`: the arguments of an earlier measurement, and what of it can't be repeated.
+
+Out of scope: which arguments a document has (`bench.options.group.repeatable`).
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from typing_extensions import override
+
+from halcyon_cli.bench.options.inputs import InputOptions, named
+from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.pod import PodOptions
+from halcyon_cli.errors import InputError
+
+if TYPE_CHECKING:
+    from halcyon_measure.results.document import BenchDocument
+    from halcyon_measure.results.used_files import UsedFile
+
+_REDACTED = ":REDACTED"
+_KEYS = ("--api-key-file", "--cert", "--key")
+_FUNCTIONS = ("--prepare", "--finish")
+_FILES = ("--input", "--expect", "--trace", *_FUNCTIONS)
+_SCENARIO = (
+    ("callers", "--callers", ""),
+    ("rate_rps", "--rate", ""),
+    ("to_rps", "--to", ""),
+    ("cv", "--cv", ""),
+    ("think_s", "--think", "s"),
+    ("on_s", "--on", "s"),
+    ("off_s", "--off", "s"),
+    ("requests", "--requests", ""),
+)
+
+
+class RepeatingCommand(click.Command):
+    """A command with the option --again, whose file's arguments come before those that were given."""
+
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args if ctx.resilient_parsing else expanded(self, args))
+
+
+def again_option(command: Any) -> Any:
+    """Add --again, which `RepeatingCommand` replaces by arguments."""
+    option = click.option(
+        "--again",
+        metavar="FILE",
+        expose_value=False,
+        help="Measure again what a bench.json recorded. Further options replace those recorded.",
+    )
+    return option(command)
+
+
+def expanded(command: click.Command, args: Sequence[str]) -> list[str]:
+    """Return the arguments with those of the file in place of --again. Notes on what differs are printed to stderr.
+
+    Raises:
+        MeasureError: the file isn't a result.
+        InputError: it has several, or a file of the measurement has changed.
+    """
+    rest, path = _taken(args)
+    if path is None:
+        return rest
+    from halcyon_measure.results import document_file  # noqa: PLC0415  # the models of the document take a while to build
+
+    documents = document_file.read(Path(path))
+    if len(documents) != 1:
+        names = ", ".join(one.name for one in documents[:5])
+        raise InputError(f"{path}: it has {len(documents)} results ({names}); give one bench.json")
+    document = documents[0].document
+    recorded = list(document.place.arguments) if document.place is not None else []
+    notes = (
+        [] if recorded else [f"{path} has no arguments; they follow from its target and scenario, inputs are random"]
+    )
+    recorded = _without(command, _known(command, recorded) or reconstructed(document), rest)
+    recorded, more = _without_secrets(recorded, rest)
+    _check_files(document, recorded)
+    notes += [*more, *_changes(document)]
+    print(f"halcyon bench: again: {shlex.join([*recorded, *rest])}", file=sys.stderr)
+    for note in notes:
+        print(f"halcyon bench: not the same: {note}", file=sys.stderr)
+    return [*recorded, *rest]
+
+
+def files(load: LoadOptions, inputs: InputOptions) -> tuple[UsedFile, ...]:
+    """Return the files that the load of these options is made of. Those that hold secrets are left out."""
+    from halcyon_measure.results.used_files import used  # noqa: PLC0415
+
+    paths = [named(one)[1] for one in inputs.inputs]
+    paths += [one.rpartition(":")[0] for one in (inputs.prepare, inputs.finish) if one]
+    return used([*paths, *filter(None, (inputs.expect, str(load.trace or "")))])
+
+
+def reconstructed(document: BenchDocument) -> list[str]:
+    """Return arguments for the target and the scenario of a document that has none.
+
+    Raises:
+        InputError: it is of a trace, whose arrivals the document doesn't have.
+    """
+    target, scenario = document.target, document.scenario
+    if scenario.kind == "trace":
+        raise InputError("the result is of a trace, whose file isn't recorded; give --url, --model and --trace FILE")
+    found = ["--url", target.url, "--api", target.api]
+    found += ["--model", target.model] if target.model else []
+    found += ["--version", target.version] if target.version else []
+    found += ["--encoding", target.encoding] if target.api == "kserve" else []
+    found += ["--scenario", scenario.kind, "--rows", target.rows, "--duration", f"{scenario.duration_s:g}s"]
+    for field, option, unit in _SCENARIO:
+        value = getattr(scenario, field)
+        if value:
+            found += [option, f"{value:g}{unit}"]
+    return [*found, "--seed", str(scenario.seed)]
+
+
+def _taken(args: Sequence[str]) -> tuple[list[str], str | None]:
+    """Return the arguments without --again, and its value."""
+    rest: list[str] = []
+    path = None
+    given = iter(args)
+    for one in given:
+        if one == "--again":
+            path = next(given, None)
+            if path is None:
+                raise click.UsageError("Option '--again' requires an argument.")
+        elif one.startswith("--again="):
+            path = one.partition("=")[2]
+        else:
+            rest.append(one)
+    return rest, path
+
+
+def _known(command: click.Command, recorded: Sequence[str]) -> list[str]:
+    """Return recorded arguments, each option apart from its value, if a result can have them.
+
+    Raises:
+        InputError: an option is unknown, or one of the command itself, such as --save.
+    """
+    own = {"save", "form", "no_color", "kubeconfig", "context", "namespace", "timeout"}
+    own |= {field.name for field in fields(PodOptions)}
+    names = {
+        name for one in command.params if isinstance(one, click.Option) and one.name not in own for name in one.opts
+    }
+    apart: list[str] = []
+    for one in recorded:
+        option, sign, value = one.partition("=")
+        apart += [option, value] if sign and option.startswith("-") else [one]
+    options = [one for one in apart if one.startswith("-") and not one[1:].replace(".", "", 1).isdigit()]
+    if unknown := [one for one in options if one not in names]:
+        raise InputError(
+            f"the result has the argument {unknown[0]}, which isn't one of a measurement; measure without --again"
+        )
+    return apart
+
+
+def _without(command: click.Command, recorded: Sequence[str], given: Sequence[str]) -> list[str]:
+    """Return recorded arguments without the options that are given: of one with several values, all are replaced."""
+    names = {one.partition("=")[0] for one in given if one.startswith("-")}
+    flags = {name for one in command.params if isinstance(one, click.Option) and one.is_flag for name in one.opts}
+    # Another ModelDeployment, or an address, takes the place of the recorded one.
+    has_name = bool(given) and not given[0].startswith("-")
+    if has_name:
+        names |= {"--url", "--model"}
+    if (has_name or "--url" in names) and recorded and not recorded[0].startswith("-"):
+        recorded = recorded[1:]
+    kept: list[str] = []
+    left = iter(recorded)
+    for one in left:
+        values = [one] if not one.startswith("-") or one in flags else [one, next(left, "")]
+        if one not in names:
+            kept += values
+    return kept
+
+
+def _without_secrets(recorded: Sequence[str], given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the arguments without what is secret, and notes on it.
+
+    Values of headers aren't recorded. Files of keys are, but a result can come from another person, whose server must not
+    get a key because a file names it.
+    """
+    kept: list[str] = []
+    notes: list[str] = []
+    for one in recorded:
+        option = kept[-1] if kept else ""
+        if option in _KEYS or (option == "--header" and one.endswith(_REDACTED)):
+            kept.pop()
+            if option in given:
+                continue
+            name = one.removesuffix(_REDACTED)
+            notes.append(
+                f"the value of header {name} isn't recorded; for example --header {name}:VALUE"
+                if option == "--header"
+                else f"{option} isn't repeated; to use the file again, add {option} {one}"
+            )
+        else:
+            kept.append(one)
+    return kept, notes
+
+
+def _check_files(document: BenchDocument, recorded: Sequence[str]) -> None:
+    """Check that the files of the arguments are those of the measurement.
+
+    A file that isn't is neither sent nor run: the result would be another one, and the arguments may be those of another person.
+
+    Raises:
+        InputError: a file has changed, has no digest, or isn't there any more.
+    """
+    from halcyon_measure.results.used_files import digest  # noqa: PLC0415
+
+    known = {one.path: one.sha256 for one in document.files}
+    for option, value in pairwise(recorded):
+        if option not in _FILES:
+            continue
+        path = value.rpartition(":")[0] if option in _FUNCTIONS else named(value)[1] if option == "--input" else value
+        again = f"to use it as it is, add {option} {value}"
+        if not Path(path).exists():
+            raise InputError(f"{path}: the measurement used it, and it isn't there any more")
+        if known.get(path) is None:
+            raise InputError(f"{path}: the result has no digest of it, so it may be another one; {again}")
+        if digest(Path(path)) != known[path]:
+            raise InputError(f"{path}: it has changed since the measurement; {again}")
+
+
+def _changes(document: BenchDocument) -> list[str]:
+    """Return what the cluster decides at each measurement."""
+    place = document.place
+    if place is None or place.kind == "url":
+        return []
+    was = [f"revision {place.revision}" if place.revision else "", place.image_id or place.image or ""]
+    notes = [f"the model is measured as it is now; it was {', '.join(filter(None, was))}"] if any(was) else []
+    return notes + ([f"the scheduler chooses the node; it was {place.node}"] if place.node else [])

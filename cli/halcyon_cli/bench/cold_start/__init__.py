@@ -1,0 +1,1 @@
+"""Starts of server pods, watched from the pod's creation until it is ready."""

@@ -1,0 +1,89 @@
+"""The boundaries of a pod's start, from what was seen of the pod, and from Triton's log. Pure.
+
+Times in a pod's status have whole seconds, so a boundary is the time at which it was first seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from halcyon.render import names
+from halcyon_cli.kube import fields
+
+if TYPE_CHECKING:
+    from halcyon_measure.breakdown.cold_start import Boundaries
+
+Json = Mapping[str, Any]
+
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.?(\d*)Z (.*)", re.DOTALL)
+
+
+def boundaries(seen: Sequence[tuple[float, Json]], log: Sequence[str], *, model: str, failure: str = "") -> Boundaries:
+    """Return the boundaries of one pod.
+
+    `seen` are readings of the pod as (seconds since the epoch, pod), oldest first, and at least one. `log` are lines of
+    Triton's log with Kubernetes' timestamps.
+    """
+    from halcyon_measure.breakdown.cold_start import Boundaries  # noqa: PLC0415  # NumPy takes a while to import
+
+    pod = seen[0][1]
+    lines = [found for line in log if (found := _stamped(line)) is not None]
+    return Boundaries(
+        pod=str(pod["metadata"]["name"]),
+        created=_created(seen),
+        bound=_first(seen, lambda one: bool(fields.mapping(one.get("spec")).get("nodeName"))),
+        first_container=_first(seen, lambda one: any(_has_run(status) for status in _statuses(one))),
+        server_container=_first(seen, _server_runs),
+        server_answers=_line(lines, f"loading: {model}:"),
+        model_loaded=_line(lines, f"successfully loaded '{model}'"),
+        ready=_first(seen, is_ready),
+        failure=failure,
+    )
+
+
+def is_ready(pod: Json) -> bool:
+    """Return True if the pod's condition Ready is true."""
+    conditions = fields.mappings(fields.mapping(pod.get("status")).get("conditions"))
+    return any((one.get("type"), one.get("status")) == ("Ready", "True") for one in conditions)
+
+
+def _created(seen: Sequence[tuple[float, Json]]) -> float:
+    """Return when the pod was made: its creation has whole seconds, and is at most one second before what was seen."""
+    first, pod = seen[0]
+    stamp = fields.text(fields.mapping(pod.get("metadata")).get("creationTimestamp"))
+    if not stamp:
+        return first
+    second = datetime.fromisoformat(stamp).timestamp()
+    return max(second, min(first, second + 1.0))
+
+
+def _first(seen: Sequence[tuple[float, Json]], holds: Any) -> float | None:
+    return next((at for at, pod in seen if holds(pod)), None)
+
+
+def _statuses(pod: Json) -> list[Json]:
+    status = fields.mapping(pod.get("status"))
+    return [*fields.mappings(status.get("initContainerStatuses")), *fields.mappings(status.get("containerStatuses"))]
+
+
+def _has_run(status: Json) -> bool:
+    state = fields.mapping(status.get("state"))
+    return "running" in state or "terminated" in state
+
+
+def _server_runs(pod: Json) -> bool:
+    return any(status.get("name") == names.TRITON and _has_run(status) for status in _statuses(pod))
+
+
+def _stamped(line: str) -> tuple[float, str] | None:
+    match = _STAMP.match(line)
+    if match is None:
+        return None
+    return datetime.fromisoformat(match[1] + "+00:00").timestamp() + float(f"0.{match[2] or 0}"), match[3]
+
+
+def _line(lines: Sequence[tuple[float, str]], text: str) -> float | None:
+    return next((at for at, line in lines if text in line), None)

@@ -1,0 +1,1 @@
+"""Commands that read or make measurements, beside `halcyon bench` itself."""

@@ -1,0 +1,198 @@
+"""Energy, carbon and cost of an inference, from counters if there are any, else from the integral of power.
+
+| what | source, in this order |
+| --- | --- |
+| GPU | Triton's nv_energy_consumption; DCGM's counter in Prometheus; the integral of Triton's power |
+| CPU | RAPL on the server's machine; Kepler's counter in Prometheus |
+
+Nothing stands in for a measurement: no table of powers, no constant of a country.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from halcyon_measure.breakdown import growth
+from halcyon_measure.errors import SettingError
+from halcyon_measure.results.figure import Figure, Unit, unmeasured
+from halcyon_measure.results.observations import Observations, Readings, ServerSample
+from halcyon_measure.results.sections.energy import Energy
+
+MAX_G_PER_KWH = 2000.0
+"""Coal has about 1,000 g/kWh at the plant."""
+MAX_PRICE_PER_HOUR = 10_000.0
+_J_PER_KWH = 3.6e6
+_TRITON = "nv_energy_consumption"
+_DCGM = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What the site says about carbon and money; None if it doesn't."""
+
+    g_per_kwh: float | None = None
+    per_hour: float | None = None
+    """Price of all measured replicas together, in any currency."""
+
+    def check(self) -> Prices:
+        """Return these prices if they are possible.
+
+        Raises:
+            SettingError: a value is negative, not a number, or above its limit.
+        """
+        _within("carbon-intensity", self.g_per_kwh, MAX_G_PER_KWH, "g/kWh", "--carbon-intensity 380")
+        _within("price-per-hour", self.per_hour, MAX_PRICE_PER_HOUR, "an hour", "--price-per-hour 2.50")
+        return self
+
+
+def _within(name: str, value: float | None, most: float, unit: str, example: str) -> None:
+    if value is not None and not (math.isfinite(value) and 0 <= value <= most):
+        raise SettingError(f"{name} is {value:g}; it must be 0 to {most:g} {unit}, for example {example}")
+
+
+def cost_per_thousand(price_per_hour: float, inferences_per_s: float) -> float:
+    """Return the price of a thousand inferences: the hour's price over the inferences of an hour, as in the status."""
+    return price_per_hour / (3600 * inferences_per_s) * 1000
+
+
+def build(seen: Observations, prices: Prices, *, rows: int, wall_s: float) -> Energy:
+    """Return the energy of a run with that many answered rows, whose samples span `wall_s` seconds."""
+    gpu, idle = _gpu(seen), _idle_power(seen)
+    cpu = _cpu(seen)
+    gross = None if gpu.value is None else gpu.value + (cpu.value or 0.0)
+    no_rows = "" if rows else "no row was answered"
+    source = "GPU and CPU" if cpu.value is not None else f"GPU alone; CPU: {cpu.reason}"
+    net = None if gross is None or idle.value is None or gpu.value is None else gross - idle.value * wall_s
+    intensity = _given(prices.g_per_kwh, "g/kWh", "no carbon intensity is given; for example --carbon-intensity 380")
+    price = _given(prices.per_hour, "price/h", "no price is given; for example --price-per-hour 2.50")
+    carbon = None if gross is None or prices.g_per_kwh is None else gross / _J_PER_KWH * prices.g_per_kwh * 1000
+    return Energy(
+        gpu=gpu,
+        cpu=cpu,
+        idle_power=idle,
+        per_inference=_each(gross, "J", rows, source, no_rows or gpu.reason),
+        net_per_inference=_each(net, "J", rows, f"{source}; without idle power", no_rows or gpu.reason or idle.reason),
+        carbon_intensity=intensity,
+        carbon_per_inference=_each(carbon, "mg", rows, source, no_rows or gpu.reason or intensity.reason),
+        price_per_hour=price,
+        cost_per_thousand=_each(
+            None if prices.per_hour is None or not rows else rows * cost_per_thousand(prices.per_hour, rows / wall_s),
+            "price",
+            rows,
+            "price per hour over inferences per hour",
+            no_rows or price.reason,
+        ),
+    )
+
+
+def integral(points: Points) -> float | None:
+    """Return the integral of (time in seconds, value) by trapezia; None with fewer than two points."""
+    if len(points) < 2:  # an interval has two ends
+        return None
+    return sum((t - s) * (a + b) / 2 for (s, a), (t, b) in pairwise(points))
+
+
+def _gpu(seen: Observations) -> Figure:
+    no_page = next((one.reason for one in seen.servers if one.reason and not one.samples), "")
+    counters, powers = _by_gpu(seen.servers)
+    doubts: list[str] = []
+    if counters:
+        total, doubts = _sum(counters, _TRITON)
+        if total is not None:
+            return _energy(total, _count(counters), f"Triton's counter {_TRITON}")
+    if seen.gpu_energy:
+        found = {one.labels: one.points for one in seen.gpu_energy}
+        total, more = _sum(found, _DCGM)
+        if total is not None:
+            return _energy(total / 1000, _count(found), f"DCGM's counter {_DCGM} in Prometheus")
+        doubts += more
+    integrals = [integral(points) for points in powers.values()]
+    known = [value for value in integrals if value is not None]
+    if known and len(known) == len(integrals) and sum(known) > 0:
+        why = "; ".join(doubts)
+        return _energy(sum(known), _count(powers), "integral of power, sampled once a second", why)
+    reasons = [*doubts]
+    if not counters and not powers:
+        reasons.append(no_page or "Triton publishes neither energy nor power of a GPU")
+    if not seen.gpu_energy:
+        reasons.append(seen.no_gpu_energy or "no Prometheus is given; for example --prometheus http://prometheus:9090")
+    return unmeasured("J", "; ".join(reasons))
+
+
+def _cpu(seen: Observations) -> Figure:
+    if not seen.cpu_energy:
+        return unmeasured("J", seen.no_cpu_energy or "neither RAPL nor Kepler's metrics can be read")
+    found = {f"{one.name}{one.labels}": one.points for one in seen.cpu_energy}
+    total, doubts = _sum(found, seen.cpu_energy_source)
+    if total is None:
+        return unmeasured("J", "; ".join(doubts))
+    return _energy(total, _count(found), seen.cpu_energy_source)
+
+
+def _idle_power(seen: Observations) -> Figure:
+    """Return the power of the GPUs before the load: from their counters, else the mean of their power."""
+    if not any(one.samples for one in seen.idle):
+        return unmeasured("W", "idle power isn't measured, because there is no source of energy")
+    counters, powers = _by_gpu(seen.idle)
+    seconds = max((points[-1][0] - points[0][0] for points in counters.values()), default=0.0)
+    total, _ = _sum(counters, _TRITON) if counters and seconds > 0 else (None, [])
+    if total is not None:
+        return Figure(
+            value=total / seconds, unit="W", n=_count(counters), source=f"Triton's counter {_TRITON}, before the load"
+        )
+    means = [sum(value for _, value in points) / len(points) for points in powers.values() if points]
+    if means:
+        return Figure(value=sum(means), unit="W", n=_count(powers), source="mean power before the load")
+    return unmeasured("W", "neither a counter nor the power of a GPU could be read before the load")
+
+
+def _by_gpu(servers: Sequence[Readings[ServerSample]]) -> tuple[dict[str, Points], dict[str, Points]]:
+    """Return counters and powers by GPU. A GPU that two servers publish counts once."""
+    counters: dict[str, list[tuple[float, float]]] = {}
+    powers: dict[str, list[tuple[float, float]]] = {}
+    owners: dict[str, str] = {}
+    for server in servers:
+        for sample in server.samples:
+            for uuid, gpu in sample.gpus.items():
+                if owners.setdefault(uuid, server.pod) != server.pod:
+                    continue
+                if gpu.energy_j is not None:
+                    counters.setdefault(uuid, []).append((sample.at_s, gpu.energy_j))
+                if gpu.power_w is not None:
+                    powers.setdefault(uuid, []).append((sample.at_s, gpu.power_w))
+    return dict(counters), dict(powers)
+
+
+def _sum(found: Mapping[str, Points], name: str) -> tuple[float | None, list[str]]:
+    """Return the growth of all counters, or None and why one of them isn't believed."""
+    total, doubts = 0.0, []
+    for points in found.values():
+        grown, why = growth.counter(points, name)
+        if grown is None:
+            doubts.append(f"{why}: not believed")
+        else:
+            total += grown
+    return (None, doubts) if doubts else (total, [])
+
+
+def _count(found: Mapping[str, Points]) -> int:
+    return sum(len(points) for points in found.values())
+
+
+def _energy(value: float, n: int, source: str, reason: str = "") -> Figure:
+    return Figure(value=value, unit="J", n=n, source=source, reason=reason)
+
+
+def _given(value: float | None, unit: Unit, reason: str) -> Figure:
+    return Figure(value=value, unit=unit, n=0, source="given", reason="" if value is not None else reason)
+
+
+def _each(value: float | None, unit: Unit, rows: int, source: str, reason: str) -> Figure:
+    if value is None or not rows:
+        return unmeasured(unit, reason or "it wasn't measured", source)
+    return Figure(value=value / rows, unit=unit, n=rows, source=source)

@@ -1,0 +1,93 @@
+"""How much counters grew in a run, and whether they can be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from halcyon_measure.results.observations import Counters, ServerSample, Statistics
+
+TOLERANCE = 0.05
+"""Share of foreign or missing requests up to which the server's means are those of this run."""
+_FEW = 20
+"""Requests of the warm-up that may still be in flight when the measured part begins."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Growth of one replica's counters in the run."""
+
+    counters: Counters
+    restarts: int = 0
+    """How often they began at 0 again, because the pod was replaced or restarted. The parts are added."""
+
+
+def of_samples(samples: Sequence[ServerSample]) -> Growth | None:
+    """Return the growth of a replica's counters; None with fewer than two readings.
+
+    Counters that fall belong to a new process, whose work counts from 0. What the old one did after its last
+    reading is unknown.
+    """
+    known = [sample.counters for sample in samples if sample.counters is not None]
+    if len(known) < 2:  # a difference needs two
+        return None
+    total, restarts = Counters(0, 0, 0, 0, 0, 0, 0), 0
+    for old, new in pairwise(known):
+        if new.requests < old.requests or new.executions < old.executions:
+            total, restarts = total.plus(new), restarts + 1
+        else:
+            total = total.plus(new.minus(old))
+    return Growth(total, restarts)
+
+
+def of_statistics(before: Statistics, after: Statistics) -> tuple[Statistics | None, str]:
+    """Return what happened between two answers, or why it can't be believed."""
+    grown = after.counters.minus(before.counters)
+    if min(grown.requests, grown.executions, grown.queue_s, grown.model_s) < 0:
+        return None, (
+            f"the server's counters ran backwards, from {before.counters.requests:.0f} to "
+            f"{after.counters.requests:.0f} requests: another replica answered, or it was restarted"
+        )
+    sizes = {}
+    for rows, now in after.sizes.items():
+        was = before.sizes.get(rows)
+        parts = (now.executions, now.input_s, now.model_s, now.output_s)
+        old = (was.executions, was.input_s, was.model_s, was.output_s) if was is not None else (0.0, 0.0, 0.0, 0.0)
+        made = tuple(a - b for a, b in zip(parts, old, strict=True))
+        if made[0] > 0:
+            sizes[rows] = type(now)(*made)
+    return Statistics(grown, sizes), ""
+
+
+def doubt(grown: Counters, answered: int, in_flight: int = 0) -> tuple[bool, str]:
+    """Return whether counters can stand for `answered` requests of this run, and what is odd about them.
+
+    `in_flight` is the number of requests of the warm-up that may have ended in the measured part.
+    """
+    if not answered:
+        return False, "no request was answered"
+    if grown.requests <= 0:
+        return False, f"the server's counters stand still, although it answered {answered} requests"
+    slack = max(TOLERANCE * answered, _FEW, in_flight)
+    if grown.requests < answered - slack:
+        return False, (
+            f"the server's counters count {grown.requests:.0f} of {answered} requests: there are several replicas, of "
+            "which one was read"
+        )
+    if grown.requests > answered + slack:
+        return True, f"the server's counters include {grown.requests - answered:.0f} requests of others"
+    return True, ""
+
+
+def counter(points: Sequence[tuple[float, float]], name: str) -> tuple[float | None, str]:
+    """Return the growth of a single counter over (time, value), or None and why it isn't believed."""
+    if len(points) < 2:  # a difference needs two
+        return None, f"{name} was read {len(points)} times; a difference needs two"
+    for (_, old), (at, new) in pairwise(points):
+        if new < old:
+            return None, f"{name} ran backwards at {at:.0f} s, from {old:g} to {new:g}"
+    grown = points[-1][1] - points[0][1]
+    if grown == 0:
+        return None, f"{name} stands still at {points[0][1]:g}"
+    return grown, ""

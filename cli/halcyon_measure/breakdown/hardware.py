@@ -1,0 +1,224 @@
+"""Utilisation, memory, power and CPU over the run, from samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from halcyon_measure.breakdown import growth
+from halcyon_measure.results.figure import Figure, Unit, unmeasured
+from halcyon_measure.results.observations import GpuSample, Observations, ProcessSample, Readings, ServerSample
+from halcyon_measure.results.sections.hardware import Hardware, ReplicaUse, Series
+
+BUSY = 0.8
+"""Utilisation from which a GPU counts as fully used."""
+_PAGE = "Triton's metrics, once a second"
+
+
+def build(seen: Observations, *, wall_s: float) -> Hardware:
+    """Return the use of hardware in a run whose samples span `wall_s` seconds."""
+    servers, processes = seen.servers, seen.processes
+    no_page = _reason(servers, "no server's metrics could be read")
+    no_gpu = no_page or "the server publishes no GPU metrics: it has no GPU, or its metrics of GPUs are switched off"
+    utilization = _over_gpus(servers, lambda gpu: gpu.utilization, "mean")
+    no_process = seen.no_process or _reason(processes, "no process of a server could be read")
+    throttled, periods = _growths(processes, lambda one: one.throttled), _growths(processes, lambda one: one.periods)
+    killed = _growths(processes, lambda one: one.oom_kills)
+    no_limit = no_process or "the servers have no limit of CPU, or it couldn't be read"
+    notes = [note for one in servers for note in _notes(one)]
+    return Hardware(
+        samples=max((len(one.samples) for one in servers), default=0)
+        or max((len(one.samples) for one in processes), default=0),
+        gpu_utilization=series(utilization, "ratio", _PAGE, no_gpu),
+        gpu_at_80=Figure(
+            value=float(np.mean(np.array(utilization) >= BUSY)), unit="ratio", n=len(utilization), source=_PAGE
+        )
+        if utilization
+        else unmeasured("ratio", no_gpu),
+        gpu_memory=series(_over_gpus(servers, lambda gpu: gpu.memory, "sum"), "bytes", _PAGE, no_gpu),
+        gpu_memory_total=_last(_over_gpus(servers, lambda gpu: gpu.memory_total, "sum"), "bytes", _PAGE, no_gpu),
+        gpu_power=series(_over_gpus(servers, lambda gpu: gpu.power_w, "sum"), "W", _PAGE, no_gpu),
+        pinned_memory=series(_over_pages(servers, lambda page: page.pinned), "bytes", _PAGE, no_page or _ABSENT),
+        pinned_memory_total=_last(
+            _over_pages(servers, lambda page: page.pinned_total), "bytes", _PAGE, no_page or _ABSENT
+        ),
+        server_cpu=series(
+            _rates(processes, lambda one: one.cpu_s), "cores", "CPU time of the servers' processes", no_process
+        ),
+        server_cpu_limit=_last(_summed(processes, lambda one: one.cpu_limit), "cores", "cgroup or affinity", no_limit),
+        server_core_wait=series(
+            _rates(processes, lambda one: one.core_wait_s),
+            "cores",
+            "waiting of the servers' main threads",
+            no_process or "the kernel doesn't count it",
+        ),
+        server_throttled=Figure(value=throttled / periods, unit="ratio", n=int(periods), source="periods of the cgroup")
+        if throttled is not None and periods
+        else unmeasured("ratio", no_limit),
+        server_memory=series(_summed(processes, lambda one: one.memory), "bytes", "memory of the servers", no_process),
+        server_memory_limit=_last(
+            _summed(processes, lambda one: one.memory_limit),
+            "bytes",
+            "cgroup",
+            no_process or "the servers have no limit of memory, or it couldn't be read",
+        ),
+        server_oom_kills=Figure(value=killed, unit="events", n=len(processes), source="cgroup")
+        if killed is not None
+        else unmeasured("events", no_process or "the servers' cgroup couldn't be read"),
+        balancer_cpu=series(
+            _cpu_of(seen), "cores", "CPU time of the balancers' agents", seen.no_balancer or "no CPU time is published"
+        ),
+        machine_cpu=series(_over_pages(servers, lambda page: page.machine_cpu), "ratio", _PAGE, no_page or _ABSENT),
+        machine_memory=series(
+            _over_pages(servers, lambda page: page.machine_memory), "bytes", _PAGE, no_page or _ABSENT
+        ),
+        replicas=tuple(_replica(one) for one in servers if one.samples),
+        sampling_cpu=Figure(
+            value=seen.sampling_cpu_s / wall_s, unit="cores", n=1, source="CPU time of the sampling thread"
+        )
+        if seen.sampling_cpu_s is not None and wall_s > 0
+        else unmeasured("cores", "the kernel doesn't report it"),
+        notes=tuple(notes),
+    )
+
+
+_ABSENT = "the server doesn't publish it"
+
+
+def series(values: Sequence[float], unit: Unit, source: str, reason: str) -> Series:
+    """Return mean, P10, P90 and maximum of samples, or the reason why there are none."""
+    if not len(values):
+        none = unmeasured(unit, reason)
+        return Series(mean=none, p10=none, p90=none, max=none)
+    array = np.array(values)
+
+    def figure(value: float) -> Figure:
+        return Figure(value=float(value), unit=unit, n=len(array), source=source)
+
+    low, high = np.quantile(array, (0.1, 0.9))
+    kept = tuple(float(f"{value:.4g}") for value in values)
+    return Series(mean=figure(array.mean()), p10=figure(low), p90=figure(high), max=figure(array.max()), values=kept)
+
+
+def _reason(readings: Sequence[Readings[ServerSample]] | Sequence[Readings[ProcessSample]], nothing: str) -> str:
+    """Return why there is no sample; empty if there is one."""
+    if any(one.samples for one in readings):
+        return ""
+    return next((one.reason for one in readings if one.reason), nothing)
+
+
+def _over_gpus(
+    servers: Iterable[Readings[ServerSample]], value: Callable[[GpuSample], float | None], how: str
+) -> list[float]:
+    """Return one value per sample over all GPUs. Two servers that share a GPU publish it twice: it counts once."""
+    made = []
+    for pages in _together(servers):
+        gpus = {uuid: gpu for page in pages for uuid, gpu in page.gpus.items()}
+        known = [found for gpu in gpus.values() if (found := value(gpu)) is not None]
+        if known:
+            made.append(sum(known) / (len(known) if how == "mean" else 1))
+    return made
+
+
+def _over_pages(
+    servers: Iterable[Readings[ServerSample]], value: Callable[[ServerSample], float | None]
+) -> list[float]:
+    made = []
+    for pages in _together(servers):
+        known = [found for page in pages if (found := value(page)) is not None]
+        if known:
+            made.append(sum(known) / len(known))
+    return made
+
+
+def _together(servers: Iterable[Readings[ServerSample]]) -> list[list[ServerSample]]:
+    """Return the samples of all servers by second."""
+    by_second: dict[int, list[ServerSample]] = {}
+    for one in servers:
+        for sample in one.samples:
+            by_second.setdefault(round(sample.at_s), []).append(sample)
+    return [by_second[second] for second in sorted(by_second)]
+
+
+def _summed(
+    processes: Sequence[Readings[ProcessSample]], value: Callable[[ProcessSample], float | None]
+) -> list[float]:
+    """Return the sum over the servers by sample; empty unless every server has the value."""
+    columns = [[value(sample) for sample in one.samples] for one in processes if one.samples]
+    made = []
+    for row in zip(*columns, strict=False):
+        known = [one for one in row if one is not None]
+        if len(known) == len(row):
+            made.append(sum(known))
+    return made
+
+
+def _rates(processes: Sequence[Readings[ProcessSample]], value: Callable[[ProcessSample], float | None]) -> list[float]:
+    """Return the growth per second of a time over all servers. A counter that fell belongs to a new process."""
+    columns = []
+    for one in processes:
+        known = [(sample.at_s, found) for sample in one.samples if (found := value(sample)) is not None]
+        columns.append([(b - a) / (t - s) for (s, a), (t, b) in pairwise(known) if t > s and b >= a])
+    return [sum(row) for row in zip(*columns, strict=False)] if columns else []
+
+
+def _growths(
+    processes: Sequence[Readings[ProcessSample]], value: Callable[[ProcessSample], float | None]
+) -> float | None:
+    total: float | None = None
+    for one in processes:
+        known = [found for sample in one.samples if (found := value(sample)) is not None]
+        if known:
+            total = (total or 0.0) + max(known[-1] - known[0], 0.0)
+    return total
+
+
+def _cpu_of(seen: Observations) -> list[float]:
+    agents = [
+        Readings(one.pod, tuple(ProcessSample(sample.at_s, cpu_s=sample.cpu_s) for sample in one.samples))
+        for one in seen.balancers
+    ]
+    return _rates(agents, lambda one: one.cpu_s)
+
+
+def _last(values: Sequence[float], unit: Unit, source: str, reason: str) -> Figure:
+    if not values:
+        return unmeasured(unit, reason)
+    return Figure(value=values[-1], unit=unit, n=len(values), source=source)
+
+
+def _notes(server: Readings[ServerSample]) -> list[str]:
+    made = [f"{server.pod}: {server.reason}"] if server.reason and server.samples else []
+    grown = growth.of_samples(server.samples)
+    if grown is not None and grown.restarts:
+        made.append(
+            f"{server.pod} counts from 0 again, {grown.restarts} times: it was replaced or restarted in the run; its "
+            "parts before and after are added"
+        )
+    return made
+
+
+def _replica(server: Readings[ServerSample]) -> ReplicaUse:
+    grown = growth.of_samples(server.samples)
+    counters = None if grown is None else grown.counters
+    reason = "fewer than two readings have its counters"
+    if counters is not None and counters.requests <= 0:
+        reason, counters = "it answered no request", None
+    requests = 0 if counters is None else int(counters.requests)
+
+    def each(seconds: float | None) -> Figure:
+        if seconds is None or not requests:
+            return unmeasured("ms", reason)
+        return Figure(value=1000 * seconds / requests, unit="ms", n=requests, source=_PAGE)
+
+    return ReplicaUse(
+        pod=server.pod,
+        requests=unmeasured("requests", reason)
+        if grown is None
+        else Figure(value=grown.counters.requests, unit="requests", n=requests, source=_PAGE),
+        queue=each(None if counters is None else counters.queue_s),
+        model=each(None if counters is None else counters.model_s),
+        replaced=grown is not None and grown.restarts > 0,
+    )

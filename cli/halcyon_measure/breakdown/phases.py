@@ -1,0 +1,186 @@
+"""The means of the parts of a request's way, from due to finished."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from halcyon_measure.results import statistics
+from halcyon_measure.results.columns import Columns, Floats
+from halcyon_measure.results.figure import Figure, unmeasured
+from halcyon_measure.results.observations import Counters
+from halcyon_measure.results.sections.phases import Phase, PhaseName, Phases, Side
+
+ADDS_UP = 0.02
+"""Share of the mean latency by which the sum of the parts may differ."""
+_MEANS = "a mean of counters has no percentiles"
+
+
+@dataclass(frozen=True)
+class Means:
+    """Means of counters in seconds; None with a reason if they weren't measured."""
+
+    server: Counters | None = None
+    no_server: str = ""
+    held_s: float | None = None
+    queued_s: float | None = None
+    no_balancer: str = ""
+    balancer_source: str = ""
+
+
+@dataclass(frozen=True)
+class ClientFacts:
+    """What the client's parts depend on."""
+
+    prepares: bool
+    """Whether requests were prepared when they were due."""
+    finishes: bool
+    has_first_byte: bool = True
+    """Whether the first byte of an answer is known apart from its last."""
+    encode_each_s: float | None = None
+    """Time to serialise one request before the run."""
+
+
+def build(answered: Columns, client: ClientFacts, means: Means) -> Phases:
+    """Return the parts of these answered requests."""
+    count = len(answered)
+    end_to_end = answered.finished - answered.due
+    if not count:
+        reason = "no request was answered"
+        return Phases(
+            end_to_end=unmeasured("ms", reason), parts=(), total=unmeasured("ms", reason), adds_up=False, reason=reason
+        )
+    mean = float(np.mean(end_to_end))
+    parts = [*_before(answered, client), *_balancer(means, count), *_server(means), *_after(answered, client)]
+    known = sum(part.mean.value for part in parts if part.mean.value is not None) / 1000
+    # Times of a counter can't be longer than the latency that contains them. If they are, the sum shows it.
+    rest = max(mean - known, 0.0)
+    missing = [part.name for part in parts if part.mean.value is None]
+    parts.append(
+        Phase(
+            name="rest",
+            side="remainder",
+            mean=Figure(
+                value=1000 * rest,
+                unit="ms",
+                n=count,
+                source="latency without the measured parts",
+                reason=f"it contains what wasn't measured: {', '.join(missing)}" if missing else "",
+            ),
+            p99=unmeasured("ms", "a remainder of means"),
+        )
+    )
+    total = known + rest
+    adds_up = abs(total - mean) <= ADDS_UP * mean
+    reason = means.no_server
+    if not adds_up:
+        reason = (
+            f"the parts sum up to {1000 * total:.2f} ms, the mean latency is {1000 * mean:.2f} ms: the counters include "
+            "other requests, or requests of the warm-up"
+        )
+    return Phases(
+        end_to_end=Figure(value=1000 * mean, unit="ms", n=count, source="due to finished"),
+        parts=tuple(parts),
+        total=Figure(value=1000 * total, unit="ms", n=count, source="sum of the parts"),
+        adds_up=adds_up,
+        reason=reason,
+    )
+
+
+def _before(answered: Columns, client: ClientFacts) -> list[Phase]:
+    each = "" if client.encode_each_s is None else f", in {1e6 * client.encode_each_s:.0f} us each"
+    before = "" if client.prepares else f"requests were serialised before the run{each}"
+    preparing = (
+        _client("prepare", answered.prepared - answered.due - answered.encode, "due to prepared, without serialising")
+        if client.prepares
+        else _absent("prepare", "requests were prepared before the run")
+    )
+    serialising = (
+        _client("serialise", answered.encode, "encoding in the process of the function")
+        if client.prepares
+        else _absent("serialise", before)
+    )
+    late = _client("late", answered.sent - answered.prepared, "prepared to sent")
+    return [preparing, serialising, late, _send(answered)]
+
+
+def _send(answered: Columns) -> Phase:
+    # A server may answer before it has read a body: then sending ends with the answer.
+    sending = np.minimum(answered.written, answered.first_byte) - answered.sent
+    if np.isfinite(sending).all():
+        return _client("send", sending, "sent to the last byte in the socket")
+    return _unknown("send", "client", "gRPC's client doesn't report when a request is written")
+
+
+def _balancer(means: Means, count: int) -> list[Phase]:
+    made = []
+    held: PhaseName = "balancer_held"
+    queued: PhaseName = "balancer_queued"
+    for name, value in ((held, means.held_s), (queued, means.queued_s)):
+        if value is None:
+            made.append(_unknown(name, "balancer", means.no_balancer))
+        else:
+            made.append(_mean(name, "balancer", value, count, means.balancer_source))
+    return made
+
+
+def _server(means: Means) -> list[Phase]:
+    server = means.server
+    names: tuple[PhaseName, ...] = ("queue", "input", "model", "output")
+    if server is None or server.requests <= 0:
+        return [_unknown(name, "server", means.no_server) for name in names]
+    times = (server.queue_s, server.input_s, server.model_s, server.output_s)
+    source = "Triton's counters of requests in the measured part"
+    return [
+        _mean(name, "server", seconds / server.requests, int(server.requests), source)
+        for name, seconds in zip(names, times, strict=True)
+    ]
+
+
+def _after(answered: Columns, client: ClientFacts) -> list[Phase]:
+    receiving = answered.done - answered.first_byte
+    parts = [
+        _client("receive", receiving, "first byte to done")
+        if client.has_first_byte
+        else _unknown("receive", "client", "gRPC's client reports the whole answer only; --pod-header separates them")
+    ]
+    if not client.finishes:
+        reason = "answers are not decoded without --finish"
+        return [*parts, _absent("decode", reason), _absent("finish", reason)]
+    rest = answered.finished - answered.done - answered.decode
+    return [
+        *parts,
+        _client("decode", answered.decode, "decoding in the process of the function"),
+        _client("finish", rest, "done to finished, without decoding"),
+    ]
+
+
+def _client(name: PhaseName, seconds: Floats, source: str) -> Phase:
+    p99 = statistics.percentile(seconds, 0.99)
+    few = "" if statistics.supports(len(seconds), 0.99) else "fewer than ten requests lie above it"
+    return Phase(
+        name=name,
+        side="client",
+        mean=Figure(value=1000 * float(np.mean(seconds)), unit="ms", n=len(seconds), source=source),
+        p99=Figure(value=None if p99 is None else 1000 * p99, unit="ms", n=len(seconds), source=source, reason=few),
+    )
+
+
+def _absent(name: PhaseName, reason: str) -> Phase:
+    """Return a part that isn't in the way of these requests: its time is 0, and the reason says why."""
+    figure = Figure(value=0.0, unit="ms", n=0, source="the options of the run", reason=reason)
+    return Phase(name=name, side="client", mean=figure, p99=figure)
+
+
+def _mean(name: PhaseName, side: Side, seconds: float, count: int, source: str) -> Phase:
+    return Phase(
+        name=name,
+        side=side,
+        mean=Figure(value=1000 * seconds, unit="ms", n=count, source=source),
+        p99=unmeasured("ms", _MEANS),
+    )
+
+
+def _unknown(name: PhaseName, side: Side, reason: str) -> Phase:
+    return Phase(name=name, side=side, mean=unmeasured("ms", reason), p99=unmeasured("ms", reason))

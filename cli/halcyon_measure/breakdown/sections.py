@@ -1,0 +1,153 @@
+"""The sections of a document that explain a run, from its requests and what was read beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from statistics import mean
+
+import numpy as np
+
+from halcyon_measure.breakdown import batches, energy, growth, hardware, phases, verdict
+from halcyon_measure.breakdown.energy import Prices
+from halcyon_measure.breakdown.phases import ClientFacts, Means
+from halcyon_measure.protocols.reply import Outcome
+from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.observations import (
+    BalancerSample,
+    Counters,
+    Observations,
+    Readings,
+    ServerConfig,
+    Statistics,
+)
+from halcyon_measure.results.run import Run
+
+MIN_SAMPLES = 5
+"""Readings of a queue below which its mean says nothing."""
+_NOTHING_READ = "nothing was read of the server, because sampling is off"
+
+
+def added(
+    document: BenchDocument,
+    run: Run,
+    *,
+    prices: Prices,
+    prepares: bool,
+    finishes: bool,
+    in_flight: int = 0,
+) -> BenchDocument:
+    """Return the document with phases, hardware, batches, energy and verdict.
+
+    `in_flight` is the number of requests of the warm-up that may end in the measured part.
+    """
+    seen = run.observations
+    columns = run.columns
+    answered = columns.where(columns.outcome == Outcome.ANSWERED)
+    client = ClientFacts(
+        prepares=prepares,
+        finishes=finishes,
+        # gRPC's client reports headers only if they are asked for, as for the name of the pod.
+        has_first_byte=document.target.protocol == "http" or bool(run.pods),
+        encode_each_s=max((one["encode_each_s"] for one in run.usage if "encode_each_s" in one), default=None),
+    )
+    if seen is None:
+        parts = phases.build(answered, client, Means(no_server=_NOTHING_READ, no_balancer=_NOTHING_READ))
+        return _judged(document.model_copy(update={"phases": parts}), ServerConfig())
+    counted = int(np.count_nonzero(np.isin(columns.outcome, (Outcome.ANSWERED, Outcome.WRONG))))
+    slack = in_flight + int(np.count_nonzero(columns.outcome == Outcome.TIMED_OUT))
+    grown, counters, reason = _server(seen, counted, slack)
+    held, queued, no_balancer, source = balancer(seen)
+    replicas = max(len([one for one in seen.servers if one.samples]), 1)
+    means = Means(
+        server=counters,
+        no_server=reason,
+        held_s=held,
+        queued_s=queued,
+        no_balancer=no_balancer,
+        balancer_source=source,
+    )
+    made = document.model_copy(
+        update={
+            "phases": phases.build(answered, client, means),
+            "hardware": hardware.build(seen, wall_s=seen.span_s),
+            "batches": batches.build(grown, seen.config, wall_s=seen.span_s, replicas=replicas, reason=reason),
+            "energy": energy.build(seen, prices, rows=document.requests.rows, wall_s=seen.span_s),
+        }
+    )
+    return _judged(made, seen.config)
+
+
+def _judged(document: BenchDocument, config: ServerConfig) -> BenchDocument:
+    return document.model_copy(update={"verdict": verdict.judge(verdict.figures_of(document, config))})
+
+
+def _server(seen: Observations, answered: int, slack: int) -> tuple[Statistics | None, Counters | None, str]:
+    """Return the growth of the statistics and of the counters, and why one is missing or odd.
+
+    The counters of the metrics stand in for statistics that aren't believed: they know each replica.
+    """
+    grown, why = None, seen.no_statistics
+    if seen.before is not None and seen.after is not None:
+        grown, why = growth.of_statistics(seen.before, seen.after)
+        if grown is not None:
+            believed, why = growth.doubt(grown.counters, answered, slack)
+            if believed:
+                return grown, grown.counters, why
+            grown = None
+    replicas = [found for one in seen.servers if (found := growth.of_samples(one.samples)) is not None]
+    if not replicas:
+        return None, None, why or "the server's statistics couldn't be read"
+    total = Counters(0, 0, 0, 0, 0, 0, 0)
+    for replica in replicas:
+        total = total.plus(replica.counters)
+    believed, doubt = growth.doubt(total, answered, slack)
+    return grown, total if believed else None, doubt if not believed else why
+
+
+def balancer(seen: Observations) -> tuple[float | None, float | None, str, str]:
+    """Return the mean time in seconds held and queued in the balancers, why they are missing, and their source.
+
+    The agents publish how long requests took with the wait in the balancer and without it. How long they were held for
+    a first replica follows from the mean number of held requests (Little's law).
+    """
+    readable = [one for one in seen.balancers if len(one.samples) > 1]
+    if not readable:
+        reason = next((one.reason for one in seen.balancers if one.reason), seen.no_balancer)
+        return None, None, reason or "the balancers' metrics were read once only", ""
+    requests, whole = _sum(readable, lambda one: one.requests), _sum(readable, lambda one: one.request_s)
+    responses, inner = _sum(readable, lambda one: one.responses), _sum(readable, lambda one: one.response_s)
+    if requests is None or requests <= 0:
+        return None, None, "the balancers' counters stand still, or ran backwards", ""
+    if whole is None or inner is None or not responses:
+        return _haproxy(readable, requests, seen.span_s)
+    waited = max(whole / requests - inner / responses, 0.0)
+    gauges = [[sample.held for sample in one.samples if sample.held is not None] for one in readable]
+    held = sum(mean(values) for values in gauges if values) * seen.span_s / requests
+    held = min(held, waited)
+    return held, waited - held, "", "the agents' histograms, with and without the balancer"
+
+
+def _haproxy(
+    balancers: list[Readings[BalancerSample]], requests: float, span_s: float
+) -> tuple[float | None, float | None, str, str]:
+    """Return the time in HAProxy's queues by Little's law. Its own mean is one of an unknown number of requests."""
+    gauges = [[sample.queued for sample in one.samples if sample.queued is not None] for one in balancers]
+    least = min((len(values) for values in gauges), default=0)
+    if least < MIN_SAMPLES:
+        return None, None, f"HAProxy's queue was read {least} times; {MIN_SAMPLES} are needed", ""
+    queued = sum(mean(values) for values in gauges) * span_s / requests
+    return None, queued, "HAProxy publishes no held requests", "HAProxy's queue, once a second, by Little's law"
+
+
+def _sum(
+    balancers: Iterable[Readings[BalancerSample]], value: Callable[[BalancerSample], float | None]
+) -> float | None:
+    """Return the growth of a counter over all balancers; None if one doesn't have it, or if it fell."""
+    total = 0.0
+    for one in balancers:
+        known = [found for sample in one.samples if (found := value(sample)) is not None]
+        if len(known) < 2 or any(b < a for a, b in pairwise(known)):  # a difference needs two
+            return None
+        total += known[-1] - known[0]
+    return total

@@ -1,0 +1,152 @@
+"""The share of late requests that a run shows, with an interval over blocks.
+
+Single requests aren't independent: in a queue, one late request makes the next one late. So blocks decide, which are longer
+than the queue's memory.
+
+The arrivals of a run are known, so their luck is known as well: the law's late requests on these arrivals, less its share in
+the long run. It is subtracted. That is unbiased for any law, because its long-run share is exact. A law that fits makes the
+interval narrow; one that doesn't is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from halcyon_measure.results.columns import Floats
+from halcyon_measure.stats.student import quantile
+
+MIN_BLOCKS = 5
+_DEPENDENT = 0.4
+"""Autocorrelation of blocks above which they are too short."""
+_MIN_BLOCK_S = 1.0
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class LateShare:
+    """Share of requests that fail or miss the objective, in the long run."""
+
+    share: float
+    error: float
+    """Standard error of `share`."""
+    blocks: int
+    block_s: float
+    autocorrelation: float | None
+    requests: int
+    """Requests in the blocks."""
+    luck_removed: bool
+    """Whether the law on the same arrivals was subtracted."""
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Return the interval of `share`."""
+        reach = quantile((1 + confidence) / 2, max(self.blocks - 1, 1)) * self.error
+        return max(self.share - reach, 0.0), min(self.share + reach, 1.0)
+
+    def kept(self, limit: float, confidence: float = 0.95) -> bool | None:
+        """Return whether the share is at most `limit`; None if it isn't decided."""
+        if self.blocks < MIN_BLOCKS:
+            return None
+        low, high = self.interval(confidence)
+        return True if high <= limit else False if low > limit else None
+
+
+def block_s(*, rate_rps: float, saturation_rps: float, execution_s: float, longest_s: float) -> float:
+    """Return the length of a block in seconds: three times the queue's memory, at most `longest_s`.
+
+    A queue forgets in about rate / (saturation - rate)^2, for one request at a time S rho / (1 - rho)^2, and in no less than
+    the longest execution.
+    """
+    room = max(saturation_rps - rate_rps, 0.01 * saturation_rps)
+    memory = rate_rps / room**2 + execution_s
+    return min(max(3 * memory, _MIN_BLOCK_S), longest_s)
+
+
+def estimate(
+    at_s: Floats,
+    late: Bools,
+    expected: tuple[Floats, Bools, float] | None,
+    *,
+    length_s: float,
+    block_s: float,
+    limit: float,
+) -> LateShare | None:
+    """Return the late share of a run; None if it has fewer than two blocks.
+
+    Args:
+        at_s: time of each request in seconds since the beginning of the run, in any order.
+        late: whether it failed or missed the objective.
+        expected: the same of the law on the same arrivals, and the law's late share in the long run.
+        length_s: length of the run.
+        block_s: length of a block. The first block is left out, because the law begins with an empty queue.
+        limit: largest share that keeps the objective.
+    """
+    found = _estimate(at_s, late, expected, length_s=length_s, block_s=block_s, limit=limit)
+    if found is not None and found.autocorrelation is not None and found.autocorrelation > _DEPENDENT:
+        longer = _estimate(at_s, late, expected, length_s=length_s, block_s=2 * block_s, limit=limit)
+        if longer is not None and longer.blocks >= MIN_BLOCKS:
+            return longer
+    return found
+
+
+def _estimate(
+    at_s: Floats,
+    late: Bools,
+    expected: tuple[Floats, Bools, float] | None,
+    *,
+    length_s: float,
+    block_s: float,
+    limit: float,
+) -> LateShare | None:
+    count = int(length_s / block_s + 1e-9) - 1
+    if count < 2:  # a variance needs two values
+        return None
+    # The blocks fill the run to its end.
+    begin = length_s - count * block_s
+    total = _counts(at_s, begin, block_s, count)
+    requests = float(total.sum())
+    if requests == 0:
+        return None
+    each = requests / count
+    raw = _counts(at_s[late], begin, block_s, count) / each
+    # Late requests come in clusters, so few blocks without any don't show that there are none.
+    share, error = float(raw.mean()), max(_error(raw), 2 * limit / math.sqrt(count))
+    values, removed = raw, False
+    if expected is not None:
+        times, model_late, long_run = expected
+        difference = raw - _counts(times[model_late], begin, block_s, count) / each
+        own_error = max(_error(difference), limit / count)
+        if own_error < error:
+            share, error = float(difference.mean()) + long_run, own_error
+            values, removed = difference, True
+    return LateShare(
+        share=max(share, 0.0),
+        error=error,
+        blocks=count,
+        block_s=block_s,
+        autocorrelation=_autocorrelation(values),
+        requests=int(requests),
+        luck_removed=removed,
+    )
+
+
+def _counts(times: Floats, begin: float, block_s: float, count: int) -> Floats:
+    index = np.floor((times - begin) / block_s).astype(np.int64)
+    inside = (index >= 0) & (index < count)
+    return np.bincount(index[inside], minlength=count).astype(np.float64)
+
+
+def _error(values: Floats) -> float:
+    return float(values.std(ddof=1) / math.sqrt(len(values)))
+
+
+def _autocorrelation(values: Floats) -> float | None:
+    """Return the correlation of a block with the next one; None with few blocks, or if all are alike."""
+    off = values - values.mean()
+    spread = float(np.dot(off, off))
+    if len(values) < MIN_BLOCKS or spread <= 0:
+        return None
+    return float(np.dot(off[1:], off[:-1]) / spread)

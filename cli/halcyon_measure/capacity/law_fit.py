@@ -1,0 +1,92 @@
+"""The law of a server, from one caller, from saturation, from Triton's statistics, and from a run with random arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from halcyon_measure.capacity.queue_law import QueueLaw
+from halcyon_measure.results.columns import Floats
+
+_ONE = 1.15
+"""Saturation rate times execution time up to which a server executes one request at a time."""
+_BATCHES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
+_INSTANCES = (1, 2, 4)
+_LEAST_S = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of a server before a run with random arrivals."""
+
+    single_s: float
+    """Mean latency of one caller."""
+    saturation_rps: float
+    constant_s: float | None = None
+    """Execution time without requests, from the server's statistics; None if they aren't known."""
+    per_request_s: float | None = None
+    largest: int | None = None
+    """Requests of the largest executed batch, from the server's statistics."""
+    mean: float | None = None
+    """Mean requests of a batch at saturation."""
+    instances: int | None = None
+    """Batches at a time, from the server's configuration."""
+
+
+def known(facts: Facts) -> QueueLaw | None:
+    """Return the law of the server's statistics; None if they lack something.
+
+    An instance is also busy between executions. That time is what saturation shows beyond the executions.
+    """
+    if facts.largest is None or facts.instances is None:
+        return None
+    constant, per_request = facts.constant_s, facts.per_request_s
+    if facts.largest == 1:
+        whole = facts.instances / facts.saturation_rps
+        busy = facts.single_s if not 0.5 * facts.single_s < whole < 1.02 * facts.single_s else whole
+        return QueueLaw(busy, 0.0, 1, facts.instances, max(facts.single_s - busy, 0.0))
+    if constant is None or per_request is None or facts.mean is None:
+        return None
+    if constant < 0 or per_request < 0:
+        per_request = max(per_request, 0.0)
+        constant = max(constant, 0.0)
+    cycle = facts.instances * facts.mean / facts.saturation_rps
+    between = min(max(cycle - constant - per_request * facts.mean, 0.0), 0.2 * cycle)
+    law = QueueLaw(constant + between, per_request, facts.largest, facts.instances)
+    if law.execution_s(facts.largest) <= 0:
+        return None
+    return replace(law, overhead_s=max(facts.single_s - constant - per_request, 0.0))
+
+
+def candidates(facts: Facts) -> list[QueueLaw]:
+    """Return the laws that agree with the latency of one caller and with the saturation rate."""
+    single, rate = facts.single_s, facts.saturation_rps
+    at_a_time = single * rate
+    if at_a_time <= _ONE:
+        service = min(single, 1 / rate)
+        return [QueueLaw(service, 0.0, overhead_s=single - service)]
+    many = max(round(at_a_time), 2)
+    service = min(single, many / rate)
+    found = [QueueLaw(service, 0.0, 1, many, single - service)]
+    for instances in _INSTANCES:
+        for batch in _BATCHES:
+            full = instances * batch / rate
+            per_request = (full - single) / (batch - 1)
+            if per_request >= 0 and single - per_request >= 0:
+                found.append(QueueLaw(single - per_request, per_request, batch, instances))
+    return found
+
+
+def best(laws: Sequence[QueueLaw], due: Floats, latency: Floats) -> QueueLaw:
+    """Return the law whose latencies on these arrivals are nearest to the measured ones.
+
+    The nearness is the mean of the absolute logarithms of their ratios. NaN latencies, those of failures, don't count.
+    """
+
+    def distance(law: QueueLaw) -> float:
+        ratio = np.log(np.maximum(law.latencies(due), _LEAST_S) / np.maximum(latency, _LEAST_S))
+        return float(np.nanmean(np.abs(ratio)))
+
+    return min(laws, key=distance)

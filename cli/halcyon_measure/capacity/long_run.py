@@ -1,0 +1,68 @@
+"""What a law does in the long run under random arrivals: share of late requests, mean latency, largest rates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from halcyon_measure.capacity.queue_law import QueueLaw
+
+_REQUESTS = 100_000
+_REQUESTS_UNBATCHED = 400_000
+_BURN_IN = 0.02
+_STEPS = 14
+_MOST = 0.999
+"""Largest rate over the saturation rate that is tried."""
+
+
+class LongRun:
+    """Long simulated runs of one law. All rates use the same draws, so that shares change evenly with the rate."""
+
+    def __init__(self, law: QueueLaw, *, objective_s: float, seed: int) -> None:
+        self.law, self.objective_s = law, objective_s
+        count = _REQUESTS if law.batch > 1 else _REQUESTS_UNBATCHED
+        self._units = np.cumsum(np.random.default_rng(seed).exponential(1.0, count))
+        self._late: dict[float, float] = {}
+
+    def late(self, rate_rps: float) -> float:
+        """Return the share of requests above the objective."""
+        found = self._late.get(rate_rps)
+        if found is None:
+            found = float(np.mean(self._latencies(rate_rps) > self.objective_s))
+            self._late[rate_rps] = found
+        return found
+
+    def mean_s(self, rate_rps: float) -> float:
+        """Return the mean latency in seconds."""
+        return float(np.mean(self._latencies(rate_rps)))
+
+    def capacity(self, share: float) -> float:
+        """Return the largest rate at which at most `share` of the requests are late; 0 if there is none."""
+        low, high = 0.0, _MOST * self.law.saturation_rps
+        if self.late(high) <= share:
+            return high
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            if self.late(middle) <= share:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def slope(self, rate_rps: float) -> float:
+        """Return by how much the logarithm of the late share grows with that of the rate, at least 1."""
+        low, high = rate_rps * 0.97, min(rate_rps * 1.03, _MOST * self.law.saturation_rps)
+        below, above = self.late(low), self.late(high)
+        if not (0 < below < above < 1) or high <= low:
+            return 20.0
+        return max(math.log(above / below) / math.log(high / low), 1.0)
+
+    def knee(self) -> float:
+        """Return the rate with the largest rate / mean latency: above it, waiting grows faster than throughput."""
+        rates = [self.law.saturation_rps * float(share) for share in np.linspace(0.1, 0.98, 23)]
+        return max(rates, key=lambda rate: rate / self.mean_s(rate))
+
+    def _latencies(self, rate_rps: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        found = self.law.latencies(self._units / rate_rps)
+        return found[int(_BURN_IN * len(found)) :]

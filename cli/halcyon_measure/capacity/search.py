@@ -1,0 +1,313 @@
+"""The search for the largest rate that keeps an objective: which run comes next, and when the answer is there.
+
+One caller and saturation give a law, which predicts the rate. Runs near it measure the late share, and correct the rate by
+the law's slope. A last run at a rate at which the objective should be kept confirms it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from halcyon_measure.capacity import late_share, law_fit
+from halcyon_measure.capacity.late_share import Bools, LateShare
+from halcyon_measure.capacity.law_fit import Facts
+from halcyon_measure.capacity.long_run import LongRun
+from halcyon_measure.capacity.queue_law import QueueLaw
+from halcyon_measure.results.columns import Floats
+from halcyon_measure.stats.student import quantile
+
+MAX_RUNS = 8
+MAX_S = 345.0
+"""Longest time of all runs together, in seconds. What is left of six minutes is for starts and last answers."""
+_BLOCKS = {"search": 16, "confirmation": 26, "knee": 16}
+_LEAST_S, _MOST_S, _LONG_S = 5.0, 60.0, 110.0
+_FIT_S, _FIT_SHARE = 15.0, 0.7
+"""Length of the run that decides between laws, and its share of the saturation rate: below, all laws are alike."""
+_WARM_S = (2.0, 10.0)
+_NEAR = 0.025
+"""Distance, as a ratio, within which a run's rate is the estimated one."""
+_FAR = 0.25
+"""Error of a correction, as a share of its length: the law's slope is only roughly right."""
+_LEAST_MARGIN, _MOST_MARGIN = 0.006, 0.025
+_MAX_STEP = 0.25
+_AMISS = 0.06
+"""Distance below the estimated rate from which a confirmed rate isn't the answer."""
+_EARLY = 0.998
+"""Confidence with which a run ends early: it is asked many times."""
+_EARLY_BLOCKS = 7
+_CONFIDENCE = 0.95
+Purpose = Literal["search", "confirmation", "knee"]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What to find."""
+
+    objective_s: float | None
+    """Latency objective; None for the knee."""
+    percentile: float = 0.99
+    seed: int = 1
+
+    @property
+    def limit(self) -> float:
+        """Largest share of late requests."""
+        return 1 - self.percentile
+
+
+@dataclass(frozen=True)
+class Step:
+    """The next run."""
+
+    purpose: Purpose
+    rate_rps: float
+    duration_s: float
+    warm_up_s: float
+    block_s: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Requests of a run with random arrivals."""
+
+    due: Floats
+    """Due times in seconds, ascending."""
+    latency: Floats
+    """Latencies in seconds; NaN for failures."""
+    length_s: float
+    wall_s: float
+    """Time of the whole run, with warm-up, in seconds."""
+    ended_early: bool = False
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A step with what it showed."""
+
+    step: Step
+    observed: Observed
+    late: LateShare | None
+    kept: bool | None
+
+
+@dataclass(frozen=True)
+class Search:
+    """The state of a search."""
+
+    goal: Goal
+    facts: Facts
+    law: QueueLaw
+    is_known: bool
+    """Whether the law is that of the server's statistics."""
+    spent_s: float
+    """Time of the runs so far, in seconds, with those of one caller and of saturation."""
+    runs: int
+    judged: tuple[Judged, ...] = ()
+    long_run: LongRun = field(kw_only=True)
+
+    @classmethod
+    def begin(cls, goal: Goal, facts: Facts, *, spent_s: float, runs: int) -> Search:
+        """Return the search after the runs of one caller and of saturation."""
+        known = law_fit.known(facts)
+        law = known if known is not None else _middle(law_fit.candidates(facts), goal)
+        return cls(goal, facts, law, known is not None, spent_s, runs, long_run=_long_run(law, goal))
+
+    def next(self) -> Step | None:
+        """Return the next run; None if the answer is there, or if runs or time are used up."""
+        left = MAX_S - self.spent_s
+        if self.runs >= MAX_RUNS or left < _LEAST_S + _WARM_S[1]:
+            return None
+        if self.goal.objective_s is None:
+            return self._step("knee", self.long_run.knee(), left) if not self.judged else None
+        if not self.judged:
+            if not self.is_known and len(law_fit.candidates(self.facts)) > 1:
+                step = self._step("search", self._rate(_FIT_SHARE * self.facts.saturation_rps), left)
+                return replace(step, duration_s=min(step.duration_s, max(_FIT_S, 20 * self.facts.single_s)))
+            return self._step("search", self._rate(self.long_run.capacity(self.goal.limit)), left)
+        last = self.judged[-1]
+        if last.step.purpose == "confirmation" and last.kept:
+            return None
+        rate, error = self.estimate()
+        near = abs(math.log(last.step.rate_rps / rate)) <= max(_NEAR, error)
+        searched = sum(one.step.purpose == "search" for one in self.judged)
+        is_last = self.runs >= MAX_RUNS - 1 or left < 2 * last.step.duration_s
+        if near or is_last or last.step.purpose == "confirmation" or searched >= 3:
+            if (self._confirmed() or 0.0) >= rate * (1 - _NEAR):
+                return None
+            return self._step("confirmation", self._rate(rate * math.exp(-self._margin(error))), left)
+        return self._step("search", self._rate(rate), left)
+
+    def after(self, step: Step, observed: Observed) -> Search:
+        """Return the search with the result of its next run."""
+        law, long_run = self.law, self.long_run
+        if not self.is_known and not self.judged:
+            law = law_fit.best(law_fit.candidates(self.facts), observed.due, observed.latency)
+            long_run = long_run if law == self.law else _long_run(law, self.goal)
+        late = None
+        if self.goal.objective_s is not None:
+            late = late_share.estimate(
+                observed.due,
+                _late(observed.latency, self.goal.objective_s),
+                _expected(law, long_run, step.rate_rps, observed.due, by_end=False),
+                length_s=observed.length_s,
+                block_s=min(step.block_s, observed.length_s / (late_share.MIN_BLOCKS + 1)),
+                limit=self.goal.limit,
+            )
+        kept = None if late is None else late.kept(self.goal.limit, _CONFIDENCE)
+        return replace(
+            self,
+            law=law,
+            long_run=long_run,
+            judged=(*self.judged, Judged(step, observed, late, kept)),
+            runs=self.runs + 1,
+            spent_s=self.spent_s + observed.wall_s,
+        )
+
+    def estimate(self) -> tuple[float, float]:
+        """Return the largest rate that keeps the objective, and the standard error of its logarithm."""
+        limit, total, weights = self.goal.limit, 0.0, 0.0
+        predicted = self.long_run.capacity(limit)
+        for one in self.judged:
+            if one.late is None or predicted <= 0:
+                continue
+            rate = one.step.rate_rps
+            slope = self.long_run.slope(predicted)
+            # Below a part of the limit, shares say no more than that the rate is too small.
+            share, expected = (
+                min(max(found, 0.2 * limit), 0.5) for found in (one.late.share, self.long_run.late(rate))
+            )
+            correction = max(min(math.log(expected / share) / slope, _MAX_STEP), -_MAX_STEP)
+            off = abs(math.log(predicted / rate)) + abs(correction)
+            variance = (one.late.error / share / slope) ** 2 + (_FAR * off) ** 2 + 0.003**2
+            total += (math.log(predicted) + correction) / variance
+            weights += 1 / variance
+        if not weights:
+            return self.long_run.capacity(limit), _MAX_STEP
+        return math.exp(total / weights), 1 / math.sqrt(weights)
+
+    def answer(self) -> tuple[float | None, tuple[float, float] | None]:
+        """Return the rate of the answer, and the interval of the largest rate; None if no run had enough requests."""
+        if not any(one.late is not None for one in self.judged):
+            return None, None
+        rate, error = self.estimate()
+        blocks = max(one.late.blocks for one in self.judged if one.late is not None)
+        reach = quantile(0.975, max(blocks - 1, 1)) * error
+        low, high = rate * math.exp(-reach), rate * math.exp(reach)
+        confirmed = self._confirmed()
+        found = confirmed if confirmed is not None and confirmed > (1 - _AMISS) * rate else rate
+        return found, (min(low, found), max(high, found))
+
+    @property
+    def is_confirmed(self) -> bool | None:
+        """Whether a run at the rate of the answer kept the objective; None if it wasn't decided."""
+        confirmed = self._confirmed()
+        if confirmed is not None and confirmed == self.answer()[0]:
+            return True
+        return False if self.judged and self.judged[-1].kept is False else None
+
+    def early_end(self, step: Step) -> EarlyEnd | None:
+        """Return the rule that ends the run of a step early; None if the goal has no objective."""
+        if self.goal.objective_s is None:
+            return None
+        return EarlyEnd(step, self.law, self.long_run, self.goal)
+
+    def _confirmed(self) -> float | None:
+        """Return the largest rate at which a run kept the objective, below the smallest at which one didn't."""
+        broken = min((one.step.rate_rps for one in self.judged if one.kept is False), default=math.inf)
+        kept = [one.step.rate_rps for one in self.judged if one.kept and one.step.rate_rps < broken]
+        return max(kept, default=None)
+
+    def _margin(self, error: float) -> float:
+        """Return how far below the estimate a run is expected to keep the objective beyond doubt."""
+        slope = self.long_run.slope(self.estimate()[0])
+        blocks = max((one.late.blocks for one in self.judged if one.late is not None), default=_BLOCKS["confirmation"])
+        reach = quantile(0.975, max(blocks - 1, 1)) * max(
+            1 / _BLOCKS["confirmation"], 1 / (2 * blocks), error * slope / 2
+        )
+        failed = sum(one.step.purpose == "confirmation" for one in self.judged)
+        return min(max(reach / slope, _LEAST_MARGIN), _MOST_MARGIN) + 0.012 * failed
+
+    def _rate(self, rate_rps: float) -> float:
+        """Return the rate within what can be run, to four digits."""
+        most = self.law.saturation_rps * 1.02
+        return float(f"{max(min(rate_rps, most), 0.02 * most):.4g}")
+
+    def _step(self, purpose: Purpose, rate_rps: float, left_s: float) -> Step:
+        full_s = self.law.execution_s(self.law.batch)
+        block = late_share.block_s(
+            rate_rps=rate_rps, saturation_rps=self.law.saturation_rps, execution_s=full_s, longest_s=_LONG_S / 6
+        )
+        most = _MOST_S if block * (late_share.MIN_BLOCKS + 1) <= _MOST_S else _LONG_S
+        most = min(most, left_s - _WARM_S[1], max((left_s - _WARM_S[1]) / (2 if purpose == "search" else 1), _LEAST_S))
+        duration = max(min(_BLOCKS[purpose] * block, most), _LEAST_S)
+        return Step(
+            purpose=purpose,
+            rate_rps=rate_rps,
+            duration_s=round(duration, 1),
+            warm_up_s=round(min(max(block, _WARM_S[0]), _WARM_S[1]), 1),
+            block_s=min(block, duration / (late_share.MIN_BLOCKS + 1)),
+            seed=self.goal.seed + self.runs,
+        )
+
+
+class EarlyEnd:
+    """The rule that ends a run as soon as it is decided, from late answers and failures by second."""
+
+    def __init__(self, step: Step, law: QueueLaw, long_run: LongRun, goal: Goal) -> None:
+        self._step, self._law, self._long_run, self._goal = step, law, long_run, goal
+        self.objective_s = long_run.objective_s
+        self._seconds: list[tuple[int, int]] = []
+        self._expected: tuple[Floats, Bools, float] | None = None
+
+    def arrivals(self, due: Floats) -> None:
+        """Take the due times of the run, which follow from its seed."""
+        self._expected = _expected(self._law, self._long_run, self._step.rate_rps, due, by_end=True)
+
+    def second(self, ended: int, late: int) -> bool:
+        """Take the requests that ended in a second, and those of them that failed or were late; return True to end the run."""
+        self._seconds.append((ended, late))
+        length = float(len(self._seconds))
+        if self._expected is None or length < _EARLY_BLOCKS * self._step.block_s:
+            return False
+        at, late_of = [], []
+        for second, (count, bad) in enumerate(self._seconds):
+            at += [second + 0.5] * count
+            late_of += [True] * bad + [False] * (count - bad)
+        found = late_share.estimate(
+            np.array(at, dtype=np.float64),
+            np.array(late_of, dtype=bool),
+            self._expected,
+            length_s=length,
+            block_s=self._step.block_s,
+            limit=self._goal.limit,
+        )
+        return found is not None and found.kept(self._goal.limit, _EARLY) is not None
+
+
+def _late(latency: Floats, objective_s: float) -> Bools:
+    return ~(latency <= objective_s)  # a failure's NaN is late
+
+
+def _expected(
+    law: QueueLaw, long_run: LongRun, rate_rps: float, due: Floats, *, by_end: bool
+) -> tuple[Floats, Bools, float]:
+    """Return times and lateness of the law's requests on these arrivals, and its late share in the long run."""
+    latency = law.latencies(due)
+    return (due + latency if by_end else due), latency > long_run.objective_s, long_run.late(rate_rps)
+
+
+def _long_run(law: QueueLaw, goal: Goal) -> LongRun:
+    return LongRun(law, objective_s=goal.objective_s or math.inf, seed=goal.seed)
+
+
+def _middle(laws: list[QueueLaw], goal: Goal) -> QueueLaw:
+    """Return the law of which half of the others predict a smaller rate."""
+    if len(laws) == 1 or goal.objective_s is None:
+        return laws[0]
+    # Few draws will do: the first run decides between the laws.
+    by_rate = sorted(laws, key=lambda law: law.latencies(np.arange(64) / law.saturation_rps)[-1])
+    return by_rate[len(by_rate) // 2]

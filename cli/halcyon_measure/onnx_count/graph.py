@@ -1,0 +1,72 @@
+"""A graph of operators with the shapes of its tensors: what the counts need of a model. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+BITS: Mapping[str, int] = {
+    "FP32": 32, "FP16": 16, "BF16": 16, "FP64": 64, "FP8": 8, "FP4": 4, "BOOL": 8,
+    "INT2": 2, "INT4": 4, "INT8": 8, "INT16": 16, "INT32": 32, "INT64": 64,
+    "UINT2": 2, "UINT4": 4, "UINT8": 8, "UINT16": 16, "UINT32": 32, "UINT64": 64,
+}  # fmt: skip
+"""Bits of an element by data type. Types that aren't listed, such as BYTES, have no fixed size."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """The type and shape of a tensor."""
+
+    datatype: str
+    shape: tuple[int, ...] | None
+    """None if it isn't known."""
+
+    @property
+    def elements(self) -> int | None:
+        """Number of elements; None if the shape isn't known."""
+        return None if self.shape is None else math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int | None:
+        """Size in bytes; None if shape or type isn't known."""
+        bits = BITS.get(self.datatype)
+        return None if self.shape is None or bits is None else -(-math.prod(self.shape) * bits // 8)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator of the graph. An input that was left out has an empty name."""
+
+    name: str
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    domain: str = ""
+    """Empty for ai.onnx."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """Integers, floats, texts, and tuples of them."""
+    bodies: tuple[Graph, ...] = ()
+    """Graphs of control flow, in the order of the attributes."""
+
+    @property
+    def kind(self) -> str:
+        """The operator with its domain if that isn't ai.onnx."""
+        return f"{self.domain}.{self.operator}" if self.domain else self.operator
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes in an order in which each comes after those that it reads."""
+
+    nodes: tuple[Node, ...]
+    tensors: Mapping[str, Tensor]
+    """Tensors by name; those without a known type are missing."""
+    inputs: tuple[str, ...]
+    """Names of the inputs that a request must give."""
+    outputs: tuple[str, ...]
+    constants: frozenset[str] = frozenset()
+    """Names of the tensors that are stored in the model."""
+    values: Mapping[str, int] = field(default_factory=dict)
+    """Values of constants that are one integer."""

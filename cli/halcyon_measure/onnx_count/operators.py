@@ -1,0 +1,412 @@
+"""Multiply-accumulate operations of one node, by its operator, and why other operators have none. Pure.
+
+A multiply-accumulate (MAC) is one multiplication and one addition. Bias, activation and normalisation aren't counted: that
+is the convention of the published figures of networks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from halcyon_measure.onnx_count.graph import Node, Tensor
+
+Shapes = list[tuple[int, ...]]
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
+"""Operators whose output is their first input in another shape: they move nothing."""
+_MOVES = VIEWS | frozenset(
+    [
+        "Shape",
+        "Size",
+        "Transpose",
+        "Concat",
+        "Split",
+        "Slice",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Scatter",
+        "ScatterElements",
+        "ScatterND",
+        "Tile",
+        "Expand",
+        "Pad",
+        "Cast",
+        "CastLike",
+        "Constant",
+        "ConstantOfShape",
+        "Range",
+        "OneHot",
+        "DepthToSpace",
+        "SpaceToDepth",
+        "ReverseSequence",
+        "NonZero",
+        "Compress",
+        "Trilu",
+        "EyeLike",
+        "Where",
+        "RandomNormal",
+        "RandomUniform",
+        "RandomNormalLike",
+        "RandomUniformLike",
+        "SequenceConstruct",
+        "SequenceAt",
+        "SequenceInsert",
+        "SequenceErase",
+        "SequenceLength",
+        "SequenceEmpty",
+        "ConcatFromSequence",
+        "SplitToSequence",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "CenterCropPad",
+        "Col2Im",
+        "Unique",
+        "BitCast",
+        "TensorScatter",
+    ]
+)
+_ELEMENTS = frozenset(
+    [
+        "Abs",
+        "Acos",
+        "Acosh",
+        "Add",
+        "And",
+        "ArgMax",
+        "ArgMin",
+        "Asin",
+        "Asinh",
+        "Atan",
+        "Atanh",
+        "AveragePool",
+        "BatchNormalization",
+        "Bernoulli",
+        "BitShift",
+        "BitwiseAnd",
+        "BitwiseNot",
+        "BitwiseOr",
+        "BitwiseXor",
+        "Ceil",
+        "Celu",
+        "Clip",
+        "Cos",
+        "Cosh",
+        "CumSum",
+        "CumProd",
+        "DequantizeLinear",
+        "Div",
+        "DynamicQuantizeLinear",
+        "Elu",
+        "Equal",
+        "Erf",
+        "Exp",
+        "Floor",
+        "GlobalAveragePool",
+        "GlobalLpPool",
+        "GlobalMaxPool",
+        "Greater",
+        "GreaterOrEqual",
+        "GroupNormalization",
+        "Gelu",
+        "HardSigmoid",
+        "HardSwish",
+        "Hardmax",
+        "InstanceNormalization",
+        "IsInf",
+        "IsNaN",
+        "LRN",
+        "LayerNormalization",
+        "LeakyRelu",
+        "Less",
+        "LessOrEqual",
+        "Log",
+        "LogSoftmax",
+        "LpNormalization",
+        "LpPool",
+        "Max",
+        "MaxPool",
+        "MaxUnpool",
+        "Mean",
+        "MeanVarianceNormalization",
+        "Min",
+        "Mish",
+        "Mod",
+        "Mul",
+        "Neg",
+        "Not",
+        "Or",
+        "PRelu",
+        "Pow",
+        "QuantizeLinear",
+        "RMSNormalization",
+        "Reciprocal",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceLogSum",
+        "ReduceLogSumExp",
+        "ReduceMax",
+        "ReduceMean",
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceSum",
+        "ReduceSumSquare",
+        "Relu",
+        "Resize",
+        "RotaryEmbedding",
+        "Round",
+        "Selu",
+        "Shrink",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Sinh",
+        "Softmax",
+        "SoftmaxCrossEntropyLoss",
+        "Softplus",
+        "Softsign",
+        "Sqrt",
+        "Sub",
+        "Sum",
+        "Swish",
+        "Tan",
+        "Tanh",
+        "ThresholdedRelu",
+        "TopK",
+        "Upsample",
+        "Xor",
+        "NegativeLogLikelihoodLoss",
+        "BlackmanWindow",
+        "HannWindow",
+        "HammingWindow",
+    ]
+)
+_ELEMENTS_MICROSOFT = frozenset(
+    [
+        "BiasGelu",
+        "FastGelu",
+        "Gelu",
+        "QuickGelu",
+        "SkipLayerNormalization",
+        "SimplifiedLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+        "EmbedLayerNormalization",
+        "BiasSoftmax",
+        "BiasAdd",
+        "BiasSplitGelu",
+        "GroupNorm",
+        "SkipGroupNorm",
+        "RotaryEmbedding",
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "QLinearAdd",
+        "QLinearMul",
+        "QLinearSigmoid",
+        "QLinearSoftmax",
+        "QLinearLeakyRelu",
+        "QLinearAveragePool",
+        "QLinearGlobalAveragePool",
+        "NhwcMaxPool",
+    ]
+)
+_MICROSOFT = "com.microsoft"
+_QUANTIZED: Mapping[str, tuple[int, ...]] = {
+    "QuantizeLinear": (0,),
+    "DequantizeLinear": (0,),
+    "QLinearConv": (0, 3, 8),
+    "QLinearMatMul": (0, 3),
+    "ConvInteger": (0, 1),
+    "MatMulInteger": (0, 1),
+    "QLinearAdd": (0, 3),
+    "QLinearMul": (0, 3),
+    "QGemm": (0, 3, 6),
+    "DynamicQuantizeMatMul": (0, 1, 4),
+    "MatMulIntegerToFloat": (0, 1, 6),
+    "MatMulNBits": (0, 1),
+}
+"""Inputs with values; the others are scales and zero points."""
+
+
+class UnknownShapeError(Exception):
+    """A count that needs a shape which isn't known."""
+
+
+def values(node: Node) -> tuple[int, ...]:
+    """Return the indices of the inputs that aren't scales or zero points of quantisation."""
+    return _QUANTIZED.get(node.operator, tuple(range(len(node.inputs))))
+
+
+def kind_of(node: Node) -> Literal["counted", "element-wise", "data movement", "unknown"]:
+    """Return what a node is: counted, element-wise, data movement or unknown."""
+    if node.domain == _MICROSOFT:
+        if node.operator in _COUNTED_MICROSOFT:
+            return "counted"
+        return "element-wise" if node.operator in _ELEMENTS_MICROSOFT else "unknown"
+    if node.domain:
+        return "unknown"
+    if node.operator in _COUNTED:
+        return "counted"
+    if node.operator in _MOVES:
+        return "data movement"
+    return "element-wise" if node.operator in _ELEMENTS else "unknown"
+
+
+def macs(node: Node, tensors: Mapping[str, Tensor]) -> int:
+    """Return the multiply-accumulate operations of a node of kind `counted`.
+
+    Raises:
+        UnknownShapeError: the shape of an input or an output isn't known.
+    """
+    table = _COUNTED_MICROSOFT if node.domain == _MICROSOFT else _COUNTED
+    return table[node.operator](_Call(node, tensors))
+
+
+class _Call:
+    """A node with the shapes of its tensors."""
+
+    def __init__(self, node: Node, tensors: Mapping[str, Tensor]) -> None:
+        self.node = node
+        self._tensors = tensors
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        return self._shape(self.node.inputs[index])
+
+    def has(self, index: int) -> bool:
+        return index < len(self.node.inputs) and bool(self.node.inputs[index])
+
+    def out(self) -> int:
+        return math.prod(self._shape(self.node.outputs[0]))
+
+    def attribute(self, name: str, default: Any) -> Any:
+        return self.node.attributes.get(name, default)
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        tensor = self._tensors.get(name)
+        if tensor is None or tensor.shape is None:
+            raise UnknownShapeError(name)
+        return tensor.shape
+
+
+def _convolution(weight: int) -> Callable[[_Call], int]:
+    """Each element of the output is a sum over the channels of its group and the kernel."""
+    return lambda call: call.out() * math.prod(call.shape(weight)[1:])
+
+
+def _transposed(call: _Call) -> int:
+    """Each element of the input is multiplied into the kernel of each channel of its group."""
+    return math.prod(call.shape(0)) * math.prod(call.shape(1)[1:])
+
+
+def _product(call: _Call) -> int:
+    left = call.shape(0)
+    return call.out() * left[-2 if call.attribute("transA", 0) and len(left) > 1 else -1]
+
+
+def _recurrent(gates: int) -> Callable[[_Call], int]:
+    """Each step multiplies the input and the state into the gates."""
+
+    def count(call: _Call) -> int:
+        steps, rows, features = call.shape(0)
+        directions, width, _ = call.shape(1)
+        return steps * rows * directions * width * (features + width // gates)
+
+    return count
+
+
+def _einsum(call: _Call) -> int:
+    shapes = [call.shape(index) for index in range(len(call.node.inputs))]
+    return einsum(str(call.attribute("equation", b"")), shapes)
+
+
+def einsum(equation: str, shapes: Shapes) -> int:
+    """Return the operations of an Einstein sum whose operands are contracted from left to right."""
+    left, _, right = equation.replace(" ", "").partition("->")
+    sizes: dict[str, int] = {}
+    operands: list[list[str]] = []
+    for term, shape in zip(left.split(","), shapes, strict=True):
+        head, dots, tail = term.partition("...")
+        broad = len(shape) - len(head) - len(tail) if dots else 0
+        labels = [*head, *(f".{index}" for index in range(broad, 0, -1)), *tail]
+        for label, size in zip(labels, shape, strict=True):
+            sizes[label] = max(sizes.get(label, 1), size)
+        operands.append(labels)
+    every = [label for labels in operands for label in labels]
+    kept = set(right) if "->" in equation else {label for label in every if every.count(label) == 1}
+    kept |= {label for label in every if label.startswith(".")}
+    total, known = 0, set(operands[0])
+    for index, labels in enumerate(operands[1:], 1):
+        known |= set(labels)
+        total += math.prod(sizes[label] for label in known)
+        known &= kept.union(*operands[index + 1 :])
+    return total
+
+
+def _attention(call: _Call) -> int:
+    """Queries times keys, and weights times values: of ai.onnx."""
+    query, key, value = call.shape(0), call.shape(1), call.shape(2)
+    if len(query) == 4:
+        rows, heads, length, width = query
+        keys, value_width = key[2], value[3]
+    else:
+        rows, length, features = query
+        heads = int(call.attribute("q_num_heads", 1))
+        width, keys = features // heads, key[1]
+        value_width = value[2] // int(call.attribute("kv_num_heads", heads))
+    if call.has(4):
+        keys += call.shape(4)[2]
+    return rows * heads * length * keys * (width + value_width)
+
+
+def _attention_microsoft(call: _Call) -> int:
+    """The three projections as well: they are one weight of this operator."""
+    rows, length, features = call.shape(0)
+    width = call.shape(1)[1]
+    own: tuple[int, ...] = call.attribute("qkv_hidden_sizes", (width // 3,) * 3)
+    query, _, value = own
+    keys = length + (call.shape(4)[3] if call.has(4) else 0)
+    return rows * length * (features * width + keys * (query + value))
+
+
+def _heads_microsoft(call: _Call) -> int:
+    rows, length, features = call.shape(0)
+    if not (call.has(1) and call.has(2)):
+        raise UnknownShapeError(call.node.inputs[0])
+    key, value = call.shape(1), call.shape(2)
+    return rows * length * (key[2] if len(key) == 4 else key[1]) * (features + (value[1] * value[3] if len(value) == 4 else value[2]))  # fmt: skip
+
+
+def _blocks_microsoft(call: _Call) -> int:
+    features: int = call.attribute("K", 0)
+    return call.out() * features
+
+
+_COUNTED: Mapping[str, Callable[[_Call], int]] = {
+    "Conv": _convolution(1),
+    "DeformConv": _convolution(1),
+    "ConvInteger": _convolution(1),
+    "QLinearConv": _convolution(3),
+    "ConvTranspose": _transposed,
+    "Gemm": _product,
+    "MatMul": _product,
+    "MatMulInteger": _product,
+    "QLinearMatMul": _product,
+    "Einsum": _einsum,
+    "RNN": _recurrent(1),
+    "GRU": _recurrent(3),
+    "LSTM": _recurrent(4),
+    "Attention": _attention,
+}
+_COUNTED_MICROSOFT: Mapping[str, Callable[[_Call], int]] = {
+    "FusedConv": _convolution(1),
+    "NhwcFusedConv": _convolution(1),
+    "FusedGemm": _product,
+    "FusedMatMul": _product,
+    "QGemm": _product,
+    "DynamicQuantizeMatMul": _product,
+    "MatMulIntegerToFloat": _product,
+    "MatMulNBits": _blocks_microsoft,
+    "Attention": _attention_microsoft,
+    "MultiHeadAttention": _heads_microsoft,
+}

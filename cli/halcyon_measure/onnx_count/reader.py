@@ -1,0 +1,338 @@
+"""Reads the graph of an ONNX file, without its external data, and gives shapes to its tensors.
+
+Large constants keep their sizes alone: a model takes no more memory than its file without external data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from halcyon_measure.errors import ModelError
+from halcyon_measure.onnx_count.graph import Graph, Node, Tensor
+from halcyon_measure.results.sections.static import TensorShape
+
+if TYPE_CHECKING:
+    import onnx
+
+MAX_BYTES = 2**31 - 1
+"""Largest size of an ONNX file without its external data: a limit of protobuf."""
+_KEPT_ELEMENTS = 1024
+"""Constants with at most this many elements keep their values: shapes, axes and indices, which other shapes depend on."""
+_DATATYPES = {
+    "FLOAT": "FP32", "FLOAT16": "FP16", "BFLOAT16": "BF16", "DOUBLE": "FP64", "STRING": "BYTES",
+    "FLOAT8E4M3FN": "FP8", "FLOAT8E4M3FNUZ": "FP8", "FLOAT8E5M2": "FP8", "FLOAT8E5M2FNUZ": "FP8", "FLOAT8E8M0": "FP8", "FLOAT4E2M1": "FP4",
+}  # fmt: skip
+"""Name of Triton by name of ONNX; the other names are the same."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as it is stored."""
+
+    path: Path
+    proto: onnx.ModelProto
+    file_bytes: int
+    """Size with external data."""
+
+    @property
+    def opsets(self) -> tuple[str, ...]:
+        """Domains and versions of its operators."""
+        return tuple(f"{one.domain or 'ai.onnx'} {one.version}" for one in self.proto.opset_import)
+
+    def inputs(self) -> tuple[TensorShape, ...]:
+        """Return the inputs that a request must give."""
+        stored = {one.name for one in self.proto.graph.initializer}
+        return tuple(_shape(one) for one in self.proto.graph.input if one.name not in stored)
+
+    def outputs(self) -> tuple[TensorShape, ...]:
+        """Return the outputs."""
+        return tuple(_shape(one) for one in self.proto.graph.output)
+
+    def graph(self, sizes: Mapping[str, int]) -> Graph:
+        """Return the graph whose symbolic dimensions have these sizes, by name or as INPUT:INDEX.
+
+        Raises:
+            ModelError: the shapes contradict each other, or the nodes form a cycle.
+        """
+        import onnx  # noqa: PLC0415  # of the extra models
+
+        bound = onnx.ModelProto()
+        bound.CopyFrom(self.proto)
+        for value in (*bound.graph.input, *bound.graph.output, *bound.graph.value_info):
+            for index, dimension in enumerate(value.type.tensor_type.shape.dim):
+                size = sizes.get(dimension.dim_param or f"{value.name}:{index}")
+                if size is not None and not dimension.dim_value:
+                    dimension.dim_value = size
+        _sort(bound.graph, self.path)
+        try:
+            inferred = onnx.shape_inference.infer_shapes(bound, data_prop=True)
+        except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+            text = " ".join(str(error).split())
+            raise ModelError(
+                f"{self.path}: its shapes contradict each other: {text}; the sizes are {_sizes(sizes)}"
+            ) from None
+        return _graph(inferred.graph)
+
+
+def read(path: Path) -> Model:
+    """Read a model, or that of the newest version in a folder of a model repository.
+
+    Raises:
+        ModelError: there is no such file, it isn't an ONNX model that can be counted, or its external data is missing.
+    """
+    import onnx  # noqa: PLC0415  # of the extra models
+    from google.protobuf.message import DecodeError  # noqa: PLC0415
+
+    file = model_file(path)
+    size = file.stat().st_size
+    if size > MAX_BYTES:
+        raise ModelError(
+            f"{file}: it has {size / 2**30:.1f} GiB; an ONNX file has at most 2 GiB, so it is cut off or no ONNX; larger "
+            "weights are external data, for example onnx.save(model, 'model.onnx', save_as_external_data=True)"
+        )
+    try:
+        proto = onnx.load(str(file), load_external_data=False)
+    except (DecodeError, RuntimeError, ValueError):
+        raise ModelError(
+            f"{file}: not an ONNX model, or cut off at {size} bytes; onnx.save(model, 'model.onnx') writes one"
+        ) from None
+    if not proto.graph.node and not proto.graph.output:
+        raise ModelError(
+            f"{file}: not an ONNX model: it has no graph in {size} bytes; onnx.save(model, 'model.onnx') writes one"
+        )
+    newest = onnx.defs.onnx_opset_version()
+    for opset in proto.opset_import:
+        if opset.domain in {"", "ai.onnx"} and opset.version > newest:
+            raise ModelError(
+                f"{file}: its operators are of opset {opset.version}; the installed onnx {onnx.__version__} knows up to {newest}: "
+                "install a newer one, for example pip install --upgrade onnx"
+            )
+    if proto.functions:
+        from onnx import inliner  # noqa: PLC0415
+
+        proto = inliner.inline_local_functions(proto)
+    external = _external_bytes(proto, file)
+    _drop_values(proto.graph)
+    return Model(file, proto, size + external)
+
+
+def model_file(path: Path) -> Path:
+    """Return the ONNX file of a path: itself, or that of the newest version in a folder of a model repository.
+
+    Raises:
+        ModelError: there is no such file.
+    """
+    if path.is_dir():
+        versions = sorted((int(one.parent.name), one) for one in path.glob("*/model.onnx") if one.parent.name.isdigit())
+        files = [one for _, one in versions] or sorted(path.glob("*.onnx"))
+        if not files:
+            raise ModelError(f"{path}: no ONNX model in this folder; for example {path}/1/model.onnx")
+        return files[-1]
+    if not path.is_file():
+        raise ModelError(f"{path}: no such file or folder; for example model.onnx")
+    return path
+
+
+def _external_bytes(proto: onnx.ModelProto, file: Path) -> int:
+    """Return the size of all external data, which must be there as far as its tensors reach."""
+    reached: dict[str, int] = {}
+    users: dict[str, str] = {}
+    for tensor in _tensors(proto.graph):
+        if tensor.data_location != tensor.EXTERNAL:
+            continue
+        given = {entry.key: entry.value for entry in tensor.external_data}
+        location, size = given.get("location", ""), _tensor(tensor).bytes or 0
+        length = int(given.get("length", size))
+        if length < size:
+            raise ModelError(
+                f"{file}: tensor {tensor.name} has {length} bytes of external data; its shape {list(tensor.dims)} needs {size}"
+            )
+        reached[location] = max(reached.get(location, 0), int(given.get("offset", 0)) + length)
+        users.setdefault(location, tensor.name)
+    total = 0
+    for location, end in reached.items():
+        place = (file.parent / location).resolve()
+        if not place.is_relative_to(file.parent.resolve()):
+            raise ModelError(
+                f"{file}: tensor {users[location]} has its data in {location}; it must be in the model's folder, for example weights.bin"
+            )
+        if not place.is_file():
+            raise ModelError(
+                f"{file}: tensor {users[location]} has its data in {location}, which is missing; put it beside the model, into {file.parent}"
+            )
+        if (has := place.stat().st_size) < end:
+            raise ModelError(
+                f"{file}: its external data {location} has {has} bytes, and tensors of the model reach to byte {end}: it is cut off"
+            )
+        total += has
+    return total
+
+
+def _tensors(graph: onnx.GraphProto) -> Any:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ())):
+                yield from _tensors(body)
+
+
+def _drop_values(graph: onnx.GraphProto) -> None:
+    """Remove the values of large constants: their sizes are enough, and shape inference copies the model."""
+    for tensor in _tensors(graph):
+        elements = _tensor(tensor).elements or 0
+        if elements > _KEPT_ELEMENTS:
+            for name in (
+                "raw_data",
+                "float_data",
+                "int32_data",
+                "int64_data",
+                "double_data",
+                "uint64_data",
+                "string_data",
+            ):
+                tensor.ClearField(name)
+
+
+def _sort(graph: onnx.GraphProto, path: Path) -> None:
+    """Bring the nodes into an order in which each comes after those that it reads."""
+    makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    before = [{makers[name] for name in node.input if name in makers} for node in graph.node]
+    if all(max(needed, default=-1) < index for index, needed in enumerate(before)):
+        return
+    after: dict[int, list[int]] = {}
+    for index, needed in enumerate(before):
+        for one in needed:
+            after.setdefault(one, []).append(index)
+    missing = [len(needed) for needed in before]
+    ready = [index for index, count in enumerate(missing) if not count]
+    order: list[int] = []
+    while ready:
+        index = ready.pop()
+        order.append(index)
+        for follower in after.get(index, ()):
+            missing[follower] -= 1
+            if not missing[follower]:
+                ready.append(follower)
+    if len(order) < len(graph.node):
+        stuck = [graph.node[index].name or graph.node[index].output[0] for index, count in enumerate(missing) if count]
+        raise ModelError(
+            f"{path}: its nodes form a cycle: {', '.join(stuck[:5])}{' ...' if len(stuck) > 5 else ''}; an ONNX graph has none"
+        )
+    nodes = [graph.node[index] for index in order]
+    copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+
+
+def _graph(proto: onnx.GraphProto) -> Graph:
+    tensors: dict[str, Tensor] = {}
+    for value in (*proto.input, *proto.output, *proto.value_info):
+        found = _value(value)
+        if found is not None:
+            tensors[value.name] = found
+    constants: set[str] = set()
+    values: dict[str, int] = {}
+    for tensor in proto.initializer:
+        constants.add(tensor.name)
+        tensors[tensor.name] = _tensor(tensor)
+        _note_value(tensor, tensor.name, values)
+    for sparse in proto.sparse_initializer:
+        constants.add(sparse.values.name)
+        tensors[sparse.values.name] = _tensor(sparse.values)
+    nodes: list[Node] = []
+    for node in proto.node:
+        bodies = tuple(
+            _graph(body)
+            for attribute in node.attribute
+            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ()))
+        )
+        if node.op_type == "Constant" and node.output:
+            for attribute in node.attribute:
+                if attribute.name == "value":
+                    tensors[node.output[0]] = _tensor(attribute.t)
+                    _note_value(attribute.t, node.output[0], values)
+        nodes.append(
+            Node(
+                name=node.name,
+                operator=node.op_type,
+                domain="" if node.domain == "ai.onnx" else node.domain,
+                inputs=tuple(node.input),
+                outputs=tuple(node.output),
+                attributes={one.name: _attribute(one) for one in node.attribute},
+                bodies=bodies,
+            )
+        )
+    inputs = tuple(one.name for one in proto.input if one.name not in constants)
+    outputs = tuple(one.name for one in proto.output)
+    return Graph(tuple(nodes), tensors, inputs, outputs, frozenset(constants), values)
+
+
+def _note_value(tensor: onnx.TensorProto, name: str, values: dict[str, int]) -> None:
+    if tensor.data_type not in {tensor.INT32, tensor.INT64} or (_tensor(tensor).elements != 1):
+        return
+    if tensor.raw_data:
+        values[name] = int.from_bytes(tensor.raw_data, "little", signed=True)
+    elif tensor.int64_data or tensor.int32_data:
+        values[name] = [*tensor.int64_data, *tensor.int32_data][0]
+
+
+def _attribute(attribute: onnx.AttributeProto) -> Any:
+    kind = attribute.type
+    if kind == attribute.INT:
+        return attribute.i
+    if kind == attribute.FLOAT:
+        return attribute.f
+    if kind == attribute.STRING:
+        return attribute.s.decode("utf-8", "replace")
+    if kind == attribute.INTS:
+        return tuple(attribute.ints)
+    return None
+
+
+def _tensor(tensor: onnx.TensorProto) -> Tensor:
+    return Tensor(_datatype(tensor.data_type), tuple(tensor.dims))
+
+
+def _value(value: onnx.ValueInfoProto) -> Tensor | None:
+    if not value.type.HasField("tensor_type"):
+        return None
+    kind = value.type.tensor_type
+    if not kind.HasField("shape"):
+        return Tensor(_datatype(kind.elem_type), None)
+    known = all(one.HasField("dim_value") for one in kind.shape.dim)
+    return Tensor(_datatype(kind.elem_type), tuple(one.dim_value for one in kind.shape.dim) if known else None)
+
+
+def _shape(value: onnx.ValueInfoProto) -> TensorShape:
+    kind = value.type.tensor_type
+    sizes = tuple(str(one.dim_value) if one.HasField("dim_value") else one.dim_param or "?" for one in kind.shape.dim)
+    return TensorShape(name=value.name, datatype=_datatype(kind.elem_type), shape=sizes)
+
+
+def _datatype(number: int) -> str:
+    import onnx  # noqa: PLC0415  # of the extra models
+
+    try:
+        name = str(onnx.TensorProto.DataType.Name(number))
+    except ValueError:
+        return "UNKNOWN"
+    return _DATATYPES.get(name, name)
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "those of the file"
+
+
+def symbolic(shapes: Sequence[TensorShape]) -> list[str]:
+    """Return the symbolic dimensions of the inputs, by name or as INPUT:INDEX, in order and without repetition."""
+    found: dict[str, None] = {}
+    for shape in shapes:
+        for index, size in enumerate(shape.shape):
+            if not size.isdigit():
+                found[size if size != "?" else f"{shape.name}:{index}"] = None
+    return list(found)

@@ -1,0 +1,89 @@
+"""The counts of a model as text. A view of the section `static`. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+
+from halcyon_measure.results.sections.static import Static, StaticSize
+
+_WIDTH = 80
+_MAX_OPERATORS = 12
+_NONE = "-"
+
+
+def page(static: Static) -> str:
+    """Return the counts, at most 80 columns wide."""
+    lines = [answer(static), "", *_sizes(static)]
+    first = static.sizes[0]
+    if first.operators:
+        lines += ["", *_operators(first)]
+    lines += _uncounted(static)
+    return "\n".join(lines)
+
+
+def answer(static: Static) -> str:
+    """Return the counts of one row in one sentence."""
+    one = static.sizes[0]
+    each = f"{amount(one.macs / one.batch)} MACs ({amount(one.flops / one.batch)} FLOPs) a row"
+    if static.source == "given":
+        return f"{static.file}: {each}, as --flops gives them."
+    least = "" if static.complete else "at least "
+    return (
+        f"{static.file}: {least}{each}, {amount(static.parameters)} parameters in {amount(static.weight_bytes)}B"
+        f"{f' ({static.datatype})' if static.datatype else ''}."
+    )
+
+
+def amount(value: float | None) -> str:
+    """Return a number with three digits and a decimal prefix, such as `4.09 G`."""
+    if value is None:
+        return _NONE
+    for prefix, unit in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= 0.9995 * unit:
+            scaled = value / unit
+            return f"{scaled:.{2 if scaled < 9.995 else 1 if scaled < 99.95 else 0}f} {prefix}"
+    return f"{value:.0f} " if value == round(value) else f"{value:.3g} "
+
+
+def _sizes(static: Static) -> list[str]:
+    head = f"{'batch':>5}{'MACs':>9}{'FLOPs':>9}{'in':>9}{'out':>9}{'between':>9}{'peak':>9}{'least':>9}{'unfused':>9}"
+    rows = [head.rstrip()]
+    for one in static.sizes:
+        cells = [one.macs, one.flops, one.input_bytes, one.output_bytes, one.activation_bytes]
+        cells += [one.peak_activation_bytes, one.least_bytes, one.unfused_bytes]
+        rows.append(f"{one.batch:>5}" + "".join(f"{amount(cell).rstrip():>9}" for cell in cells))
+    if static.sizes[0].least_bytes:
+        rows += ["      bytes: in, out, between them, most at a time, least and unfused traffic"]
+    return rows
+
+
+def _operators(size: StaticSize) -> list[str]:
+    rows = [f"{f'operator (batch {size.batch})':<32}{'nodes':>6}{'MACs':>10}{'share':>7}{'weights':>10}{'moved':>10}"]
+    shown = size.operators[:_MAX_OPERATORS]
+    for one in shown:
+        share = f"{one.macs / size.macs:.0%}" if size.macs and one.macs else _NONE
+        macs = amount(one.macs) if one.macs else _NONE
+        rows.append(
+            f"{one.operator[:32]:<32}{one.nodes:>6}{macs.rstrip():>10}{share:>7}"
+            f"{amount(one.weight_bytes).rstrip():>10}{amount(one.activation_bytes).rstrip():>10}"
+        )
+    if len(size.operators) > len(shown):
+        rows.append(f"and {len(size.operators) - len(shown)} more; -o json has all")
+    return rows
+
+
+def _uncounted(static: Static) -> list[str]:
+    lines: list[str] = []
+    for kind in ("element-wise", "data movement"):
+        names = [f"{one.operator} {one.nodes}" for one in static.uncounted if one.kind == kind]
+        if names:
+            lines += _wrapped(f"no MACs: {kind}: ", ", ".join(names))
+    for one in static.uncounted:
+        if one.kind == "unknown":
+            nodes = f"{one.nodes} node{'s' if one.nodes > 1 else ''}, for example {', '.join(one.examples)}"
+            lines += _wrapped("NOT COUNTED: ", f"{one.operator}: {one.reason} ({nodes})")
+    return ["", *lines] if lines else []
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=head, subsequent_indent="  ") or [head]

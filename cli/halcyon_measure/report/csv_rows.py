@@ -1,0 +1,59 @@
+"""Results as CSV: a row for each run and each point of a sweep, with the names of `bench.json`. Pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from halcyon_measure.results.document_file import StoredDocument
+from halcyon_measure.results.figure import Figure
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""Characters with which a spreadsheet begins a formula."""
+
+
+def text(documents: Sequence[StoredDocument]) -> str:
+    """Return the table.
+
+    A figure has the columns `NAME [UNIT]`, `NAME.low` and `NAME.high`. Of the lists, only the points of a sweep are in it,
+    each in a row of its own.
+    """
+    rows: list[dict[str, Any]] = []
+    for one in documents:
+        rows.append({"file": _cell(one.name), **dict(_cells(one.document, ""))})
+        if one.document.sweep is not None:
+            rows += [
+                {"file": _cell(one.name), **dict(_cells(point, "sweep.points"))} for point in one.document.sweep.points
+            ]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    filled = [name for name in columns if any(row.get(name) not in {None, ""} for row in rows)]
+    written = io.StringIO()
+    writer = csv.DictWriter(written, filled, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return written.getvalue()
+
+
+def _cells(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Figure):
+        yield f"{path} [{value.unit}]", value.value
+        low, high = value.interval or (None, None)
+        yield f"{path}.low", low
+        yield f"{path}.high", high
+    elif isinstance(value, BaseModel):
+        for name, inner in value:
+            yield from _cells(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, tuple):
+        if all(isinstance(one, str) for one in value):
+            yield path, _cell("; ".join(value))
+    else:
+        yield path, _cell(value) if isinstance(value, str) else value
+
+
+def _cell(text: str) -> str:
+    """Return text that no spreadsheet reads as a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -1,0 +1,78 @@
+"""Short names of runs: what differs between them. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from halcyon_measure.results.document import BenchDocument, MeasuredScenario
+from halcyon_measure.results.document_file import StoredDocument
+from halcyon_measure.results.number_text import number
+
+
+@dataclass(frozen=True)
+class LabelledRun:
+    """A document with a name that no other of the page has."""
+
+    label: str
+    document: BenchDocument
+
+
+def labelled(documents: Sequence[StoredDocument]) -> tuple[LabelledRun, ...]:
+    """Return the runs with labels: the settings in which they differ, or else the model."""
+    settings = [_settings(one.document) for one in documents]
+    differing = [name for name in settings[0] if len({one[name] for one in settings}) > 1] if settings else []
+    bases = [", ".join(filter(None, (one[name] for name in differing))) or one["model"] for one in settings]
+    counts, seen = Counter(bases), Counter[str]()
+    runs = []
+    for base, stored in zip(bases, documents, strict=True):
+        seen[base] += 1
+        runs.append(LabelledRun(base if counts[base] == 1 else f"{base} ({seen[base]})", stored.document))
+    return tuple(runs)
+
+
+def best(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
+    """Return the runs by goodput if each has one, else by throughput, the largest first."""
+    has_goodput = all(run.document.goodput.value is not None for run in runs)
+
+    def rate(run: LabelledRun) -> float:
+        figure = run.document.goodput if has_goodput else run.document.throughput
+        return figure.value or 0.0
+
+    return sorted(runs, key=rate, reverse=True)
+
+
+def _settings(document: BenchDocument) -> dict[str, str]:
+    target, scenario, place = document.target, document.scenario, document.place
+    return {
+        "model": target.model or target.url,
+        "url": target.url.rpartition("://")[2] if place is None or place.kind == "url" else "",
+        "protocol": f"{target.protocol} {target.encoding}".strip(),
+        "rows": f"{target.rows} rows" if target.rows != "1" else "1 row",
+        "kind": scenario.preset or scenario.kind,
+        "rate": rate_text(scenario),
+        "callers": callers_text(scenario),
+        "replicas": "" if place is None or place.replicas is None else f"{place.replicas} replicas",
+        "revision": "" if place is None else place.revision or "",
+    }
+
+
+def load_text(scenario: MeasuredScenario) -> str:
+    """Return the load as a phrase, for example `sustained, 100/s`."""
+    return ", ".join(filter(None, (scenario.preset or scenario.kind, rate_text(scenario), callers_text(scenario))))
+
+
+def rate_text(scenario: MeasuredScenario) -> str:
+    """Return the rate as a phrase; empty if the scenario has none."""
+    if scenario.rate_rps is None:
+        return ""
+    end = f" to {number(scenario.to_rps)}/s" if scenario.to_rps is not None else ""
+    return f"{number(scenario.rate_rps)}/s{end}"
+
+
+def callers_text(scenario: MeasuredScenario) -> str:
+    """Return the callers as a phrase; empty if the scenario has none."""
+    if scenario.callers is None:
+        return ""
+    return f"{scenario.callers} caller{'s' if scenario.callers != 1 else ''}"

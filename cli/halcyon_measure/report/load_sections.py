@@ -1,0 +1,318 @@
+"""Sections about the load: answer, validity, figures, latency and failures. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from halcyon_measure.report.chart import MAX_LINES, Axis, Line, chart
+from halcyon_measure.report.labels import LabelledRun, best
+from halcyon_measure.report.markup import Content, Html, element, facts, joined, section, table
+from halcyon_measure.results import text
+from halcyon_measure.results.document import BenchDocument, Second
+from halcyon_measure.results.figure import Figure
+from halcyon_measure.results.number_text import NONE, interval, number, quantity
+
+MAX_POINTS = 240
+"""Points of a chart over time; longer runs are shown in spans of several seconds."""
+_NUMBER_AND_UNIT = re.compile(r"(\d) (ms|requests/s|%)")
+_NAMES = {"p50": "P50", "p90": "P90", "p95": "P95", "p99": "P99", "p99_9": "P99.9"}
+_DURATIONS = (
+    ("latency", "from due"),
+    ("from_send", "from send"),
+    ("first_byte", "first byte"),
+    ("prepare", "prepare"),
+)
+
+
+def answer(runs: Sequence[LabelledRun]) -> Html:
+    """Return the result in a sentence, and that of each run if there are a few."""
+    if len(runs) == 1:
+        return joined(_sentences(runs[0].document))
+    answered = [run for run in runs if run.document.throughput.value and run.document.latency.p99.value is not None]
+    lines: list[Content] = []
+    if answered:
+        fastest = max(answered, key=lambda run: run.document.throughput.value or 0)
+        calmest = min(answered, key=lambda run: run.document.latency.p99.value or 0)
+        lines.append(
+            f"The most that {len(runs)} runs answered is {quantity(fastest.document.throughput)} ({fastest.label}); "
+            f"the shortest P99 is {quantity(calmest.document.latency.p99)} ({calmest.label})."
+        )
+    else:
+        lines.append(f"{len(runs)} runs; no request was answered in any of them.")
+    return joined(element("p", line, class_="answer") for line in lines)
+
+
+def _sentences(document: BenchDocument) -> list[Html]:
+    sentence = _NUMBER_AND_UNIT.sub("\\1\u00a0\\2", text.answer(document))
+    answers = [one.sentence for one in (document.capacity, document.comparison) if one is not None]
+    said = [element("p", _NUMBER_AND_UNIT.sub("\\1\u00a0\\2", one), class_="answer") for one in answers]
+    # The answer of a search or of a comparison comes before the run that it ended with.
+    said.append(element("p", sentence, class_="verdict" if answers else "answer"))
+    if document.verdict is not None:
+        verdict = document.verdict
+        unsure = f" Not sure: {', '.join(verdict.others)} would explain it too." if verdict.unsure else ""
+        said.append(element("p", verdict.sentence + unsure, class_="verdict"))
+        evidence = [element("li", f"{one.what}: ", quantity(one.figure)) for one in verdict.evidence]
+        said.append(element("ul", evidence, class_="evidence") if evidence else Html(""))
+        if verdict.change:
+            field = [" (", element("code", verdict.field), ")"] if verdict.field else ""
+            said.append(element("p", f"What would change it: {verdict.change}", field, "."))
+    return said
+
+
+def validity(runs: Sequence[LabelledRun]) -> Html:
+    """Return which runs answer their question, and why the others don't."""
+    wrong = [run for run in runs if not run.document.run.valid]
+    if not wrong:
+        said = "The run is valid" if len(runs) == 1 else f"All {len(runs)} runs are valid"
+        return element(
+            "p", element("strong", f"{said}."), " The load settled, and the client didn't limit.", class_="valid"
+        )
+    items = [
+        element(
+            "li",
+            f"{run.label}: " if len(runs) > 1 else "",
+            "; ".join(run.document.run.invalid_because) or "no reason is given",
+        )
+        for run in wrong
+    ]
+    head = "The run isn't valid" if len(runs) == 1 else f"{len(wrong)} of {len(runs)} runs aren't valid"
+    remedies = {run.document.client.remedy for run in wrong if run.document.client.remedy}
+    help_ = element("p", f"What would help: {'; '.join(sorted(remedies))}.") if remedies else None
+    return element("div", element("p", element("strong", f"{head}.")), element("ul", items), help_, class_="invalid")
+
+
+def figures(runs: Sequence[LabelledRun]) -> Html:
+    """Return the key figures with their intervals: as cards for one run, as a table for several."""
+    if len(runs) > 1:
+        return section("Key figures", _runs_table(runs), _legend(), anchor="figures")
+    document = runs[0].document
+    latency, requests = document.latency, document.requests
+    failed = requests.due - requests.answered
+    cards = [
+        _card("Answered", document.throughput),
+        _card("P50", latency.p50),
+        _card("P99", latency.p99),
+        _card("P99.9", latency.p99_9),
+        element(
+            "div",
+            element("dt", "Failed"),
+            element("dd", element("b", number(failed)), f" of {requests.due}"),
+            element("dd", _share(failed, requests.due), class_="quiet"),
+            class_="bad" if failed else None,
+        ),
+    ]
+    if document.goodput.value is not None:
+        cards.append(_card("Goodput", document.goodput))
+    head = ["ms", "mean", *_NAMES.values(), "max", "requests"]
+    rows = []
+    for name, said in _DURATIONS:
+        latencies = getattr(document, name)
+        if latencies.p50.value is None:
+            continue
+        cells = [_cell(getattr(latencies, one)) for one in ("mean", *_NAMES, "max")]
+        rows.append([said, *cells, number(latencies.p50.n)])
+    client = document.client
+    limits = "doesn't limit the run" if client.limit == "none" else f"limits the run ({client.limit})"
+    processes = "1 process" if client.processes == 1 else f"{client.processes} processes"
+    return section(
+        "Key figures",
+        element("dl", cards, class_="cards"),
+        table(head, rows, label="Percentiles of latency"),
+        _legend(),
+        facts([
+            ("Due", quantity(document.offered)),
+            ("Rows", quantity(document.rows) if document.target.rows != "1" else None),
+            ("Delay of sending, P99", quantity(client.late_p99)),
+            ("Longest pause of the garbage collector", quantity(client.gc_longest)),
+            ("Answers by replica", ", ".join(f"{pod.pod} {pod.answered}" for pod in document.pods)),
+            ("Client", f"{processes}, {quantity(client.cpu_per_request)} of CPU for each request; it {limits}. {_capital(client.evidence)}."),
+        ]),
+        anchor="figures",
+    )  # fmt: skip
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _legend() -> Html:
+    return element(
+        "p", "Brackets are 95 % intervals. A percentile with ? has fewer than ten requests above it.", class_="quiet"
+    )
+
+
+def _card(name: str, figure: Figure) -> Html:
+    if figure.value is None:
+        value: Content = [element("b", NONE), element("span", f" not measured: {figure.reason}", class_="quiet")]
+        below = ""
+    else:
+        value = [element("b", number(figure.value)), f" {figure.unit}"]
+        below = interval(figure) or (figure.reason and f"? {figure.reason}") or f"of {figure.n}"
+    return element(
+        "div", element("dt", name), element("dd", value), element("dd", below, class_="quiet") if below else None
+    )
+
+
+def _cell(figure: Figure) -> Content:
+    mark = "?" if figure.value is not None and figure.reason else ""
+    shown = interval(figure)
+    return [f"{number(figure.value)}{mark}", element("small", f" {shown}") if shown else None]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.2g} %" if whole else ""
+
+
+def _runs_table(runs: Sequence[LabelledRun]) -> Html:
+    has_goodput = any(run.document.goodput.value is not None for run in runs)
+    head = ["run", "answered, requests/s", *([] if not has_goodput else ["goodput, requests/s"])]
+    head += ["P50, ms", "P99, ms", "P99.9, ms", "failed", "valid"]
+    rows = []
+    for run in runs:
+        document = run.document
+        failed = document.requests.due - document.requests.answered
+        row: list[Content] = [run.label, _cell(document.throughput)]
+        row += [_cell(document.goodput)] if has_goodput else []
+        row += [_cell(figure) for figure in (document.latency.p50, document.latency.p99, document.latency.p99_9)]
+        row += [f"{failed} of {document.requests.due}", "yes" if document.run.valid else "no"]
+        rows.append(row)
+    return table(head, rows, label="Key figures of all runs")
+
+
+def latency(runs: Sequence[LabelledRun]) -> Html:
+    """Return latency by share of the requests, and over time."""
+    shown = best(runs)[:MAX_LINES] if len(runs) > MAX_LINES else runs
+    note = f"The {len(shown)} runs that answered most, of {len(runs)}." if len(shown) < len(runs) else ""
+    charts = [_percentiles(shown), *_over_time(shown)]
+    if not any(charts):
+        return Html("")
+    said = element("p", note, class_="quiet") if note else None
+    return section("Latency", said, element("div", charts, class_="charts"), anchor="latency")
+
+
+def _percentiles(runs: Sequence[LabelledRun]) -> Html:
+    known = [(run, run.document.distribution) for run in runs if run.document.distribution is not None]
+    if not known:
+        return _named_percentiles(runs)
+    shares = known[0][1].shares
+    lines = [
+        Line("from due" if len(runs) == 1 else run.label, found.latency_ms)
+        for run, found in known
+        if found.shares == shares
+    ]
+    if len(runs) == 1:
+        lines.append(Line("from send", known[0][1].from_send_ms))
+        found = runs[0].document.capacity
+        if found is not None and found.objective_ms is not None:
+            lines.append(Line("objective", [found.objective_ms] * len(shares)))
+    return chart(
+        "Latency by percentile",
+        Axis("share of requests", shares, "nines", [f"{100 * share:.4g} %" for share in shares]),
+        lines,
+        unit="ms",
+        log=True,
+        note="How many percent of the answers were at least this fast.",
+    )
+
+
+def _named_percentiles(runs: Sequence[LabelledRun]) -> Html:
+    """Return the plot of a document without a distribution: its percentiles alone."""
+    shares = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99_9": 0.999}
+    lines = []
+    for run in runs:
+        values = [getattr(run.document.latency, name).value for name in shares]
+        lines.append(Line("from due" if len(runs) == 1 else run.label, values))
+    axis = Axis("share of requests", list(shares.values()), "nines", list(_NAMES.values()))
+    return chart("Latency by percentile", axis, lines, unit="ms", log=True)
+
+
+def _over_time(runs: Sequence[LabelledRun]) -> list[Html]:
+    longest = max((len(run.document.timeline) for run in runs), default=0)
+    if longest < 2:
+        return []
+    span = -(-longest // MAX_POINTS)
+    spans = {run.label: _spans(run.document.timeline, span) for run in runs}
+    count = max(map(len, spans.values()))
+    axis = Axis("s since the beginning", [float(span * index) for index in range(count)], "time")
+    note = f"Each point is the largest of {span} seconds." if span > 1 else "By the second in which a request was due."
+
+    def column(label: str, field: str) -> list[float | None]:
+        values = [one[field] for one in spans[label]]
+        return values + [None] * (count - len(values))
+
+    if len(runs) > 1:
+        lines = [Line(run.label, column(run.label, "p99")) for run in runs]
+        return [chart("P99 over time", axis, lines, unit="ms", note=note)]
+    label = runs[0].label
+    return [
+        chart("Latency over time", axis, [Line("P50", column(label, "p50")), Line("P99", column(label, "p99"))], unit="ms", note=note),
+        chart(
+            "Requests over time",
+            axis,
+            [Line(name, column(label, name)) for name in ("answered", "due", "failed")],
+            unit="/s",
+            stepped=True,
+            note="Due, answered and failed requests a second.",
+        ),
+    ]  # fmt: skip
+
+
+def _spans(seconds: Sequence[Second], span: int) -> list[dict[str, float | None]]:
+    return [_together(seconds[start : start + span]) for start in range(0, len(seconds), span)]
+
+
+def _together(seconds: Sequence[Second]) -> dict[str, float | None]:
+    """Return one point of several seconds: means of the counts, largest latencies."""
+    count = len(seconds)
+    p50 = [one.p50_ms for one in seconds if one.p50_ms is not None]
+    p99 = [one.p99_ms for one in seconds if one.p99_ms is not None]
+    return {
+        "due": sum(one.due for one in seconds) / count,
+        "answered": sum(one.answered for one in seconds) / count,
+        "failed": sum(one.failed for one in seconds) / count,
+        "p50": max(p50, default=None),
+        "p99": max(p99, default=None),
+    }
+
+
+def failures(runs: Sequence[LabelledRun]) -> Html:
+    """Return the failures by kind, and by second for one run."""
+    rows = [
+        [
+            run.label,
+            kind.outcome.replace("_", " "),
+            kind.message,
+            number(kind.count),
+            f"{kind.first_s:g} s to {kind.last_s:g} s",
+        ]
+        for run in runs
+        for kind in run.document.failures
+    ]
+    if not rows:
+        total = sum(run.document.requests.due for run in runs)
+        return section("Failures", element("p", f"None of {total} requests failed."), anchor="failures")
+    head = ["run", "kind", "message", "count", "when"]
+    if len(runs) == 1:
+        head, rows = head[1:], [row[1:] for row in rows]
+    return section(
+        "Failures", table(head, rows, label="Failures by message"), _failures_by_second(runs), anchor="failures"
+    )
+
+
+def _failures_by_second(runs: Sequence[LabelledRun]) -> Html:
+    """Return failures over time; for one run the chart of requests has them already, beside far larger numbers."""
+    longest = max(len(run.document.timeline) for run in runs)
+    if longest < 2:
+        return Html("")
+    span = -(-longest // MAX_POINTS)
+    axis = Axis("s since the beginning", [float(span * index) for index in range(-(-longest // span))], "time")
+    lines = []
+    for run in runs:
+        counts = [one["failed"] for one in _spans(run.document.timeline, span)]
+        if any(counts):
+            lines.append(
+                Line("failed" if len(runs) == 1 else run.label, counts + [None] * (len(axis.values) - len(counts)))
+            )
+    return chart("Failures over time", axis, lines, unit="/s", stepped=True)

@@ -1,0 +1,96 @@
+"""Elements of HTML. Text is escaped unless it is an element itself. Pure."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+
+MAX_ROWS = 24
+"""Rows above which a table scrolls within its own height on a screen."""
+_NUMBER = re.compile(r"(?:-?[\d.]+\??|-)?(?:[ \u00a0][%kMGT]| of \d+)?")
+_VOID = frozenset({"meta", "link", "br"})
+
+
+class Html(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+Content = str | Iterable["Content"] | None
+
+
+def element(name: str, /, *contents: Content, **attributes: str | float | bool | None) -> Html:
+    """Return an element. Attributes that are None or False are left out; `_` in their names becomes `-`."""
+    said = []
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        plain = key.rstrip("_").replace("_", "-")
+        said.append(f" {plain}" if value is True else f' {plain}="{html.escape(str(value))}"')
+    opened = f"<{name}{''.join(said)}>"
+    return Html(opened if name in _VOID else f"{opened}{joined(*contents)}</{name}>")
+
+
+def joined(*contents: Content) -> Html:
+    """Return contents one after the other."""
+    return Html("".join(_text(content) for content in contents))
+
+
+def _text(content: Content) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, Html):
+        return content
+    if isinstance(content, str):
+        return html.escape(_printable(content))
+    return "".join(_text(one) for one in content)
+
+
+def _printable(text: str) -> str:
+    """Return text without control characters, and without those that change the direction of writing."""
+    return "".join(char if char.isprintable() or char in "\n\t\u00a0" else f"\\u{ord(char):04x}" for char in text)
+
+
+def section(title: str, *contents: Content, anchor: str) -> Html:
+    """Return a section with its heading; empty if it has no contents."""
+    inner = joined(*contents)
+    if not inner:
+        return Html("")
+    return element("section", element("h2", title, id=anchor), inner, aria_labelledby=anchor)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Content]], *, label: str, sums: int = 0) -> Html:
+    """Return a table that scrolls sideways by itself.
+
+    The first cell of a row is its heading. Columns of numbers are right-aligned. The last `sums` rows are sums.
+    """
+    kinds = ["t" if n and not all(_is_number(row[n]) for row in rows) else None for n in range(len(head))]
+    top = element("tr", [element("th", name, scope="col", class_=kind) for name, kind in zip(head, kinds, strict=True)])
+    body = []
+    for index, row in enumerate(rows):
+        cells = [element("td", cell, class_=kind) for cell, kind in zip(row[1:], kinds[1:], strict=True)]
+        is_sum = index >= len(rows) - sums
+        body.append(element("tr", element("th", row[0], scope="row"), cells, class_="sum" if is_sum else None))
+    return element(
+        "div",
+        element("table", element("thead", top), element("tbody", body)),
+        class_="scroller long" if len(rows) > MAX_ROWS else "scroller",
+        role="region",
+        tabindex=0,
+        aria_label=f"Table: {label}",
+    )
+
+
+def _is_number(cell: Content) -> bool:
+    """Return True for a number, a number with an interval, a count of a total, and nothing."""
+    if not isinstance(cell, str):
+        return not cell or _is_number(next(iter(cell)))
+    return _NUMBER.fullmatch(cell) is not None
+
+
+def facts(pairs: Iterable[tuple[str, Content]]) -> Html:
+    """Return a list of names and values; empty values are left out."""
+    rows = [element("div", element("dt", name), element("dd", value)) for name, value in pairs if value]
+    return element("dl", rows, class_="facts") if rows else Html("")

@@ -1,0 +1,111 @@
+"""Sections about the runs themselves: what was run, and the data. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+
+from halcyon_measure.report.labels import LabelledRun, load_text
+from halcyon_measure.report.markup import Content, Html, element, facts, section, table
+from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.document_file import StoredDocument
+from halcyon_measure.results.number_text import NONE, number
+from halcyon_measure.results.place import ContainerLimits
+
+MAX_PLAIN = 256 << 10
+"""Characters of data above which it is compressed, so that a page of 200 runs stays small."""
+
+
+def what_was_run(runs: Sequence[LabelledRun]) -> Html:
+    """Return settings, image, revision, node, limits and seed: once for all runs if they agree, else for each."""
+    told = [_settings(run.document) for run in runs]
+    same = {name: value for name, value in told[0].items() if all(one.get(name) == value for one in told)}
+    contents: list[Content] = [facts(list(same.items()))]
+    names = [name for name in dict.fromkeys(name for one in told for name in one) if name not in same]
+    if names:
+        rows = [[run.label, *(one.get(name) or NONE for name in names)] for run, one in zip(runs, told, strict=True)]
+        contents.append(table(["run", *names], rows, label="Settings in which the runs differ"))
+    contents.append(
+        element(
+            "p", "To measure the same again: ", element("code", "halcyon bench --again bench.json"), ".", class_="quiet"
+        )
+    )
+    return section("What was run", contents, anchor="run")
+
+
+def _settings(document: BenchDocument) -> dict[str, str]:
+    target, scenario, run, place = document.target, document.scenario, document.run, document.place
+    inputs = ", ".join(f"{one.name} {one.datatype} {list(one.shape)}" for one in target.inputs)
+    settled = {None: "fixed", True: "until the load settled", False: "the load didn't settle"}[run.settled]
+    said = {
+        "Model": target.model,
+        "Version": target.version,
+        "Server": target.url,
+        "API": f"{target.api}, {target.protocol}, {target.encoding}",
+        "Inputs": inputs,
+        "Rows of a request": target.rows,
+        "Load": load_text(scenario),
+        "Think time": f"{number(scenario.think_s)} s" if scenario.think_s else "",
+        "Coefficient of variation": number(scenario.cv) if scenario.cv is not None else "",
+        "Busy and idle phases": f"{number(scenario.on_s)} s, {number(scenario.off_s)} s"
+        if scenario.on_s is not None
+        else "",
+        "Requests of the trace": number(scenario.trace_requests) if scenario.trace_requests else "",
+        "Largest number of requests": number(scenario.requests) if scenario.requests is not None else "",
+        "Measured": f"{number(run.measured_s)} s of {number(scenario.duration_s)} s",
+        "Warm-up": f"{number(run.warm_up_s)} s, {settled}",
+        "Seed": str(scenario.seed),
+        "Made": f"{document.made_at}, {document.made_by}",
+    }
+    if place is not None:
+        said |= {
+            "Place": {"url": "any server", "copy": "a copy", "trial": "a trial pod", "live": "the served model"}[
+                place.kind
+            ],
+            "ModelDeployment": "/".join(filter(None, (place.namespace, place.name))),
+            "Measured object": place.measured or "",
+            "Revision": place.revision or "",
+            "Source of the model": place.source or "",
+            "Image": place.image_id or place.image or "",
+            "Node": place.node or "",
+            "GPU": place.gpu_product or "",
+            "Limits of the server": _limits(place.limits),
+            "Routing": place.routing or "",
+            "Replicas": "" if place.replicas is None else str(place.replicas),
+            "Node of the client": place.client_node or "",
+            "Limits of the client": _limits(place.client_limits),
+            "Ended early": place.ended or "",
+            "Arguments": " ".join(place.arguments),
+        }
+    return {name: value for name, value in said.items() if value}
+
+
+def _limits(limits: ContainerLimits | None) -> str:
+    if limits is None:
+        return ""
+    return ", ".join(f"{name} {value}" for name, value in limits if value)
+
+
+def data(documents: Sequence[StoredDocument]) -> Html:
+    """Return the section of the data, with the documents themselves as JSON."""
+    text = json.dumps(
+        [{"name": one.name, "document": one.data} for one in documents], separators=(",", ":"), ensure_ascii=False
+    )
+    encoding = "plain"
+    if len(text) > MAX_PLAIN:
+        encoding, text = "deflate", base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    # Within a script, only these could end it or begin a comment. In JSON they are the same as escapes.
+    safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    names = ", ".join(one.name for one in documents[:12]) + (
+        f" and {len(documents) - 12} more" if len(documents) > 12 else ""
+    )
+    return section(
+        "Data",
+        element("p", f"This page contains the whole results: {names}."),
+        element("p", element("button", "Save the data", type="button", id="save", hidden=True), class_="buttons"),
+        element("p", "Without a browser: ", element("code", "halcyon report report.html --json"), ".", class_="quiet"),
+        element("script", Html(safe), id="data", type="application/json", data_encoding=encoding),
+        anchor="data-section",
+    )  # fmt: skip

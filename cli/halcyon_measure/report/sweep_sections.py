@@ -1,0 +1,212 @@
+"""Pictures over load, batch and protocol, from the points of all runs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from halcyon_measure.report.chart import Axis, Line, chart
+from halcyon_measure.report.labels import LabelledRun
+from halcyon_measure.report.markup import Content, Html, element, section, table
+from halcyon_measure.results.number_text import number, quantity
+from halcyon_measure.results.sections.sweep import SweepPoint
+
+
+@dataclass(frozen=True)
+class Point:
+    """One load of one form, and what came of it."""
+
+    rows: str
+    protocol: str
+    """Protocol and encoding."""
+    rate_rps: float | None
+    """Rate that was asked for; None if callers made it."""
+    callers: int | None
+    throughput: float | None
+    """Answers per second."""
+    p99_ms: float | None
+    cpu_us: float | None
+    """CPU of the client for each request."""
+
+
+def points(runs: Sequence[LabelledRun]) -> list[Point]:
+    """Return the points of the runs that have a fixed load."""
+    found: list[Point] = []
+    for run in runs:
+        if run.document.sweep is not None:
+            found += map(_of_sweep, run.document.sweep.points)
+            continue
+        target, scenario = run.document.target, run.document.scenario
+        if scenario.kind not in {"sustained", "burst", "blocking"}:
+            continue
+        found.append(
+            Point(
+                rows=target.rows,
+                protocol=f"{target.protocol} {target.encoding}",
+                rate_rps=scenario.rate_rps if scenario.kind != "blocking" else None,
+                callers=scenario.callers,
+                throughput=run.document.throughput.value,
+                p99_ms=run.document.latency.p99.value,
+                cpu_us=run.document.client.cpu_per_request.value,
+            )
+        )
+    return found
+
+
+def _of_sweep(point: SweepPoint) -> Point:
+    return Point(
+        rows=point.rows,
+        protocol=f"{point.protocol} {point.encoding}",
+        rate_rps=point.rate_rps,
+        callers=point.callers,
+        throughput=point.throughput.value,
+        p99_ms=point.p99.value,
+        cpu_us=point.cpu_per_request.value,
+    )
+
+
+def sweep(runs: Sequence[LabelledRun]) -> Html:
+    """Return the pictures for which the runs have at least two points on an axis."""
+    found = points(runs)
+    charts = [
+        *_by_load(found, lambda point: point.rate_rps, "rate, requests/s"),
+        *_by_load(found, lambda point: None if point.callers is None else float(point.callers), "callers"),
+        *_by_rows(found),
+        *_by_protocol(found),
+    ]
+    pictures = element("div", charts, class_="charts") if any(charts) else None
+    return section("Sweep", pictures, _tables(runs), anchor="sweep")
+
+
+def _tables(runs: Sequence[LabelledRun]) -> list[Content]:
+    """Return the points of sweeps, and what the forms of a payload cost."""
+    contents: list[Content] = []
+    known = [(run.label, run.document.sweep) for run in runs if run.document.sweep is not None]
+    for label, found in known:
+        rows: list[list[Content]] = [
+            [
+                f"{_rows(one.rows)}, {one.protocol} {one.encoding}",
+                f"{number(one.rate_rps)}/s" if one.rate_rps is not None else f"{one.callers} callers",
+                number(one.replicas),
+                *(number(figure.value) for figure in (one.throughput, one.p50, one.p99, one.cpu_per_request)),
+                number(one.failed),
+                "yes" if one.valid else f"no: {'; '.join(one.invalid_because)}",
+            ]
+            for one in found.points
+        ]
+        head = ["request", "load", "replicas", "requests/s", "P50, ms", "P99, ms", "CPU, µs", "failed", "valid"]
+        contents.append(table(head, rows, label=f"Points of the sweep: {label}"))
+        if found.partial:
+            contents.append(element("p", "The sweep was interrupted.", class_="invalid"))
+        if found.payloads:
+            forms: list[list[Content]] = [
+                [f"{one.form}, {_rows(one.rows)}", *(quantity(figure) for figure in (one.size, one.write, one.read))]
+                for one in found.payloads
+            ]
+            head = ["form of the payload", "size", "CPU to make it", "CPU to read it"]
+            contents.append(table(head, forms, label=f"Costs of the payload's forms: {label}"))
+    return contents
+
+
+def _by_load(found: Sequence[Point], load: Callable[[Point], float | None], name: str) -> list[Html]:
+    """Return tail latency and throughput over load, with a line for each batch, or else for each protocol."""
+    known = [point for point in found if load(point) is not None]
+    values = sorted({value for point in known if (value := load(point)) is not None})
+    if len(values) < 2:
+        return []
+    groups = _groups(known)
+    axis = Axis(name, values, "log" if values[0] > 0 and values[-1] / values[0] > 30 else "linear")
+    load_name = name.partition(",")[0]
+    note = "The largest of all protocols." if len({one.protocol for one in known}) > 1 and len(groups) > 1 else None
+
+    def picture(title: str, figure: Callable[[Point], float | None], unit: str, *, log: bool = False) -> Html:
+        lines = [Line(label, _at(values, group, load, figure)) for label, group in groups.items()]
+        return chart(f"{title} by {load_name}", axis, lines, unit=unit, log=log, note=note, spans_gaps=True)
+
+    return [
+        picture("P99", lambda one: one.p99_ms, "ms", log=True),
+        picture("Throughput", lambda one: one.throughput, "requests/s"),
+    ]
+
+
+def _by_rows(found: Sequence[Point]) -> list[Html]:
+    """Return the largest throughput in rows by the rows of a request, with a line for each protocol."""
+    known = [point for point in found if point.rows.isdigit()]
+    values = sorted({float(point.rows) for point in known})
+    if len(values) < 2:
+        return []
+    lines = [
+        Line(
+            protocol,
+            _at(values, [one for one in known if one.protocol == protocol], lambda one: float(one.rows), _rows_per_s),
+        )
+        for protocol in sorted({point.protocol for point in known})
+    ]
+    return [
+        chart(
+            "Throughput by rows of a request",
+            Axis("rows", values, "log"),
+            lines,
+            unit="rows/s",
+            note="The largest of all loads.",
+        )
+    ]
+
+
+def _by_protocol(found: Sequence[Point]) -> list[Html]:
+    """Return the client's CPU for each request by the rows of a request, with a line for each protocol."""
+    protocols = sorted({point.protocol for point in found})
+    known = [point for point in found if point.rows.isdigit()]
+    values = sorted({float(point.rows) for point in known})
+    if len(protocols) < 2 or len(values) < 2:
+        return []
+    lines = []
+    for protocol in protocols:
+        group = [one for one in known if one.protocol == protocol]
+        cells: list[float | None] = []
+        for value in values:
+            costs = [one.cpu_us for one in group if float(one.rows) == value and one.cpu_us is not None]
+            cells.append(sum(costs) / len(costs) if costs else None)
+        lines.append(Line(protocol, cells))
+    return [
+        chart(
+            "CPU of the client by protocol",
+            Axis("rows", values, "log"),
+            lines,
+            unit="µs",
+            note="For each request, in the mean of all loads.",
+            spans_gaps=True,
+        )
+    ]
+
+
+def _rows(rows: str) -> str:
+    return "1 row" if rows == "1" else f"{rows} rows"
+
+
+def _rows_per_s(point: Point) -> float | None:
+    return None if point.throughput is None else point.throughput * int(point.rows)
+
+
+def _groups(found: Sequence[Point]) -> dict[str, list[Point]]:
+    """Return the points by their rows, fewer first; by their protocol if all have the same rows."""
+    has_rows = len({one.rows for one in found}) > 1
+    groups: dict[str, list[Point]] = {}
+    for point in sorted(found, key=lambda one: (int(one.rows) if one.rows.isdigit() else 0, one.protocol)):
+        groups.setdefault(_rows(point.rows) if has_rows else point.protocol, []).append(point)
+    return groups
+
+
+def _at(
+    values: Sequence[float],
+    group: Sequence[Point],
+    place: Callable[[Point], float | None],
+    figure: Callable[[Point], float | None],
+) -> list[float | None]:
+    """Return the largest figure of the group at each place of an axis."""
+    best: dict[float, float] = {}
+    for point in group:
+        at, value = place(point), figure(point)
+        if at is not None and value is not None:
+            best[at] = max(value, best.get(at, value))
+    return [best.get(value) for value in values]

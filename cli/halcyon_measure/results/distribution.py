@@ -1,0 +1,26 @@
+"""Latency at many shares of the requests, for a plot of percentiles. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from halcyon_measure.results.columns import Floats
+from halcyon_measure.results.sections.distribution import Distribution
+
+_NAMED = (0.5, 0.9, 0.95, 0.99, 0.999)
+_STEPS_PER_NINE = 10
+SHARES = tuple(sorted({*(round(1 - 10 ** (-step / _STEPS_PER_NINE), 4) for step in range(30)), *_NAMED}))
+"""Shares of the requests, evenly spaced in nines, so that the last percent has as much room as the first ninety."""
+
+
+def of(latency: Floats, from_send: Floats) -> Distribution | None:
+    """Return the distribution of latencies in seconds; None if there are none."""
+    if not len(latency):
+        return None
+    return Distribution(shares=SHARES, latency_ms=_at_shares(latency), from_send_ms=_at_shares(from_send))
+
+
+def _at_shares(values: Floats) -> tuple[float, ...]:
+    ordered = np.sort(values)
+    rank = np.clip(np.ceil(np.array(SHARES) * len(ordered) - 1e-9).astype(int) - 1, 0, len(ordered) - 1)
+    return tuple(round(1000 * float(value), 4) for value in ordered[rank])

@@ -1,0 +1,35 @@
+"""Numbers as text, the same in every view of a document. Pure."""
+
+from __future__ import annotations
+
+from halcyon_measure.results.figure import Figure
+
+NONE = "-"
+
+
+def number(value: float | None) -> str:
+    """Return a number with about three digits; a hyphen if it is None."""
+    if value is None:
+        return NONE
+    if value == int(value) or abs(value) >= 1000:
+        return f"{value:.0f}"
+    if abs(value) < 0.01:
+        return f"{value:.2g}"
+    return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
+
+
+def interval(figure: Figure) -> str:
+    """Return the 95 % interval in brackets; empty if there is none."""
+    return f"[{number(figure.interval[0])}, {number(figure.interval[1])}]" if figure.interval else ""
+
+
+def quantity(figure: Figure) -> str:
+    """Return the number with its unit, or why it wasn't measured."""
+    if figure.value is None:
+        return f"not measured: {figure.reason}"
+    if figure.unit == "ratio":
+        return f"{number(round(100 * figure.value, 3))}\u00a0%"
+    return f"{number(figure.value)}\u00a0{UNITS.get(figure.unit, figure.unit)}"
+
+
+UNITS = {"us": "µs"}

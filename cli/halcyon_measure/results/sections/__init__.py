@@ -1,0 +1,1 @@
+"""Optional sections of the document, each a model in a module of its own. Pure."""

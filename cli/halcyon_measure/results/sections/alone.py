@@ -1,0 +1,30 @@
+"""The section `alone`: the same ONNX model run in one process, without a server. Pure."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from halcyon_measure.results.figure import Figure, Part
+
+
+class AlonePoint(Part):
+    """Executions of one batch size, one after the other."""
+
+    batch: int = Field(description="Rows of an execution.")
+    mean: Figure = Field(description="Mean time of an execution, in ms.")
+    p50: Figure = Field(description="Median time of an execution, in ms.")
+    p99: Figure = Field(description="99th percentile of the times, in ms.")
+    rate: Figure = Field(description="Rows per second.")
+
+
+class Alone(Part):
+    """The model without a server."""
+
+    library: str = Field(description="Library that ran the model, and its version.")
+    threads: int = Field(description="Threads of an execution.")
+    load: Figure = Field(description="Time to load the model, in ms.")
+    memory: Figure = Field(description="Growth of the process's memory by loading and running the model.")
+    points: tuple[AlonePoint, ...] = Field(description="Executions by batch size.")
+    server_cost: Figure = Field(
+        description="Median latency of the served model minus the median alone at the same rows, in ms."
+    )

@@ -1,0 +1,49 @@
+"""The section `phases`: the way of a request from due to decoded, in parts whose means add up. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from halcyon_measure.results.figure import Figure, Part
+
+PhaseName = Literal[
+    "prepare",
+    "serialise",
+    "late",
+    "send",
+    "balancer_held",
+    "balancer_queued",
+    "queue",
+    "input",
+    "model",
+    "output",
+    "receive",
+    "decode",
+    "finish",
+    "rest",
+]
+Side = Literal["client", "balancer", "server", "remainder"]
+
+
+class Phase(Part):
+    """One part of the way of a request."""
+
+    name: PhaseName = Field(
+        description="prepare, serialise, late, send, balancer_held, balancer_queued, queue, input, model, output, "
+        "receive, decode, finish or rest."
+    )
+    side: Side = Field(description="Who measured it: client, balancer or server; the rest is the remainder.")
+    mean: Figure = Field(description="Mean time of an answered request, in ms.")
+    p99: Figure = Field(description="99th percentile in ms; only the client's parts have one.")
+
+
+class Phases(Part):
+    """Where the time of an answered request went."""
+
+    end_to_end: Figure = Field(description="Mean latency, from due to finished, in ms.")
+    parts: tuple[Phase, ...] = Field(description="The parts in the order in which a request passes them.")
+    total: Figure = Field(description="Sum of the parts that were measured, in ms.")
+    adds_up: bool = Field(description="True if the sum is within 2 % of the mean latency.")
+    reason: str = Field(description="Why the server's parts are missing, or why the sum doesn't add up; else empty.")

@@ -1,0 +1,45 @@
+"""The section `sweep`: figures by rows, callers or rate, protocol, encoding and replicas. Pure."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from halcyon_measure.results.figure import Figure, Part
+
+
+class SweepPoint(Part):
+    """One load of one form, and what came of it."""
+
+    rows: str = Field(description="Rows of a request.")
+    protocol: str = Field(description="http or grpc.")
+    encoding: str = Field(description="Form of the tensors: binary, json, raw or typed.")
+    callers: int | None = Field(description="Callers; null for random arrivals.")
+    rate_rps: float | None = Field(description="Requests per second of random arrivals; null for callers.")
+    replicas: int | None = Field(description="Replicas of the server; null if they aren't known.")
+    throughput: Figure = Field(description="Answers per second.")
+    rows_per_second: Figure = Field(description="Answered rows per second.")
+    p50: Figure = Field(description="Median latency from due, in ms.")
+    p99: Figure = Field(description="99th percentile of the latency from due, in ms.")
+    cpu_per_request: Figure = Field(description="CPU of the client for each request.")
+    failed: int = Field(description="Requests that weren't answered.")
+    valid: bool = Field(description="Whether the figures answer the question.")
+    invalid_because: tuple[str, ...] = Field(description="Reasons why they don't.")
+
+
+class PayloadCost(Part):
+    """What a form of the same tensors costs as a payload, without a server."""
+
+    form: str = Field(description="binary, json, raw, typed, .npy or Arrow.")
+    rows: str = Field(description="Rows of the request.")
+    size: Figure = Field(description="Size of the payload.")
+    write: Figure = Field(description="CPU to make it.")
+    read: Figure = Field(description="CPU to read it again.")
+
+
+class Sweep(Part):
+    """Figures over a grid or a list of loads."""
+
+    grid: str = Field(description="The sweep as it was given.")
+    points: tuple[SweepPoint, ...] = Field(description="Points in the order in which they were measured.")
+    payloads: tuple[PayloadCost, ...] = Field(description="Costs of the payload's forms.")
+    partial: bool = Field(description="True if the sweep was interrupted.")

@@ -1,0 +1,49 @@
+"""The section `verdict`: what limited the run, with its evidence. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from halcyon_measure.results.figure import Figure, Part
+
+LimitName = Literal[
+    "client",
+    "preparing",
+    "transmission",
+    "balancer",
+    "waiting for batches",
+    "instances busy",
+    "server CPU",
+    "throttled",
+    "GPU",
+    "GPU memory",
+    "another pod slower",
+    "refusals by configuration",
+    "nothing",
+    "unknown",
+]
+
+
+class Evidence(Part):
+    """A figure that speaks for the verdict."""
+
+    what: str = Field(description="The figure in a sentence.")
+    figure: Figure
+
+
+class Verdict(Part):
+    """What limited the run."""
+
+    limit: LimitName = Field(
+        description="client, preparing, transmission, balancer, waiting for batches, instances busy, server CPU, "
+        "throttled, GPU, GPU memory, another pod slower, refusals by configuration, nothing (the load is too small), "
+        "or unknown (too little was measured)."
+    )
+    unsure: bool = Field(description="True if another limit explains the run as well.")
+    others: tuple[LimitName, ...] = Field(description="Limits that explain the run as well.")
+    evidence: tuple[Evidence, ...] = Field(description="Two figures for it.")
+    change: str = Field(description="What would change it.")
+    field: str = Field(description="Field of the ModelDeployment that would change it; empty if none does.")
+    sentence: str = Field(description="The verdict as one sentence.")

@@ -1,0 +1,46 @@
+"""Files of a measurement, with digests, so that doing it again shows which of them have changed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from halcyon_measure.results.figure import Part
+
+MAX_BYTES = 256 << 20
+"""Bytes of all files above which no digest is made, because it would take longer than a second."""
+
+
+class UsedFile(Part):
+    """A file or folder that the load was made of."""
+
+    path: str = Field(description="Path as it was given.")
+    sha256: str | None = Field(
+        description="Digest of its bytes, or of the names and bytes of a folder's files; null above 256 MiB."
+    )
+
+
+def used(paths: Iterable[str]) -> tuple[UsedFile, ...]:
+    """Return the files and folders that exist, each once, with their digests."""
+    return tuple(UsedFile(path=path, sha256=digest(Path(path))) for path in dict.fromkeys(paths) if Path(path).exists())
+
+
+def digest(path: Path) -> str | None:
+    """Return the digest of a file or folder; None if it is too large or can't be read."""
+    try:
+        files: Sequence[Path] = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+        if sum(one.stat().st_size for one in files) > MAX_BYTES:
+            return None
+        made = hashlib.sha256()
+        for one in files:
+            if one != path:
+                made.update(f"{one.relative_to(path)}\0{one.stat().st_size}\0".encode())
+            with one.open("rb") as stream:
+                while block := stream.read(1 << 20):
+                    made.update(block)
+        return made.hexdigest()
+    except OSError:
+        return None

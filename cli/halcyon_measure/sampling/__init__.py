@@ -1,0 +1,1 @@
+"""Readings of servers, balancers and machines during a run: the shell around `breakdown`."""

@@ -1,0 +1,184 @@
+"""The processes of a server on this machine, their cgroup, and the energy counters of this machine's CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from halcyon_measure.results.observations import ProcessSample
+
+_PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+_RAPL = Path("/sys/class/powercap")
+_LISTEN = "0A"
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_REFRESH_S = 10.0
+"""Time between two searches for new child processes."""
+
+
+def is_local(host: str) -> bool:
+    """Return True if the host is an address of this machine."""
+    try:
+        for family, kind, _, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind) as probe:
+                probe.bind(address)
+                return True
+    except OSError:
+        return False
+    return False
+
+
+def listener(host: str, port: int) -> int | None:
+    """Return the process that listens on a port of this machine; None if there is none, or it can't be seen.
+
+    A process that listens at this address comes before one that listens at all addresses.
+    """
+    own = _hexadecimal(host)
+    exact, wide = set(), set()
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in (_PROC / "net" / name).read_text("ascii").splitlines()[1:]:
+                fields = line.split()
+                address, _, at = fields[1].rpartition(":")
+                if fields[3] == _LISTEN and int(at, 16) == port:
+                    if address in own:
+                        exact.add(f"socket:[{fields[9]}]")
+                    elif not address.strip("0"):
+                        wide.add(f"socket:[{fields[9]}]")
+    inodes = exact or wide
+    holders = [pid for pid in _pids() if _holds(pid, inodes)]
+    return min(holders, default=None)
+
+
+class LocalServer:
+    """The processes of a server, and its cgroup."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._tree: list[int] = []
+        self._searched_s = float("-inf")
+        self._cgroup = _cgroup(pid)
+
+    def sample(self, at_s: float) -> ProcessSample | None:
+        """Return a reading; None if the process has ended."""
+        if at_s - self._searched_s >= _REFRESH_S:
+            self._tree, self._searched_s = _with_children(self._pid), at_s
+        cpu_s, wait_s, memory, alive = 0.0, 0.0, 0, False
+        for pid in self._tree:
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                fields = (_PROC / str(pid) / "stat").read_text("utf-8").rpartition(")")[2].split()
+                # Children that have ended count at their parent.
+                cpu_s += sum(map(int, fields[11:15])) * _TICK_S
+                resident, shared = (_PROC / str(pid) / "statm").read_text("ascii").split()[1:3]
+                memory += (int(resident) - int(shared)) * _PAGE
+                wait_s += int((_PROC / str(pid) / "schedstat").read_text("ascii").split()[1]) / 1e9
+                alive = True
+        if not alive:
+            return None
+        if self._cgroup is None:
+            return ProcessSample(
+                at_s, cpu_s=cpu_s, core_wait_s=wait_s, memory=float(memory), cpu_limit=_cores(self._pid)
+            )
+        stat = _numbers(self._cgroup / "cpu.stat")
+        used = stat.get("usage_usec")
+        return ProcessSample(
+            at_s,
+            cpu_s=cpu_s if used is None else used / 1e6,
+            core_wait_s=wait_s,
+            memory=_number(self._cgroup / "memory.current") or float(memory),
+            cpu_limit=_cpu_limit(self._cgroup / "cpu.max") or _cores(self._pid),
+            memory_limit=_number(self._cgroup / "memory.max"),
+            periods=stat.get("nr_periods"),
+            throttled=stat.get("nr_throttled"),
+            oom_kills=_numbers(self._cgroup / "memory.events").get("oom_kill"),
+        )
+
+
+def rapl_joules() -> dict[str, float]:
+    """Return the energy counters of the CPU packages in J; empty if there are none, or they can't be read."""
+    found = {}
+    for package in sorted(_RAPL.glob("intel-rapl:*")) if _RAPL.is_dir() else ():
+        # intel-rapl:0:1 is a part of intel-rapl:0.
+        if package.name.count(":") == 1:
+            value = _number(package / "energy_uj")
+            if value is not None:
+                found[package.name] = value / 1e6
+    return found
+
+
+def _hexadecimal(host: str) -> set[str]:
+    """Return the addresses of a host as the kernel writes them: words of four bytes in the machine's order."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for family, _, _, _, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
+            packed = socket.inet_pton(family, str(address[0]).partition("%")[0])
+            words = [packed[at : at + 4] for at in range(0, len(packed), 4)]
+            found.add("".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words))
+    return found
+
+
+def _pids() -> Iterator[int]:
+    return (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
+
+
+def _holds(pid: int, inodes: set[str]) -> bool:
+    if not inodes:
+        return False
+    with contextlib.suppress(OSError):
+        for descriptor in (_PROC / str(pid) / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(descriptor.readlink()) in inodes:
+                    return True
+    return False
+
+
+def _with_children(pid: int) -> list[int]:
+    parents: dict[int, int] = {}
+    for one in _pids():
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            parents[one] = int((_PROC / str(one) / "stat").read_text("utf-8").rpartition(")")[2].split()[1])
+    found = [pid]
+    for parent in found:
+        found += [child for child, of in parents.items() if of == parent]
+    return found
+
+
+def _cgroup(pid: int) -> Path | None:
+    """Return the folder of a process's cgroup; None for the root, which is the whole machine."""
+    with contextlib.suppress(OSError, IndexError):
+        for line in (_PROC / str(pid) / "cgroup").read_text("utf-8").splitlines():
+            number, _, path = line.split(":", 2)
+            folder = _CGROUPS / path.lstrip("/")
+            if number == "0" and path != "/" and (folder / "cpu.stat").is_file():
+                return folder
+    return None
+
+
+def _cores(pid: int) -> float | None:
+    """Return the number of cores that a process may run on."""
+    with contextlib.suppress(OSError):
+        return float(len(os.sched_getaffinity(pid)))
+    return None
+
+
+def _cpu_limit(path: Path) -> float | None:
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = path.read_text("ascii").split()
+        return int(quota) / int(period)
+    return None
+
+
+def _numbers(path: Path) -> dict[str, float]:
+    with contextlib.suppress(OSError, ValueError):
+        return {key: float(value) for key, value in (line.split() for line in path.read_text("ascii").splitlines())}
+    return {}
+
+
+def _number(path: Path) -> float | None:
+    with contextlib.suppress(OSError, ValueError):
+        return float(path.read_text("ascii"))
+    return None

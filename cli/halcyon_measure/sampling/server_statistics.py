@@ -1,0 +1,114 @@
+"""The statistics and the configuration of a model, over the protocol of the run. The documents are parsed purely."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+from urllib.parse import quote
+
+from halcyon_measure.errors import TargetError
+from halcyon_measure.protocols import connect
+from halcyon_measure.protocols.target import Target
+from halcyon_measure.results.observations import Counters, ServerConfig, SizeCounters, Statistics
+
+_NS = 1e9
+
+
+def parse(document: Any) -> Statistics:
+    """Parse the answer of the statistics extension, in its JSON form. Versions are added.
+
+    Raises:
+        TargetError: it isn't one.
+    """
+    try:
+        total, sizes = Counters(0, 0, 0, 0, 0, 0, 0), dict[int, SizeCounters]()
+        for one in document["model_stats"]:
+            stats = one["inference_stats"]
+            total = total.plus(
+                Counters(
+                    requests=float(stats["success"].get("count", 0)),
+                    rows=float(one.get("inference_count", 0)),
+                    executions=float(one.get("execution_count", 0)),
+                    queue_s=_seconds(stats["queue"]),
+                    input_s=_seconds(stats["compute_input"]),
+                    model_s=_seconds(stats["compute_infer"]),
+                    output_s=_seconds(stats["compute_output"]),
+                )
+            )
+            for size in one.get("batch_stats", ()):
+                rows = int(size["batch_size"])
+                was = sizes.get(rows, SizeCounters(0, 0, 0, 0))
+                sizes[rows] = SizeCounters(
+                    was.executions + float(size["compute_infer"].get("count", 0)),
+                    was.input_s + _seconds(size["compute_input"]),
+                    was.model_s + _seconds(size["compute_infer"]),
+                    was.output_s + _seconds(size["compute_output"]),
+                )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise TargetError(f"the server's statistics aren't those of Triton: {str(document)[:120]}") from None
+    return Statistics(total, sizes)
+
+
+def parse_config(document: Any) -> ServerConfig:
+    """Parse the configuration of a model, in its JSON form."""
+    if not isinstance(document, Mapping):
+        return ServerConfig()
+    groups: Any = document.get("instance_group")
+    batching: Any = document.get("dynamic_batching")
+    delay: Any = batching.get("max_queue_delay_microseconds", 0) if isinstance(batching, Mapping) else 0
+    return ServerConfig(
+        largest_batch=max(int(document.get("max_batch_size", 0)), 1),
+        instances=_instances(groups if isinstance(groups, Sequence) else ()),
+        max_queue_delay_s=int(delay) / 1e6,
+    )
+
+
+def read(target: Target) -> Statistics:
+    """Return the server's statistics of the target's model.
+
+    Raises:
+        TargetError: the server doesn't answer, or has no statistics.
+    """
+    if target.api != "kserve":
+        raise TargetError(f"api {target.api} has no statistics; Triton's KServe v2 has")
+    if target.transport == "http":
+        return parse(connect.fetch(target, f"{_path(target)}/stats"))
+    return parse(_by_grpc(target, "ModelStatistics"))
+
+
+def read_config(target: Target) -> ServerConfig:
+    """Return what the configuration of the target's model says; nothing if the server doesn't publish it."""
+    if target.api != "kserve":
+        return ServerConfig()
+    try:
+        if target.transport == "http":
+            return parse_config(connect.fetch(target, f"{_path(target)}/config"))
+        return parse_config(_by_grpc(target, "ModelConfig").get("config"))
+    except (TargetError, ValueError, TypeError):
+        return ServerConfig()
+
+
+def _path(target: Target) -> str:
+    version = f"/versions/{quote(target.version)}" if target.version else ""
+    return f"/v2/models/{quote(target.model, safe='')}{version}"
+
+
+def _by_grpc(target: Target, method: Literal["ModelStatistics", "ModelConfig"]) -> dict[str, Any]:
+    from halcyon_measure.protocols import grpc_client  # noqa: PLC0415  # grpcio takes half a second
+
+    return grpc_client.described(target, method)
+
+
+def _seconds(duration: Mapping[str, Any]) -> float:
+    return float(duration.get("ns", 0)) / _NS
+
+
+def _instances(groups: Sequence[Any]) -> int | None:
+    """Return the instances of a server. A group of GPUs has its count on each of them."""
+    total = 0
+    for group in groups:
+        if not isinstance(group, Mapping):
+            return None
+        gpus: Any = group.get("gpus") or ()
+        total += int(group.get("count", 1)) * max(len(gpus), 1)
+    return total or None

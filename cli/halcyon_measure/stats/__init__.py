@@ -1,0 +1,1 @@
+"""Intervals for means of few independent values. Pure."""

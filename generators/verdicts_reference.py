@@ -1,0 +1,53 @@
+"""Generator of docs/reference/verdicts.md: the rules of the verdict on a run.
+
+`scripts/generate docs` runs it in the repository's root: `python -m generators.verdicts_reference`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from halcyon_measure.breakdown.limits import FIGURES, RULES
+
+_HEAD = """\
+# Verdicts of `halcyon bench`
+
+<!-- Generated from halcyon_measure/breakdown/limits.py by `scripts/generate docs`. A test keeps it up to date. -->
+
+The last sentence of `halcyon bench`, and the section `verdict` of [bench.json](bench.md), name what limited the run. The
+verdict is the first rule that holds and that isn't only the consequence of another one that holds. If a second rule is
+left, both explain the run, and the verdict is *unsure*. If no rule holds, it is `unknown`.
+
+## Rules
+
+All conditions of a rule must hold, and none of those behind *unless*. A figure that wasn't measured holds no condition.
+
+| limit | conditions | evidence | what would change it | field | consequences |
+| --- | --- | --- | --- | --- | --- |
+"""
+_FIGURES = """
+## Figures
+
+| figure | meaning |
+| --- | --- |
+"""
+
+
+def page() -> str:
+    """Return the page in Markdown."""
+    rows = []
+    for rule in RULES:
+        conditions = ", ".join(map(str, rule.bounds))
+        if rule.unless:
+            conditions += " *unless* " + ", ".join(map(str, rule.unless))
+        evidence = ", ".join(f"`{name}`" for name in rule.evidence)
+        field = f"`{rule.field}`" if rule.field else ""
+        rows.append(
+            f"| {rule.limit} | {conditions} | {evidence} | {rule.change} | {field} | {', '.join(rule.causes)} |\n"
+        )
+    figures = [f"| `{name}` | {text.format('*x*')} |\n" for name, text in FIGURES.items()]
+    return "".join([_HEAD, *rows, _FIGURES, *figures])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

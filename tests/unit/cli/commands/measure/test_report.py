@@ -1,0 +1,69 @@
+"""`halcyon report`: a page beside the results, tables, CSV, and the results of a page."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from halcyon_cli.commands.app import run
+from halcyon_cli.commands.measure.report import chart_library
+from tests.bench_documents import bench_document
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Path:
+    path = tmp_path / "bench.json"
+    path.write_text(bench_document(duration_s=5).model_dump_json(indent=2))
+    return path
+
+
+def test_a_report_is_written_beside_the_result(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", str(result)]) == 0
+    page = (result.parent / "report.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert f"halcyon report: wrote {result.parent}/report.html" in capsys.readouterr().err
+
+
+def test_the_results_of_a_report_are_those_of_its_files(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = result.parent / "two.html"
+    assert run(["report", str(result), str(result), "-o", str(page)]) == 0
+    capsys.readouterr()
+    assert run(["report", str(page), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [json.loads(result.read_text())] * 2
+
+
+def test_csv_and_table_are_printed(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", str(result), "--csv"]) == 0
+    assert capsys.readouterr().out.startswith("file,version,made_by,made_at,target.url")
+    assert run(["report", str(result), str(result), "--table"]) == 0
+    assert capsys.readouterr().out.startswith("run ")
+    assert not (result.parent / "report.html").exists()
+
+
+def test_an_invalid_file_is_named_on_one_line(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result.write_text(result.read_text()[:300])
+    assert run(["report", str(result)]) == 2
+    assert capsys.readouterr().err.startswith(f"halcyon report: {result}: cut off after 300 bytes")
+
+
+def test_a_form_that_prints_refuses_a_file(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", str(result), "--csv", "-o", "x.csv"]) == 2
+    assert "--csv prints" in capsys.readouterr().err
+
+
+def test_the_chart_library_is_that_of_the_dashboard() -> None:
+    source, style = chart_library()
+    assert bool(source) == bool(style)
+
+
+def test_a_report_needs_no_package_of_the_load() -> None:
+    """The command line without its extras reads results."""
+    modules = "halcyon_measure.report.page, halcyon_measure.report.csv_rows, halcyon_measure.report.table_text"
+    extras = {"numpy", "aiohttp", "grpc", "PIL", "tritonclient"}
+    code = f"import sys, {modules}; print(sorted({extras!r} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,67 @@
+"""`halcyon analyse`: its text and data, and the arguments that it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+
+from halcyon.main import main
+from halcyon_measure.results.sections.analysis import AnalysisDocument
+
+SQUEEZENET = str(Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / "light_squeezenet.onnx")
+
+
+def test_the_text_begins_with_operations_and_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyse", SQUEEZENET]) == 0
+    text = capsys.readouterr().out
+    assert "light_squeezenet.onnx: 349 M MACs (698 M FLOPs) a row, 1.24 M parameters in 4.94 MB (FP32)." in text
+    assert "no MACs: element-wise: Dropout" not in text
+    assert max(len(line) for line in text.splitlines()[1:]) <= 80
+
+
+def test_the_data_is_the_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyse", SQUEEZENET, "-o", "json"]) == 0
+    document = AnalysisDocument.model_validate(json.loads(capsys.readouterr().out))
+    assert document.static.sizes[0].macs == 349_151_936
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--batch", "0"], "'0' isn't a positive whole number; for example --batch 1,8,32"),
+        (["--batch", "1,x"], "'x' isn't a positive whole number"),
+        (["--dim", "seq"], "--dim seq: it must be NAME=N, for example --dim sequence=128"),
+        (["--dim", "seq=1", "--dim", "seq=2"], "seq has the size 1 already"),
+        (["--flops", "1e9", "--batch", "8"], "no other option has an effect with it"),
+    ],
+)
+def test_an_impossible_argument_is_an_error(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyse", SQUEEZENET, *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)  # None makes an import fail
+    assert main(["analyse", SQUEEZENET]) == 2
+    assert (
+        "needs onnx, which the extra models of the distribution halcyon-cli installs: pip install './cli[models]', in a clone"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_model_file_needs_no_package_that_sends_requests() -> None:
+    blocked = "import sys; sys.modules.update(dict.fromkeys(('aiohttp', 'grpc', 'tritonclient', 'PIL', 'kopf')))"
+    run = (
+        f"{blocked}; import halcyon_measure.variants.make, halcyon_measure.variants.text, halcyon_measure.in_process.alone; "
+        f"from halcyon.main import main; sys.exit(main(['analyse', {SQUEEZENET!r}, '--gpu', 'NVIDIA-L4']))"
+    )
+    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "roofline" in done.stdout

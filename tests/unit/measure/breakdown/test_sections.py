@@ -1,0 +1,51 @@
+"""Waiting in the balancers, from the histograms of their agents."""
+
+from __future__ import annotations
+
+import pytest
+
+from halcyon_measure.breakdown.sections import balancer
+from halcyon_measure.results.observations import BalancerSample, Observations, Readings
+
+
+def sample(at: float, requests: float, *, held: float = 0.0) -> BalancerSample:
+    """Return a reading of requests that take 30 ms at the server and 10 ms in the balancer."""
+    return BalancerSample(at, requests, requests * 0.04, requests, requests * 0.03, held)
+
+
+def test_wait_in_the_balancer_is_the_difference_of_its_histograms() -> None:
+    seen = Observations(span_s=2, balancers=(Readings("a", (sample(0, 100), sample(2, 300))),))
+    held, queued, _, source = balancer(seen)
+    assert (held, queued) == (0, pytest.approx(0.01))
+    assert source.startswith("the agents' histograms")
+
+
+def test_held_time_follows_from_the_number_of_held_requests() -> None:
+    seen = Observations(span_s=2, balancers=(Readings("a", (sample(0, 100, held=0.5), sample(2, 300, held=0.5))),))
+    held, queued, *_ = balancer(seen)
+    assert (held, queued) == (pytest.approx(0.005), pytest.approx(0.005))
+
+
+def test_counters_of_a_balancer_that_ran_backwards_are_not_believed() -> None:
+    seen = Observations(span_s=2, balancers=(Readings("a", (sample(0, 300), sample(2, 100))),))
+    assert balancer(seen)[:3] == (None, None, "the balancers' counters stand still, or ran backwards")
+
+
+def test_queue_of_a_plain_haproxy_follows_from_its_length() -> None:
+    samples = tuple(BalancerSample(float(at), requests=100.0 * at, queued=1.2) for at in range(6))
+    held, queued, why, source = balancer(Observations(span_s=5, balancers=(Readings("a", samples),)))
+    assert (held, queued) == (None, pytest.approx(0.012))
+    assert "no held requests" in why
+    assert "Little's law" in source
+
+
+def test_few_readings_of_a_queue_are_not_believed() -> None:
+    samples = tuple(BalancerSample(float(at), requests=100.0 * at, queued=1.2) for at in range(3))
+    found = balancer(Observations(span_s=2, balancers=(Readings("a", samples),)))
+    assert found == (None, None, "HAProxy's queue was read 3 times; 5 are needed", "")
+
+
+def test_an_unread_balancer_has_its_reason() -> None:
+    seen = Observations(balancers=(Readings("a", (), "http://a:9100/metrics doesn't answer: refused"),))
+    assert balancer(seen)[2] == "http://a:9100/metrics doesn't answer: refused"
+    assert "--balancer-metrics" in balancer(Observations())[2]

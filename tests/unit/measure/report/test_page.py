@@ -1,0 +1,180 @@
+"""The page of results: its sections, its text, its size, and the results in it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+
+import pytest
+
+from halcyon_measure.report.page import page
+from halcyon_measure.results.document_file import embedded
+from halcyon_measure.results.figure import Figure
+from halcyon_measure.results.sections.hardware import Hardware, Series
+from halcyon_measure.results.sections.roofline import Roofline
+from tests.bench_documents import answers, bench_document, grid, stored
+
+LIBRARY = "class uPlot {}\nconst HEIGHT = 1;\nexport { uPlot as default };\n"
+HOSTILE = "</script><img src=x onerror=alert(1)> \u202e & \"'\u2028"
+
+
+def text_of(*documents, library: str = LIBRARY) -> str:  # noqa: ANN002  # results of `stored`
+    return page(documents, library=library, library_style=".uplot {}")
+
+
+def test_sections_follow_each_other_from_the_answer_to_the_data() -> None:
+    html = text_of(*stored(bench_document(sections=True, failures=3)))
+    found = re.findall(r"<h2 id=\"([a-z-]+)\">", html)
+    assert found == ["figures", "latency", "failures", "phases", "energy", "run", "data-section"]
+    assert html.index('class="answer"') < html.index("The run is valid") < html.index("<h2")
+
+
+def test_results_in_a_page_are_those_that_were_given() -> None:
+    given = stored(bench_document(model=HOSTILE, failures=2, message=HOSTILE), bench_document(seed=2))
+    found = embedded(text_of(*given))
+    assert found == [(one.name, one.data) for one in given]
+
+
+def test_text_of_a_server_is_never_markup() -> None:
+    html = text_of(*stored(bench_document(model=HOSTILE, failures=2, message=HOSTILE)))
+    assert "<img" not in html
+    assert html.count("</script>") == 2
+    assert "\u202e" not in html.replace(html[html.index('<script id="data"') :], "")
+
+
+def test_a_page_names_no_address_to_load_from() -> None:
+    html = text_of(*stored(bench_document(sections=True)))
+    assert re.findall(r"(?:src|href)=\"(?!#|data:,)[^\"]*\"|url\(|@import", html) == []
+    assert "default-src &#x27;none&#x27;" in html
+
+
+def test_a_chart_is_beside_the_table_of_its_values() -> None:
+    html = text_of(*stored(bench_document()))
+    for figure in re.findall(r"<figure class=\"plot\".*?</figure>", html, re.DOTALL):
+        assert figure.count("data-line=") >= 1
+        assert len(re.findall(r"<th scope=\"row\" data-v=", figure)) >= 2
+    assert html.count('<figure class="plot"') == 3
+
+
+def test_a_result_that_isnt_valid_has_its_reasons() -> None:
+    document = bench_document()
+    reasons = ("the client limits (cores): it waited for a core 40% of the time",)
+    wrong = document.model_copy(
+        update={"run": document.run.model_copy(update={"valid": False, "invalid_because": reasons})}
+    )
+    html = text_of(*stored(wrong))
+    assert f"{reasons[0]}" in html
+    assert "The run isn&#x27;t valid." in html
+
+
+def test_a_figure_without_a_value_has_its_reason() -> None:
+    html = text_of(*stored(bench_document(sections=True)))
+    assert "not measured: no GPU" in html
+
+
+def test_runs_are_named_by_what_differs() -> None:
+    html = text_of(*stored(bench_document(rows=1), bench_document(rows=8, seed=2, encoding="raw")))
+    assert ">http binary, 1 row<" in html
+    assert ">grpc raw, 8 rows<" in html
+
+
+def test_alike_runs_have_different_names() -> None:
+    html = text_of(*stored(bench_document(), bench_document()))
+    assert ">digits (1)<" in html
+    assert ">digits (2)<" in html
+
+
+def test_a_sweep_has_its_pictures() -> None:
+    html = text_of(*grid(40))
+    titles = re.findall(r"data-title=\"([^\"]+)\"", html)
+    assert titles[-4:] == [
+        "P99 by rate",
+        "Throughput by rate",
+        "Throughput by rows of a request",
+        "CPU of the client by protocol",
+    ]
+
+
+def test_a_long_run_is_shown_in_spans_of_seconds() -> None:
+    html = text_of(*stored(bench_document(rate_rps=20, duration_s=600)))
+    assert "Each point is the largest of 3 seconds." in html
+
+
+def test_a_large_sweep_keeps_its_results_compressed() -> None:
+    given = grid(30)
+    html = text_of(*given)
+    assert 'data-encoding="deflate"' in html
+    assert embedded(html) == [(one.name, one.data) for one in given]
+    assert len(html) < 30 * 8000
+
+
+def test_a_page_without_the_library_has_its_tables() -> None:
+    html = text_of(*stored(bench_document()), library="")
+    assert "const uPlot = null;" in html
+    assert html.count('<figure class="plot"') == 3
+
+
+def test_a_library_of_another_form_is_refused() -> None:
+    with pytest.raises(ValueError, match="doesn't end"):
+        text_of(*stored(bench_document()), library="window.uPlot = 1;")
+
+
+def test_the_policy_allows_the_script_of_the_page_alone() -> None:
+    html = text_of(*stored(bench_document()))
+    script = html[html.index('<script type="module">') + len('<script type="module">') : html.rindex("</script>")]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src &#x27;sha256-{digest}&#x27;;" in html
+
+
+def test_answers_come_first_and_have_their_sections() -> None:
+    html = text_of(*stored(bench_document(sections=True).model_copy(update=answers())))
+    found = re.findall(r"<h2 id=\"([a-z-]+)\">", html)
+    order = ["figures", "latency", "failures", "capacity", "sweep", "phases", "energy", "comparison", "leaderboard"]
+    assert found == [*order, "run", "data-section"]
+    sentences = re.findall(r'<p class="answer">(.*?)</p>', html)
+    assert [one[:11] for one in sentences] == ["One replica", "P99 of int8"]
+    assert "<td>-12<small> [-18, -5]</small></td>" in html
+    assert html.count('class="whisker shown"') == 1
+    assert 'data-title="Latency by rate"' in html
+    assert 'data-title="P99 by rate"' in html
+    assert ">1. int8<" in html
+    assert ">accuracy<" not in html
+
+
+def test_a_model_on_paper_has_its_roofline() -> None:
+    rate = {"value": 2e9, "unit": "FLOP/s", "n": 5, "source": "GEMM"}
+    memory = {"value": 1e9, "unit": "bytes/s", "n": 5, "source": "triad"}
+    roofline = Roofline.model_validate({
+        "datatype": "FP32",
+        "compute": {"kind": "measured", "rate": rate, "cv": 0.01, "how": "GEMM on 2 cores"},
+        "memory": {"kind": "published", "rate": memory, "cv": None, "how": "a <product>"},
+        "ridge": 2.0,
+        "points": [{
+            "batch": 1, "intensity": 0.5, "rate": rate | {"value": 1e8}, "roof": 5e8,
+            "share": {"value": 0.2, "unit": "ratio", "n": 1, "source": "model"}, "bound": "bandwidth", "source": "served",
+        }],
+        "bandwidth_bound_below": 4,
+        "above": [],
+        "answer": "20 % of the roof, bandwidth-bound below batch 4",
+    })  # fmt: skip
+    html = text_of(*stored(bench_document().model_copy(update={"roofline": roofline})))
+    assert "20 % of the roof" in html
+    assert "a &lt;product&gt;" in html
+    assert 'data-title="Roofline"' in html
+
+
+def test_samples_of_hardware_are_charts_over_time() -> None:
+    absent = {"value": None, "unit": "ratio", "n": 0, "source": "", "reason": "no GPU"}
+    one = {"value": 0.5, "unit": "ratio", "n": 3, "source": "metrics"}
+    cores = one | {"unit": "cores"}
+    series = {name: {"mean": absent, "p10": absent, "p90": absent, "max": absent} for name, kind in Hardware.model_fields.items() if kind.annotation is Series}  # fmt: skip
+    series["machine_cpu"] = {"mean": one, "p10": one, "p90": one, "max": one, "values": [0.4, 0.5, 0.6]}
+    series["server_cpu"] = {"mean": cores, "p10": cores, "p90": cores, "max": cores, "values": [1.0, 2.0]}
+    figures = {name: absent for name, kind in Hardware.model_fields.items() if kind.annotation is Figure}
+    hardware = Hardware.model_validate(series | figures | {"samples": 3, "replicas": [], "notes": []})
+    html = text_of(*stored(bench_document().model_copy(update={"hardware": hardware})))
+    assert 'data-title="Utilisation over time"' in html
+    assert 'data-title="CPU of the servers over time"' in html
+    assert "GPU memory" in html
+    assert "not measured: no GPU" in html

@@ -1,0 +1,45 @@
+"""Settings of what is read, and the addresses that follow from them."""
+
+from __future__ import annotations
+
+import pytest
+
+from halcyon_measure.errors import SettingError
+from halcyon_measure.protocols.target import parse
+from halcyon_measure.sampling import prometheus
+from halcyon_measure.sampling.sampler import Sampler, SamplingSettings, Source
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (SamplingSettings(servers=(Source(pod="a", url="a:8002"),)), "a:8002 isn't a URL of metrics; for example http"),
+        (SamplingSettings(prometheus="p:9090"), "prometheus is p:9090; it must be a URL of HTTP, for example http"),
+    ],
+)
+def test_invalid_urls_are_refused(settings: SamplingSettings, text: str) -> None:
+    with pytest.raises(SettingError, match=text):
+        settings.check()
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://127.0.0.1:8000", "http://127.0.0.1:8002/metrics"),
+        ("grpc://127.0.0.1:8001", "http://127.0.0.1:8002/metrics"),
+    ],
+)
+def test_metrics_are_beside_the_other_ports(url: str, expected: str) -> None:
+    target = parse(url, api="kserve", transport=None, encoding=None, model="m")
+    (one,) = Sampler(target, SamplingSettings()).observations().servers
+    assert one.samples == ()
+    assert [source.url for source in Sampler(target, SamplingSettings()).sources] == [expected]
+
+
+def test_sources_of_another_api_are_not_guessed() -> None:
+    target = parse("http://127.0.0.1:8501", api="tfserving", transport=None, encoding=None, model="m")
+    assert Sampler(target, SamplingSettings()).observations().servers == ()
+
+
+def test_a_selector_quotes_its_expressions() -> None:
+    assert prometheus.selector("x", {"pod": 'a"-.*', "namespace": "team"}) == 'x{pod=~"a\\"-.*",namespace=~"team"}'
