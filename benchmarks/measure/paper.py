@@ -23,7 +23,7 @@ from sklearn.neural_network import MLPClassifier
 
 from benchmarks.quality.rows import Row, record
 from e2e.cluster.progress import say
-from halcyon_measure.engine.pool import usable_cores
+from halcyon_measure.cores import usable_cores
 from halcyon_measure.in_process import alone
 from halcyon_measure.onnx_count.analysis import analyse
 from halcyon_measure.roofline.build import MAX_CV, roofline

@@ -11,10 +11,11 @@ import numpy as np
 
 from halcyon_measure.breakdown import sections
 from halcyon_measure.breakdown.energy import Prices
+from halcyon_measure.cores import usable_cores
 from halcyon_measure.engine import hooks
 from halcyon_measure.engine.hooks import HookSettings
 from halcyon_measure.engine.job import Job, PayloadSettings
-from halcyon_measure.engine.pool import MAX_PROCESSES, Pool, Progress, WarmUp, processes_for, usable_cores
+from halcyon_measure.engine.pool import MAX_PROCESSES, Pool, Progress, WarmUp, processes_for
 from halcyon_measure.errors import ScenarioError, TensorError
 from halcyon_measure.protocols import connect
 from halcyon_measure.protocols.target import Target
@@ -89,6 +90,7 @@ class Measurement:
             hooks=self.hooks,
             expect=self.expect,
             pod_header=self.pod_header,
+            late_after_s=self.objective_s,
         )
         sampler = None if self.sampling is None else Sampler(self.target, self.sampling)
         if sampler is None:

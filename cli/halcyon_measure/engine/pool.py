@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
 import subprocess
 import sys
@@ -72,16 +71,6 @@ def processes_for(scenario: Scenario, cores: int) -> int:
     else:
         need = scenario.callers / CALLERS_PER_PROCESS
     return max(1, min(-int(-need // 1), cores, MAX_PROCESSES))
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use, by affinity and by the limit of its cgroup."""
-    cores = len(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
-        if quota != "max":
-            cores = min(cores, max(round(int(quota) / int(period)), 1))
-    return cores
 
 
 class Pool:
@@ -223,7 +212,7 @@ class Pool:
                     if ends and not partial:
                         partial = True
                         self._command({"stop": True})
-                seconds[index] = Block(event["answered"], event["failed"], event["median_s"])
+                seconds[index] = Block(event["answered"], event["failed"], event["median_s"], event["late"])
         return [done[index] for index in range(len(self._workers))], partial
 
     def _second(self, timeout_s: float) -> Block | None:
@@ -235,7 +224,7 @@ class Pool:
             except SilenceError:
                 return None
             if event["event"] == "second":
-                parts[index] = Block(event["answered"], event["failed"], event["median_s"])
+                parts[index] = Block(event["answered"], event["failed"], event["median_s"], event["late"])
         return together(list(parts.values()))
 
     def _gather(self, name: str, timeout_s: float) -> None:

@@ -38,7 +38,8 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
     """Load a model, run it with each batch size, and return seconds and bytes.
 
     `model`, `threads`, `batches`, `seconds` for each size, `sizes` of symbolic dimensions, `seed`, and optionally `data`, an
-    .npz file with the inputs, and `outputs`, an .npz file to write with the outputs of all rows of the data.
+    .npz file with the inputs, and `outputs`, an .npz file to write with the outputs of all rows of the data, executed
+    `rows_at_a_time`.
     """
     import onnxruntime  # noqa: PLC0415  # of the extra models
 
@@ -54,13 +55,13 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
         with np.load(job["data"], allow_pickle=False) as stored:
             data = {name: stored[name] for name in stored.files}
     if job.get("outputs") and data is not None:
-        outputs: dict[str, Any] = _outputs(session, data, job["batches"][0])
+        outputs: dict[str, Any] = _outputs(session, data, job["rows_at_a_time"])
         np.savez(job["outputs"], **outputs)
     runs: dict[str, list[float]] = {}
     for batch in job["batches"]:
         feed = _rows(data, batch) if data is not None else _random(session, batch, job["sizes"], job["seed"])
         names = [output.name for output in session.get_outputs()]
-        runs[str(batch)] = _timed(lambda: session.run(names, feed), job["seconds"])  # noqa: B023  # called before the next
+        runs[str(batch)] = _timed(lambda: session.run(names, feed), job["seconds"], job.get("least_runs", MIN_RUNS))  # noqa: B023  # called before the next
     return {
         "version": onnxruntime.__version__,
         "load_s": loaded,
@@ -125,14 +126,14 @@ def _random(session: Any, batch: int, sizes: Mapping[str, int], seed: int) -> Ar
     return feed
 
 
-def _timed(execute: Callable[[], Any], seconds: float) -> list[float]:
+def _timed(execute: Callable[[], Any], seconds: float, least: int) -> list[float]:
     end = time.perf_counter() + min(_WARM_UP_S, seconds)
     execute()
     while time.perf_counter() < end:
         execute()
     times: list[float] = []
     begin = time.perf_counter()
-    while len(times) < MAX_RUNS and (len(times) < MIN_RUNS or time.perf_counter() - begin < seconds):
+    while len(times) < MAX_RUNS and (len(times) < least or time.perf_counter() - begin < seconds):
         before = time.perf_counter()
         execute()
         times.append(time.perf_counter() - before)

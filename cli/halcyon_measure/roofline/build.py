@@ -133,4 +133,10 @@ def _answer(points: Sequence[RooflinePoint], above: Sequence[int], crossing: int
     if above:
         return f"The roof is wrong: batch {', '.join(map(str, above))} is above it, so the peaks are measured too low."
     best = max(points, key=lambda point: point.share.value or 0)
-    return f"{100 * (best.share.value or 0):.0f} % of the roof at batch {best.batch}, {bound}."
+    return f"{percent(best.share.value)} of the roof at batch {best.batch}, {bound}."
+
+
+def percent(share: float | None) -> str:
+    """Return a share in percent, with two digits if it is small."""
+    value = 100 * (share or 0)
+    return f"{value:.0f} %" if value >= 10 or not value else f"{value:.2g} %"

@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import textwrap
 
+from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.figure import Figure
 from halcyon_measure.results.number_text import number
 from halcyon_measure.results.sections.alone import Alone
 from halcyon_measure.results.sections.roofline import Peak, Roofline
+from halcyon_measure.roofline.build import percent
 
 _WIDTH = 80
+
+
+def sections(document: BenchDocument) -> list[str]:
+    """Return the lines of what a result has from the file of its model; empty if it has nothing."""
+    lines: list[str] = []
+    if (static := document.static) is not None:
+        one = static.sizes[0]
+        least = "" if static.complete else "at least "
+        figures = f"{least}{_count(one.flops / one.batch)}FLOPs a row"
+        if static.parameters is not None:
+            figures += f", {_count(static.parameters)}parameters ({static.datatype})"
+        lines += ["", *_wrapped("model     ", figures)]
+    if document.alone is not None:
+        lines += alone_lines(document.alone)
+    if document.roofline is not None:
+        lines += roofline_lines(document.roofline)
+    return lines
 
 
 def alone_lines(alone: Alone) -> list[str]:
@@ -37,13 +56,20 @@ def roofline_lines(roofline: Roofline) -> list[str]:
     lines += _wrapped("compute   ", f"{roofline.datatype}: {_peak(roofline.compute, 'FLOP/s')}")
     lines += _wrapped("memory    ", _peak(roofline.memory, "B/s"))
     if roofline.points:
-        lines.append(f"{'batch':>5}{'FLOP/byte':>11}{'GFLOP/s':>10}{'roof':>10}{'share':>8}  limit")
+        lines.append(f"{'batch':>5}{'FLOP/byte':>11}{'GFLOP/s':>10}{'roof':>10}{'share':>9}  limit")
     for one in roofline.points:
         lines.append(
             f"{one.batch:>5}{number(one.intensity):>11}{number((one.rate.value or 0) / 1e9):>10}{number(one.roof / 1e9):>10}"
-            f"{one.share.value or 0:>8.0%}  {one.bound}{'  ABOVE THE ROOF' if one.batch in roofline.above else ''}"
+            f"{percent(one.share.value):>9}  {one.bound}{'  ABOVE THE ROOF' if one.batch in roofline.above else ''}"
         )
     return lines
+
+
+def _count(value: float) -> str:
+    for prefix, unit in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= unit:
+            return f"{value / unit:.3g} {prefix} "
+    return f"{value:.0f} "
 
 
 def _peak(peak: Peak, unit: str) -> str:

@@ -25,15 +25,19 @@ _CALIBRATION_BATCH = 32
 _MAX_EXAMPLES = 3
 
 
-def convert(name: str, model: Path, made: Path, calibration: Arrays) -> tuple[LeftOperator, ...]:
+def convert(
+    name: str, model: Path, made: Path, calibration: Arrays, *, rows: int | None = None
+) -> tuple[LeftOperator, ...]:
     """Write one variant of a model, and return the operators that it computes in FP32. `name` is a key of `VARIANTS`.
+
+    `rows` is the number of rows of an execution if the model has fixed it.
 
     Raises:
         ModelError: the library can't convert the model.
     """
     with _quiet():
         try:
-            return VARIANTS[name](model, made, calibration)
+            return VARIANTS[name](model, made, calibration, rows or _CALIBRATION_BATCH)
         except ModuleNotFoundError:
             raise
         except Exception as error:  # noqa: BLE001  # the converters raise anything
@@ -41,7 +45,7 @@ def convert(name: str, model: Path, made: Path, calibration: Arrays) -> tuple[Le
             raise ModelError(f"{model}: onnxruntime can't make {name}: {text}") from None
 
 
-def _fp16(model: Path, made: Path, _: Arrays) -> tuple[LeftOperator, ...]:
+def _fp16(model: Path, made: Path, _: Arrays, __: int) -> tuple[LeftOperator, ...]:
     import onnx  # noqa: PLC0415  # of the extra models
     from onnxruntime.transformers.float16 import convert_float_to_float16  # noqa: PLC0415
 
@@ -51,7 +55,7 @@ def _fp16(model: Path, made: Path, _: Arrays) -> tuple[LeftOperator, ...]:
     return left_in_float(converted)
 
 
-def _dynamic(model: Path, made: Path, _: Arrays) -> tuple[LeftOperator, ...]:
+def _dynamic(model: Path, made: Path, _: Arrays, __: int) -> tuple[LeftOperator, ...]:
     from onnxruntime.quantization import quantize_dynamic  # noqa: PLC0415
 
     with _prepared(model) as ready:
@@ -59,7 +63,7 @@ def _dynamic(model: Path, made: Path, _: Arrays) -> tuple[LeftOperator, ...]:
     return left_unquantised(made)
 
 
-def _static(model: Path, made: Path, calibration: Arrays) -> tuple[LeftOperator, ...]:
+def _static(model: Path, made: Path, calibration: Arrays, batch: int) -> tuple[LeftOperator, ...]:
     from onnxruntime.quantization import CalibrationDataReader, quantize_static  # noqa: PLC0415
 
     rows = len(next(iter(calibration.values())))
@@ -68,21 +72,22 @@ def _static(model: Path, made: Path, calibration: Arrays) -> tuple[LeftOperator,
         """The calibration rows in batches."""
 
         def __init__(self) -> None:
-            self._begins = iter(range(0, rows - rows % _CALIBRATION_BATCH or rows, min(_CALIBRATION_BATCH, rows)))
+            # Only whole batches, unless there are fewer rows than one.
+            self._begins = iter(range(0, rows - rows % batch or rows, batch))
 
         def get_next(self) -> dict[str, Any] | None:
             """Return the next batch; None at the end."""
             begin = next(self._begins, None)
             if begin is None:
                 return None
-            return {name: array[begin : begin + _CALIBRATION_BATCH] for name, array in calibration.items()}
+            return {name: array[begin : begin + batch] for name, array in calibration.items()}
 
     with _prepared(model) as ready:
         quantize_static(ready, made, Reader())
     return left_unquantised(made)
 
 
-VARIANTS: Mapping[str, Callable[[Path, Path, Arrays], tuple[LeftOperator, ...]]] = {
+VARIANTS: Mapping[str, Callable[[Path, Path, Arrays, int], tuple[LeftOperator, ...]]] = {
     "fp16": _fp16,
     "int8-dynamic": _dynamic,
     "int8-static": _static,

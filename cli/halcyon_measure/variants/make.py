@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean, median, stdev
 from typing import Any
 
 import numpy as np
 
-from halcyon_measure.engine import hooks
 from halcyon_measure.errors import HookError, ModelError
 from halcyon_measure.in_process import alone
 from halcyon_measure.in_process.process import call
 from halcyon_measure.onnx_count import reader
 from halcyon_measure.results.figure import Figure, unmeasured
 from halcyon_measure.results.sections.analysis import LeftOperator, Variant, VariantsDocument
+from halcyon_measure.results.sections.static import TensorShape
 from halcyon_measure.variants import comparison, data, repository
 from halcyon_measure.variants.conversion import VARIANTS, convert
 
 BASE = "fp32"
 MAX_BYTES = 2**31 - 1
+_T: Mapping[int, float] = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
+"""Quantile of 97.5 % of Student's distribution for the mean of some rounds."""
+_LEAST_RUNS = 6
+"""Executions of one round."""
 Progress = Callable[[str], None]
 
 
@@ -43,6 +49,9 @@ class VariantsRequest:
     batch: int = 8
     threads: int = 1
     seconds: float = 3.0
+    """Time of the timed executions of each variant, in all rounds together."""
+    rounds: int = 5
+    """2 to 5 rounds, in which the variants run in turns."""
 
 
 def make(
@@ -54,7 +63,11 @@ def make(
         MeasureError: the model or its data can't be used. A variant that can't be made has its failure instead.
     """
     repository.check_empty(request.out)
-    score = hooks.load(request.score) if request.score else None
+    score = None
+    if request.score:
+        from halcyon_measure.engine import hooks  # noqa: PLC0415  # of the extra bench, which sends requests
+
+        score = hooks.load(request.score)
     model = reader.read(request.model)
     if model.file_bytes > MAX_BYTES:
         raise ModelError(
@@ -66,6 +79,15 @@ def make(
     compared, calibrating = rows, rows
     if "int8-static" in request.only:
         compared, calibrating = data.split(request.calibration or request.data, rows, calibration)
+    fixed = _fixed_batch(inputs)
+    if fixed:
+        # Each execution has the rows that the model was exported with.
+        request = replace(request, batch=fixed)
+        compared = compared.part(0, len(compared) // fixed * fixed)
+        if not len(compared):
+            raise ModelError(
+                f"{request.data}: an execution of the model has {fixed} rows, and there are fewer to compare"
+            )
     stem = re.sub(r"[^a-z0-9_]+", "_", _stem(model.path).lower()).strip("_") or "model"
     with _removed_on_failure(request.out), tempfile.TemporaryDirectory(prefix="halcyon-variants-") as scratch:
         work = Path(scratch)
@@ -78,8 +100,8 @@ def make(
             folder = request.out / f"{stem}_{name.replace('-', '_')}"
             file = repository.model_file(folder)
             try:
-                left = _write(name, model.path, file, calibrating)
-                result = _run(file, work, request)
+                left = _write(name, model.path, file, calibrating, fixed)
+                result = _run(file, work, request, seconds=0, outputs=True)
             except ModelError as error:
                 if name == BASE:
                     raise
@@ -104,11 +126,10 @@ def make(
                     accuracy=right,
                     outputs=arrays,
                     first=first,
-                    result=result,
-                    batch=request.batch,
                     left=left,
                 )
             )
+        variants = _timed(variants, work, request, progress)
     return VariantsDocument(
         made_by=made_by,
         made_at=made_at,
@@ -142,9 +163,11 @@ def _stem(path: Path) -> str:
     return path.parent.parent.name if path.parent.name.isdigit() else path.stem
 
 
-def _write(name: str, model: Path, file: Path, calibrating: data.LabelledRows) -> tuple[LeftOperator, ...]:
+def _write(
+    name: str, model: Path, file: Path, calibrating: data.LabelledRows, fixed: int | None
+) -> tuple[LeftOperator, ...]:
     if name != BASE:
-        return convert(name, model, file, calibrating.inputs)
+        return convert(name, model, file, calibrating.inputs, rows=fixed)
     import onnx  # noqa: PLC0415  # of the extra models
 
     # One file without external data, as the others are.
@@ -152,21 +175,60 @@ def _write(name: str, model: Path, file: Path, calibrating: data.LabelledRows) -
     return ()
 
 
-def _run(file: Path, work: Path, request: VariantsRequest) -> dict[str, Any]:
+def _run(file: Path, work: Path, request: VariantsRequest, *, seconds: float, outputs: bool = False) -> dict[str, Any]:
     return call(
         {
             "kind": "run",
             "model": str(file),
             "threads": request.threads,
-            "batches": [request.batch],
+            "batches": [] if outputs else [request.batch],
+            "least_runs": _LEAST_RUNS,
+            "rows_at_a_time": request.batch,
             "sizes": {},
-            "seconds": request.seconds,
+            "seconds": seconds,
             "seed": 1,
             "data": str(work / "rows.npz"),
-            "outputs": str(work / "outputs.npz"),
+            "outputs": str(work / "outputs.npz") if outputs else None,
         },
         str(file),
     )
+
+
+def _timed(variants: Sequence[Variant], work: Path, request: VariantsRequest, progress: Progress) -> list[Variant]:
+    """Return the variants with their times, from rounds in which each runs in its turn: a machine's speed drifts."""
+    results: dict[str, list[dict[str, Any]]] = {one.name: [] for one in variants if not one.failure}
+    for number in range(request.rounds):
+        progress(f"round {number + 1} of {request.rounds}")
+        for one in variants:
+            if not one.failure:
+                file = Path(one.path) / "1" / "model.onnx"
+                results[one.name].append(_run(file, work, request, seconds=request.seconds / request.rounds))
+    return [one if one.failure else one.model_copy(update=_times(results[one.name], request.batch)) for one in variants]
+
+
+def _times(rounds: Sequence[Mapping[str, Any]], batch: int) -> dict[str, Figure]:
+    times = [one["runs"][str(batch)] for one in rounds]
+    pooled = [seconds for one in times for seconds in one]
+    rates = [batch * len(one) / sum(one) for one in times]
+    half = _T[len(rates)] * stdev(rates) / math.sqrt(len(rates))
+    loads = [1000 * one["load_s"] for one in rounds]
+    return {
+        "rate": Figure(
+            value=mean(rates), unit="rows/s", n=len(pooled), interval=(max(mean(rates) - half, 0.0), mean(rates) + half),
+            source=f"mean of {len(rates)} rounds in turns",
+        ),
+        "p99": alone.point(batch, pooled).p99,
+        "load": Figure(
+            value=median(loads), unit="ms", n=len(loads), interval=(min(loads), max(loads)), source="median of loads in new processes"
+        ),
+        "memory": alone.memory_figure(max(rounds, key=lambda one: one["memory_bytes"])),
+    }  # fmt: skip
+
+
+def _fixed_batch(inputs: Sequence[TensorShape]) -> int | None:
+    """Return the rows of an execution if the model has fixed them."""
+    first = next((one.shape[0] for one in inputs if one.shape), "?")
+    return int(first) if first.isdigit() else None
 
 
 def _scored(
@@ -194,11 +256,8 @@ def _variant(
     accuracy: Figure,
     outputs: comparison.Arrays,
     first: comparison.Arrays,
-    result: dict[str, Any],
-    batch: int,
     left: tuple[LeftOperator, ...],
 ) -> Variant:
-    timed = alone.point(batch, result["runs"][str(batch)])
     largest, mean = comparison.deviations(outputs, first)
     return Variant(
         name=name,
@@ -210,10 +269,10 @@ def _variant(
         same_label=comparison.same_label(outputs, first),
         largest_deviation=largest,
         mean_deviation=mean,
-        load=Figure(value=1000 * result["load_s"], unit="ms", n=1, source="one load in a new process"),
-        memory=alone.memory_figure(result),
-        rate=timed.rate,
-        p99=timed.p99,
+        load=unmeasured("ms", "not run yet"),
+        memory=unmeasured("bytes", "not run yet"),
+        rate=unmeasured("rows/s", "not run yet"),
+        p99=unmeasured("ms", "not run yet"),
         left=left,
     )
 

@@ -28,16 +28,16 @@ def page(document: VariantsDocument) -> str:
         )
     lines += [
         "",
-        f"rows/s with batch {document.batch} on {document.threads} thread{'s' if document.threads > 1 else ''}, 95 % intervals:",
+        f"rows/s with batch {document.batch} on {document.threads} thread{'s' if document.threads > 1 else ''}, in turns, 95 % intervals:",
     ]
     lines += [
-        f"  {one.name:<11}{number(one.rate.value):>9} {_interval(one.rate)}"
+        f"  {one.name:<13}{number(one.rate.value):>9} {_interval(one.rate)}"
         for one in document.variants
         if not one.failure
     ]
     lines += [f"right of {document.rows} rows, 95 % intervals:"]
     lines += [
-        f"  {one.name:<11}{_percent(one.accuracy, 1):>9} {_shares(one.accuracy)}"
+        f"  {one.name:<13}{_percent(one.accuracy, 1):>9} {_shares(one.accuracy)}"
         for one in document.variants
         if not one.failure
     ]
@@ -59,10 +59,16 @@ def answer(document: VariantsDocument) -> str:
     base = document.variants[0]
     if not made:
         return f"{document.model}: no variant could be made."
-    fastest = max(made, key=lambda one: one.rate.value or 0)
-    gain = (fastest.rate.value or 0) / (base.rate.value or 1)
-    speed = f"{gain:.2f} times fp32's rate" if not _overlap(fastest, base) else "no difference in rate shown"
-    return f"{document.model}: {fastest.name} has {speed} and {_percent(fastest.size_ratio, 0)} of its size{_lost(fastest, base)}."
+    faster = [one for one in made if (one.rate.value or 0) > (base.rate.value or 0) and not _overlap(one, base)]
+    if not faster:
+        least = min(made, key=lambda one: one.size.value or 0)
+        said = f"no variant is shown to be faster; {least.name} has"
+        return f"{document.model}: {said} {_percent(least.size_ratio, 0)} of fp32's size{_lost(least, base)}."
+    best = max(faster, key=lambda one: one.rate.value or 0)
+    gain = f"{(best.rate.value or 0) / (base.rate.value or 1):.2f} times fp32's rate"
+    return (
+        f"{document.model}: {best.name} has {gain} and {_percent(best.size_ratio, 0)} of its size{_lost(best, base)}."
+    )
 
 
 def _lost(variant: Variant, base: Variant) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from halcyon_cli.arguments.model_sizes import parse_batches, parse_dims
 from halcyon_cli.arguments.options import FILE, Output, emit, output_options
 from halcyon_cli.errors import InputError
 
@@ -129,7 +130,7 @@ def _measured(
         return None, build.roofline(static, compute, memory, (), datatype=static.datatype, source="")
     if not is_alone:
         return None, None
-    from halcyon_measure.engine.pool import usable_cores  # noqa: PLC0415
+    from halcyon_measure.cores import usable_cores  # noqa: PLC0415
     from halcyon_measure.in_process import alone as in_process  # noqa: PLC0415
     from halcyon_measure.onnx_count import reader  # noqa: PLC0415
 
@@ -143,32 +144,3 @@ def _measured(
     return alone, build.roofline(
         static, compute, memory, in_process.executions(alone), datatype=datatype, source="the model alone"
     )
-
-
-def parse_batches(argument: str) -> tuple[int, ...]:
-    """Parse batch sizes such as 1,8,32.
-
-    Raises:
-        InputError: one isn't a positive whole number.
-    """
-    sizes = [part.strip() for part in argument.split(",")] if argument else []
-    for size in sizes:
-        if not (size.isascii() and size.isdigit() and int(size)):
-            raise InputError(f"--batch {argument}: '{size}' isn't a positive whole number; for example --batch 1,8,32")
-    return tuple(sorted(set(map(int, sizes))))
-
-
-def parse_dims(arguments: Sequence[str]) -> dict[str, int]:
-    """Parse sizes of dimensions such as sequence=128.
-
-    Raises:
-        InputError: one isn't NAME=N, or a name has two sizes.
-    """
-    sizes: dict[str, int] = {}
-    for argument in arguments:
-        name, _, size = argument.rpartition("=")
-        if not name or not (size.isascii() and size.isdigit()):
-            raise InputError(f"--dim {argument}: it must be NAME=N, for example --dim sequence=128")
-        if sizes.setdefault(name, int(size)) != int(size):
-            raise InputError(f"--dim {argument}: {name} has the size {sizes[name]} already; leave one of them out")
-    return sizes

@@ -78,7 +78,7 @@ def main(
     from datetime import UTC, datetime  # noqa: PLC0415
     from importlib.metadata import version  # noqa: PLC0415
 
-    from halcyon_measure.engine.pool import usable_cores  # noqa: PLC0415
+    from halcyon_measure.cores import usable_cores  # noqa: PLC0415
     from halcyon_measure.variants import text  # noqa: PLC0415
     from halcyon_measure.variants.make import VariantsRequest, make  # noqa: PLC0415
 

@@ -13,7 +13,7 @@ from halcyon_measure.results.figure import Figure
 from halcyon_measure.results.sections.roofline import Peak, Roofline
 from halcyon_measure.results.sections.static import Static
 from halcyon_measure.roofline import published
-from halcyon_measure.roofline.build import Execution, measured_peak, roofline
+from halcyon_measure.roofline.build import Execution, measured_peak, percent, roofline
 from halcyon_measure.roofline.text import roofline_lines
 from tests.unit.measure.onnx_count.networks import Network
 
@@ -109,3 +109,14 @@ def test_an_unknown_peak_is_an_error(product: str, datatype: str, said: str) -> 
     with pytest.raises(ModelError) as caught:
         published.peaks(product, datatype)
     assert said in str(caught.value)
+
+
+def test_a_small_share_has_two_digits() -> None:
+    assert [percent(share) for share in (1.0, 0.314, 0.0314, 0.00038, 0, None)] == [
+        "100 %",
+        "31 %",
+        "3.1 %",
+        "0.038 %",
+        "0 %",
+        "0 %",
+    ]

@@ -14,6 +14,7 @@ from onnx import numpy_helper
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from halcyon_measure.errors import HookError, MeasureError, ModelError
+from halcyon_measure.onnx_count.analysis import analyse
 from halcyon_measure.results.sections.analysis import VariantsDocument
 from halcyon_measure.variants import text
 from halcyon_measure.variants.make import VariantsRequest, make
@@ -59,7 +60,7 @@ def result(
     # One label in ten is another one, so that accuracy isn't 1.
     labels[::10] = (labels[::10] + 1) % LABELS
     data = rows(folder, x=x, labels=labels)
-    request = VariantsRequest(model=model, data=data, out=folder / "out", seconds=0.01)
+    request = VariantsRequest(model=model, data=data, out=folder / "out", seconds=0.01, rounds=3)
     return make(request, made_by="test", made_at="now"), x, labels
 
 
@@ -91,6 +92,24 @@ def test_accuracy_is_that_of_an_independent_count(result: tuple[VariantsDocument
         assert one.accuracy.n == 150
 
 
+def test_variants_have_the_operations_of_the_model(result: tuple[VariantsDocument, Any, Any]) -> None:
+    counts = {one.name: analyse(Path(one.path)) for one in result[0].variants}
+    macs = FEATURES * 128 + 128 * LABELS
+    assert {name: static.sizes[0].macs for name, static in counts.items()} == dict.fromkeys(counts, macs)
+    assert all(static.complete for static in counts.values())
+    # Scales are parameters only if they are multiplied as numbers, as in the dynamic form.
+    assert [counts[name].parameters for name in ("fp32", "fp16", "int8-static")] == [macs + 128 + LABELS] * 3
+    assert [static.datatype for static in counts.values()] == ["FP32", "FP16", "INT8", "INT8"]
+
+
+def test_rates_are_means_of_rounds_in_turns(result: tuple[VariantsDocument, Any, Any]) -> None:
+    for one in result[0].variants:
+        assert one.rate.source == "mean of 3 rounds in turns"
+        assert one.rate.interval is not None
+        assert one.rate.interval[0] <= (one.rate.value or 0) <= one.rate.interval[1]
+        assert (one.rate.n, one.load.n) == (one.p99.n, 3)
+
+
 def test_int8_is_smaller_and_deviates(result: tuple[VariantsDocument, Any, Any]) -> None:
     base, half, dynamic, static = result[0].variants
     assert (base.size_ratio.value, base.largest_deviation.value, base.same_label.value) == (1, 0, 1)
@@ -115,6 +134,7 @@ def test_a_function_can_score_the_rows(tmp_path: Path) -> None:
         only=("fp16",),
         score=f"{tmp_path / 'score.py'}:right",
         seconds=0.01,
+        rounds=2,
     )
     (base, _) = make(request, made_by="test", made_at="now").variants
     assert (base.accuracy.n, base.accuracy.source) == (60, f"mean of {tmp_path / 'score.py'}:right")
@@ -122,7 +142,9 @@ def test_a_function_can_score_the_rows(tmp_path: Path) -> None:
 
 def test_rows_without_labels_have_no_accuracy(tmp_path: Path) -> None:
     data = rows(tmp_path, x=RNG.random((60, FEATURES)).astype(np.float32))
-    request = VariantsRequest(model=classifier(tmp_path), data=data, out=tmp_path / "out", only=("fp16",), seconds=0.01)
+    request = VariantsRequest(
+        model=classifier(tmp_path), data=data, out=tmp_path / "out", only=("fp16",), seconds=0.01, rounds=2
+    )
     document = make(request, made_by="test", made_at="now")
     assert document.variants[1].accuracy.value is None
     assert "the data has no array labels" in document.variants[1].accuracy.reason
@@ -200,6 +222,7 @@ def test_a_score_that_raises_is_an_error(tmp_path: Path) -> None:
         only=("fp16",),
         score=f"{tmp_path / 'score.py'}:right",
         seconds=0.01,
+        rounds=2,
     )
     with pytest.raises(HookError, match=r"score\.py:right raised KeyError: 'none'"):
         make(request, made_by="test", made_at="now")
@@ -207,16 +230,40 @@ def test_a_score_that_raises_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_variant_that_cannot_be_made_has_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: Path, __: Path, ___: Any) -> Any:
+    def broken(*_: Any) -> Any:
         raise ValueError("no such form")
 
     monkeypatch.setattr("halcyon_measure.variants.conversion.VARIANTS", {"fp16": broken})
     data = rows(tmp_path, x=np.zeros((60, FEATURES), np.float32))
-    request = VariantsRequest(model=classifier(tmp_path), data=data, out=tmp_path / "out", only=("fp16",), seconds=0.01)
+    request = VariantsRequest(
+        model=classifier(tmp_path), data=data, out=tmp_path / "out", only=("fp16",), seconds=0.01, rounds=2
+    )
     document = make(request, made_by="test", made_at="now")
     assert document.variants[1].failure.endswith("onnxruntime can't make fp16: no such form")
     assert document.variants[1].rate.value is None
     assert [one.name for one in (tmp_path / "out").iterdir()] == ["tiny_fp32"]
+
+
+def test_a_model_with_a_fixed_batch_runs_with_it(tmp_path: Path) -> None:
+    net = Network(("x", (4, FEATURES)))
+    model = net.model(net.dense("x", FEATURES, LABELS), opset=13)
+    for weight in model.graph.initializer:
+        weight.CopyFrom(numpy_helper.from_array(np.ones(weight.dims, np.float32), weight.name))
+    for size in (4, LABELS):
+        model.graph.output[0].type.tensor_type.shape.dim.add(dim_value=size)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    data = rows(tmp_path, x=RNG.random((62, FEATURES)).astype(np.float32))
+    document = make(
+        VariantsRequest(
+            model=tmp_path / "m.onnx", data=data, out=tmp_path / "out", only=("int8-static",), seconds=0.01, rounds=2
+        ),
+        made_by="test",
+        made_at="now",
+    )
+    # 15 of 62 rows calibrate, and 44 of the others are whole executions.
+    assert (document.batch, document.rows, document.calibration_rows) == (4, 44, 15)
+    assert [one.failure for one in document.variants] == ["", ""]
+    assert "max_batch_size: 0" in (Path(document.variants[0].path) / "config.pbtxt").read_text()
 
 
 def test_operators_that_stay_in_fp32_are_named(tmp_path: Path) -> None:
@@ -232,7 +279,7 @@ def test_operators_that_stay_in_fp32_are_named(tmp_path: Path) -> None:
     (tmp_path / "two.onnx").write_bytes(model.SerializeToString())
     data = rows(tmp_path, x=RNG.random((60, 16, 16)).astype(np.float32))
     request = VariantsRequest(
-        model=tmp_path / "two.onnx", data=data, out=tmp_path / "out", only=("int8-dynamic",), seconds=0.01
+        model=tmp_path / "two.onnx", data=data, out=tmp_path / "out", only=("int8-dynamic",), seconds=0.01, rounds=2
     )
     (left,) = make(request, made_by="test", made_at="now").variants[1].left
     assert (left.operator, left.nodes, left.examples) == ("MatMul", 1, ("n1",))
