@@ -26,6 +26,7 @@ NOBODY = {
     "python -m images build --fresh": "new bases each time: what a machine without a cache does by itself",
     "docker build --tag": "a model of the reader's; e2e/model_image.py makes such an image without docker",
     "docker push": "the same",
+    "git ls-remote": "the hub is in a network that our machines don't reach",
     "cosign": "no image is published or signed yet",
     "gh attestation": "the same",
 }
