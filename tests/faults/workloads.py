@@ -131,7 +131,15 @@ def _canary_serves(space: Space) -> bool:
 
 
 def _complete(space: Space) -> bool:
-    return (space.status().get("rollout") or {}).get("phase") == "Complete" and space.settled()
+    """All pods are of the new revision, in the canary's slot, and the other slot is gone."""
+    counts = {name: space.status()["pods"][name] for name in ("total", "ready", "updated")}
+    return (
+        (space.status().get("rollout") or {}).get("phase") == "Complete"
+        and set(counts.values()) == {2}
+        and space.condition("Ready")[0] == "True"
+        and space.condition("Reconciling")[0] != "True"
+        and space.get(kinds.DEPLOYMENT, "m-a") is None
+    )
 
 
 def _rolled_back(space: Space) -> bool:

@@ -15,11 +15,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from halcyon_cli.bench.options.answer import AnswerOptions
 from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
 from halcyon_cli.bench.place import log_result
+from halcyon_cli.errors import InputError
 
 if TYPE_CHECKING:
     from halcyon_measure.measurement import Measurement
@@ -93,6 +95,65 @@ def run(prepared: Measurement, *, to_log: bool = False) -> tuple[Run, BenchDocum
     made = prepared.run(progress)
     shown("")
     return made, prepared.document(made, made_by=f"halcyon {version('halcyon-cli')}")
+
+
+def run_search(prepared: Measurement, answer: AnswerOptions, *, to_log: bool = False) -> tuple[Run, BenchDocument]:
+    """Search for the largest rate that keeps the objective, and return the run at it, with its progress as in `run`.
+
+    Raises:
+        MeasureError: a process of the load failed.
+    """
+    from halcyon_cli.bench import capacity_runs  # noqa: PLC0415
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    shown = line_of_progress(to_log=to_log)
+    made, document = capacity_runs.run(prepared, answer.percentile, shown)
+    shown("")
+    return made, document
+
+
+def run_comparison(
+    prepared: Measurement,
+    server: ServerOptions,
+    load: LoadOptions,
+    answer: AnswerOptions,
+    remade: Callable[[ServerOptions], Measurement],
+) -> tuple[Run, BenchDocument]:
+    """Compare with the server or the file of --against, with progress as in `run`.
+
+    `remade` returns the measurement of other server options.
+
+    Raises:
+        MeasureError: a process of the load failed, or the two can't be compared.
+        InputError: --against is neither a URL nor a file.
+    """
+    from halcyon_cli.bench import capacity_runs, comparison_runs  # noqa: PLC0415
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    shown, against = line_of_progress(), str(answer.against)
+    comparison_runs.conditions(answer)
+    if comparison_runs.is_url(against):
+        other = replace(server, url=against, model=answer.against_model or server.model)
+        result = comparison_runs.in_turns(
+            remade(other).prepare(), prepared, answer, has_load=load.is_given, shown=shown
+        )
+        shown("")
+        return result
+    if not comparison_runs.is_file(against):
+        raise InputError(
+            f"--against {against}: with --url it must be a URL or a bench.json, for example --against http://other:8000"
+        )
+    stored = comparison_runs.earlier(against)
+    if not load.is_given and stored.capacity is not None:
+        limit = stored.capacity.objective_ms
+        goal = prepared.objective_s if prepared.objective_s is not None or limit is None else limit / 1000
+        percentile = 100 * stored.capacity.percentile
+        made, document = capacity_runs.run(replace(prepared, objective_s=goal), percentile, shown)
+    else:
+        made, document = run(prepared if load.is_given else comparison_runs.like(prepared, stored))
+    shown("")
+    name = document.target.model or document.target.url
+    return made, comparison_runs.with_result((against, stored), (name, document), answer)
 
 
 def run_within_guard(

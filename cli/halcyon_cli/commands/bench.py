@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from halcyon_cli.arguments.options import Output, cluster_options, emit, names_argument, output_options
-from halcyon_cli.bench import again, from_here
+from halcyon_cli.bench import again, from_here, several_results
 from halcyon_cli.bench.again import RepeatingCommand, again_option
 from halcyon_cli.bench.model_file import check_file, with_model
+from halcyon_cli.bench.options.answer import AnswerOptions, answer_options
 from halcyon_cli.bench.options.group import repeatable
 from halcyon_cli.bench.options.inputs import InputOptions, input_options
 from halcyon_cli.bench.options.load import LoadOptions, load_options
@@ -38,6 +40,7 @@ _EPILOG = """\
 \b
 examples:
   halcyon bench digits
+  halcyon bench digits --objective 500ms --percentile 95
   halcyon bench digits --rate 200 --objective 500ms --replicas 2
   halcyon bench digits --rate 50 -o yaml > job.yaml
   halcyon bench history digits
@@ -46,6 +49,8 @@ examples:
   halcyon bench --url localhost:8000 --model m --rate 200 --objective 500ms
   halcyon bench --url localhost:8000 --model m --trace times.csv --scale 2
   halcyon bench --url localhost:5000/predict --api post --input cat.jpg
+  halcyon bench --url http://new:8000 --model m --against http://old:8000
+  halcyon bench digits --against last --fail-if 'capacity < -5%'
 
 \b
 a served model:
@@ -64,8 +69,9 @@ scenarios:
   trace      --trace FILE: arrival times in the column t_s of a CSV file
   offline    --requests N: all are due at once, --callers N in flight
 
-The scenario follows from these options; without any, it is blocking with one
-caller. Latency runs from the time when a request was due, so waiting within
+The scenario follows from these options. Without any, the command searches for
+the largest rate of random arrivals that keeps --objective: the answer is one
+sentence, after at most 8 runs and 6 minutes. Latency runs from the time when a request was due, so waiting within
 the client counts. Failures are results.
 
 \b
@@ -78,7 +84,8 @@ presets, in the manner of MLPerf's scenarios, but no MLPerf results:
 \b
 exit status:
   0  the run is valid
-  1  the run isn't valid, or was interrupted: the reasons are shown
+  1  the run isn't valid, or was interrupted: the reasons are shown; or a
+     condition of --fail-if is met
   2  nothing was measured: usage error, invalid file, no such server or model,
      no room or no rights for a copy
 """
@@ -88,6 +95,7 @@ exit status:
 @names_argument()
 @server_options
 @load_options
+@answer_options
 @input_options
 @sampling_options
 @place_options
@@ -107,6 +115,7 @@ def main(
     names: tuple[str, ...],
     server: ServerOptions,
     load: LoadOptions,
+    answer: AnswerOptions,
     inputs: InputOptions,
     sampling: SamplingOptions,
     place: PlaceOptions,
@@ -118,17 +127,29 @@ def main(
 ) -> int:
     """Measure a served model, by a copy of it that Kubernetes removes afterwards, or any server.
 
-    NAME is a ModelDeployment. Without it, --url names a server. `halcyon bench history NAME` lists earlier results.
+    NAME is a ModelDeployment. Without it, --url names a server. Several names make a leaderboard; each is a ModelDeployment,
+    a URL with the model after #, or a bench.json. `halcyon bench history NAME` lists earlier results.
     """
     if len(names) == 2 and names[0] == "history":
         return past_results.show(ObjectWriter(target), names[1], output)
     if len(names) > 1:
-        raise InputError(f"{' '.join(names)}: one ModelDeployment at a time; for example halcyon bench {names[0]}")
+        return _measure_several(
+            names,
+            server=server,
+            load=load,
+            answer=answer,
+            inputs=inputs,
+            sampling=sampling,
+            place=place,
+            target=target,
+            output=output,
+        )
     check_file(model_file)
     if not names:
         return _measure_url(
             server=server,
             load=load,
+            answer=answer,
             inputs=inputs,
             sampling=sampling,
             pod=pod,
@@ -137,7 +158,7 @@ def main(
             output=output,
         )
     request = in_cluster.BenchRequest(
-        name=names[0], server=server, load=load, inputs=inputs, sampling=sampling, place=place
+        name=names[0], server=server, load=load, answer=answer, inputs=inputs, sampling=sampling, place=place
     ).check()
     if output.form == "yaml":
         cluster = ObjectWriter(target)
@@ -151,6 +172,7 @@ def _measure_url(
     *,
     server: ServerOptions,
     load: LoadOptions,
+    answer: AnswerOptions,
     inputs: InputOptions,
     sampling: SamplingOptions,
     pod: PodOptions,
@@ -161,13 +183,21 @@ def _measure_url(
     from halcyon_measure.measurement import save as save_run  # noqa: PLC0415  # NumPy and the clients take a second to import
     from halcyon_measure.results.place import Place  # noqa: PLC0415
 
+    answer.check()
     made = from_here.measurement(server, load, inputs, sampling)
     prepared = made.prepare() if pod.wait is None else from_here.prepared_within(made, pod.wait)
     if pod.guard:
         run, document = from_here.run_within_guard(prepared, pod.guard_latency, to_log=pod.to_log)
     else:
-        run, document = from_here.run(prepared, to_log=pod.to_log)
-        arguments = repeatable(click.get_current_context().command, server, load, inputs, sampling)
+        if answer.against:
+            run, document = from_here.run_comparison(
+                prepared, server, load, answer, lambda other: from_here.measurement(other, load, inputs, sampling)
+            )
+        elif load.is_given:
+            run, document = from_here.run(prepared, to_log=pod.to_log)
+        else:
+            run, document = from_here.run_search(prepared, answer, to_log=pod.to_log)
+        arguments = repeatable(click.get_current_context().command, server, load, answer, inputs, sampling)
         document = document.model_copy(
             update={"place": Place(kind="url", arguments=arguments), "files": again.files(load, inputs)}
         )
@@ -179,7 +209,13 @@ def _measure_url(
     if save is not None:
         written = " and ".join(map(str, save_run(save, document, run)))
         print(f"halcyon bench: wrote {written}", file=sys.stderr)
-    return 0 if document.run.valid else 1
+    return _status(document)
+
+
+def _status(document: BenchDocument) -> int:
+    """Return the exit status: 1 if the run isn't valid, or if a condition of --fail-if is met."""
+    failed = document.comparison is not None and any(bound.failed for bound in document.comparison.bounds)
+    return 0 if document.run.valid and not failed else 1
 
 
 def _measure_model(
@@ -192,10 +228,21 @@ def _measure_model(
     model = cluster.model(request.name)
     shown = from_here.line_of_progress()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    document, requests = in_cluster.run(cluster, request, click.get_current_context().command, shown)
+    command = click.get_current_context().command
+    stored = None
+    if request.answer.against:
+        stored = several_results.baseline(
+            cluster,
+            request.name,
+            request.answer,
+            lambda name: in_cluster.run(cluster, replace(request, name=name), command, shown)[0],
+        )
+    document, requests = in_cluster.run(cluster, request, command, shown)
     shown("")
     document = document.model_copy(update={"files": again.files(request.load, request.inputs)})
     document = with_model(document, model_file)
+    if stored is not None:
+        document = several_results.compared(stored, request.name, document, request.answer)
     _show(document, output)
     if save is not None:
         save.mkdir(parents=True, exist_ok=True)
@@ -208,7 +255,45 @@ def _measure_model(
         in_cluster.remember(cluster, model, document)
     except ClusterError as error:
         print(f"halcyon bench: the result isn't kept in the history: {error}", file=sys.stderr)
-    return 0 if document.run.valid else 1
+    return _status(document)
+
+
+def _measure_several(
+    names: tuple[str, ...],
+    *,
+    server: ServerOptions,
+    load: LoadOptions,
+    answer: AnswerOptions,
+    inputs: InputOptions,
+    sampling: SamplingOptions,
+    place: PlaceOptions,
+    target: Target,
+    output: Output,
+) -> int:
+    """Search for the capacity of several models and servers, and show them with those of files as a leaderboard."""
+    if load.is_given or answer.against:
+        raise InputError(
+            f"{' '.join(names)}: several are compared by the largest rate of each, so a load or --against has no effect; leave it out"
+        )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    shown = from_here.line_of_progress()
+
+    def measured(name: str) -> BenchDocument:
+        url, sign, model = name.partition("#")
+        if "://" in url:
+            if not sign and not server.model:
+                raise InputError(f"{name}: it needs the model after #, for example {url}#digits")
+            one = from_here.measurement(replace(server, url=url, model=model or server.model), load, inputs, sampling)
+            return from_here.run_search(one.prepare(), answer)[1]
+        request = in_cluster.BenchRequest(
+            name=name, server=server, load=load, answer=answer, inputs=inputs, sampling=sampling, place=place
+        ).check()
+        return in_cluster.run(ObjectWriter(target), request, click.get_current_context().command, shown)[0]
+
+    document = several_results.leaderboard(names, answer.check(), measured)
+    shown("")
+    _show(document, output)
+    return _status(document)
 
 
 def _show(document: BenchDocument, output: Output) -> None:

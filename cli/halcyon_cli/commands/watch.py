@@ -74,7 +74,10 @@ def changes(
             if left_s <= 0:
                 return
             caches.wait(left_s)
-            if caches.is_synced:
+            if not caches.is_synced:
+                if caches.warning:
+                    yield initial, caches.warning
+            else:
                 time.sleep(DEBOUNCE_S)
                 models = caches.objects(kinds.MODEL_DEPLOYMENT)
                 if not models:

@@ -18,6 +18,8 @@ import yaml
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Folder with the credentials of a pod."""
+_PLUGIN_SETTINGS = "client.authentication.k8s.io/exec"
+"""Name of the cluster's extension for credential plugins."""
 
 
 class KubeconfigError(ValueError):
@@ -136,7 +138,6 @@ def _access(
         token = str(user["token"])
     elif user.get("auth-provider"):
         token = _provider_token(_mapping(user, "auth-provider"))
-    described = {name: cluster[name] for name in cluster if name != "extensions"}
     return Access(
         server,
         namespace,
@@ -148,12 +149,12 @@ def _access(
         key=_data(user, "client-key", user_folder),
         token=token,
         basic=(str(user["username"]), str(user.get("password") or "")) if user.get("username") else None,
-        plugin=_plugin(_mapping(user, "exec"), described, user_folder) if user.get("exec") else None,
+        plugin=_plugin(_mapping(user, "exec"), cluster, ca, user_folder) if user.get("exec") else None,
         impersonated=_impersonated(user),
     )
 
 
-def _plugin(given: Mapping[str, Any], cluster: Mapping[str, Any], folder: Path) -> ExecPlugin:
+def _plugin(given: Mapping[str, Any], cluster: Mapping[str, Any], ca: bytes | Path | None, folder: Path) -> ExecPlugin:
     command = str(given.get("command") or "")
     if not command:
         raise KubeconfigError("users[].user.exec has no command")
@@ -166,8 +167,22 @@ def _plugin(given: Mapping[str, Any], cluster: Mapping[str, Any], folder: Path) 
         str(given.get("apiVersion") or "client.authentication.k8s.io/v1"),
         interactive=given.get("interactiveMode") != "Never",
         install_hint=" ".join(str(given.get("installHint") or "").split()),
-        cluster=cluster if given.get("provideClusterInfo") else None,
+        cluster=_description(cluster, ca) if given.get("provideClusterInfo") else None,
     )
+
+
+def _description(cluster: Mapping[str, Any], ca: bytes | Path | None) -> dict[str, Any]:
+    """Return the cluster as an ExecCredential has it: with the authorities as data, and with the plugin's own settings."""
+    described = {name: cluster[name] for name in cluster if name not in {"extensions", "certificate-authority"}}
+    if isinstance(ca, Path):
+        try:
+            described["certificate-authority-data"] = base64.b64encode(ca.read_bytes()).decode()
+        except OSError as error:
+            raise KubeconfigError(f"certificate-authority can't be read: {error}") from None
+    for extension in cluster.get("extensions") or ():
+        if extension.get("name") == _PLUGIN_SETTINGS:
+            described["config"] = extension.get("extension")
+    return described
 
 
 def _provider_token(provider: Mapping[str, Any]) -> str:

@@ -35,8 +35,10 @@ def open_tunnel(transport: Transport, path: str, port: int) -> socket.socket:
     """
     url = f"ws{transport.access.server.removeprefix('http')}{path}/portforward?ports={port}"
     proxy = urlsplit(transport.proxy or "")
-    options = {"context": transport.tls, "server_hostname": transport.access.server_name} if transport.encrypted else {}
     try:
+        options = (
+            {"context": transport.tls, "server_hostname": transport.access.server_name} if transport.encrypted else {}
+        )
         headers = transport.headers()
         tunnel = websocket.create_connection(
             url,

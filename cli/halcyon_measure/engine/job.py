@@ -56,6 +56,8 @@ class Job:
     expect: str = ""
     """Path of an .npz file with the expected outputs; empty if answers aren't checked."""
     pod_header: str = ""
+    late_after_s: float | None = None
+    """Latency above which an answer counts as late; None without an objective."""
     result: str = ""
     """Path of the file that the worker writes its requests to."""
 
@@ -78,6 +80,7 @@ class Job:
             "workers": self.workers,
             "expect": self.expect,
             "pod_header": self.pod_header,
+            "late_after_s": self.late_after_s,
             "result": self.result,
         }
         return json.dumps(document)
@@ -98,7 +101,7 @@ class Job:
                 seed=payload["seed"],
             ),
             hooks=HookSettings.from_dict(fields["hooks"]),
-            **{key: fields[key] for key in ("index", "workers", "expect", "pod_header", "result")},
+            **{key: fields[key] for key in ("index", "workers", "expect", "pod_header", "late_after_s", "result")},
         )
 
 

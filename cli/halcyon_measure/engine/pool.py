@@ -212,7 +212,7 @@ class Pool:
                     if ends and not partial:
                         partial = True
                         self._command({"stop": True})
-                seconds[index] = Block(event["answered"], event["failed"], event["median_s"])
+                seconds[index] = Block(event["answered"], event["failed"], event["median_s"], event["late"])
         return [done[index] for index in range(len(self._workers))], partial
 
     def _second(self, timeout_s: float) -> Block | None:
@@ -224,7 +224,7 @@ class Pool:
             except SilenceError:
                 return None
             if event["event"] == "second":
-                parts[index] = Block(event["answered"], event["failed"], event["median_s"])
+                parts[index] = Block(event["answered"], event["failed"], event["median_s"], event["late"])
         return together(list(parts.values()))
 
     def _gather(self, name: str, timeout_s: float) -> None:

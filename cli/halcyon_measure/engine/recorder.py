@@ -19,12 +19,14 @@ class Second:
 
     answered: int = 0
     failed: int = 0
+    late: int = 0
+    """Answers after `late_after_s`."""
     latencies_s: list[float] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, float | int | None]:
         """Return the JSON form."""
         middle = median(self.latencies_s) if self.latencies_s else None
-        return {"answered": self.answered, "failed": self.failed, "median_s": middle}
+        return {"answered": self.answered, "failed": self.failed, "late": self.late, "median_s": middle}
 
 
 @dataclass
@@ -32,6 +34,8 @@ class Recorder:
     """Rows of the requests that became due at or after `measured_from`, in seconds of the monotonic clock."""
 
     measured_from: float = math.inf
+    late_after_s: float = math.inf
+    """Latency in seconds above which an answer counts as late in the summary of its second."""
     rows: list[tuple[float, ...]] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     pods: list[str] = field(default_factory=list)
@@ -59,6 +63,7 @@ class Recorder:
         answered = reply.outcome is Outcome.ANSWERED
         if answered:
             self.second.answered += 1
+            self.second.late += finished - due > self.late_after_s
             self.second.latencies_s.append(finished - due)
         else:
             self.second.failed += 1

@@ -78,7 +78,7 @@ class Worker:
 
     def __init__(self, job: Job, usage: Usage) -> None:
         self._job, self._usage = job, usage
-        self._recorder = Recorder()
+        self._recorder = Recorder(late_after_s=math.inf if job.late_after_s is None else job.late_after_s)
         self._stop, self._begun, self._measured = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._begin = self._end = math.inf
 

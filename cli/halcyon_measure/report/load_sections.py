@@ -204,6 +204,9 @@ def _percentiles(runs: Sequence[LabelledRun]) -> Html:
     ]
     if len(runs) == 1:
         lines.append(Line("from send", known[0][1].from_send_ms))
+        found = runs[0].document.capacity
+        if found is not None and found.objective_ms is not None:
+            lines.append(Line("objective", [found.objective_ms] * len(shares)))
     return chart(
         "Latency by percentile",
         Axis("share of requests", shares, "nines", [f"{100 * share:.4g} %" for share in shares]),

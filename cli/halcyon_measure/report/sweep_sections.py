@@ -85,7 +85,7 @@ def _tables(runs: Sequence[LabelledRun]) -> list[Content]:
     for label, found in known:
         rows: list[list[Content]] = [
             [
-                f"{one.rows} rows, {one.protocol} {one.encoding}",
+                f"{_rows(one.rows)}, {one.protocol} {one.encoding}",
                 f"{number(one.rate_rps)}/s" if one.rate_rps is not None else f"{one.callers} callers",
                 number(one.replicas),
                 *(number(figure.value) for figure in (one.throughput, one.p50, one.p99, one.cpu_per_request)),
@@ -100,7 +100,7 @@ def _tables(runs: Sequence[LabelledRun]) -> list[Content]:
             contents.append(element("p", "The sweep was interrupted.", class_="invalid"))
         if found.payloads:
             forms: list[list[Content]] = [
-                [f"{one.form}, {one.rows} rows", *(quantity(figure) for figure in (one.size, one.write, one.read))]
+                [f"{one.form}, {_rows(one.rows)}", *(quantity(figure) for figure in (one.size, one.write, one.read))]
                 for one in found.payloads
             ]
             head = ["form of the payload", "size", "CPU to make it", "CPU to read it"]
@@ -180,6 +180,10 @@ def _by_protocol(found: Sequence[Point]) -> list[Html]:
     ]
 
 
+def _rows(rows: str) -> str:
+    return "1 row" if rows == "1" else f"{rows} rows"
+
+
 def _rows_per_s(point: Point) -> float | None:
     return None if point.throughput is None else point.throughput * int(point.rows)
 
@@ -189,8 +193,7 @@ def _groups(found: Sequence[Point]) -> dict[str, list[Point]]:
     has_rows = len({one.rows for one in found}) > 1
     groups: dict[str, list[Point]] = {}
     for point in sorted(found, key=lambda one: (int(one.rows) if one.rows.isdigit() else 0, one.protocol)):
-        rows = "1 row" if point.rows == "1" else f"{point.rows} rows"
-        groups.setdefault(rows if has_rows else point.protocol, []).append(point)
+        groups.setdefault(_rows(point.rows) if has_rows else point.protocol, []).append(point)
     return groups
 
 

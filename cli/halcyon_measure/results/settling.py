@@ -23,13 +23,20 @@ class Block:
     failed: int
     median_s: float | None
     """Median latency of the answers in seconds; None if there was none."""
+    late: int = 0
+    """Answers that missed the objective; 0 without one."""
 
 
 def together(parts: Sequence[Block]) -> Block:
     """Return the block of several processes. Its median is the mean of theirs, weighted by their answers."""
     answered = sum(part.answered for part in parts)
     weighted = sum(part.median_s * part.answered for part in parts if part.median_s is not None)
-    return Block(answered, sum(part.failed for part in parts), weighted / answered if answered else None)
+    return Block(
+        answered,
+        sum(part.failed for part in parts),
+        weighted / answered if answered else None,
+        sum(part.late for part in parts),
+    )
 
 
 def has_settled(blocks: Sequence[Block]) -> bool:

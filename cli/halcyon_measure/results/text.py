@@ -6,7 +6,7 @@ import textwrap
 
 from halcyon_measure.results.document import BenchDocument, Latencies
 from halcyon_measure.results.figure import Figure
-from halcyon_measure.results.sections import section_text
+from halcyon_measure.results.sections import answer_text, section_text
 
 _COLUMNS = ("mean", "p50", "p90", "p95", "p99", "p99_9", "max")
 _NAMES = {"p99_9": "p99.9"}
@@ -14,7 +14,13 @@ _NAMES = {"p99_9": "p99.9"}
 
 def page(document: BenchDocument) -> str:
     """Return the text of a run, at most 80 columns wide."""
-    lines = [answer(document), ""]
+    if document.comparison is not None:
+        return "\n".join([
+            *textwrap.wrap(document.comparison.sentence, 80), "", *answer_text.comparison(document.comparison)
+        ])  # fmt: skip
+    lines = [*textwrap.wrap(answer(document), 80), ""] if document.capacity is not None else [answer(document), ""]
+    if document.capacity is not None:
+        lines += [*answer_text.capacity(document.capacity), ""]
     lines += _table(document)
     lines += ["", *_counts(document), *_failures(document), *_client(document), *section_text.details(document)]
     if document.run.settled is None:
@@ -33,6 +39,8 @@ def page(document: BenchDocument) -> str:
 
 def answer(document: BenchDocument) -> str:
     """Return the result in one sentence."""
+    if document.capacity is not None:
+        return document.capacity.sentence
     requests, latency = document.requests, document.latency
     target = document.target.model or document.target.url
     failed = requests.due - requests.answered

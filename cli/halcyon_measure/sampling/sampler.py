@@ -106,7 +106,7 @@ class Sampler:
         """Read what doesn't change, and the idle power if a GPU's energy or power can be read."""
         self._config = server_statistics.read_config(self._target)
         self._is_local = local_process.is_local(self._target.host)
-        if self._is_local and (pid := local_process.listener(self._target.port)) is not None:
+        if self._is_local and (pid := local_process.listener(self._target.host, self._target.port)) is not None:
             self._local = local_process.LocalServer(pid)
         if self._settings.idle_s <= 0:
             return

@@ -43,6 +43,13 @@ class LoadOptions:
     warm_up: str = ""
     processes: int | None = None
 
+    @property
+    def is_given(self) -> bool:
+        """Whether one of the options describes a load; without one, the command searches for the capacity."""
+        load = (self.scenario, self.preset, self.duration, self.requests, self.callers, self.think, self.rate)
+        shape = (self.to_rps, self.cv, self.on_s, self.off_s, self.trace)
+        return any(value is not None for value in (*load, *shape))
+
     def made_scenario(self) -> Scenario:
         """Return the scenario of the options.
 
@@ -140,7 +147,12 @@ load_options = option_group(
     click.option(
         "--seed", type=int, default=LoadOptions.seed, metavar="N", help="Seed of arrivals and values. Default: 1."
     ),
-    click.option("--objective", type=DURATION, metavar="TIME", help="Latency up to which an answer is good."),
+    click.option(
+        "--objective",
+        type=DURATION,
+        metavar="TIME",
+        help="Latency up to which an answer is good. Default: the latency target of a ModelDeployment.",
+    ),
     click.option(
         "--warm-up",
         default="",

@@ -17,6 +17,7 @@ from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from halcyon.render import names
 from halcyon_cli.bench.cold_start import start_watch
+from halcyon_cli.bench.options.answer import AnswerOptions
 from halcyon_cli.bench.options.group import arguments, repeatable
 from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
@@ -41,6 +42,8 @@ Json = Mapping[str, Any]
 
 _NODE = Kind("v1", "Node", "nodes", namespaced=False)
 _WARM_UP_S, _END_S = 30.0, 60.0
+_SEARCH_S = 480.0
+"""Longest search for the capacity: six minutes of runs, with their starts and last answers."""
 _NOT_HERE = ("url", "model", "api_key_file", "ca", "server_name", "cert", "key")
 """Options of a server that a ModelDeployment decides."""
 
@@ -52,6 +55,7 @@ class BenchRequest:
     name: str
     server: ServerOptions
     load: LoadOptions
+    answer: AnswerOptions = field(default_factory=AnswerOptions)
     inputs: InputOptions
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     place: PlaceOptions
@@ -63,6 +67,7 @@ class BenchRequest:
             InputError: an option doesn't.
         """
         self.place.check()
+        self.answer.check()
         self.sampling.settings()
         self.sampling.prices()
         for option in _NOT_HERE:
@@ -88,7 +93,10 @@ class BenchRequest:
 
     def repeat(self, command: click.Command) -> tuple[str, ...]:
         """Return the arguments that repeat the measurement."""
-        return (self.name, *repeatable(command, self.server, self.load, self.inputs, self.sampling, self.place))
+        return (
+            self.name,
+            *repeatable(command, self.server, self.load, self.answer, self.inputs, self.sampling, self.place),
+        )
 
 
 def run(
@@ -103,9 +111,7 @@ def run(
     model = cluster.model(request.name)
     site = read_site(cluster, request.name, image=request.place.bench_image)
     priority_class = request.place.priority_class or site.priority_class
-    load, inputs, files = client_job.packed(request.load, request.inputs)
-    if load.objective is None and (latency := _objective(model)):
-        load = replace(load, objective=duration_s(latency))
+    load, inputs, files = client_job.packed(_with_objective(request.load, model), request.inputs)
     admission.check_rights(cluster, needs_files=bool(files), copies=not request.place.live)
     admission.check_free(cluster, request.name, copies=not request.place.live)
     servers = _readable(
@@ -130,7 +136,7 @@ def run(
         image=site.image,
         arguments=(
             "bench",
-            *arguments(command, sent, load, inputs, request.sampling),
+            *arguments(command, sent, load, request.answer.of_client(), inputs, request.sampling),
             *client_job.key_arguments(measured.api_keys),
             *(_guard_arguments(model) if request.place.live else ()),
             *("--wait", f"{request.place.start_timeout:.0f}s", "--to-log"),
@@ -215,13 +221,19 @@ def _served(model: Json) -> CopiedModel:
     )
 
 
-def _objective(model: Json) -> str | None:
+def _latency_target(model: Json) -> str | None:
     targets = fields.mapping(fields.mapping(fields.mapping(model["spec"]).get("scaling")).get("targets"))
     return fields.text(targets.get("latency"))
 
 
+def _with_objective(load: LoadOptions, model: Json) -> LoadOptions:
+    """Return the options with the model's latency target as objective, if none is given."""
+    latency = _latency_target(model)
+    return load if load.objective is not None or not latency else replace(load, objective=duration_s(latency))
+
+
 def _guard_arguments(model: Json) -> tuple[str, ...]:
-    latency = _objective(model)
+    latency = _latency_target(model)
     return ("--guard", *(("--guard-latency", latency) if latency else ()))
 
 
@@ -238,6 +250,8 @@ def _deadlines(request: BenchRequest) -> Deadlines:
     warm_up = max(request.load.made_warm_up().limit_s, _WARM_UP_S)
     # At most 30 steps lead from half a request per second to the largest rate.
     steps = 30 * guard.STEP_S if request.place.live else 0.0
+    if not request.load.is_given and not request.place.live:
+        steps = _SEARCH_S
     run_s = measured + warm_up + steps + request.server.request_timeout + _END_S
     return Deadlines(start_s=request.place.start_timeout, run_s=run_s)
 

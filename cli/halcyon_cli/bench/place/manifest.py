@@ -65,7 +65,15 @@ def text(request: BenchRequest, command: click.Command, site: BenchSite, namespa
                 "args": [
                     "bench",
                     request.name,
-                    *arguments(command, request.server, request.load, request.inputs, request.sampling, request.place),
+                    *arguments(
+                        command,
+                        request.server,
+                        request.load,
+                        request.answer,
+                        request.inputs,
+                        request.sampling,
+                        request.place,
+                    ),
                     *([] if request.place.bench_image else ["--bench-image", site.image]),
                     *(
                         ["--priority-class", site.priority_class]

@@ -154,8 +154,8 @@ class Credentials(Documented):
     """Credentials for a download: keys in a Secret, or an identity. With both, only `ca.crt` of the Secret is used."""
 
     secret_name: DnsName | None = None
-    """Name of a Secret in the same namespace, which the kubelet mounts only for the download. Each of its keys is
-    optional: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` for S3; `GOOGLE_SERVICE_ACCOUNT_KEY`,
+    """Name of a Secret in the same namespace, which the kubelet mounts only for the download. Default: none. Each of its
+    keys is optional: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` for S3; `GOOGLE_SERVICE_ACCOUNT_KEY`,
     the key file (JSON) of a Google service account; `AZURE_STORAGE_ACCOUNT_KEY` or `AZURE_STORAGE_SAS_TOKEN` for Azure;
     `HF_TOKEN`, an access token of the Hugging Face Hub; `authorization`, the value of the Authorization header for a web
     server or a registry (`Bearer ...`); `ca.crt`, additional CA certificates (PEM) to trust when verifying the server's

@@ -91,15 +91,29 @@ def test_impersonation_becomes_headers(tmp_path: Path) -> None:
 
 
 def test_a_plugin_with_a_slash_is_relative_to_the_file(tmp_path: Path) -> None:
-    given = {"command": "bin/login", "args": ["-q"], "env": [{"name": "A", "value": "1"}], "provideClusterInfo": True}
+    given = {"command": "bin/login", "args": ["-q"], "env": [{"name": "A", "value": "1"}]}
     plugin = of_user(tmp_path, exec=given).plugin
 
     assert plugin is not None
     assert (plugin.command, plugin.arguments, plugin.environment) == (f"{tmp_path}/bin/login", ("-q",), (("A", "1"),))
-    assert plugin.cluster == {"server": "https://config:6443/"}
     bare = of_user(tmp_path, exec={"command": "login"}).plugin
     assert bare is not None
     assert (bare.command, bare.cluster) == ("login", None)
+
+
+def test_a_plugin_that_asks_for_it_gets_a_description_of_the_cluster(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("CA")
+    settings = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}
+    cluster = {"certificate-authority": "ca.crt", "extensions": [{"name": "other", "extension": 1}, settings]}
+    user = {"exec": {"command": "login", "provideClusterInfo": True}}
+    plugin = read([config(tmp_path, user=user, cluster=cluster)]).plugin
+
+    assert plugin is not None
+    assert plugin.cluster == {
+        "server": "https://config:6443/",
+        "certificate-authority-data": encoded("CA"),
+        "config": {"audience": "a"},
+    }
 
 
 def test_a_stored_id_token_is_sent_and_other_providers_are_named(tmp_path: Path) -> None:

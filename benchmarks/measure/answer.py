@@ -1,0 +1,323 @@
+"""Rows of section 4: capacity, comparison and seeds, in a simulator in which the truth is known, and on a real Triton.
+
+python -m benchmarks.measure.answer [ROW...]
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.dataplane import tritons
+from benchmarks.dataplane.tritons import HTTP_PORT, METRICS_PORT, Triton, Work
+from benchmarks.quality.rows import Row, record
+from e2e.cluster.progress import say
+from halcyon_cli.bench import capacity_runs
+from halcyon_measure.capacity import late_share
+from halcyon_measure.capacity.search import Goal, Search, Step
+from halcyon_measure.compare import difference
+from halcyon_measure.compare.difference import NO_DIFFERENCE
+from halcyon_measure.measurement import Measurement
+from halcyon_measure.protocols import target
+from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.statistics import percentile
+from halcyon_measure.sampling.sampler import SamplingSettings, Source
+from halcyon_measure.schedule import arrivals
+from halcyon_measure.schedule.scenario import Scenario
+from tests.bench_documents import bench_document
+from tests.unit.measure.capacity.simulated_server import SimulatedServer, poisson
+
+LAWS = 100
+RUNS_ABOVE = 200
+COMPARISONS = 40
+ROUNDS, ROUND_S, LOAD = 6, 6.0, 0.6
+BUDGET_S = 200.0
+"""CPU time of a simulated part, after which it ends with the cases that it has."""
+_SIMULATED = "a simulated server with noise, independent of the command's own law, stands in for Triton"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A law, an objective, and whether the server's statistics are known."""
+
+    server: SimulatedServer
+    objective_s: float
+    has_statistics: bool
+    seed: int
+
+    def true_rps(self) -> float:
+        """Return the capacity from long runs."""
+        return self.server.true_capacity(self.objective_s, 0.01, requests=120_000)
+
+
+def cases(count: int) -> list[Case]:
+    """Return laws and objectives: lines with batches, unbatched ones, several at once, and many long ones at once."""
+    draws = np.random.default_rng(43)
+    found = []
+    for number in range(count):
+        execution = float(np.exp(draws.uniform(math.log(0.005), math.log(0.3))))
+        noise = float(draws.choice([0.0, 0.02, 0.05]))
+        kind = number % 4
+        if kind == 0:
+            batch = int(draws.choice([4, 8, 16, 32]))
+            per_request = execution * float(draws.uniform(0.02, 0.4))
+            server = SimulatedServer(execution, per_request, batch, 1, noise)
+        elif kind == 1:
+            server = SimulatedServer(execution, 0.0, 1, 1, noise)
+        elif kind == 2:
+            server = SimulatedServer(execution, 0.0, 1, int(draws.choice([2, 4, 8])), noise)
+        else:
+            server = SimulatedServer(4 * execution, 0.0, 1, int(draws.choice([16, 32])), noise)
+        full = server.constant_s + server.per_request_s * server.batch
+        objective = (
+            full * float(draws.uniform(2.5, 8.0)) if server.instances < 16 else full * float(draws.uniform(1.5, 3))
+        )
+        found.append(Case(server, objective, bool(number // 4 % 2), 1000 + 20 * number))
+    return found
+
+
+def capacity() -> Row:
+    """Search for the capacity of each law, and decide runs at 5 % above it."""
+    began = time.process_time()
+    found: list[dict[str, Any]] = []
+    for case in cases(LAWS):
+        if time.process_time() - began > BUDGET_S:
+            break
+        true = case.true_rps()
+        search = case.server.search(Goal(case.objective_s, seed=case.seed), has_statistics=case.has_statistics)
+        rate, interval = search.answer()
+        found.append({
+            "law": case.server.__dict__, "objective_s": case.objective_s, "has_statistics": case.has_statistics,
+            "true_rps": true, "rate_rps": rate, "interval": interval, "runs": search.runs, "seconds": search.spent_s,
+            "confirmed": search.is_confirmed, "off": None if rate is None else rate / true - 1,
+        })  # fmt: skip
+        say(f"4.1: {len(found)} of {LAWS}: {found[-1]['off']:+.1%} in {search.runs} runs, {search.spent_s:.0f} s")
+    kept = above(found)
+    off = [abs(one["off"]) for one in found if one["off"] is not None]
+    inside = [
+        one["interval"][0] <= one["true_rps"] * 1.01 and one["interval"][1] >= one["true_rps"] * 0.99 for one in found
+    ]
+    real = _real_capacity()
+    return Row(
+        id="4.1",
+        what="Capacity at an objective against long runs in which it is known, and runs at 5 % above it",
+        value={
+            "laws": len(found),
+            "off by more than 4 %": sum(one > 0.04 for one in off),
+            "largest error in %": round(100 * max(off), 1),
+            "median error in %": round(100 * float(np.median(off)), 1),
+            "confirmed by a last run": sum(bool(one["confirmed"]) for one in found),
+            "truth in the interval (1 %)": sum(inside),
+            "most runs": max(one["runs"] for one in found),
+            "longest in s": round(max(one["seconds"] for one in found)),
+            "called kept at 5 % above": sum(one["kept"] is True for one in kept),
+            "runs at 5 % above": len(kept),
+            **real[0],
+        },
+        target="within 4 %, <= 8 runs, <= 360 s; at 5 % above capacity <= 4 of 200 called kept; 6 laws on Triton",
+        limits=(
+            ("laws", LAWS, ">="),
+            ("off by more than 4 %", 0, "<="),
+            ("most runs", 8, "<="),
+            ("longest in s", 360, "<="),
+            ("called kept at 5 % above", 4, "<="),
+            ("runs at 5 % above", RUNS_ABOVE, ">="),
+            ("laws on Triton", 6, ">="),
+        ),
+        command="python -m benchmarks.measure.answer 4.1",
+        stand_ins=_SIMULATED + " in the searches and in the runs at 5 % above",
+        why="on Triton fewer laws were run, because each takes three to six minutes and the machine was shared",
+        n=len(found) + len(kept) + real[0]["laws on Triton"],
+        law="lines with batch 4 to 32, unbatched, 2 to 32 at once",
+        load="Poisson, at the rates of the search",
+        raw={"laws": found, "above": kept, "triton": real[1]},
+    )
+
+
+def above(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what single runs at 5 % above the capacity decide, with several seeds for each of the first laws."""
+    began, made = time.process_time(), list[dict[str, Any]]()
+    few = found[:20]
+    for one in few:
+        server = SimulatedServer(**one["law"])
+        goal = Goal(one["objective_s"], seed=5)
+        state = Search.begin(goal, server.facts(has_statistics=True), spent_s=20.0, runs=2)
+        rate = 1.05 * one["true_rps"]
+        length = late_share.block_s(
+            rate_rps=rate, saturation_rps=state.law.saturation_rps, execution_s=state.law.execution_s(state.law.batch), longest_s=10.0
+        )  # fmt: skip
+        for number in range(RUNS_ABOVE // max(len(few), 1)):
+            if time.process_time() - began > BUDGET_S / 2:
+                return made
+            step = Step("confirmation", rate, min(26 * length, 60.0), 5.0, length, 31 * number + 7)
+            judged = state.after(step, server.observed(step, state)).judged[-1]
+            made.append({"law": one["law"], "seed": step.seed, "kept": judged.kept})
+    return made
+
+
+REAL = ((Work("m", t0_ms=20, a_ms=2, max_batch=32), 0.25), (Work("m", t0_ms=80, a_ms=6, max_batch=8), 0.5))
+
+
+def _real_capacity() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the capacity of real Tritons with sleeping models, against long simulated runs of their laws."""
+    found: list[dict[str, Any]] = []
+    for work, objective_s in REAL[: int(sys.argv[sys.argv.index("--triton") + 1])] if "--triton" in sys.argv else ():
+        with tritons.running([work]) as (triton,):
+            prepared = replace(_measurement(triton), objective_s=objective_s).prepare()
+            began = time.monotonic()
+            document = capacity_runs.run(prepared, 99.0, lambda _: None)[1]
+        assert document.capacity is not None, "the search adds it"
+        server = SimulatedServer(work.t0_ms / 1000, work.a_ms / 1000, work.max_batch)
+        true = server.true_capacity(objective_s, 0.01)
+        rate = document.capacity.rate.value
+        found.append({
+            "law": server.__dict__, "objective_s": objective_s, "true_rps": true, "seconds": time.monotonic() - began,
+            "off": None if rate is None else rate / true - 1, "capacity": document.capacity.model_dump(mode="json"),
+        })  # fmt: skip
+        say(f"4.1 on Triton: {document.capacity.sentence} {rate} against {true:.1f}")
+    worst = max((abs(one["off"]) for one in found if one["off"] is not None), default=None)
+    return {
+        "laws on Triton": len(found),
+        "largest error on Triton in %": None if worst is None else round(100 * worst, 1),
+    }, found
+
+
+def _measurement(triton: Triton) -> Measurement:
+    page = Source(pod=triton.address, url=f"http://{triton.address}:{METRICS_PORT}/metrics")
+    return Measurement(
+        target=target.parse(
+            f"http://{triton.address}:{HTTP_PORT}", api="kserve", transport=None, encoding=None, model=triton.model
+        ),
+        scenario=Scenario(),
+        sampling=SamplingSettings(servers=(page,), idle_s=0),
+    )
+
+
+def comparison() -> Row:
+    """Compare equal servers, and one that is 5 % slower, in turns, with drift and noise between rounds."""
+    template = bench_document()
+    equal = [_compared(template, 1.0, 1000 * number) for number in range(10 * COMPARISONS)]
+    slower = [_compared(template, 1.05, 1000 * number + 500_000) for number in range(10 * COMPARISONS)]
+    different = sum(one["p50"] != NO_DIFFERENCE for one in equal)
+    any_different = sum(one["p50"] != NO_DIFFERENCE or one["p99"] != NO_DIFFERENCE for one in equal)
+    found = sum(one["p50"] == "higher" for one in slower)
+    inside = sum(one["inside"] for one in slower)
+    return Row(
+        id="4.2",
+        what="Comparisons in turns: equal servers, and one with 5 % longer executions",
+        value={
+            "comparisons of each kind": len(equal),
+            "equal, called different, of 40": round(different / 10, 1),
+            "equal, P50 or P99 called different, of 40": round(any_different / 10, 1),
+            "5 % slower, found, of 40": round(found / 10, 1),
+            "true difference inside the interval, of 40": round(inside / 10, 1),
+        },
+        target="of 40: <= 5 called different; >= 38 found with the right sign; true difference inside >= 36",
+        limits=(
+            ("equal, called different, of 40", 5, "<="),
+            ("5 % slower, found, of 40", 38, ">="),
+            ("true difference inside the interval, of 40", 36, ">="),
+        ),
+        command="python -m benchmarks.measure.answer 4.2",
+        stand_ins="a simulated server with noise and a drift of the machine stands in for Triton",
+        n=len(equal) + len(slower),
+        law="unbatched 20 ms",
+        load=f"Poisson at {LOAD:.0%} of saturation, {ROUNDS} rounds of {ROUND_S:.0f} s",
+        raw={"equal": equal, "slower": slower},
+    )
+
+
+def _compared(template: BenchDocument, factor: float, seed: int) -> dict[str, Any]:
+    """Return the results of P50 and P99, and whether the interval of P50 has the true change."""
+    draws = np.random.default_rng(seed)
+    drift = float(draws.normal(0, 0.002))
+    sides: dict[str, list[BenchDocument]] = {"A": [], "B": []}
+    for number, side in enumerate(difference.order(ROUNDS)):
+        # The machine drifts steadily, and each run has its own luck.
+        pace = math.exp(drift * number + float(draws.normal(0, 0.004))) * (factor if side == "B" else 1.0)
+        server = SimulatedServer(0.02 * pace, 0.0, noise=0.02)
+        due = poisson(LOAD * 50, ROUND_S, seed + number // 2)
+        latency = server.latencies(due, seed + 77 * number)
+        sides[side].append(_with_latency(template, latency))
+    found = {one.figure: one for one in difference.of_rounds(sides["A"], sides["B"])}
+    interval = found["p50"].change.interval or (0.0, 0.0)
+    true = _true_change(factor)
+    return {
+        "p50": found["p50"].result,
+        "p99": found["p99"].result,
+        "change": found["p50"].change.value,
+        "interval": interval,
+        "inside": interval[0] <= true <= interval[1],
+    }
+
+
+def _true_change(factor: float) -> float:
+    """Return the change of P50 in the long run."""
+    known = _TRUE.get(factor)
+    if known is None:
+        due = poisson(LOAD * 50, 4000.0, 3)
+        base, other = (
+            percentile(SimulatedServer(0.02 * one, 0.0).latencies(due, 5), 0.5) or 1.0 for one in (1.0, factor)
+        )
+        known = _TRUE[factor] = other / base - 1
+    return known
+
+
+_TRUE: dict[float, float] = {}
+
+
+def _with_latency(template: BenchDocument, latency: np.ndarray[Any, np.dtype[np.float64]]) -> BenchDocument:
+    shares = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99_9": 0.999}
+    update = {
+        name: getattr(template.latency, name).model_copy(update={"value": 1000 * (percentile(latency, share) or 0.0)})
+        for name, share in shares.items()
+    }
+    update["mean"] = template.latency.mean.model_copy(update={"value": 1000 * float(latency.mean())})
+    return template.model_copy(update={"latency": template.latency.model_copy(update=update)})
+
+
+def seeds() -> Row:
+    """Make each open schedule twice with the same seed, whole and as shares of three processes."""
+    loads = (
+        Scenario(kind="sustained", rate_rps=200, duration_s=60),
+        Scenario(kind="burst", rate_rps=200, cv=3, duration_s=60),
+        Scenario(kind="burst", rate_rps=200, on_s=2, off_s=3, duration_s=60),
+        Scenario(kind="ramp", rate_rps=10, to_rps=400, duration_s=60),
+    )
+    same = 0
+    for load in loads:
+        first, second = (np.concatenate(list(arrivals.chunks(load))) for _ in range(2))
+        shared = np.sort(np.array([due for index in range(3) for due in arrivals.share(load, index=index, of=3)]))
+        same += bool(np.array_equal(first, second) and np.array_equal(first, shared))
+    return Row(
+        id="4.4",
+        what="The same seed and schedule twice, and in one and three processes: the same arrivals, bit for bit",
+        value={"schedules": len(loads), "the same": same},
+        target="all the same",
+        limits=(("the same", len(loads), ">="),),
+        command="python -m benchmarks.measure.answer 4.4",
+        n=len(loads),
+    )
+
+
+ROWS: dict[str, Callable[[], Row]] = {"4.1": capacity, "4.2": comparison, "4.4": seeds}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure these rows, or all. `--triton N` adds N laws on a real Triton to row 4.1."""
+    names = [one for one in arguments if one in ROWS]
+    for name in names or ROWS:
+        row = ROWS[name]()
+        say(f"measure: row {name}: {row.value}")
+        record("measure", [row])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,188 @@
+"""The runs of a search for the largest rate that keeps an objective.
+
+Out of scope: which run comes next, and what a run shows (`halcyon_measure.capacity`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from halcyon_measure.capacity import section
+from halcyon_measure.capacity.search import MAX_RUNS, EarlyEnd, Goal, Observed, Search, Step
+from halcyon_measure.capacity.section import Runs
+from halcyon_measure.engine.pool import WarmUp
+from halcyon_measure.protocols.reply import Outcome
+from halcyon_measure.schedule import arrivals
+from halcyon_measure.schedule.scenario import MAX_CALLERS, Scenario
+
+if TYPE_CHECKING:
+    from halcyon_measure.measurement import Measurement
+    from halcyon_measure.results.document import BenchDocument
+    from halcyon_measure.results.run import Run
+    from halcyon_measure.results.settling import Block
+
+_SINGLE_S, _SINGLE_WARM_UP_S = 4.0, 8.0
+_SATURATION_S = (5.0, 20.0)
+_CALLERS, _SLOW_CALLERS, _SLOW_S = 128, 48, 1.0
+"""Callers that saturate a server whose batches aren't known, and one whose execution takes `_SLOW_S` or longer."""
+
+
+def run(prepared: Measurement, percentile: float, shown: Callable[[str], None]) -> tuple[Run, BenchDocument]:
+    """Search, and return the last run near the answer, and its document with the section `capacity`.
+
+    Ctrl-C ends the search, and gives the result so far.
+
+    Raises:
+        MeasureError: a process of the load failed.
+    """
+    return _Runner(prepared, percentile, shown).search()
+
+
+class _Runner:
+    """The runs of one search."""
+
+    def __init__(self, prepared: Measurement, percentile: float, shown: Callable[[str], None]) -> None:
+        self._base, self._shown = prepared, shown
+        self._goal = Goal(prepared.objective_s, percentile / 100, prepared.scenario.seed)
+        self._runs = Runs(self._goal)
+        self._last: tuple[Run, BenchDocument] | None = None
+        self._by_rate: dict[float, tuple[Run, BenchDocument]] = {}
+        self._interrupts = 0
+
+    def search(self) -> tuple[Run, BenchDocument]:
+        """Return the last run and its document."""
+        single = self._measure(
+            "one caller",
+            Scenario(kind="blocking", duration_s=_SINGLE_S, seed=self._goal.seed),
+            WarmUp(_SINGLE_WARM_UP_S),
+        )[1]
+        mean = single.latency.mean.value
+        if mean is None or self._interrupted():
+            return self._answer(None, "one caller got no answer" if mean is None else "it was interrupted")
+        if section.below_one_execution(single, self._goal):
+            return self._answer(
+                None, f"it is below one execution: S(1), the mean latency of one caller, is {mean:.3g} ms"
+            )
+        saturation = self._saturate(single, mean / 1000)
+        facts = section.facts(single, saturation)
+        if facts is None or self._interrupted():
+            return self._answer(
+                None, "it was interrupted" if self._interrupted() else "no request was answered at saturation"
+            )
+        state = Search.begin(self._goal, facts, spent_s=self._runs.seconds, runs=len(self._runs.documents))
+        while not self._interrupted() and (step := state.next()) is not None:
+            state = self._step(state, step)
+        return self._answer(state, "")
+
+    def _saturate(self, single: BenchDocument, mean_s: float) -> BenchDocument:
+        """Measure with always more to do than the server can."""
+        callers = _CALLERS if mean_s < _SLOW_S else _SLOW_CALLERS
+        batches = single.batches
+        if batches is not None and batches.largest.value and batches.instances.value:
+            rows = single.requests.rows / max(single.requests.answered, 1)
+            callers = max(math.ceil(3 * batches.largest.value * batches.instances.value / max(rows, 1)), 8)
+        low, high = _SATURATION_S
+        scenario = Scenario(
+            kind="blocking",
+            callers=min(callers, MAX_CALLERS),
+            duration_s=min(max(12 * mean_s, low), high),
+            seed=self._goal.seed + 1,
+        )
+        return self._measure("saturation", scenario, WarmUp(min(max(4 * mean_s, 2.0), 8.0), fixed=True))[1]
+
+    def _step(self, state: Search, step: Step) -> Search:
+        scenario = Scenario(
+            kind="sustained",
+            rate_rps=step.rate_rps,
+            duration_s=step.duration_s,
+            seed=step.seed,
+            max_in_flight=self._base.scenario.max_in_flight,
+        )
+        early = state.early_end(step)
+        if early is not None:
+            early.arrivals(np.concatenate([*arrivals.chunks(scenario), np.empty(0)]))
+        before = len(self._runs.documents)
+        made, document, seconds = self._timed(
+            step.purpose, scenario, WarmUp(step.warm_up_s, fixed=True), early=early, rate_rps=step.rate_rps
+        )
+        self._by_rate[step.rate_rps] = made, document
+        columns = made.columns
+        latency = np.where(columns.outcome == Outcome.ANSWERED, columns.finished - columns.due, np.nan)
+        observed = Observed(
+            due=columns.due,
+            latency=latency,
+            length_s=made.measured_s,
+            wall_s=seconds,
+            ended_early=made.measured_s < step.duration_s - 0.5,
+        )
+        state = state.after(step, observed)
+        judged = state.judged[-1]
+        self._runs.add(step.purpose, document, seconds, judged)
+        said = {True: "kept", False: "not kept", None: "not decided"}[judged.kept]
+        p99 = document.latency.p99.value
+        tail = "-" if p99 is None else f"{p99:.3g} ms"
+        self._shown(f"run {before + 1} of at most {MAX_RUNS}: {step.rate_rps:g} requests/s, P99 {tail}: {said}")
+        return state
+
+    def _measure(self, purpose: str, scenario: Scenario, warm_up: WarmUp) -> tuple[Run, BenchDocument]:
+        made, document, seconds = self._timed(purpose, scenario, warm_up)
+        self._runs.add(purpose, document, seconds)
+        return made, document
+
+    def _timed(
+        self,
+        purpose: str,
+        scenario: Scenario,
+        warm_up: WarmUp,
+        *,
+        early: EarlyEnd | None = None,
+        rate_rps: float | None = None,
+    ) -> tuple[Run, BenchDocument, float]:
+        """Run a load, and return the run, its document, and the time that it took."""
+        # Idle power is measured once, before the confirmation, whose energy counts.
+        sampling = self._base.sampling
+        if sampling is not None and purpose != "confirmation":
+            sampling = replace(sampling, idle_s=0.0)
+        measurement = replace(self._base, scenario=scenario, warm_up=warm_up, sampling=sampling, preset="")
+        ended = False
+        number = len(self._runs.documents) + 1
+        load = f"{rate_rps:g} requests/s" if rate_rps is not None else f"{scenario.callers} callers"
+
+        def progress(phase: str, seconds: float, block: Block) -> bool:
+            nonlocal ended
+            left = max(scenario.duration_s - seconds, 0.0) if phase == "measuring" else scenario.duration_s
+            self._shown(
+                f"run {number} of at most {MAX_RUNS}, {purpose}: {load}, {phase} {seconds:.0f} s, at most {left:.0f} s left"
+            )
+            if phase == "measuring" and early is not None:
+                ended = ended or early.second(block.answered + block.failed, block.late + block.failed)
+            return ended
+
+        began = time.monotonic()
+        made = measurement.run(progress)
+        seconds = time.monotonic() - began
+        interrupted = made.partial and not ended
+        self._interrupts += interrupted
+        # A run that is decided has all it needs: it wasn't interrupted.
+        made = replace(made, partial=interrupted)
+        document = measurement.document(made, made_by=f"halcyon {version('halcyon-operator')}")
+        self._last = made, document
+        return made, document, seconds
+
+    def _interrupted(self) -> bool:
+        """Return whether a run was interrupted."""
+        return self._interrupts > 0
+
+    def _answer(self, state: Search | None, reason: str) -> tuple[Run, BenchDocument]:
+        assert self._last is not None  # noqa: S101  # the first run is over
+        rate = None if state is None else state.answer()[0]
+        made, document = self._last if rate is None else self._by_rate.get(rate, self._last)
+        capacity = section.build(self._runs, state, reason=reason)
+        return made, document.model_copy(update={"capacity": capacity})

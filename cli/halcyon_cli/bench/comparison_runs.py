@@ -1,0 +1,190 @@
+"""The runs of a comparison: two servers in turns, or one against an earlier result.
+
+Out of scope: differences and their intervals (`halcyon_measure.compare`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from halcyon_cli.errors import InputError
+from halcyon_measure.compare import difference, section
+from halcyon_measure.compare.bound import Condition
+from halcyon_measure.engine.pool import WarmUp
+from halcyon_measure.errors import ScenarioError
+from halcyon_measure.results import document_file
+from halcyon_measure.schedule.scenario import KINDS, Scenario
+
+if TYPE_CHECKING:
+    from halcyon_cli.bench.options.answer import AnswerOptions
+    from halcyon_measure.measurement import Measurement
+    from halcyon_measure.results.document import BenchDocument
+    from halcyon_measure.results.run import Run
+    from halcyon_measure.results.settling import Block
+
+_LOAD = 0.6
+"""Rate of the default load over the saturation rate of the slower side."""
+_ROUND_S, _SATURATION_S, _CALLERS = 6.0, 3.0, 32
+_WARM_UP = WarmUp(1.5, fixed=True)
+
+
+def is_url(text: str) -> bool:
+    """Return whether --against names a server."""
+    return "://" in text
+
+
+def is_file(text: str) -> bool:
+    """Return whether --against names a file of an earlier result."""
+    return not is_url(text) and (text.endswith((".json", ".html")) or Path(text).is_file())
+
+
+def earlier(path: str) -> BenchDocument:
+    """Return the only result of a file.
+
+    Raises:
+        MeasureError: the file isn't a result.
+        InputError: it has several.
+    """
+    found = document_file.read(Path(path))
+    if len(found) != 1:
+        raise InputError(f"{path}: it has {len(found)} results; give one bench.json")
+    return found[0].document
+
+
+def conditions(answer: AnswerOptions) -> tuple[Condition, ...]:
+    """Return the conditions of --fail-if.
+
+    Raises:
+        MeasureError: one is invalid.
+    """
+    return tuple(map(Condition.parse, answer.fail_if))
+
+
+def like(prepared: Measurement, stored: BenchDocument) -> Measurement:
+    """Return the measurement with the load of an earlier result.
+
+    Raises:
+        InputError: the earlier load was a trace, whose arrivals a result doesn't have.
+    """
+    was = stored.scenario
+    if was.kind == "trace":
+        raise InputError("the earlier result is of a trace, whose arrivals it doesn't have; add --trace FILE")
+    kind = next(kind for kind in KINDS if kind == was.kind)
+    scenario = Scenario(
+        kind=kind,
+        duration_s=was.duration_s,
+        requests=was.requests,
+        callers=was.callers or 1,
+        think_s=was.think_s or 0.0,
+        rate_rps=was.rate_rps,
+        to_rps=was.to_rps,
+        cv=was.cv,
+        on_s=was.on_s,
+        off_s=was.off_s,
+        seed=was.seed,
+    )
+    return replace(prepared, scenario=scenario.check())
+
+
+def with_result(
+    stored: tuple[str, BenchDocument], made: tuple[str, BenchDocument], answer: AnswerOptions
+) -> BenchDocument:
+    """Return the document with the comparison to an earlier result.
+
+    Raises:
+        MeasureError: they can't be compared, or a condition is invalid.
+    """
+    comparison = section.build(
+        (stored[0], [stored[1]]),
+        (made[0], [made[1]]),
+        in_turns=False,
+        conditions=conditions(answer),
+        anyway=answer.anyway,
+    )
+    return made[1].model_copy(update={"comparison": comparison})
+
+
+def in_turns(
+    baseline: Measurement,
+    candidate: Measurement,
+    answer: AnswerOptions,
+    *,
+    has_load: bool,
+    shown: Callable[[str], None],
+) -> tuple[Run, BenchDocument]:
+    """Measure two prepared servers in turns, and return the last run of the second and its document with the comparison.
+
+    Raises:
+        MeasureError: a process of the load failed, they can't be compared, or a condition is invalid.
+    """
+    wanted = conditions(answer)
+    names = _names(baseline, candidate)
+    scenario = candidate.scenario if has_load else _default_load((baseline, candidate), names, shown)
+    results: dict[str, list[BenchDocument]] = {"A": [], "B": []}
+    last: Run | None = None
+    turns = difference.order(answer.rounds)
+    for number, side in enumerate(turns):
+        measurement = baseline if side == "A" else candidate
+        # Both sides of a round have the same arrivals.
+        load = replace(scenario, seed=scenario.seed + number // 2)
+        said = f"round {number // 2 + 1} of {answer.rounds}, {names[side]}"
+        left = (len(turns) - number) * (scenario.duration_s + _WARM_UP.limit_s + 1)
+        run, document = _measure(measurement, load, said, shown, left_s=left)
+        results[side].append(document)
+        if side == "B":
+            last = run
+        if run.partial:
+            break
+    shared = min(map(len, results.values()))
+    if last is None or not shared:
+        raise ScenarioError("the comparison was interrupted before its first round had ended")
+    comparison = section.build(
+        (names["A"], results["A"][:shared]),
+        (names["B"], results["B"][:shared]),
+        in_turns=True,
+        conditions=wanted,
+        anyway=answer.anyway,
+    )
+    return last, results["B"][-1].model_copy(update={"comparison": comparison})
+
+
+def _default_load(sides: Sequence[Measurement], names: dict[str, str], shown: Callable[[str], None]) -> Scenario:
+    """Return random arrivals at a part of what the slower side takes."""
+    rates = []
+    for name, side in zip(names.values(), sides, strict=True):
+        load = Scenario(kind="blocking", callers=_CALLERS, duration_s=_SATURATION_S, seed=side.scenario.seed)
+        document = _measure(side, load, f"saturation, {name}", shown)[1]
+        if not document.throughput.value:
+            raise ScenarioError(f"{name} answered no request; compare servers that answer")
+        rates.append(document.throughput.value)
+    rate = float(f"{_LOAD * min(rates):.3g}")
+    return Scenario(kind="sustained", rate_rps=rate, duration_s=_ROUND_S, seed=sides[0].scenario.seed)
+
+
+def _measure(
+    side: Measurement, scenario: Scenario, said: str, shown: Callable[[str], None], *, left_s: float | None = None
+) -> tuple[Run, BenchDocument]:
+    sampling = None if side.sampling is None else replace(side.sampling, idle_s=0.0)
+    measurement = replace(side, scenario=scenario, warm_up=_WARM_UP, sampling=sampling, preset="")
+
+    def progress(phase: str, seconds: float, block: Block) -> None:
+        end = "" if left_s is None else f", {max(left_s - seconds, 0):.0f} s left"
+        shown(f"{said}: {phase} {seconds:.0f} s, {block.answered}/s{end}")
+
+    run = measurement.run(progress)
+    return run, measurement.document(run, made_by=f"halcyon {version('halcyon-operator')}")
+
+
+def _names(baseline: Measurement, candidate: Measurement) -> dict[str, str]:
+    """Return names that differ: of the models, else of the servers."""
+    first, second = baseline.target, candidate.target
+    if first.model and second.model and first.model != second.model:
+        return {"A": first.model, "B": second.model}
+    if first.url != second.url:
+        return {"A": first.url, "B": second.url}
+    name = first.model or first.url
+    return {"A": f"{name} (A)", "B": f"{name} (B)"}

@@ -1,0 +1,83 @@
+"""Options for the answer of a bench: the largest rate that keeps an objective, or a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from halcyon_cli.bench.options.group import option_group
+from halcyon_cli.errors import InputError
+
+_PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions:
+    """Values of the options."""
+
+    percentile: float = 99.0
+    against: str | None = None
+    against_model: str = ""
+    rounds: int = 6
+    fail_if: Sequence[str] = ()
+    anyway: bool = False
+
+    def of_client(self) -> AnswerOptions:
+        """Return the options for the client in the cluster, which doesn't compare."""
+        return AnswerOptions(percentile=self.percentile)
+
+    def check(self) -> AnswerOptions:
+        """Return these options if they are valid.
+
+        Raises:
+            InputError: a percentile isn't one of those that a result has.
+        """
+        if self.percentile not in _PERCENTILES:
+            known = ", ".join(f"{one:g}" for one in _PERCENTILES)
+            raise InputError(
+                f"--percentile is {self.percentile:g}; it must be one of {known}, for example --percentile 95"
+            )
+        if self.fail_if and not self.against:
+            raise InputError("--fail-if is about a comparison; for example --against bench.json --fail-if 'p99 > +5%'")
+        return self
+
+
+answer_options = option_group(
+    "answer",
+    AnswerOptions,
+    click.option(
+        "--percentile",
+        type=float,
+        default=AnswerOptions.percentile,
+        metavar="P",
+        help="Percentile of the latency that must keep --objective: 50, 90, 95, 99 or 99.9. Default: 99.",
+    ),
+    click.option(
+        "--against",
+        metavar="FILE|last|NAME|URL",
+        help="Compare with an earlier bench.json, the last result of NAME, another ModelDeployment, or another server.",
+    ),
+    click.option(
+        "--against-model",
+        default="",
+        metavar="NAME",
+        help="Name of the model on the other server. Default: that of --model.",
+    ),
+    click.option(
+        "--rounds",
+        type=click.IntRange(1, 100),
+        default=AnswerOptions.rounds,
+        metavar="N",
+        help="Rounds of two servers in turns; an interval needs 3. Default: 6.",
+    ),
+    click.option(
+        "--fail-if",
+        "fail_if",
+        multiple=True,
+        metavar="CONDITION",
+        help="Exit with 1 if the interval of a change leaves no doubt, for example 'p99 > +5%' or 'capacity < -3%'.",
+    ),
+    click.option("--anyway", is_flag=True, help="Compare results that differ in more than the server."),
+)

@@ -1,0 +1,85 @@
+"""Results of several models, servers and files: a comparison with an earlier one, and a leaderboard.
+
+Out of scope: the measurement of a model (`bench.place`) and of a server (`bench.from_here`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from halcyon.kube import kinds
+from halcyon_cli.bench.options.answer import AnswerOptions
+from halcyon_cli.bench.place import history
+from halcyon_cli.errors import InputError
+from halcyon_cli.kube.object_writer import ObjectWriter
+
+if TYPE_CHECKING:
+    from halcyon_measure.results.document import BenchDocument
+
+LAST = "last"
+
+
+def baseline(
+    cluster: ObjectWriter, name: str, answer: AnswerOptions, measured: Callable[[str], BenchDocument]
+) -> tuple[str, BenchDocument]:
+    """Return the result to which `name` is compared, with the name that the comparison shows.
+
+    `measured` measures another ModelDeployment.
+
+    Raises:
+        InputError: there is no such result.
+        MeasureError: a file isn't a result, or a condition is invalid.
+    """
+    from halcyon_cli.bench import comparison_runs  # noqa: PLC0415  # NumPy takes a while to import
+    from halcyon_measure.results import document_file  # noqa: PLC0415
+
+    comparison_runs.conditions(answer)
+    against = str(answer.against)
+    if against == LAST:
+        found = history.entries(cluster.find(kinds.CONFIG_MAP, history.name(name)))
+        if not found:
+            raise InputError(f"{name} has no results yet; halcyon bench {name} makes the first")
+        return f"{name} of {found[0].get('made_at')}", document_file.parse(found[0], f"the history of {name}")
+    if comparison_runs.is_file(against):
+        return against, comparison_runs.earlier(against)
+    if comparison_runs.is_url(against):
+        raise InputError(
+            f"--against {against}: {name} is a ModelDeployment, which is measured in the cluster; give the name of another one, or "
+            "measure both by --url"
+        )
+    return against, measured(against)
+
+
+def compared(
+    stored: tuple[str, BenchDocument], name: str, document: BenchDocument, answer: AnswerOptions
+) -> BenchDocument:
+    """Return the document with its comparison.
+
+    Raises:
+        MeasureError: the results can't be compared.
+    """
+    from halcyon_cli.bench import comparison_runs  # noqa: PLC0415
+
+    return comparison_runs.with_result(stored, (name, document), answer)
+
+
+def leaderboard(
+    names: tuple[str, ...], answer: AnswerOptions, measured: Callable[[str], BenchDocument]
+) -> BenchDocument:
+    """Return the best document, with the leaderboard of all.
+
+    A name is that of a ModelDeployment, a URL with the model after #, or a file; `measured` measures the first two.
+
+    Raises:
+        MeasureError: a file isn't a result, or the objectives differ.
+    """
+    from halcyon_cli.bench import comparison_runs  # noqa: PLC0415
+    from halcyon_measure.compare import section  # noqa: PLC0415
+
+    results = [
+        (name, comparison_runs.earlier(name) if comparison_runs.is_file(name) else measured(name)) for name in names
+    ]
+    board = section.leaderboard(results, anyway=answer.anyway)
+    best = next(document for name, document in results if name == board.leaderboard[0].name)
+    return best.model_copy(update={"comparison": board})

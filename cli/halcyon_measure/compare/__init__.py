@@ -1,0 +1,1 @@
+"""Two servers compared over rounds, and a leaderboard of several. Pure."""

@@ -1,0 +1,55 @@
+"""Conditions such as `p99 > +5%`, which a comparison meets if its interval leaves no doubt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from halcyon_measure.compare.difference import FIGURES
+from halcyon_measure.errors import SettingError
+from halcyon_measure.results.sections.comparison import Bound, Difference
+
+_FORM = re.compile(r"\s*([a-z0-9]+)\s*([<>])\s*([+-]?\d+(?:\.\d+)?)\s*%\s*")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A figure's change that must not be."""
+
+    text: str
+    figure: str
+    is_above: bool
+    change: float
+    """As a ratio: 0.05 is 5 % more."""
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Parse a condition.
+
+        Raises:
+            SettingError: it isn't of the form FIGURE > +N% or FIGURE < -N%, or the figure is unknown.
+        """
+        found = _FORM.fullmatch(text)
+        if found is None:
+            raise SettingError(f"--fail-if {text!r}: it must be FIGURE > +N% or FIGURE < -N%, for example 'p99 > +5%'")
+        if found[1] not in FIGURES:
+            raise SettingError(f"--fail-if {text!r}: {found[1]} isn't compared; there are {', '.join(FIGURES)}")
+        return cls(text.strip(), found[1], found[2] == ">", float(found[3]) / 100)
+
+    def judge(self, differences: Sequence[Difference]) -> Bound:
+        """Return whether the interval excludes that the condition doesn't hold."""
+        change = next((one.change for one in differences if one.figure == self.figure), None)
+        if change is None or change.value is None:
+            reason = change.reason if change is not None else "it isn't in both results"
+            return Bound(text=self.text, failed=False, evidence=f"{self.figure} wasn't compared: {reason}")
+        if change.interval is None:
+            return Bound(
+                text=self.text, failed=False, evidence=f"{self.figure} changed by {change.value:+.1%}; {change.reason}"
+            )
+        low, high = change.interval
+        return Bound(
+            text=self.text,
+            failed=low > self.change if self.is_above else high < self.change,
+            evidence=f"{self.figure} changed by {change.value:+.1%} [{low:+.1%}, {high:+.1%}]",
+        )

@@ -1,0 +1,134 @@
+"""Differences of two servers' figures, each with a 95 % interval over rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.figure import Figure, unmeasured
+from halcyon_measure.results.sections.comparison import Difference
+from halcyon_measure.stats.student import MIN_VALUES, mean_interval
+
+NO_DIFFERENCE = "no difference shown"
+
+
+@dataclass(frozen=True)
+class ComparedFigure:
+    """A figure that two results have."""
+
+    read: Callable[[BenchDocument], Figure | None]
+    larger_is: str
+    """worse or better."""
+
+
+FIGURES: Mapping[str, ComparedFigure] = {
+    "capacity": ComparedFigure(lambda one: one.capacity.rate if one.capacity is not None else None, "better"),
+    "throughput": ComparedFigure(lambda one: one.throughput, "better"),
+    "mean": ComparedFigure(lambda one: one.latency.mean, "worse"),
+    "p50": ComparedFigure(lambda one: one.latency.p50, "worse"),
+    "p95": ComparedFigure(lambda one: one.latency.p95, "worse"),
+    "p99": ComparedFigure(lambda one: one.latency.p99, "worse"),
+    "cpu": ComparedFigure(lambda one: one.client.cpu_per_request, "worse"),
+}
+"""Figures that are compared, by name."""
+
+
+def order(rounds: int) -> str:
+    """Return the order of the sides over rounds: ABBA, so that a steady drift is the same for both."""
+    return "".join("AB" if number % 2 == 0 else "BA" for number in range(rounds))
+
+
+def of_rounds(baseline: Sequence[BenchDocument], candidate: Sequence[BenchDocument]) -> tuple[Difference, ...]:
+    """Return the differences of two sides with one document for each round.
+
+    The two results of a round are compared with each other, since they are near in time and have the same arrivals. The
+    logarithms of their ratios are independent from round to round, and Student's t gives the interval of their mean.
+    """
+    found = []
+    for name, figure in FIGURES.items():
+        pairs = [
+            (first, second)
+            for one, other in zip(baseline, candidate, strict=True)
+            if (first := figure.read(one)) is not None and (second := figure.read(other)) is not None
+        ]
+        if pairs:
+            found.append(_over_rounds(name, pairs))
+    return tuple(found)
+
+
+def of_results(baseline: BenchDocument, candidate: BenchDocument) -> tuple[Difference, ...]:
+    """Return the differences of two results of one run each, with intervals from within the runs.
+
+    What changes from day to day isn't in them.
+    """
+    found = []
+    for name, figure in FIGURES.items():
+        first, second = figure.read(baseline), figure.read(candidate)
+        if first is not None and second is not None:
+            found.append(_difference(name, first, second, _change_of_runs(first, second)))
+    return tuple(found)
+
+
+def _over_rounds(name: str, pairs: Sequence[tuple[Figure, Figure]]) -> Difference:
+    values = [
+        (first.value, second.value)
+        for first, second in pairs
+        if first.value is not None and second.value is not None and first.value > 0 and second.value > 0
+    ]
+    if not values:
+        lacking = next((one.reason for pair in pairs for one in pair if one.reason), "the figure is 0")
+        return _difference(name, pairs[0][0], pairs[0][1], unmeasured("ratio", lacking))
+    logs = [math.log(second / first) for first, second in values]
+    spread = mean_interval(logs)
+    mean = math.fsum(logs) / len(logs)
+    change = Figure(
+        value=math.expm1(mean),
+        unit="ratio",
+        n=len(logs),
+        interval=None if spread is None else (math.expm1(spread[0]), math.expm1(spread[1])),
+        source="rounds in turns, Student's t over the logarithms of their ratios",
+        reason="" if spread is not None else f"fewer than {MIN_VALUES} rounds, so there is no interval",
+    )
+    means = [
+        pairs[0][side].model_copy(
+            update={
+                "value": math.fsum(pair[side] for pair in values) / len(values),
+                "n": sum(pair[side].n for pair in pairs),
+                "interval": mean_interval([pair[side] for pair in values]),
+                "source": f"mean of {len(values)} rounds",
+            }
+        )
+        for side in (0, 1)
+    ]
+    return _difference(name, means[0], means[1], change)
+
+
+def _change_of_runs(first: Figure, second: Figure) -> Figure:
+    if not first.value or not second.value or first.value <= 0 or second.value <= 0:
+        reason = first.reason or second.reason or "the figure is 0"
+        return unmeasured("ratio", reason)
+    mean = math.log(second.value / first.value)
+    interval = None
+    if first.interval is not None and second.interval is not None and min(*first.interval, *second.interval) > 0:
+        # Half the width of an interval is about two standard errors; those of independent runs add up by squares.
+        widths = [math.log(one.interval[1] / one.interval[0]) / 2 for one in (first, second) if one.interval]
+        reach = math.hypot(*widths)
+        interval = (math.expm1(mean - reach), math.expm1(mean + reach))
+    return Figure(
+        value=math.expm1(mean),
+        unit="ratio",
+        n=1,
+        interval=interval,
+        source="one run each; the interval is from within the runs, without changes from day to day",
+        reason="" if interval is not None else "one run each, of which one has no interval",
+    )
+
+
+def _difference(name: str, first: Figure, second: Figure, change: Figure) -> Difference:
+    result = "not known"
+    if change.interval is not None:
+        low, high = change.interval
+        result = "higher" if low > 0 else "lower" if high < 0 else NO_DIFFERENCE
+    return Difference(figure=name, baseline=first, candidate=second, change=change, result=result)

@@ -1,0 +1,65 @@
+"""What makes two results incomparable: another load, other inputs, another objective, another GPU."""
+
+from __future__ import annotations
+
+from halcyon_measure.results.document import BenchDocument
+
+
+def unlike(first: BenchDocument, second: BenchDocument) -> tuple[str, ...]:
+    """Return what differs between two results beside the server and the model, as phrases."""
+    found = []
+    for name, one, other in (
+        ("objective", objective(first), objective(second)),
+        ("percentile", _percentile(first), _percentile(second)),
+        ("inputs", _inputs(first), _inputs(second)),
+        ("rows", first.target.rows, second.target.rows),
+        ("API", first.target.api, second.target.api),
+        ("encoding", first.target.encoding, second.target.encoding),
+        ("load", _load(first), _load(second)),
+        ("GPU", _gpu(first), _gpu(second)),
+        ("replicas", _replicas(first), _replicas(second)),
+    ):
+        if one != other:
+            found.append(f"{name}: {one} and {other}")
+    return tuple(found)
+
+
+def objective(document: BenchDocument) -> str:
+    """Return the objective in words, from the capacity or from the goodput; `none` without one."""
+    if document.capacity is not None:
+        limit = document.capacity.objective_ms
+        return "none" if limit is None else f"{limit:g} ms"
+    goodput = document.goodput
+    return "none" if goodput.value is None else goodput.source.removeprefix("answers within ")
+
+
+def _percentile(document: BenchDocument) -> str:
+    return "" if document.capacity is None else f"{100 * document.capacity.percentile:g}"
+
+
+def _inputs(document: BenchDocument) -> str:
+    files = ", ".join(str(one.sha256)[:12] for one in document.files)
+    shapes = ", ".join(f"{one.name} {one.datatype} {list(one.shape)}" for one in document.target.inputs)
+    return f"{shapes} from files {files}" if files else shapes or "none"
+
+
+def _load(document: BenchDocument) -> str:
+    if document.capacity is not None:
+        return "capacity search"
+    scenario = document.scenario
+    parts = [scenario.kind]
+    parts += [f"{scenario.rate_rps:g}/s"] if scenario.rate_rps is not None else []
+    parts += [f"to {scenario.to_rps:g}/s"] if scenario.to_rps is not None else []
+    parts += [f"{scenario.callers} callers"] if scenario.callers is not None else []
+    parts += [f"CV {scenario.cv:g}"] if scenario.cv is not None else []
+    parts += [f"{scenario.trace_requests} arrivals"] if scenario.trace_requests is not None else []
+    return " ".join(parts)
+
+
+def _gpu(document: BenchDocument) -> str:
+    return (document.place.gpu_product if document.place is not None else None) or "not known"
+
+
+def _replicas(document: BenchDocument) -> str:
+    replicas = document.place.replicas if document.place is not None else None
+    return "not known" if replicas is None else str(replicas)

@@ -1,0 +1,138 @@
+"""The section `comparison` of a document, from the results of both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from halcyon_measure.compare import difference, likeness
+from halcyon_measure.compare.bound import Condition
+from halcyon_measure.compare.difference import NO_DIFFERENCE
+from halcyon_measure.errors import SettingError
+from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.figure import Figure, unmeasured
+from halcyon_measure.results.number_text import number
+from halcyon_measure.results.sections.comparison import ComparedSide, Comparison, Difference, LeaderboardRow
+
+_SHOWN = ("capacity", "p50", "p99", "throughput")
+_NONE = "it isn't in this result"
+
+
+def build(
+    baseline: tuple[str, Sequence[BenchDocument]],
+    candidate: tuple[str, Sequence[BenchDocument]],
+    *,
+    in_turns: bool,
+    conditions: Sequence[Condition] = (),
+    anyway: bool = False,
+) -> Comparison:
+    """Return the comparison of two named sides, each with one document for each round.
+
+    Args:
+        baseline: name and results of the first side.
+        candidate: name and results of the second side, as many.
+        in_turns: whether their rounds alternated; else one run of each is compared.
+        conditions: those of --fail-if.
+        anyway: whether results that differ in more than the server are compared.
+
+    Raises:
+        SettingError: they differ in more than the server.
+    """
+    first, second = baseline[1], candidate[1]
+    unlike = likeness.unlike(first[-1], second[-1])
+    if unlike and not anyway:
+        raise SettingError(
+            f"{baseline[0]} and {candidate[0]} can't be compared, because they differ in {'; '.join(unlike)}. Make them "
+            "alike, or add --anyway"
+        )
+    differences = difference.of_rounds(first, second) if in_turns else difference.of_results(first[-1], second[-1])
+    return Comparison(
+        sentence=_sentence(baseline[0], candidate[0], differences),
+        baseline=_side(baseline[0], first[-1], earlier=not in_turns),
+        candidate=_side(candidate[0], second[-1], earlier=False),
+        rounds=len(first),
+        order=difference.order(len(first)) if in_turns else "",
+        differences=differences,
+        unlike=unlike,
+        bounds=tuple(one.judge(differences) for one in conditions),
+        leaderboard=(),
+    )
+
+
+def leaderboard(results: Sequence[tuple[str, BenchDocument]], *, anyway: bool = False) -> Comparison:
+    """Return the leaderboard of named results with a capacity at one objective, the largest rate first.
+
+    Raises:
+        SettingError: their objectives differ.
+    """
+    goals = {name: f"{likeness.objective(one)} at P{_percentile(one)}" for name, one in results}
+    if len(set(goals.values())) > 1 and not anyway:
+        said = ", ".join(f"{name} has {goal}" for name, goal in goals.items())
+        raise SettingError(
+            f"a leaderboard is at one objective, and {said}. Give all the same --objective, or add --anyway"
+        )
+    rows = sorted((_row(name, one) for name, one in results), key=lambda row: -(row.rate.value or 0.0))
+    best = rows[0]
+    said = f"{best.name} takes most: {number(best.rate.value)} requests/s" if best.rate.value else "no rate is known"
+    return Comparison(
+        sentence=f"{said}, of {len(rows)}, with {next(iter(goals.values()))}.",
+        baseline=None,
+        candidate=None,
+        rounds=1,
+        order="",
+        differences=(),
+        unlike=() if len(set(goals.values())) == 1 else tuple(f"{name}: {goal}" for name, goal in goals.items()),
+        bounds=(),
+        leaderboard=tuple(rows),
+    )
+
+
+def _percentile(document: BenchDocument) -> str:
+    return "99" if document.capacity is None else f"{100 * document.capacity.percentile:g}"
+
+
+def _side(name: str, document: BenchDocument, *, earlier: bool) -> ComparedSide:
+    made_at = document.made_at if earlier else None
+    return ComparedSide(name=name, url=document.target.url, model=document.target.model, made_at=made_at)
+
+
+def _row(name: str, document: BenchDocument) -> LeaderboardRow:
+    energy = document.energy
+
+    def of_energy(figure: Figure | None) -> Figure:
+        return figure if figure is not None else unmeasured("J", _NONE)
+
+    rate = document.capacity.rate if document.capacity is not None else unmeasured("requests/s", _NONE)
+    return LeaderboardRow(
+        name=name,
+        url=document.target.url,
+        model=document.target.model,
+        rate=rate,
+        p99=document.latency.p99,
+        cost_per_thousand=of_energy(None if energy is None else energy.cost_per_thousand),
+        energy_per_inference=of_energy(None if energy is None else energy.per_inference),
+        carbon_per_inference=of_energy(None if energy is None else energy.carbon_per_inference),
+        accuracy=unmeasured("ratio", "no accuracy is given"),
+    )
+
+
+def _sentence(baseline: str, candidate: str, differences: Sequence[Difference]) -> str:
+    """Return the differences that are shown, or that none is."""
+    known = [one for one in differences if one.figure in _SHOWN and one.change.value is not None]
+    shown = [one for one in known if one.result in {"higher", "lower"}]
+    if shown:
+        parts = [
+            f"{one.figure} is {abs(one.change.value or 0):.1%} {one.result}{_interval(one.change)}" for one in shown
+        ]
+        return f"{candidate} against {baseline}: {', '.join(parts)}."
+    if not known:
+        return f"{candidate} against {baseline}: nothing could be compared."
+    doubt = [one for one in known if one.result == NO_DIFFERENCE]
+    if not doubt:
+        parts = [f"{one.figure} {one.change.value or 0:+.1%}" for one in known]
+        return f"{candidate} against {baseline}: {', '.join(parts)}, without an interval: {known[0].change.reason}."
+    parts = [f"{one.figure} {one.change.value or 0:+.1%}{_interval(one.change)}" for one in doubt]
+    return f"{candidate} against {baseline}: {NO_DIFFERENCE} ({', '.join(parts)})."
+
+
+def _interval(figure: Figure) -> str:
+    return "" if figure.interval is None else f" [{figure.interval[0]:+.1%}, {figure.interval[1]:+.1%}]"

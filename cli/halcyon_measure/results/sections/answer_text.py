@@ -1,0 +1,84 @@
+"""Capacity, sweep and comparison as text, at most 80 columns wide. Views of the document. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+
+from halcyon_measure.results.figure import Figure
+from halcyon_measure.results.number_text import number
+from halcyon_measure.results.sections.capacity import Capacity
+from halcyon_measure.results.sections.comparison import Comparison
+
+_KEPT = {True: "kept", False: "not kept", None: "-"}
+
+
+def capacity(section: Capacity) -> list[str]:
+    """Return the runs of a search as a table, with what it knows besides the answer."""
+    tail = f"p{100 * section.percentile:g}"
+    lines = [f"{'run':<14}{'load':<18}{'s':>5}{'answers/s':>11}{tail + ', ms':>12}{'late, %':>9}{'blocks':>8}"]
+    for run in section.runs:
+        load = f"{number(run.rate_rps)} requests/s" if run.rate_rps is not None else _callers(run.callers)
+        late = None if run.late.value is None else 100 * run.late.value
+        kept = "" if run.rate_rps is None or section.objective_ms is None else f"  {_KEPT[run.kept]}"
+        lines.append(
+            f"{run.purpose:<14}{load:<18}{run.seconds:>5.0f}{number(run.throughput.value):>11}"
+            f"{number(run.latency.value):>12}{number(late):>9}{run.blocks or '-':>8}{kept}"
+        )
+    lines.append("")
+    for name, figure in (("one caller", section.single), ("saturation", section.saturation), ("knee", section.knee)):
+        lines.append(f"{name:<12}{_figure(figure)}")
+    return lines
+
+
+def comparison(section: Comparison) -> list[str]:
+    """Return the differences or the leaderboard as a table, with reasons for what is missing."""
+    lines: list[str] = []
+    reasons: dict[str, str] = {}
+    if section.baseline is not None and section.candidate is not None:
+        lines += [
+            f"A {section.baseline.name}, B {section.candidate.name}, rounds {section.order or 'not in turns'}",
+            "",
+        ]
+        lines.append(f"{'':<12}{'A':>10}{'B':>10}{'change':>9}  {'95 % interval':<18}")
+        for one in section.differences:
+            change, spread = one.change.value, one.change.interval
+            said = "-" if change is None else f"{change:+.1%}"
+            between = "-" if spread is None else f"[{spread[0]:+.1%}, {spread[1]:+.1%}]"
+            lines.append(
+                f"{one.figure:<12}{number(one.baseline.value):>10}{number(one.candidate.value):>10}{said:>9}  "
+                f"{between:<18}  {one.result}"
+            )
+            if one.change.reason:
+                reasons[one.change.reason] = one.figure
+    if section.leaderboard:
+        heads = ("requests/s", "p99, ms", "cost/1000", "J", "mg CO2", "accuracy")
+        lines.append(f"{'':<20}" + "".join(f"{head:>11}" for head in heads))
+        for row in section.leaderboard:
+            figures = (
+                row.rate,
+                row.p99,
+                row.cost_per_thousand,
+                row.energy_per_inference,
+                row.carbon_per_inference,
+                row.accuracy,
+            )
+            lines.append(f"{row.name[:20]:<20}" + "".join(f"{number(figure.value):>11}" for figure in figures))
+            reasons |= {
+                figure.reason: head for head, figure in zip(heads, figures, strict=True) if figure.value is None
+            }
+    for reason, name in reasons.items():
+        lines += textwrap.wrap(f"{name}: {reason}", 80)
+    lines += [f"unlike    {one}" for one in section.unlike]
+    for bound in section.bounds:
+        lines += textwrap.wrap(f"{bound.text}: {'FAILED' if bound.failed else 'not shown'}; {bound.evidence}", 80)
+    return lines
+
+
+def _callers(callers: int | None) -> str:
+    return "1 caller" if callers == 1 else f"{callers} callers"
+
+
+def _figure(figure: Figure) -> str:
+    if figure.value is None:
+        return f"- ({figure.reason})"
+    return f"{number(figure.value)} {figure.unit}" + (f" ({figure.reason})" if figure.reason else "")

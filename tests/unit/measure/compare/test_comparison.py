@@ -1,0 +1,94 @@
+"""Comparisons of results: differences over rounds, conditions, what can't be compared, and the leaderboard."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from halcyon_measure.compare import difference, likeness, section
+from halcyon_measure.compare.bound import Condition
+from halcyon_measure.errors import SettingError
+from halcyon_measure.results import text
+from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.figure import Figure
+from tests.bench_documents import bench_document as document
+
+
+def with_latency(seed: int, factor: float, noise: float = 0.01) -> BenchDocument:
+    """Return a result whose latencies are those of `document` times a factor with noise."""
+    base = document()
+    scale = factor * float(np.exp(np.random.default_rng(seed).normal(0, noise)))
+    figures = {name: _scaled(getattr(base.latency, name), scale) for name in type(base.latency).model_fields}
+    return base.model_copy(update={"latency": base.latency.model_copy(update=figures)})
+
+
+def _scaled(figure: Figure, factor: float) -> Figure:
+    return figure.model_copy(update={"value": None if figure.value is None else figure.value * factor})
+
+
+def rounds(factor: float, seed: int, count: int = 6) -> list[BenchDocument]:
+    return [with_latency(seed + number, factor) for number in range(count)]
+
+
+def change(of: str, found: tuple[difference.Difference, ...]) -> difference.Difference:
+    return next(one for one in found if one.figure == of)
+
+
+def test_five_percent_slower_is_shown_with_its_interval() -> None:
+    p50 = change("p50", difference.of_rounds(rounds(1.0, 1), rounds(1.05, 100)))
+    assert p50.result == "higher"
+    assert p50.change.interval is not None
+    assert p50.change.interval[0] < 0.05 < p50.change.interval[1]
+
+
+def test_equal_servers_show_no_difference() -> None:
+    made = section.build(("a", rounds(1.0, 1)), ("b", rounds(1.0, 200)), in_turns=True)
+    assert change("p50", made.differences).result == difference.NO_DIFFERENCE
+    assert "no difference shown" in made.sentence
+    assert made.order == "ABBAABBAABBA"
+
+
+def test_two_rounds_have_no_interval_and_say_so() -> None:
+    p50 = change("p50", difference.of_rounds(rounds(1.0, 1, 2), rounds(1.2, 9, 2)))
+    assert (p50.change.interval, p50.result) == (None, "not known")
+    assert p50.change.reason == "fewer than 3 rounds, so there is no interval"
+
+
+def test_a_condition_fails_if_the_whole_interval_is_beyond_it() -> None:
+    found = difference.of_rounds(rounds(1.0, 1), rounds(1.2, 100))
+    assert Condition.parse("p50 > +10%").judge(found).failed
+    assert not Condition.parse("p50 > +25%").judge(found).failed
+    assert not Condition.parse("p50 < -1%").judge(found).failed
+    assert not Condition.parse("capacity < -1%").judge(found).failed
+
+
+@pytest.mark.parametrize("text", ["p99", "p99 > 5", "p99 >= +5%", "p98 > +5%", "> +5%"])
+def test_invalid_conditions_have_an_example_or_the_figures(text: str) -> None:
+    with pytest.raises(SettingError, match=r"for example 'p99 > \+5%'|there are capacity"):
+        Condition.parse(text)
+
+
+def test_results_of_another_load_are_refused_by_name() -> None:
+    one, other = document(), document(rate_rps=50.0)
+    assert any(said.startswith("load: ") for said in likeness.unlike(one, other))
+    with pytest.raises(SettingError, match=r"differ in load: .*--anyway"):
+        section.build(("a", [one]), ("b", [other]), in_turns=False)
+    assert section.build(("a", [one]), ("b", [other]), in_turns=False, anyway=True).unlike
+
+
+def test_one_run_each_has_the_interval_of_the_runs() -> None:
+    p50 = change("p50", difference.of_results(document(seed=1), document(seed=2)))
+    assert p50.change.interval is not None
+    assert "day to day" in p50.change.source
+
+
+def test_a_leaderboard_has_reasons_for_what_is_missing() -> None:
+    board = section.leaderboard([("a", document()), ("b", document(seed=2))])
+    made = text.page(document().model_copy(update={"comparison": board}))
+    assert "accuracy: no accuracy is given" in made
+    assert [row.name for row in board.leaderboard] == ["a", "b"]
+
+
+def test_a_leaderboard_is_at_one_objective() -> None:
+    with pytest.raises(SettingError, match="at one objective"):
+        section.leaderboard([("a", document(objective_s=0.1)), ("b", document(objective_s=0.2))])
