@@ -89,6 +89,7 @@ def _mutations(known: Known, planned: int, paths: Sequence[str]) -> Row:
     value = {
         "mutations": len(results),
         "of": planned,
+        "percent of mutations run": round(100 * len(results) / planned, 1),
         "percent of leaf fields": round(100 * len(fields) / len(set(paths)), 1),
         "accepted by the API server": sum(result.hit for result in results.values()),
         "unrecovered": sum(line.startswith("recovery") for line in lines),
@@ -97,13 +98,17 @@ def _mutations(known: Known, planned: int, paths: Sequence[str]) -> Row:
     }
     limits = (
         ("mutations", 1000, ">="),
+        ("percent of mutations run", 100, ">="),
         ("percent of leaf fields", 100, ">="),
         ("unrecovered", 0, "=="),
         ("silent", 0, "=="),
         ("other problems", 0, "=="),
     )
+    why = "" if len(results) >= planned else "specs that the API server accepts are not judged yet"
     what = f"Mutations of {len(set(paths))} leaf fields of the CRD: unset, changed, at bounds, invalid, wrong beside others"
-    return _row("2.3", what, value, ">= 1,000, all fields, 0 unrecovered, 0 silent", limits=limits, n=len(results))
+    return _row(
+        "2.3", what, value, ">= 1,000, all fields, 0 unrecovered, 0 silent", limits=limits, n=len(results), why=why
+    )
 
 
 def _found() -> Row:

@@ -12,6 +12,7 @@ The models have 0 replicas, so their pods don't cost time; a change of the pods'
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,8 +35,9 @@ ACTING: Mapping[str, str] = {
 LIVENESS_S = 20.0
 _SETTLE_S = 0.6
 """Time without a change after which a wave is complete, in seconds."""
+_HASH = re.compile(r"\b[0-9a-f]{10}\b")
 _HISTORY = {"ControllerRevision"}
-"""Kinds that keep former specs on purpose, and so differ after a change and its reversal."""
+"""Kinds that keep former specs on purpose, as immutable ConfigMaps do, and so differ after a change and its reversal."""
 
 
 @dataclass
@@ -212,7 +214,9 @@ def _effects(seen: Seen) -> Any:
 
 def _current(seen: Seen) -> Seen:
     """Return the objects without former specs, counters of changes, and copies of the spec."""
-    made: Seen = json.loads(json.dumps({k: v for k, v in seen.items() if k.split()[0] not in _HISTORY}))
+    kept = {k: v for k, v in seen.items() if k.split()[0] not in _HISTORY and not v[0].get("immutable")}
+    # Names of revisions contain hashes of the model's name too.
+    made: Seen = json.loads(_HASH.sub("HASH", json.dumps(kept)))
     for key, objects in made.items():
         for obj in objects:
             _strip(key.split()[0], obj)
@@ -225,6 +229,9 @@ def _strip(kind: str, obj: Object) -> None:
     obj.get("data", {}).pop("accepted.json", None)
     status = obj.get("status") or {}
     status.pop("observedGeneration", None)
-    if kind == "ModelDeployment":
-        status.pop("rollout", None)
-        status.pop("revision", None)
+    if kind != "ModelDeployment":
+        obj.pop("status", None)
+    for condition in status.get("conditions", ()):
+        condition.pop("observedGeneration", None)
+    status.pop("rollout", None)
+    status.pop("revision", None)

@@ -86,11 +86,12 @@ class Site:
         in_turn: bool = False,
         images: tuple[str, ...] = IMAGES,
         events: EventRule | None = None,
+        more: tuple[str, ...] = (),
     ) -> tuple[ForkedOperator, Door]:
         """Start an operator behind a door. It has the name of the one before, so the lease is its own at once."""
         started = threading.Event()
         operator = ForkedOperator(
-            self.namespace, "op-0", Path(), self.directory, watch, port=self.port, images=images, forks=self.forks
+            self.namespace, "op-0", Path(), self.directory, watch, more, port=self.port, images=images, forks=self.forks
         )
 
         def kill() -> None:
