@@ -34,6 +34,8 @@ _FAR = 0.25
 """Error of a correction, as a share of its length: the law's slope is only roughly right."""
 _LEAST_MARGIN, _MOST_MARGIN = 0.006, 0.025
 _MAX_STEP = 0.25
+_CAUTIOUS = 0.025
+"""Distance below the estimated rate from which a confirmed rate is too small to be the answer."""
 _AMISS = 0.06
 """Distance below the estimated rate from which a confirmed rate isn't the answer."""
 _EARLY = 0.998
@@ -129,16 +131,18 @@ class Search:
                 return replace(step, duration_s=min(step.duration_s, max(_FIT_S, 20 * self.facts.single_s)))
             return self._step("search", self._rate(self.long_run.capacity(self.goal.limit)), left)
         last = self.judged[-1]
-        if last.step.purpose == "confirmation" and last.kept:
-            return None
         rate, error = self.estimate()
+        # A first confirmation is cautious if little was known before it; then a second one is nearer.
+        if last.step.purpose == "confirmation" and last.kept and last.step.rate_rps >= rate * (1 - _CAUTIOUS):
+            return None
         near = abs(math.log(last.step.rate_rps / rate)) <= max(_NEAR, error)
         searched = sum(one.step.purpose == "search" for one in self.judged)
         is_last = self.runs >= MAX_RUNS - 1 or left < 2 * last.step.duration_s
         if near or is_last or last.step.purpose == "confirmation" or searched >= 3:
-            if (self._confirmed() or 0.0) >= rate * (1 - _NEAR):
+            cautious = self._rate(rate * math.exp(-self._margin(error)))
+            if (self._confirmed() or 0.0) >= min(rate * (1 - _NEAR), cautious):
                 return None
-            return self._step("confirmation", self._rate(rate * math.exp(-self._margin(error))), left)
+            return self._step("confirmation", cautious, left)
         return self._step("search", self._rate(rate), left)
 
     def after(self, step: Step, observed: Observed) -> Search:

@@ -134,6 +134,8 @@ class Sampler:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
+        for page in (*self._servers.values(), *self._balancers.values()):
+            page.close()
 
     def observations(self) -> Observations:
         """Return everything that was read, with what Prometheus has of it."""
@@ -259,7 +261,7 @@ class _Page:
         try:
             text = self._get()
         except (OSError, HTTPException, ValueError) as error:
-            self._close()
+            self.close()
             self.reason = f"{self._url} doesn't answer: {str(error) or type(error).__name__}"
             return None
         found = parse(text)
@@ -278,7 +280,7 @@ class _Page:
                 response = self._connection.getresponse()
                 body = response.read(_MAX_PAGE)
             except (OSError, HTTPException):
-                self._close()
+                self.close()
                 if attempt or not reused:
                     raise
                 continue
@@ -287,7 +289,8 @@ class _Page:
             return body.decode(errors="replace")
         raise ValueError("no answer")
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the connection, if there is one."""
         if self._connection is not None:
             with contextlib.suppress(OSError):
                 self._connection.close()
