@@ -112,6 +112,23 @@ def run_search(prepared: Measurement, answer: AnswerOptions, *, to_log: bool = F
     return made, document
 
 
+def run_sweep(
+    prepared: Measurement, load: LoadOptions, answer: AnswerOptions, *, to_log: bool = False
+) -> tuple[Run, BenchDocument]:
+    """Measure the points of --sweep, with progress as in `run`.
+
+    Raises:
+        MeasureError, InputError: a grid is invalid or too large, or a process of the load failed.
+    """
+    from halcyon_cli.bench import sweep_runs  # noqa: PLC0415
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    shown = line_of_progress(to_log=to_log)
+    result = sweep_runs.run(prepared, answer, duration_s=load.duration, shown=shown)
+    shown("")
+    return result
+
+
 def run_comparison(
     prepared: Measurement,
     server: ServerOptions,

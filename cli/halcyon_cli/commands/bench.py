@@ -50,6 +50,7 @@ examples:
   halcyon bench --url localhost:8000 --model m --trace times.csv --scale 2
   halcyon bench --url localhost:5000/predict --api post --input cat.jpg
   halcyon bench --url http://new:8000 --model m --against http://old:8000
+  halcyon bench digits --sweep 'rows=1,8 x callers=1..32'
   halcyon bench digits --against last --fail-if 'capacity < -5%'
 
 \b
@@ -193,6 +194,8 @@ def _measure_url(
             run, document = from_here.run_comparison(
                 prepared, server, load, answer, lambda other: from_here.measurement(other, load, inputs, sampling)
             )
+        elif answer.sweep:
+            run, document = from_here.run_sweep(prepared, load, answer, to_log=pod.to_log)
         elif load.is_given:
             run, document = from_here.run(prepared, to_log=pod.to_log)
         else:

@@ -14,6 +14,10 @@ _NAMES = {"p99_9": "p99.9"}
 
 def page(document: BenchDocument) -> str:
     """Return the text of a run, at most 80 columns wide."""
+    if document.sweep is not None:
+        partial = ", interrupted" if document.sweep.partial else ""
+        head = f"{document.target.model or document.target.url}: {len(document.sweep.points)} points{partial}"
+        return "\n".join([head, "", *answer_text.sweep(document.sweep)])
     if document.comparison is not None:
         return "\n".join([
             *textwrap.wrap(document.comparison.sentence, 80), "", *answer_text.comparison(document.comparison)

@@ -23,10 +23,12 @@ class AnswerOptions:
     rounds: int = 6
     fail_if: Sequence[str] = ()
     anyway: bool = False
+    sweep: Sequence[str] = ()
+    yes: bool = False
 
     def of_client(self) -> AnswerOptions:
         """Return the options for the client in the cluster, which doesn't compare."""
-        return AnswerOptions(percentile=self.percentile)
+        return AnswerOptions(percentile=self.percentile, sweep=self.sweep, yes=self.yes)
 
     def check(self) -> AnswerOptions:
         """Return these options if they are valid.
@@ -41,6 +43,8 @@ class AnswerOptions:
             )
         if self.fail_if and not self.against:
             raise InputError("--fail-if is about a comparison; for example --against bench.json --fail-if 'p99 > +5%'")
+        if self.sweep and self.against:
+            raise InputError("--sweep and --against are two questions; leave one of them out")
         return self
 
 
@@ -80,4 +84,11 @@ answer_options = option_group(
         help="Exit with 1 if the interval of a change leaves no doubt, for example 'p99 > +5%' or 'capacity < -3%'.",
     ),
     click.option("--anyway", is_flag=True, help="Compare results that differ in more than the server."),
+    click.option(
+        "--sweep",
+        multiple=True,
+        metavar="GRID",
+        help="Measure each point of a grid, for example 'rows=1,2,4 x callers=1..32 x encoding=raw,binary'.",
+    ),
+    click.option("--yes", is_flag=True, help="Run also a sweep of over 500 points or 2 h."),
 )

@@ -68,6 +68,8 @@ class BenchRequest:
         """
         self.place.check()
         self.answer.check()
+        if self.place.live and self.answer.sweep:
+            raise InputError("--live raises the rate in steps by itself; leave --sweep out, or measure a copy")
         self.sampling.settings()
         self.sampling.prices()
         for option in _NOT_HERE:
@@ -250,7 +252,9 @@ def _deadlines(request: BenchRequest) -> Deadlines:
     warm_up = max(request.load.made_warm_up().limit_s, _WARM_UP_S)
     # At most 30 steps lead from half a request per second to the largest rate.
     steps = 30 * guard.STEP_S if request.place.live else 0.0
-    if not request.load.is_given and not request.place.live:
+    if request.answer.sweep:
+        steps = 4 * 3600.0
+    elif not request.load.is_given and not request.place.live:
         steps = _SEARCH_S
     run_s = measured + warm_up + steps + request.server.request_timeout + _END_S
     return Deadlines(start_s=request.place.start_timeout, run_s=run_s)

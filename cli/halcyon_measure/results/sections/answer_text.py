@@ -8,6 +8,7 @@ from halcyon_measure.results.figure import Figure
 from halcyon_measure.results.number_text import number
 from halcyon_measure.results.sections.capacity import Capacity
 from halcyon_measure.results.sections.comparison import Comparison
+from halcyon_measure.results.sections.sweep import Sweep
 
 _KEPT = {True: "kept", False: "not kept", None: "-"}
 
@@ -71,6 +72,31 @@ def comparison(section: Comparison) -> list[str]:
     lines += [f"unlike    {one}" for one in section.unlike]
     for bound in section.bounds:
         lines += textwrap.wrap(f"{bound.text}: {'FAILED' if bound.failed else 'not shown'}; {bound.evidence}", 80)
+    return lines
+
+
+def sweep(section: Sweep) -> list[str]:
+    """Return the points as a table, and what payloads cost."""
+    heads = (("answers/s", 10), ("rows/s", 9), ("p50, ms", 9), ("p99, ms", 9), ("CPU, us", 9), ("failed", 8))
+    lines = [f"{'rows':<6}{'form':<13}{'load':<16}" + "".join(f"{head:>{width}}" for head, width in heads)]
+    for one in section.points:
+        load = f"{number(one.rate_rps)}/s" if one.rate_rps is not None else _callers(one.callers)
+        figures = (one.throughput, one.rows_per_second)
+        cells = "".join(f"{number(figure.value):>{width}}" for figure, width in zip(figures, (10, 9), strict=True))
+        cells += "".join(f"{number(figure.value):>9}" for figure in (one.p50, one.p99, one.cpu_per_request))
+        mark = "" if one.valid else "  not valid"
+        lines.append(f"{one.rows:<6}{one.protocol + ' ' + one.encoding:<13}{load:<16}{cells}{one.failed:>8}{mark}")
+    for reason in dict.fromkeys(reason for one in section.points for reason in one.invalid_because):
+        lines += textwrap.wrap(f"not valid: {reason}", 80)
+    if section.payloads:
+        lines += ["", f"{'payload':<10}{'rows':<6}{'bytes':>10}{'write, us':>11}{'read, us':>10}"]
+    for cost in section.payloads:
+        lines.append(
+            f"{cost.form:<10}{cost.rows:<6}{number(cost.size.value):>10}{number(cost.write.value):>11}"
+            f"{number(cost.read.value):>10}"
+        )
+    for reason in dict.fromkeys(cost.size.reason for cost in section.payloads if cost.size.value is None):
+        lines += textwrap.wrap(f"-: {reason}", 80)
     return lines
 
 

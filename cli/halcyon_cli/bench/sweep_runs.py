@@ -1,0 +1,199 @@
+"""The runs of a sweep, one after the other, and what the forms of a payload cost by themselves.
+
+Out of scope: the points of a grid (`halcyon_measure.sweep.grid`).
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from halcyon_cli.errors import InputError
+from halcyon_measure.engine.pool import WarmUp
+from halcyon_measure.inputs.payloads import Payload, Rows
+from halcyon_measure.protocols import http_client
+from halcyon_measure.results.figure import Figure, Unit, unmeasured
+from halcyon_measure.results.sections.sweep import PayloadCost, Sweep
+from halcyon_measure.schedule.scenario import Scenario
+from halcyon_measure.sweep import grid, section
+from halcyon_measure.sweep.grid import Point
+
+if TYPE_CHECKING:
+    from halcyon_cli.bench.options.answer import AnswerOptions
+    from halcyon_measure.measurement import Measurement
+    from halcyon_measure.protocols.target import Target
+    from halcyon_measure.results.document import BenchDocument
+    from halcyon_measure.results.run import Run
+    from halcyon_measure.results.settling import Block
+
+POINT_S = 5.0
+"""Measured time of a point, unless --duration says more."""
+_BESIDE_S = 2.5
+"""Warm-up and start of a point."""
+_WARM_UP = WarmUp(1.0, fixed=True)
+_COST_S = 0.05
+_BY_GRPC = ("raw", "typed")
+
+
+def run(
+    prepared: Measurement, answer: AnswerOptions, *, duration_s: float | None, shown: Callable[[str], None]
+) -> tuple[Run, BenchDocument]:
+    """Measure all points, and return the last run, and its document with the section `sweep`. Ctrl-C ends after a point.
+
+    Raises:
+        MeasureError: a grid is invalid, or a process of the load failed.
+        InputError: the sweep is large, and --yes isn't given.
+    """
+    points = grid.points(answer.sweep)
+    length = duration_s or POINT_S
+    each = length + _BESIDE_S
+    if (why := grid.too_large(len(points), len(points) * each)) and not answer.yes:
+        raise InputError(why)
+    results: list[BenchDocument] = []
+    last: Run | None = None
+    costs: dict[int, tuple[PayloadCost, ...]] = {}
+    for number, point in enumerate(points):
+        measurement = _measurement(prepared, point, length)
+        rows = measurement.payload.rows.least
+        if rows not in costs and prepared.target.api == "kserve":
+            costs[rows] = tuple(_costs(measurement))
+        said = f"point {number + 1} of {len(points)}, {_text(point)}, {(len(points) - number) * each / 60:.0f} min left"
+        last = measurement.run(_progress(said, shown))
+        results.append(measurement.document(last, made_by=f"halcyon {version('halcyon-operator')}"))
+        if last.partial:
+            break
+    assert last is not None  # noqa: S101  # a grid has a point
+    sweep = Sweep(
+        grid="; ".join(answer.sweep),
+        points=tuple(map(section.point, results)),
+        payloads=tuple(cost for found in costs.values() for cost in found),
+        partial=len(results) < len(points),
+    )
+    return last, results[-1].model_copy(update={"sweep": sweep})
+
+
+def _progress(said: str, shown: Callable[[str], None]) -> Callable[[str, float, Block], None]:
+    def progress(phase: str, _: float, block: Block) -> None:
+        shown(f"{said}: {phase}, {block.answered}/s")
+
+    return progress
+
+
+def _measurement(prepared: Measurement, point: Point, length_s: float) -> Measurement:
+    scenario = replace(prepared.scenario, duration_s=length_s, requests=None)
+    if point.rate_rps is not None:
+        scenario = Scenario(kind="sustained", rate_rps=point.rate_rps, duration_s=length_s, seed=scenario.seed)
+    elif point.callers is not None:
+        scenario = Scenario(kind="blocking", callers=point.callers, duration_s=length_s, seed=scenario.seed)
+    payload = prepared.payload
+    if point.rows is not None:
+        payload = replace(payload, rows=Rows(point.rows, point.rows))
+    sampling = None if prepared.sampling is None else replace(prepared.sampling, idle_s=0.0)
+    target = _target(prepared.target, point)
+    made = replace(prepared, scenario=scenario.check(), payload=payload, target=target, sampling=sampling, preset="")
+    return replace(made, warm_up=_WARM_UP).prepare()
+
+
+def _target(target: Target, point: Point) -> Target:
+    """Return the target with the point's encoding. The other protocol is at the next port, as Triton has it by default."""
+    if point.encoding is None or target.api != "kserve":
+        return target
+    by_grpc = point.encoding in _BY_GRPC
+    if by_grpc == (target.transport == "grpc"):
+        return replace(target, encoding=point.encoding)
+    port = target.port + (1 if by_grpc else -1)
+    return replace(target, encoding=point.encoding, port=port, transport="grpc" if by_grpc else "http")
+
+
+def _text(point: Point) -> str:
+    parts = [f"{point.rows} rows"] if point.rows is not None else []
+    parts += [f"{point.callers} callers"] if point.callers is not None else []
+    parts += [f"{point.rate_rps:g}/s"] if point.rate_rps is not None else []
+    return " ".join([*parts, *([point.encoding] if point.encoding else [])]) or "as given"
+
+
+def _costs(measurement: Measurement) -> Iterator[PayloadCost]:
+    """Yield what the forms of the same tensors cost: size, and CPU to make and to read them."""
+    target = measurement.target
+    payload = measurement.payload.payloads(target)[0]
+    rows = str(payload.rows)
+    for encoding in ("binary", "json"):
+        form = replace(target, encoding=encoding, transport="http")
+        made = http_client.encode(form, payload)
+        yield PayloadCost(
+            form=encoding,
+            rows=rows,
+            size=_figure(len(made.body), "bytes"),
+            write=_timed(lambda form=form: http_client.encode(form, payload)),  # type: ignore[misc]  # bound at once
+            read=unmeasured("us", "the server reads it; the client's reading of answers is the phase decode"),
+        )
+    buffer = io.BytesIO()
+    arrays = dict(payload.tensors)
+    _write_npy(arrays, buffer)
+    yield PayloadCost(
+        form=".npy",
+        rows=rows,
+        size=_figure(buffer.tell(), "bytes"),
+        write=_timed(lambda: _write_npy(arrays, io.BytesIO())),
+        read=_timed(lambda: _read_npy(buffer.getvalue(), len(arrays))),
+    )
+    yield _arrow(payload, rows)
+
+
+def _write_npy(arrays: dict[str, Any], stream: io.BytesIO) -> None:
+    for array in arrays.values():
+        np.save(stream, array, allow_pickle=True)  # tensors of strings are objects
+
+
+def _read_npy(content: bytes, count: int) -> None:
+    stream = io.BytesIO(content)
+    for _ in range(count):
+        np.load(stream, allow_pickle=True)  # our own bytes
+
+
+def _arrow(payload: Payload, rows: str) -> PayloadCost:
+    try:
+        arrow: Any = import_module("pyarrow")
+    except ImportError:
+        reason = "pyarrow isn't installed; pip install pyarrow"
+        none = unmeasured("us", reason)
+        return PayloadCost(form="Arrow", rows=rows, size=unmeasured("bytes", reason), write=none, read=none)
+
+    def write() -> Any:
+        columns = {name: arrow.array(array.reshape(-1)) for name, array in payload.tensors.items()}
+        sink = arrow.BufferOutputStream()
+        # Tensors of different sizes are batches of their own.
+        for name, column in columns.items():
+            batch = arrow.record_batch([column], names=[name])
+            with arrow.ipc.new_stream(sink, batch.schema) as stream:
+                stream.write_batch(batch)
+        return sink.getvalue()
+
+    made = write()
+    return PayloadCost(
+        form="Arrow",
+        rows=rows,
+        size=_figure(made.size, "bytes"),
+        write=_timed(write),
+        read=_timed(lambda: arrow.ipc.open_stream(made).read_all()),
+    )
+
+
+def _timed(action: Callable[[], Any]) -> Figure:
+    """Return the mean CPU of an action, over at least `_COST_S`."""
+    count, began = 0, time.process_time()
+    while (spent := time.process_time() - began) < _COST_S:
+        action()
+        count += 1
+    return _figure(1e6 * spent / count, "us", count)
+
+
+def _figure(value: float, unit: Unit, n: int = 1) -> Figure:
+    return Figure(value=value, unit=unit, n=n, source="the client's own CPU, without a server")

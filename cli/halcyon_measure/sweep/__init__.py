@@ -1,0 +1,1 @@
+"""Grids of loads: their points, and the section of their results. Pure."""

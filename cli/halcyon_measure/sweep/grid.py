@@ -1,0 +1,98 @@
+"""A grid such as `rows=1,2,4 x callers=1..32 x encoding=raw,binary`, and its points."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from halcyon_measure.errors import SettingError
+from halcyon_measure.protocols.target import Encoding
+
+MAX_POINTS = 500
+MAX_S = 7200.0
+_EXAMPLE = "for example 'rows=1,2,4 x callers=1..32'"
+_ENCODINGS: tuple[str, ...] = get_args(Encoding)
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_MOST: Mapping[str, float] = {"rows": 4096, "callers": 4096, "rate": 20_000}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One load of a grid. Values that are None are those of the other options."""
+
+    rows: int | None = None
+    callers: int | None = None
+    rate_rps: float | None = None
+    encoding: Encoding | None = None
+
+
+def points(grids: Sequence[str]) -> tuple[Point, ...]:
+    """Return the points of grids, each point once, in their order.
+
+    Raises:
+        SettingError: a grid isn't of the form AXIS=VALUES x AXIS=VALUES, or a value is out of range.
+    """
+    found = [point for grid in grids for point in _points(grid)]
+    return tuple(dict.fromkeys(found))
+
+
+def too_large(count: int, seconds: float) -> str:
+    """Return why a sweep needs consent; empty if it doesn't."""
+    if count <= MAX_POINTS and seconds <= MAX_S:
+        return ""
+    return (
+        f"--sweep has {count} points, which take about {seconds / 3600:.1f} h; above {MAX_POINTS} points or "
+        f"{MAX_S / 3600:g} h, add --yes, or choose fewer values"
+    )
+
+
+def _points(grid: str) -> list[Point]:
+    axes: dict[str, list[int | float | str]] = {}
+    for part in re.split(r"\s+x\s+", grid.strip()):
+        name, sign, text = part.partition("=")
+        name = name.strip()
+        if not sign or name not in {*_MOST, "encoding"}:
+            known = ", ".join([*_MOST, "encoding"])
+            raise SettingError(f"--sweep {grid!r}: {part!r} must be AXIS=VALUES with an axis of {known}, {_EXAMPLE}")
+        if name in axes:
+            raise SettingError(f"--sweep {grid!r}: {name} is there twice; give all its values at once, {_EXAMPLE}")
+        axes[name] = _values(grid, name, text)
+    if "callers" in axes and "rate" in axes:
+        raise SettingError(f"--sweep {grid!r}: callers make their own rate; give callers or rate, {_EXAMPLE}")
+    fields = {"rows": "rows", "callers": "callers", "rate": "rate_rps", "encoding": "encoding"}
+    return [
+        Point(**{fields[name]: value for name, value in zip(axes, values, strict=True)})  # type: ignore[arg-type]  # each is of its axis
+        for values in itertools.product(*axes.values())
+    ]
+
+
+def _values(grid: str, name: str, text: str) -> list[int | float | str]:
+    """Return the values of an axis; a range `1..32` has each power of two, and its end."""
+    found: list[int | float | str] = []
+    for item in (one.strip() for one in text.split(",")):
+        if name == "encoding":
+            if item not in _ENCODINGS:
+                raise SettingError(f"--sweep {grid!r}: encoding is {item!r}; there are {', '.join(_ENCODINGS)}")
+            found.append(item)
+            continue
+        if span := _RANGE.fullmatch(item):
+            low, high = int(span[1]), int(span[2])
+            doubled = [low * 2**power for power in range(14) if low * 2**power < high] if low > 0 else []
+            numbers: list[float] = [*doubled, high] if low <= high else []
+        else:
+            try:
+                numbers = [float(item)]
+            except ValueError:
+                numbers = []
+        whole = name != "rate"
+        if not numbers or not all(0 < one <= _MOST[name] and (not whole or one == int(one)) for one in numbers):
+            kind = "a whole number" if whole else "a number"
+            raise SettingError(
+                f"--sweep {grid!r}: {name} is {item!r}; it must be {kind} above 0 and at most {_MOST[name]:g}, or a range "
+                "such as 1..32"
+            )
+        found += [int(one) if whole else one for one in numbers]
+    return found

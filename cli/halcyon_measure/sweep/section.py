@@ -1,0 +1,27 @@
+"""The section `sweep` of a document, from the results of its points."""
+
+from __future__ import annotations
+
+from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.sections.sweep import SweepPoint
+
+
+def point(document: BenchDocument) -> SweepPoint:
+    """Return the point of a result."""
+    target, scenario = document.target, document.scenario
+    return SweepPoint(
+        rows=target.rows,
+        protocol=target.protocol,
+        encoding=target.encoding,
+        callers=scenario.callers,
+        rate_rps=scenario.rate_rps,
+        replicas=document.place.replicas if document.place is not None else None,
+        throughput=document.throughput,
+        rows_per_second=document.rows,
+        p50=document.latency.p50,
+        p99=document.latency.p99,
+        cpu_per_request=document.client.cpu_per_request,
+        failed=document.requests.due - document.requests.answered,
+        valid=document.run.valid,
+        invalid_because=document.run.invalid_because,
+    )
