@@ -125,7 +125,7 @@ def lines() -> Row:
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
     excluded = [ROOT / path for path in document["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]]
     others = tomllib.loads((ROOT / "sidecars/pyproject.toml").read_text())
-    parts = others["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"].values()
+    parts = others["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["parts"].values()
     sidecars = [ROOT / "operator" / part for part in parts]
     every = {p: len(p.read_text().splitlines()) for p in _python("halcyon")}
     counts = {p: n for p, n in every.items() if not any(p.is_relative_to(path) for path in excluded)}

@@ -24,7 +24,7 @@ def install(source: Path) -> None:
     """Install from `source` into the environment of the running interpreter. It fails if a module doesn't compile."""
     library = Path(sysconfig.get_path("purelib"))
     core, cli = (tomllib.loads((source / name / "pyproject.toml").read_text()) for name in ("core", "cli"))
-    for part in (*core["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"].values(), *OWN):
+    for part in (*core["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["parts"].values(), *OWN):
         (library / part).parent.mkdir(parents=True, exist_ok=True)
         if (source / part).is_dir():
             shutil.copytree(source / part, library / part)

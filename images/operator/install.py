@@ -37,7 +37,7 @@ def install(source: Path) -> None:
 
     rest = {path for path in target.rglob("*") if path.is_file()}
     for document in described:
-        parts = document["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"].values()
+        parts = document["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["parts"].values()
         own = {path for path in rest if any(_is_in(path, packages / part) for part in parts)}
         _describe(document["project"], own)
         rest -= own

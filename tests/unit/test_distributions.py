@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -62,7 +63,7 @@ def plain(requirement: str) -> str:
 def paths(name: str) -> Iterator[Path]:
     """Yield the modules of a distribution."""
     wheel = project(name)["tool"]["hatch"]["build"]["targets"]["wheel"]
-    for source in wheel.get("force-include", {}):
+    for source in wheel.get("hooks", {}).get("custom", {}).get("parts", {}):
         path = (FOLDERS[name] / source).resolve()
         yield from sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.suffix == ".py" else []
     excluded = [ROOT / part for part in wheel.get("exclude", ())]
@@ -126,8 +127,8 @@ def test_each_module_of_the_package_is_in_one_distribution() -> None:
     assert set(PACKAGE.rglob("*.py")) - held == set()
     excluded = project("halcyon-operator")["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]
     others = [
-        *project("halcyon-core")["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"],
-        *project("halcyon-sidecars")["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"],
+        *project("halcyon-core")["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["parts"],
+        *project("halcyon-sidecars")["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["parts"],
     ]
     assert sorted(excluded) == sorted(path.removeprefix("../") for path in others)
 
@@ -213,3 +214,10 @@ def test_modules_read_the_versions_of_installed_distributions_only() -> None:
         if named != name and named not in requirements(name)[0]
     }
     assert wrong == set()
+
+
+def test_a_clone_runs_its_own_files(tmp_path: Path) -> None:
+    """Copies of an editable installation would hide the other distributions' parts, and later changes."""
+    code = "import halcyon, halcyon.balancer, halcyon_cli; print(halcyon.__file__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()) == ROOT / "operator" / "halcyon" / "__init__.py"
