@@ -66,7 +66,7 @@ def run(
             costs[rows] = tuple(_costs(measurement))
         said = f"point {number + 1} of {len(points)}, {_text(point)}, {(len(points) - number) * each / 60:.0f} min left"
         last = measurement.run(_progress(said, shown))
-        results.append(measurement.document(last, made_by=f"halcyon {version('halcyon-operator')}"))
+        results.append(measurement.document(last, made_by=f"halcyon {version('halcyon-cli')}"))
         if last.partial:
             break
     assert last is not None  # noqa: S101  # a grid has a point
