@@ -86,7 +86,7 @@ def test_a_model_is_explained_in_the_namespace_of_the_context(desk: Desk) -> Non
     assert "free on" not in out  # what answers here knows no nodes
 
 
-def test_an_object_and_its_events_are_read_if_all_pods_have_a_node(desk: Desk) -> None:
+def test_a_model_and_events_are_read_if_pods_have_nodes(desk: Desk) -> None:
     desk.holds("digits", situation="fixed")
 
     assert desk.run("digits")[0] == 0
