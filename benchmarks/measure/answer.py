@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ def cases(count: int) -> list[Case]:
 def capacity() -> Row:
     """Search for the capacity of each law, and decide runs at 5 % above it."""
     end = time.monotonic() + BUDGET_S
-    with ProcessPoolExecutor(PROCESSES) as pool:
+    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
         made = list(pool.map(_searched, cases(LAWS), [end] * LAWS))
     found = [one for one in made if one is not None]
     kept = above(found)
