@@ -171,5 +171,9 @@ bench-dataplane: bootstrap ## what the balancer costs and loses, beside its peer
 bench-gpu: bootstrap ## what is learnt from a recorded GPU (RECORDING=FILE: another one's): build/bench/gpu.json, docs/benchmarks/gpu.md
 	@$(PY) -m benchmarks.gpu $(if $(RECORDING),--recording $(RECORDING))
 
+.PHONY: bench-faults
+bench-faults: bootstrap ## faults at every step of the operator, goes on where it has ended (ONLY=2.1: a row): docs/quality/faults.md
+	@$(PY) -m benchmarks.hold.faults $(ONLY)
+
 clean: ## remove what was built in the tree (the caches outside stay)
 	@rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

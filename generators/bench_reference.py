@@ -19,6 +19,7 @@ from halcyon_measure.protocols.reply import Outcome
 from halcyon_measure.results.columns import Columns
 from halcyon_measure.results.document import BenchDocument, Latencies
 from halcyon_measure.results.figure import Figure
+from halcyon_measure.results.sections.analysis import VariantsDocument
 from halcyon_measure.results.sections.hardware import Series
 
 _HEAD = """\
@@ -65,6 +66,17 @@ _OUTCOMES = """
 """
 
 
+_FILES = """
+## Results of `halcyon analyse` and `halcyon variants`
+
+`halcyon analyse -o json` has `version`, `made_by`, `made_at`, and the sections `static`, `alone` and `roofline` of `bench.json`. This is
+`halcyon variants -o json`:
+
+| field | type | meaning |
+| --- | --- | --- |
+"""
+
+
 def page() -> str:
     """Return the page in Markdown."""
     parts = [_HEAD, "\n| field | type | meaning |\n| --- | --- | --- |\n"]
@@ -80,6 +92,8 @@ def page() -> str:
         f"| {one.value} | `{one.name.lower()}` | {outcomes.get(one.name, 'The whole answer arrived.')} |\n"
         for one in Outcome
     ]
+    parts.append(_FILES)
+    parts += [f"| `{name}` | {kind} | {text} |\n" for name, kind, text in _rows(VariantsDocument, "")]
     return "".join(parts)
 
 

@@ -61,16 +61,22 @@ _HEAD = """\
 <!-- Generated from cli/halcyon_cli by `scripts/generate docs`. A test keeps it up to date. -->
 
 This page lists the commands, options, output and exit statuses of `halcyon`. `kubectl halcyon` takes the same commands. They are in the distribution
-`halcyon-cli`, which needs `halcyon-operator`. Install both from the root of a clone:
+`halcyon-cli`, which takes at most 20 packages in all, none of them the operator's. Install it from the root of a clone:
 
 ```console
-$ pip install . ./cli
+$ pip install ./cli
 ```
 
-`halcyon simulate` needs the distribution `halcyon-simulator` as well: `pip install . ./cli ./simulator`. The operator's image has none of these commands. For
-krew there is a template, [manifests/krew/halcyon.yaml](../../manifests/krew/halcyon.yaml).
+| extra | for | installation |
+| --- | --- | --- |
+| `bench` | `halcyon bench`, `halcyon infer`: NVIDIA's client, aiohttp, numpy, pillow | `pip install './cli[bench]'` |
+| `models` | `halcyon analyse`: onnx, onnxruntime | `pip install './cli[models]'` |
+| `simulate` | `halcyon simulate`: the distribution `halcyon-simulator`, with numba and matplotlib | `pip install './cli[simulate]'` |
 
-Commands act with your permissions and use the same kubeconfig as kubectl. They need the verbs get, list and watch on
+The operator's image has none of these commands. For krew there is a template, [manifests/krew/halcyon.yaml](../../manifests/krew/halcyon.yaml).
+
+Commands act with your permissions and use the same kubeconfig as kubectl, credential plugins (`exec`), proxies and
+impersonation included. The old `auth-provider` isn't supported, except that a stored `id-token` is sent as it is. Commands need the verbs get, list and watch on
 `modeldeployments.serving.halcyon.dev`, and patch for changes. `get` and `diagnose` read more objects if they may, and name what they could not read.
 """
 

@@ -45,7 +45,7 @@ def page() -> str:
         rows.append(
             f"| {rule.limit} | {conditions} | {evidence} | {rule.change} | {field} | {', '.join(rule.causes)} |\n"
         )
-    figures = [f"| `{name}` | {text} |\n" for name, text in FIGURES.items()]
+    figures = [f"| `{name}` | {text.format('*x*')} |\n" for name, text in FIGURES.items()]
     return "".join([_HEAD, *rows, _FIGURES, *figures])
 
 

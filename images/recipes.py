@@ -117,7 +117,10 @@ RECIPES = {
             base=TRIXIE,
             dockerfile="images/operator/Dockerfile",
             context=".",
-            inputs=("images/operator", "pyproject.toml", "requirements/operator.lock", "operator/halcyon"),
+            inputs=(
+                *("images/operator", "pyproject.toml", "core/pyproject.toml", "sidecars/pyproject.toml"),
+                *("requirements/operator.lock", "operator/halcyon"),
+            ),
             values_key="images.operator",
         ),
         Recipe(
@@ -128,7 +131,7 @@ RECIPES = {
             context=".",
             inputs=(
                 "images/bench",
-                "pyproject.toml",
+                "core/pyproject.toml",
                 "cli/pyproject.toml",
                 "requirements/bench.lock",
                 "operator/halcyon",

@@ -64,7 +64,7 @@ def test_nothing_of_python_is_in_the_operator_that_is_not_locked(documents: dict
     }
     there = told(documents["operator"], "pypi")
 
-    assert {name for name, _ in there - locked} == {"halcyon-operator"}
+    assert {name for name, _ in there - locked} == {"halcyon-core", "halcyon-operator", "halcyon-sidecars"}
     assert not DROPPED & {name for name, _ in there}
 
 

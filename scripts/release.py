@@ -1,6 +1,6 @@
 """Builds everything that a release consists of into build/release: `make release DRY=1`, or `scripts/release.py --values FILE`.
 
-    wheels/          halcyon_operator, halcyon_cli, halcyon_sidecars, halcyon_simulator
+    wheels/          halcyon_core, halcyon_operator, halcyon_cli, halcyon_sidecars, halcyon_simulator
     charts/          halcyon and halcyon-crds as Helm packages; halcyon's values have the images by digest
     install.yaml     the chart's objects for a cluster without Helm
     cli/             the command line as one file for this platform, by pex, and as an archive for krew
@@ -38,7 +38,7 @@ from images.host import images_directory  # noqa: E402  # after the path
 from images.recipes import RECIPES  # noqa: E402
 
 OUT = ROOT / "build" / "release"
-DISTRIBUTIONS = (".", "cli", "sidecars", "simulator")
+DISTRIBUTIONS = (".", "core", "cli", "sidecars", "simulator")
 DRY_REGISTRY = "registry.example.com/halcyon"
 PEX = "pex==2.105.2"
 _UV = "uv-0.13.9"
@@ -49,13 +49,16 @@ class ReleaseError(Exception):
     """A part of the release that can't be built. The message has its name and the reason."""
 
 
-def run(*command: str | Path, cwd: Path = ROOT) -> str:
-    """Run a program, and return its output.
+def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
+    """Run a program with these variables in addition, and return its output.
 
     Raises:
         ReleaseError: it failed; the message ends with its last lines.
     """
-    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
+    variables = os.environ | environment
+    done = subprocess.run(
+        [str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False, env=variables
+    )
     if done.returncode:
         tail = "\n".join((done.stderr or done.stdout).splitlines()[-15:])
         raise ReleaseError(f"release: {Path(command[0]).name}: exit status {done.returncode}\n{tail}")
@@ -70,9 +73,10 @@ def version() -> str:
 
 
 def wheels(folder: Path) -> list[Path]:
-    """Build the wheel of each distribution."""
+    """Build the wheel of each distribution. They require each other's version, not each other's folder."""
     for source in DISTRIBUTIONS:
-        run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT / source)
+        command = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder)
+        run(*command, cwd=ROOT / source, HALCYON_RELEASE="1")
     return sorted(folder.glob("*.whl"))
 
 
@@ -152,7 +156,7 @@ def manifest(package: Path, helm: Path) -> str:
 def one_file(folder: Path, built: list[Path]) -> Path:
     """Build the command line as one file, from these wheels and from those that an index has for their dependencies."""
     uv = images_directory().parent / _UV / "bin" / "uv"
-    wanted = [path for path in built if path.name.startswith(("halcyon_operator", "halcyon_cli"))]
+    wanted = [path for path in built if path.name.startswith(("halcyon_core", "halcyon_cli"))]
     file = (
         folder
         / f"halcyon-{platform.system().lower()}-{platform.machine()}-py{sys.version_info.major}{sys.version_info.minor}"

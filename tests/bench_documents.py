@@ -17,10 +17,13 @@ from halcyon_measure.results.columns import Columns
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.document_file import StoredDocument
 from halcyon_measure.results.figure import Figure, Unit, unmeasured
-from halcyon_measure.results.place import Limits, Place
+from halcyon_measure.results.place import ContainerLimits, Place
 from halcyon_measure.results.run import Run
+from halcyon_measure.results.sections.capacity import Capacity, CapacityRun
+from halcyon_measure.results.sections.comparison import Bound, ComparedSide, Comparison, Difference, LeaderboardRow
 from halcyon_measure.results.sections.energy import Energy
 from halcyon_measure.results.sections.phases import Phase, PhaseName, Phases, Side
+from halcyon_measure.results.sections.sweep import PayloadCost, Sweep, SweepPoint
 from halcyon_measure.results.sections.verdict import Evidence, Verdict
 from halcyon_measure.schedule.scenario import Scenario
 
@@ -121,7 +124,7 @@ def _sections(made: BenchDocument) -> dict[str, Any]:
             revision="digits-6f9c",
             image="registry.example/tritonserver:26.01",
             node="node-1",
-            limits=Limits(cpu="2", memory="4Gi"),
+            limits=ContainerLimits(cpu="2", memory="4Gi"),
             routing="balancer",
             replicas=1,
             arguments=("--rate", "100", "--seed", "1"),
@@ -152,6 +155,124 @@ def _sections(made: BenchDocument) -> dict[str, Any]:
             price_per_hour=unmeasured("price/h", "no price is given"),
             cost_per_thousand=unmeasured("price", "no price is given"),
         ),
+    }
+
+
+def _ratio(value: float, low: float, high: float) -> Figure:
+    return Figure(value=value, unit="ratio", n=6, interval=(low, high), source="rounds")
+
+
+def _rate(value: float) -> Figure:
+    return Figure(value=value, unit="requests/s", n=1000, interval=(0.97 * value, 1.03 * value), source="runs")
+
+
+def _latency(value: float) -> Figure:
+    return Figure(value=value, unit="ms", n=1000, source="due to done")
+
+
+def answers() -> dict[str, Any]:
+    """Return sections with answers, as updates of a document: capacity, sweep and comparison."""
+    runs = tuple(
+        CapacityRun(
+            purpose=purpose,
+            rate_rps=rate,
+            callers=None,
+            seconds=20.0,
+            requests=1000,
+            throughput=_rate(rate),
+            latency=_latency(p99),
+            late=_ratio(late, late / 2, 2 * late),
+            blocks=20,
+            block_s=1.0,
+            autocorrelation=0.02,
+            kept=kept,
+            ended_early=not kept,
+        )
+        for purpose, rate, p99, late, kept in (
+            ("search", 80.0, 61.0, 0.002, True),
+            ("search", 120.0, 240.0, 0.08, False),
+            ("search", 96.0, 92.0, 0.009, True),
+            ("confirmation", 98.0, 97.0, 0.0095, True),
+        )
+    )
+    capacity = Capacity(
+        sentence="One replica takes 98 requests/s [94, 101] within 100 ms for 99 % of the requests.",
+        objective_ms=100.0,
+        percentile=0.99,
+        rate=_rate(98.0),
+        saturation=_rate(140.0),
+        knee=_rate(90.0),
+        single=_latency(6.1),
+        confirmed=True,
+        law="4 + 2 b ms, batch 1, 1 instance",
+        runs=runs,
+        seconds=140.0,
+        seed=1,
+    )
+    points = tuple(
+        SweepPoint(
+            rows=str(rows),
+            protocol="grpc",
+            encoding="raw",
+            callers=None,
+            rate_rps=rate,
+            replicas=1,
+            throughput=_rate(rate),
+            rows_per_second=Figure(value=rows * rate, unit="rows/s", n=1000, source="answers"),
+            p50=_latency(5.0 * rows),
+            p99=_latency(rate * rows / 4),
+            cpu_per_request=Figure(value=150.0, unit="us", n=1000, source="getrusage"),
+            failed=0,
+            valid=True,
+            invalid_because=(),
+        )
+        for rows in (1, 8)
+        for rate in (20.0, 40.0, 60.0)
+    )
+    payload = PayloadCost(
+        form="Arrow",
+        rows="8",
+        size=Figure(value=2048, unit="bytes", n=1, source="payload"),
+        write=Figure(value=12.0, unit="us", n=100, source="CPU"),
+        read=Figure(value=9.0, unit="us", n=100, source="CPU"),
+    )
+    sides = [ComparedSide(name=name, url="http://a:8000", model=name, made_at=None) for name in ("fp32", "int8")]
+    differences = tuple(
+        Difference(figure=name, baseline=_latency(20), candidate=_latency(18), change=change, result=result)
+        for name, change, result in (
+            ("p99", _ratio(-0.12, -0.18, -0.05), "lower"),
+            ("throughput", _ratio(0.01, -0.03, 0.05), "no difference shown"),
+        )
+    )
+    nothing = unmeasured("price", "no price is given")
+    comparison = Comparison(
+        sentence="P99 of int8 is 12 % lower [5 %, 18 %]; no difference of throughput is shown.",
+        baseline=sides[0],
+        candidate=sides[1],
+        rounds=6,
+        order="ABBAAB",
+        differences=differences,
+        unlike=(),
+        bounds=(Bound(text="p99 > +5%", failed=False, evidence="the interval ends at -5 %"),),
+        leaderboard=tuple(
+            LeaderboardRow(
+                name=name,
+                url="http://a:8000",
+                model=name,
+                rate=_rate(rate),
+                p99=_latency(80.0),
+                cost_per_thousand=nothing,
+                energy_per_inference=Figure(value=0.2, unit="J", n=1, source="RAPL"),
+                carbon_per_inference=nothing,
+                accuracy=unmeasured("ratio", "no accuracy is given"),
+            )
+            for name, rate in (("int8", 140.0), ("fp32", 98.0))
+        ),
+    )
+    return {
+        "capacity": capacity,
+        "sweep": Sweep(grid="rows=1,8 rate=20,40,60", points=points, payloads=(payload,), partial=False),
+        "comparison": comparison,
     }
 
 

@@ -195,7 +195,15 @@ EVERY: Final = policy({path: limit for path, (limit, *_) in LIMITS.items()} | {"
 _ENTRIES: Final[dict[str, list[str]]] = {
     "images.registries": ["nvcr.io/nvidia", "docker.io", "docker.io/library", "localhost", "a.b", "a:1", "0.0/a"],
     "models.sources": ["configMap", "persistentVolumeClaim", "uri"],
-    "models.urls": ["s3://models", "s3://000", "https://a", "https://models.example.com/{namespace}", "http://0.0"],
+    "models.urls": [
+        "s3://models",
+        "s3://000",
+        "hf://acme",
+        "mlflow://m",
+        "https://a",
+        "https://models.example.com/{namespace}",
+        "http://0.0",
+    ],
     "models.endpoints": ["https://minio.storage.svc:9000", "http://a", "http://0"],
     "models.backends": ["python", "onnxruntime", "tensorrt"],
     "models.secrets": ["0*", "a*", "s", "registry"],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -42,7 +43,7 @@ QUERY = "pending-jobs"
 
 _QUANTITY = next(mark.pattern for mark in get_args(Quantity) if isinstance(mark, StringConstraints))
 _THOROUGH = settings().max_examples >= 1000
-_SHORT_URL = r"(s3|gs|az)://[a-z0-9]{3,5}(/[A-Za-z0-9_][A-Za-z0-9_.=+-]?){0,2}|https?://[a-z0-9]{1,3}(\.[a-z]{2})?(:[1-9][0-9]{0,3})?/[a-z]{1,3}\.(tar|tgz)"
+_SHORT_URL = r"(s3|gs|az)://[a-z0-9]{3,5}(/[A-Za-z0-9_][A-Za-z0-9_.=+-]?){0,2}|hf://acme/[a-z]@[0-9a-f]{40}(/[a-z])?|mlflow://m/[1-9]|https?://[a-z0-9]{1,3}(\.[a-z]{2})?(:[1-9][0-9]{0,3})?/[a-z]{1,3}\.(tar|tgz)"
 _PLAIN_NAMES = st.from_regex(NAME_PATTERN, fullmatch=True)
 NAMES = st.one_of(
     st.sampled_from(["digits", "a", "resnet50"]),
@@ -56,7 +57,10 @@ def documents(model: type[BaseModel] = Spec) -> st.SearchStrategy[Document]:
     """Return a strategy for JSON objects that the model accepts."""
     if model not in _DOCUMENTS:
         # `_source` replaces the identity with one for the URI's scheme.
-        special = {Affinity: _affinity, Identity: lambda: st.just(_IDENTITIES["s3"])}
+        special: dict[type[BaseModel], Callable[[], st.SearchStrategy[Document]]] = {
+            Affinity: _affinity,
+            Identity: lambda: st.just(_IDENTITIES["s3"]),
+        }
         _DOCUMENTS[model] = special.get(model, lambda: _build(model))()
     return _DOCUMENTS[model]
 
@@ -186,6 +190,7 @@ def _one_of(*names: str) -> Callable[[Document, Any], Document]:
     return repair
 
 
+_COMMIT = re.compile(r"hf://[^/@]+(/[^/@]+)?@[0-9a-f]{40}(/|$)")
 _DOWNLOAD = ("credentials", "endpoint", "region", "path", "digest", "sizeLimit")
 
 
@@ -214,15 +219,18 @@ def _source(document: Document, chance: Any) -> Document:
         return kind
     scheme = kind["uri"].partition("://")[0]
     bucket = scheme in {"s3", "gs", "az"}
-    wrong = {"path", "digest"} if bucket else {"endpoint", "region"}
+    store = bucket or scheme in {"hf", "mlflow"}
+    if scheme == "hf" and not _COMMIT.match(kind["uri"]):  # a rule requires what the pattern has as optional
+        kind["uri"] = f"hf://acme/m@{'0a' * 20}"
+    wrong = {"path", "digest"} if store else {"endpoint", "region"}
     wrong |= set() if scheme == "s3" else {"region"}
-    if scheme == "az":
+    if scheme in {"az", "mlflow"}:
         kind |= {"endpoint": document.get("endpoint", "https://account.blob.core.windows.net")}
     kept = kind | {k: v for k, v in document.items() if k in _DOWNLOAD and k not in wrong}
     if "identity" in kept.get("credentials", {}):
         kept["credentials"] = {k: v for k, v in kept["credentials"].items() if k != "identity"}
         kept["credentials"] |= {"identity": _IDENTITIES[scheme]} if bucket else {"secretName": "models"}
-    return kept if bucket or "digest" in kept else {**kept, "digest": "sha256:" + "0" * 64}
+    return kept if store or "digest" in kept else {**kept, "digest": "sha256:" + "0" * 64}
 
 
 def _versions(document: Document, chance: Any) -> Document:

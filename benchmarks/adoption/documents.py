@@ -22,17 +22,6 @@ NOT_MEASURED = {
         "run where a GPU can be had",
         "no cluster with a GPU; the image is rendered and compared with its documentation (docs/limits.md)",
     ),
-    "3": ("findings of the review of the first hour", "each closed by a test or a page", "not listed one by one yet"),
-    "5": (
-        "fields against the API conventions",
-        "0 open rows",
-        "decision 0044 has the table; nothing counts its open rows",
-    ),
-    "6": (
-        "stores: each kind with identity and with keys, 8 faults each",
-        "right condition, nothing half loaded",
-        "tests/integration/fetch runs stores and faults; nothing counts kinds and faults against the target",
-    ),
     "7": (
         "dashboard: first paint, axe, console, 5,000 models, idle",
         "<= 0.7 s, 0, 0, no frame > 50 ms, < 1 % of a core",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tests.unit.balancer import real_haproxy
 
 _PIECE = 16_384
+_PAUSE_S = 0.008
 _CONFIG = """global
   stats socket {socket} mode 600 level admin
 defaults
@@ -103,8 +104,8 @@ def _carry(source: socket.socket, to: socket.socket, bytes_per_s: float) -> None
         while piece := source.recv(_PIECE):
             if bytes_per_s:
                 now = time.monotonic()
-                # A pause ends the debt of the last answer.
-                free = max(free, now) + len(piece) / bytes_per_s
+                # A sleep that is too long is made up for; a pause between two answers isn't.
+                free = (free if now - free < _PAUSE_S else now) + len(piece) / bytes_per_s
                 if free - now > 0.0005:
                     time.sleep(free - now)
             to.sendall(piece)

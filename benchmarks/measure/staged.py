@@ -36,19 +36,32 @@ class TritonPythonModel:
             names = {"counter": ["nv_energy_consumption"], "power": ["nv_gpu_power_usage"],
                      "busy": ["nv_gpu_utilization", "nv_gpu_memory_used_bytes", "nv_gpu_memory_total_bytes"]}
             for name in names.get(self.kind, ["nv_energy_consumption"]):
-                family = pb_utils.MetricFamily(name=name, description=name, kind=pb_utils.MetricFamily.GAUGE)
+                counts = name == "nv_energy_consumption"
+                kind = pb_utils.MetricFamily.COUNTER if counts else pb_utils.MetricFamily.GAUGE
+                family = pb_utils.MetricFamily(name=name, description=name, kind=kind)
                 self.gauges[name] = (family, family.Metric(labels={"gpu_uuid": "GPU-staged"}))
             threading.Thread(target=self.publish, daemon=True).start()
 
     def publish(self):
+        # Metrics can't be set before the server knows that the instance has been initialised.
+        time.sleep(1.0)
+        published = 0.0
         while True:
             now = time.monotonic() - self.began
             with self.lock:
                 energy = self.worked_j + self.idle_w * now
-            values = {"counter": energy, "power": self.idle_w, "still": 1234.0, "backwards": 10000.0 - now}
-            for name, (_, gauge) in self.gauges.items():
-                busy = {"nv_gpu_utilization": 0.97, "nv_gpu_memory_used_bytes": 9e9, "nv_gpu_memory_total_bytes": 16e9}
-                gauge.set(values[self.kind] if self.kind != "busy" else busy[name])
+            if self.kind == "still":
+                energy = 1234.0
+            for name, (_, metric) in self.gauges.items():
+                if name == "nv_energy_consumption":
+                    metric.increment(energy - published)
+                    published = energy
+                elif self.kind == "power":
+                    metric.set(self.idle_w)
+                else:
+                    busy = {"nv_gpu_utilization": 0.97, "nv_gpu_memory_used_bytes": 9e9,
+                            "nv_gpu_memory_total_bytes": 16e9}
+                    metric.set(busy[name])
             time.sleep(0.02)
 
     def execute(self, requests):
@@ -86,7 +99,7 @@ class Staged:
     burns: bool = False
     """Whether it computes instead of sleeping."""
     energy: str = "none"
-    """What it publishes: counter, power, still, backwards, busy (utilisation of a full GPU) or none."""
+    """What it publishes: counter, power, still, busy (utilisation of a full GPU) or none."""
     joules_per_row: float = 0.0
     idle_w: float = 0.0
     fails: bool = False

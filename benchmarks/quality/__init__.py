@@ -1,1 +1,1 @@
-"""Tables of measurements against their targets: build/quality/*.json and docs/quality/*.md."""
+"""Tables of measurements against their targets: docs/quality/data/*.json and docs/quality/*.md."""

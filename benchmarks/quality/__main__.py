@@ -2,20 +2,25 @@
 
 python -m benchmarks.quality            measures, and prints
 python -m benchmarks.quality record X   records that `make X` has passed on this commit
+python -m benchmarks.quality pages      writes the tables' pages from their files, for example after a merge
 """
 
 import json
 import sys
 
 from benchmarks.quality import house
-from benchmarks.quality.rows import OUT, TITLES, commit, record, short, today
+from benchmarks.quality.rows import OUT, TITLES, commit, record, short, today, write_page
 
 
 def main(argv: list[str]) -> int:
-    """Measure, or record a passed make target."""
+    """Measure, record a passed make target, or write the pages."""
     if argv[:1] == ["record"]:
         (OUT / "raw").mkdir(parents=True, exist_ok=True)
         (OUT / "raw" / f"{argv[1]}.json").write_text(json.dumps({"commit": commit(), "date": today()}))
+        return 0
+    if argv[:1] == ["pages"]:
+        for table in TITLES:
+            write_page(table)
         return 0
     record("house", house.rows())
     for table in TITLES:

@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,24 +121,27 @@ def structure() -> Row:
 
 
 def lines() -> Row:
-    """Count the lines of code in the operator's wheel."""
-    counts = {
-        str(p.relative_to(ROOT)): len(p.read_text().splitlines())
-        for p in _python("halcyon")
-        if not p.is_relative_to(ROOT / "operator/halcyon/balancer")
-        and not p.is_relative_to(ROOT / "operator/halcyon/fetch")
-    }
+    """Count the lines of code in the operator's wheel, and in what it runs of the wheel halcyon-core."""
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    excluded = [ROOT / path for path in document["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]]
+    others = tomllib.loads((ROOT / "sidecars/pyproject.toml").read_text())
+    parts = others["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["parts"].values()
+    sidecars = [ROOT / "operator" / part for part in parts]
+    every = {p: len(p.read_text().splitlines()) for p in _python("halcyon")}
+    counts = {p: n for p, n in every.items() if not any(p.is_relative_to(path) for path in excluded)}
+    run = {p: n for p, n in every.items() if not any(p.is_relative_to(path) for path in sidecars)}
     return Row(
         4,
-        "lines of Python in the operator's wheel; modules in it that only simulate or generate",
+        "lines of Python in the operator's wheel, and with those of halcyon-core, which it requires; modules in it that only simulate or generate",
         {
             "lines": sum(counts.values()),
-            "simulate_or_generate": sum("simulat" in p or "generator" in p for p in counts),
+            "lines_with_core": sum(run.values()),
+            "simulate_or_generate": sum("simulat" in str(p) or "generator" in str(p) for p in run),
         },
-        "<= 40,000; 0",
+        "<= 40,000 in the wheel; 0",
         [("lines", 40_000, "<="), ("simulate_or_generate", 0, "==")],
         n=len(counts),
-        raw=counts,
+        raw={str(p.relative_to(ROOT)): n for p, n in counts.items()},
     )
 
 

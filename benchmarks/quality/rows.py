@@ -1,7 +1,9 @@
 """Rows of the quality tables, the function that decides whether a row holds, and the files and pages of the tables.
 
-A table is build/quality/NAME.json, `{"rows": [...]}`, and its page docs/quality/NAME.md. Each measurement records its own
-rows, and the rows of the others stay. The raw samples of a row are in build/quality/raw/NAME-ID.json.
+A table is docs/quality/data/NAME.json, `{"rows": [...]}`, with its page docs/quality/NAME.md; both are in git, so that a
+record in a new clone keeps the rows of all others. build/quality/NAME.json is a copy beside the other results of this machine. Each
+measurement records its own rows, and the rows of the others stay. The raw samples of a row, which git doesn't have, are in
+build/quality/raw/NAME-ID.json.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "quality"
 PAGES = ROOT / "docs" / "quality"
+DATA = PAGES / "data"
 SIGNS: Mapping[str, Callable[[float, float], bool]] = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}
 TITLES = {
     "house": "The house: structure, names and words",
@@ -76,15 +79,23 @@ def record(table: str, rows: Iterable[Row]) -> list[dict[str, Any]]:
         entry = {key: value for key, value in asdict(row).items() if key not in {"limits", "raw"}}
         known[str(row.id)] = entry | {"holds": holds(row), "commit": commit(), "date": today(), "raw": f"raw/{name}"}
     written = sorted(known.values(), key=lambda row: [int(part) for part in str(row["id"]).split(".")])
-    _replace(OUT / f"{table}.json", json.dumps({"rows": written}, indent=1) + "\n")
-    _replace(PAGES / f"{table}.md", page(table, written))
+    text = json.dumps({"rows": written}, indent=1) + "\n"
+    DATA.mkdir(parents=True, exist_ok=True)
+    for file in (DATA / f"{table}.json", OUT / f"{table}.json"):
+        _replace(file, text)
+    write_page(table)
     return written
+
+
+def write_page(table: str) -> None:
+    """Write the table's page from its file, for example after a merge of two records."""
+    _replace(PAGES / f"{table}.md", page(table, read(table)))
 
 
 def read(table: str) -> list[dict[str, Any]]:
     """Return the rows of the table's file; empty if there is no file."""
     try:
-        found: list[dict[str, Any]] = json.loads((OUT / f"{table}.json").read_text())["rows"]
+        found: list[dict[str, Any]] = json.loads((DATA / f"{table}.json").read_text())["rows"]
     except FileNotFoundError:
         return []
     return found
@@ -105,8 +116,8 @@ def page(table: str, rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [
         f"# {TITLES[table]}",
         "",
-        f"Written by the measurements from build/quality/{table}.json, not by hand; change benchmarks/quality or the",
-        "command of the row. Each row has the commit that it was measured on.",
+        f"Written by the measurements from data/{table}.json, not by hand; change benchmarks/quality or the command of the",
+        "row. Each row has the commit that it was measured on.",
         "",
         "| id | what | value | target | holds | measured |",
         "| --- | --- | --- | --- | --- | --- |",

@@ -11,10 +11,11 @@ import numpy as np
 
 from halcyon_measure.breakdown import sections
 from halcyon_measure.breakdown.energy import Prices
+from halcyon_measure.cores import usable_cores
 from halcyon_measure.engine import hooks
 from halcyon_measure.engine.hooks import HookSettings
 from halcyon_measure.engine.job import Job, PayloadSettings
-from halcyon_measure.engine.pool import MAX_PROCESSES, Pool, Progress, WarmUp, processes_for, usable_cores
+from halcyon_measure.engine.pool import MAX_PROCESSES, Pool, Progress, WarmUp, processes_for
 from halcyon_measure.errors import ScenarioError, TensorError
 from halcyon_measure.protocols import connect
 from halcyon_measure.protocols.target import Target
@@ -92,11 +93,16 @@ class Measurement:
             late_after_s=self.objective_s,
         )
         sampler = None if self.sampling is None else Sampler(self.target, self.sampling)
-        if sampler is not None:
+        if sampler is None:
+            with Pool(job, count) as pool:
+                return pool.run(warm_up=self.warm_up, progress=progress)
+        try:
             sampler.idle()
-        with Pool(job, count) as pool:
-            run = pool.run(warm_up=self.warm_up, progress=progress, observer=sampler)
-        return run if sampler is None else replace(run, observations=sampler.observations())
+            with Pool(job, count) as pool:
+                run = pool.run(warm_up=self.warm_up, progress=progress, observer=sampler)
+        finally:
+            sampler.close()
+        return replace(run, observations=sampler.observations())
 
     def document(self, run: Run, *, made_by: str) -> BenchDocument:
         """Return the document of a run that ended now."""

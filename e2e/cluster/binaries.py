@@ -119,10 +119,13 @@ BESIDE = {
     "fake-gcs-server": Module(name="gcs", programs={"fake-gcs-server": "github.com/fsouza/fake-gcs-server"}),
     "otelcol": Module(name="otel", programs={"otelcol": "."}),
     "oauth2-proxy": Module(name="oauth2-proxy", programs={"oauth2-proxy": "github.com/oauth2-proxy/oauth2-proxy/v7"}),
+    "validate-krew-manifest": Module(
+        name="krew", programs={"validate-krew-manifest": "sigs.k8s.io/krew/cmd/validate-krew-manifest"}
+    ),
     **dict.fromkeys(_KEDA.programs, _KEDA),
 }
-"""Programs that some tests use together with a cluster, built on demand: model stores, a trace collector, a proxy for
-single sign-on, another autoscaler."""
+"""Programs that some tests use together with a cluster or a release, built on demand: model stores, a trace collector, a proxy
+for single sign-on, krew's validation, another autoscaler."""
 
 
 def kubernetes_version(module: str = "kubernetes") -> str:

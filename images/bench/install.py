@@ -1,8 +1,8 @@
 """Installation of the command line in the bench image, as from wheels but without a build back end.
 
 It runs during the image build with the environment's Python: `install.py SOURCE`, where SOURCE has the packages and, in
-folders of their own, the pyproject.toml of their distributions. The files of `halcyon` belong to the first distribution,
-those of `halcyon_*` to halcyon-cli. The metadata is what `importlib.metadata` and bills of materials read.
+the folders `core` and `cli`, the pyproject.toml of their distributions. Of `halcyon` it takes the part of halcyon-core,
+so that nothing of the operator is in the image. The metadata is what `importlib.metadata` and bills of materials read.
 """
 
 import base64
@@ -17,27 +17,33 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("halcyon", "halcyon_cli", "halcyon_measure")
-COMMAND = "import sys\nfrom halcyon.main import main\nsys.exit(main())\n"
+OWN = ("halcyon_cli", "halcyon_measure")
 
 
 def install(source: Path) -> None:
     """Install from `source` into the environment of the running interpreter. It fails if a module doesn't compile."""
     library = Path(sysconfig.get_path("purelib"))
-    for name in PACKAGES:
-        shutil.copytree(source / name, library / name)
+    core, cli = (tomllib.loads((source / name / "pyproject.toml").read_text()) for name in ("core", "cli"))
+    for part in (*core["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["parts"].values(), *OWN):
+        (library / part).parent.mkdir(parents=True, exist_ok=True)
+        if (source / part).is_dir():
+            shutil.copytree(source / part, library / part)
+        else:
+            shutil.copyfile(source / part, library / part)
+    for name in ("halcyon", *OWN):
         if not compileall.compile_dir(
             library / name, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
         ):
             sys.exit(f"install.py: the package {name} does not compile")
-    script = Path(sysconfig.get_path("scripts")) / "halcyon"
-    script.write_text(f"#!{sys.executable}\n{COMMAND}")
-    script.chmod(0o755)
-    projects = [tomllib.loads(file.read_text())["project"] for file in sorted(source.glob("*/pyproject.toml"))]
-    (base,) = [one for one in projects if one["name"] != "halcyon-cli"]
-    (own,) = [one for one in projects if one["name"] == "halcyon-cli"]
-    _describe(library, base, ["halcyon"], [script])
-    _describe(library, own, ["halcyon_cli", "halcyon_measure"], [])
+    scripts = []
+    for name, entry in core["project"]["scripts"].items():
+        module, function = entry.split(":")
+        script = Path(sysconfig.get_path("scripts")) / name
+        script.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+        script.chmod(0o755)
+        scripts.append(script)
+    _describe(library, core["project"], ["halcyon"], scripts)
+    _describe(library, cli["project"], list(OWN), [])
 
 
 def _describe(library: Path, project: dict[str, Any], packages: list[str], scripts: list[Path]) -> None:

@@ -1,7 +1,8 @@
-"""Installation of the package `halcyon` in the operator image, as from a wheel but without a build back end.
+"""Installation of the package `halcyon` in the operator image, as from its wheels but without a build back end.
 
-It runs during the image build with the environment's Python: `install.py SOURCE`, where SOURCE contains pyproject.toml
-and the directory `halcyon`. It copies the package with its byte code, and creates the console scripts of
+It runs during the image build with the environment's Python: `install.py SOURCE`, where SOURCE contains the directory
+`halcyon` and the pyproject.toml of each distribution that has a part of it: halcyon-operator at the top, and halcyon-core
+and halcyon-sidecars in `core` and `sidecars`. It copies the package with its byte code, and creates the console scripts of
 [project.scripts]. It also writes the metadata that `importlib.metadata` and bills of materials read.
 """
 
@@ -15,13 +16,14 @@ import sys
 import sysconfig
 import tomllib
 from pathlib import Path
+from typing import Any
 
 
 def install(source: Path) -> None:
     """Install from `source` into the environment of the running interpreter. It fails if a module doesn't compile."""
-    project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
-    paths = sysconfig.get_paths()
-    packages, scripts = Path(paths["purelib"]), Path(paths["scripts"])
+    described = [tomllib.loads(file.read_text()) for file in sorted(source.glob("*/pyproject.toml"))]
+    operator = tomllib.loads((source / "pyproject.toml").read_text())
+    packages = Path(sysconfig.get_path("purelib"))
 
     library = source / "halcyon/dashboard/static/uplot/uPlot.esm.js"
     if not library.is_file():
@@ -33,6 +35,24 @@ def install(source: Path) -> None:
     if not compileall.compile_dir(target, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH):
         sys.exit("install.py: the package halcyon does not compile")
 
+    rest = {path for path in target.rglob("*") if path.is_file()}
+    for document in described:
+        parts = document["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["parts"].values()
+        own = {path for path in rest if any(_is_in(path, packages / part) for part in parts)}
+        _describe(document["project"], own)
+        rest -= own
+    _describe(operator["project"], rest)
+
+
+def _is_in(path: Path, part: Path) -> bool:
+    """Return True if the file, or the module that is its source, is at this path or below it."""
+    source = path.parent.parent / f"{path.name.partition('.')[0]}.py" if path.parent.name == "__pycache__" else path
+    return source.is_relative_to(part)
+
+
+def _describe(project: dict[str, Any], files: set[Path]) -> None:
+    """Create the scripts and the metadata of a distribution with these files."""
+    packages, scripts = Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("scripts"))
     info = packages / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir()
     described = {
@@ -46,13 +66,13 @@ def install(source: Path) -> None:
     (info / "INSTALLER").write_text("images/operator/install.py\n")
 
     made = []
-    for name, entry in project["scripts"].items():
+    for name, entry in project.get("scripts", {}).items():
         module, function = entry.split(":")
         script = scripts / name
         script.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
         script.chmod(0o755)
         made.append(script)
-    made += sorted(path for folder in (target, info) for path in folder.rglob("*") if path.is_file())
+    made += sorted(files | {path for path in info.rglob("*") if path.is_file()})
     rows = "".join(f"{os.path.relpath(path, packages)},{_digest(path)},{path.stat().st_size}\n" for path in made)
     (info / "RECORD").write_text(f"{rows}{info.name}/RECORD,,\n")
 

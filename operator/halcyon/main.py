@@ -17,10 +17,14 @@ _PROCESSES = {
     "fetch": "halcyon.fetch.main",
 }
 """What runs in the pods of an installation."""
-_SIDECARS = ("halcyon.balancer", "halcyon.fetch")
-"""Packages of the distribution halcyon-sidecars, which is in the operator's image."""
+_DISTRIBUTIONS = {
+    "halcyon.control.runtime": ("halcyon-operator", "."),
+    "halcyon.balancer": ("halcyon-sidecars", "./sidecars"),
+    "halcyon.fetch": ("halcyon-sidecars", "./sidecars"),
+}
+"""Distribution of each package, which need not be installed, and its folder in a clone."""
 _COMMANDS = "halcyon_cli.commands.app"
-_INSTALL = "the distribution halcyon-cli, which isn't installed: pip install . ./cli, in a clone"
+_INSTALL = "the distribution halcyon-cli, which isn't installed: pip install ./cli, in a clone"
 _HELP = f"""\
 Usage: halcyon COMMAND ...
 
@@ -39,11 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             run: Callable[[Sequence[str]], int] = import_module(_PROCESSES[given[0]]).main
         except ModuleNotFoundError as error:
-            if error.name not in _SIDECARS:
+            if error.name not in _DISTRIBUTIONS:
                 raise
-            sys.stderr.write(
-                f"halcyon {given[0]}: needs the distribution halcyon-sidecars: pip install ./sidecars, in a clone\n"
-            )
+            name, folder = _DISTRIBUTIONS[error.name]
+            sys.stderr.write(f"halcyon {given[0]}: needs the distribution {name}: pip install {folder}, in a clone\n")
             return 2
         return run(given[1:])
     try:
@@ -59,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _without_commands(given: Sequence[str]) -> int:
     """Answer for the version and the help, if there are no commands of people."""
     if "--version" in given[:1]:
-        sys.stdout.write(f"halcyon {version('halcyon-operator')}\n")
+        sys.stdout.write(f"halcyon {version('halcyon-core')}\n")
         return 0
     if not given or given[0] in {"-h", "--help"}:
         sys.stdout.write(_HELP)

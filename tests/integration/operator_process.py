@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
@@ -63,6 +63,23 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": "operator"}
 
 
+class Process(Protocol):
+    """What is used of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int:
+        """Return the process id."""
+
+    def poll(self) -> int | None:
+        """Return the exit status, or None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end, and return the exit status."""
+
+    def kill(self) -> None:
+        """Kill it, if it still runs."""
+
+
 @dataclass
 class Operator:
     """One operator replica."""
@@ -78,7 +95,7 @@ class Operator:
     """Additional options."""
     port: int = field(default_factory=lambda: free_ports(1)[0])
     http_port: int = field(default_factory=lambda: free_ports(1)[0])
-    process: subprocess.Popen[bytes] | None = None
+    process: Process | None = None
     images: tuple[str, ...] = IMAGES
     """Options for the images; other versions of the operator have different ones."""
 

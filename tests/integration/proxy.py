@@ -11,8 +11,8 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterable, Callable, Coroutine
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -20,9 +20,11 @@ from typing import Any, Self, TypeVar
 import aiohttp
 import yaml
 from aiohttp import web
+from yarl import URL
 
 from e2e.cluster.pki import Identity
 from halcyon.metricsapi.certificates import renewed
+from tests.integration.watch_faults import BrokenWatchError, EventRule, disturbed
 
 T = TypeVar("T")
 
@@ -59,6 +61,11 @@ class Request:
     def target(self) -> str:
         """Return plural, name and subresource, for example `deployments/m-a`."""
         return "/".join(self.segments[2:] if self.namespace else self.segments)
+
+    @property
+    def listing(self) -> bool:
+        """Return True for a list of objects."""
+        return self.method == "GET" and not self.watching and bool(self.target) and "/" not in self.target
 
     @property
     def resource(self) -> str:
@@ -98,7 +105,14 @@ class Kill:
     after: bool
 
 
-Fault = Answer | Break | Delay | Kill
+@dataclass(frozen=True)
+class AsOf:
+    """A list as it was at this resource version, as from an API server that is behind. Reads of single objects have no such form."""
+
+    version: str
+
+
+Fault = Answer | Break | Delay | Kill | AsOf
 Rule = Callable[[Request], Fault | None]
 
 
@@ -125,6 +139,8 @@ class Door:
     """Set by a `Kill`; from then on no request passes."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     count: int = 0
+    events: EventRule | None = None
+    """Rule for the events of watches; None: all are sent unchanged."""
     streams: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
     """Plural of each open watch, and a function that breaks it."""
 
@@ -183,6 +199,7 @@ class Proxy:
             connector=aiohttp.TCPConnector(ssl=context, limit=0),
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,
+            read_bufsize=_MOST_BYTES,
         )
 
     async def _end(self) -> None:
@@ -228,7 +245,8 @@ class Proxy:
 
     async def _handle(self, door: Door, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        plain = Request(request.method, request.path, "watch" in request.query, time.monotonic())
+        watching = "watch" in request.query
+        plain = Request(request.method, request.path, watching, time.monotonic())
         if request.method not in _WRITING or plain.resource in _NO_WRITES:
             return await self._through(door, request, plain, body)
         if not door.in_turn:
@@ -239,7 +257,7 @@ class Proxy:
     @staticmethod
     def _numbered(door: Door, request: Request) -> Request:
         door.count += 1
-        return Request(request.method, request.path, request.watching, time.monotonic(), door.count)
+        return replace(request, at=time.monotonic(), write=door.count)
 
     async def _through(self, door: Door, request: web.Request, known: Request, body: bytes) -> web.StreamResponse:
         if door.closed.is_set():
@@ -255,9 +273,12 @@ class Proxy:
             self._kill(door)
         if before:
             return self._broken(request)
+        path = request.raw_path
+        if isinstance(fault, AsOf) and known.listing and "continue=" not in path:
+            path += f"{'&' if '?' in path else '?'}resourceVersion={fault.version}&resourceVersionMatch=Exact"
         answer = await self._client.request(
             known.method,
-            self._upstream.url + request.raw_path,
+            URL(self._upstream.url + path, encoded=True),
             data=body or None,
             headers=[*((k, v) for k, v in request.headers.items() if k.lower() not in _DROPPED), *_as(door.account)],
         )
@@ -286,11 +307,14 @@ class Proxy:
         stream = (known.resource, abort)
         door.streams.append(stream)
         try:
-            async for chunk in answer.content.iter_any():
+            chunks: AsyncIterable[bytes] = answer.content.iter_any()
+            if door.events is not None:
+                chunks = disturbed(known.resource, answer.content, door.events)
+            async for chunk in chunks:
                 if door.closed.is_set():
                     break
                 await response.write(chunk)
-        except (aiohttp.ClientError, ConnectionError):
+        except (aiohttp.ClientError, ConnectionError, BrokenWatchError):
             self._broken(request)
         finally:
             door.streams.remove(stream)
@@ -317,15 +341,25 @@ def _as(account: str) -> list[tuple[str, str]]:
     return [user, *(("Impersonate-Group", group) for group in groups)]
 
 
+_REASONS = {
+    403: "Forbidden",
+    404: "NotFound",
+    409: "Conflict",
+    410: "Expired",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
+
+
 def _refusal(fault: Answer) -> web.Response:
     said = {
         "kind": "Status",
         "apiVersion": "v1",
         "status": "Failure",
         "code": fault.status,
-        "reason": {409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable"}[
-            fault.status
-        ],
+        "reason": _REASONS[fault.status],
         "message": "the test's proxy says so",
     }
     headers = {} if fault.retry_after_s is None else {"Retry-After": str(fault.retry_after_s)}

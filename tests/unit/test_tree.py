@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
-import tomllib
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "operator" / "halcyon"
 DISTRIBUTIONS = {
     ROOT: "halcyon-operator",
+    ROOT / "core": "halcyon-core",
     ROOT / "cli": "halcyon-cli",
     ROOT / "simulator": "halcyon-simulator",
     ROOT / "sidecars": "halcyon-sidecars",
@@ -106,12 +108,36 @@ def test_every_package_is_in_the_architecture() -> None:
     assert [name for name in sorted(packages) if f"| `{name}` |" not in page] == []
 
 
-def test_the_distributions_have_one_version_and_require_just_that() -> None:
-    projects = [tomllib.loads((folder / "pyproject.toml").read_text())["project"] for folder in DISTRIBUTIONS]
-    [version] = {project["version"] for project in projects}
+def test_the_distributions_have_one_version_and_require_just_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    from hatchling.metadata.core import ProjectMetadata  # noqa: PLC0415
+    from hatchling.plugin.manager import PluginManager  # noqa: PLC0415
 
-    assert [project["name"] for project in projects] == list(DISTRIBUTIONS.values())
-    assert all(f"halcyon-operator=={version}" in project["dependencies"] for project in projects[1:])
+    def required(folder: Path) -> tuple[str, str, list[str]]:
+        core = ProjectMetadata(str(folder), PluginManager()).core
+        extras = [one for needed in core.optional_dependencies.values() for one in needed]
+        return core.raw_name, str(core.config["version"]), [*core.dependencies, *extras]
+
+    here = [required(folder) for folder in DISTRIBUTIONS]
+    monkeypatch.setenv("HALCYON_RELEASE", "1")
+    released = [required(folder) for folder in DISTRIBUTIONS]
+    [version] = {found for _, found, _ in released}
+
+    assert [name for name, _, _ in released] == list(DISTRIBUTIONS.values())
+    ours = [{one for one in needed if one.startswith("halcyon-")} for _, _, needed in released]
+    assert ours == [
+        {f"halcyon-core=={version}"},
+        set(),
+        {f"halcyon-core=={version}", f"halcyon-simulator=={version}"},
+        {f"halcyon-core=={version}"},
+        {f"halcyon-operator=={version}"},
+    ]
+    of_clone = {one for _, _, needed in here for one in needed if one.startswith("halcyon-")}
+    assert of_clone == {
+        f"{name} @ {folder.as_uri()}"
+        for folder, name in DISTRIBUTIONS.items()
+        if name not in {"halcyon-cli", "halcyon-sidecars"}
+    }
 
 
 def test_no_folder_holds_more_than_sixteen_modules() -> None:

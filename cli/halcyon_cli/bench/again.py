@@ -8,6 +8,8 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from typing_extensions import override
 
 from halcyon_cli.bench.options.inputs import InputOptions, named
 from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.pod import PodOptions
 from halcyon_cli.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from halcyon_measure.results.used_files import UsedFile
 
 _REDACTED = ":REDACTED"
+_KEYS = ("--api-key-file", "--cert", "--key")
+_FUNCTIONS = ("--prepare", "--finish")
+_FILES = ("--input", "--expect", "--trace", *_FUNCTIONS)
 _SCENARIO = (
     ("callers", "--callers", ""),
     ("rate_rps", "--rate", ""),
@@ -59,12 +65,12 @@ def expanded(command: click.Command, args: Sequence[str]) -> list[str]:
 
     Raises:
         MeasureError: the file isn't a result.
-        InputError: it has several, or a file of the measurement isn't there any more.
+        InputError: it has several, or a file of the measurement has changed.
     """
     rest, path = _taken(args)
     if path is None:
         return rest
-    from halcyon_measure.results import document_file  # noqa: PLC0415  # NumPy takes a while to import
+    from halcyon_measure.results import document_file  # noqa: PLC0415  # the models of the document take a while to build
 
     documents = document_file.read(Path(path))
     if len(documents) != 1:
@@ -75,9 +81,10 @@ def expanded(command: click.Command, args: Sequence[str]) -> list[str]:
     notes = (
         [] if recorded else [f"{path} has no arguments; they follow from its target and scenario, inputs are random"]
     )
-    recorded = _without(command, recorded or reconstructed(document), rest)
+    recorded = _without(command, _known(command, recorded) or reconstructed(document), rest)
     recorded, more = _without_secrets(recorded, rest)
-    notes += [*more, *_changes(document, recorded)]
+    _check_files(document, recorded)
+    notes += [*more, *_changes(document)]
     print(f"halcyon bench: again: {shlex.join([*recorded, *rest])}", file=sys.stderr)
     for note in notes:
         print(f"halcyon bench: not the same: {note}", file=sys.stderr)
@@ -131,6 +138,29 @@ def _taken(args: Sequence[str]) -> tuple[list[str], str | None]:
     return rest, path
 
 
+def _known(command: click.Command, recorded: Sequence[str]) -> list[str]:
+    """Return recorded arguments, each option apart from its value, if a result can have them.
+
+    Raises:
+        InputError: an option is unknown, or one of the command itself, such as --save.
+    """
+    own = {"save", "form", "no_color", "kubeconfig", "context", "namespace", "timeout"}
+    own |= {field.name for field in fields(PodOptions)}
+    names = {
+        name for one in command.params if isinstance(one, click.Option) and one.name not in own for name in one.opts
+    }
+    apart: list[str] = []
+    for one in recorded:
+        option, sign, value = one.partition("=")
+        apart += [option, value] if sign and option.startswith("-") else [one]
+    options = [one for one in apart if one.startswith("-") and not one[1:].replace(".", "", 1).isdigit()]
+    if unknown := [one for one in options if one not in names]:
+        raise InputError(
+            f"the result has the argument {unknown[0]}, which isn't one of a measurement; measure without --again"
+        )
+    return apart
+
+
 def _without(command: click.Command, recorded: Sequence[str], given: Sequence[str]) -> list[str]:
     """Return recorded arguments without the options that are given: of one with several values, all are replaced."""
     names = {one.partition("=")[0] for one in given if one.startswith("-")}
@@ -151,41 +181,59 @@ def _without(command: click.Command, recorded: Sequence[str], given: Sequence[st
 
 
 def _without_secrets(recorded: Sequence[str], given: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments without headers whose values weren't recorded, and notes on them."""
+    """Return the arguments without what is secret, and notes on it.
+
+    Values of headers aren't recorded. Files of keys are, but a result can come from another person, whose server must not
+    get a key because a file names it.
+    """
     kept: list[str] = []
     notes: list[str] = []
     for one in recorded:
-        if one.endswith(_REDACTED) and kept and kept[-1] == "--header":
+        option = kept[-1] if kept else ""
+        if option in _KEYS or (option == "--header" and one.endswith(_REDACTED)):
             kept.pop()
+            if option in given:
+                continue
             name = one.removesuffix(_REDACTED)
-            if "--header" not in given:
-                notes.append(f"the value of header {name} isn't recorded; for example --header {name}:VALUE")
+            notes.append(
+                f"the value of header {name} isn't recorded; for example --header {name}:VALUE"
+                if option == "--header"
+                else f"{option} isn't repeated; to use the file again, add {option} {one}"
+            )
         else:
             kept.append(one)
     return kept, notes
 
 
-def _changes(document: BenchDocument, arguments: Sequence[str]) -> list[str]:
-    """Return what has changed or can't be fixed.
+def _check_files(document: BenchDocument, recorded: Sequence[str]) -> None:
+    """Check that the files of the arguments are those of the measurement.
+
+    A file that isn't is neither sent nor run: the result would be another one, and the arguments may be those of another person.
 
     Raises:
-        InputError: a file isn't there any more.
+        InputError: a file has changed, has no digest, or isn't there any more.
     """
     from halcyon_measure.results.used_files import digest  # noqa: PLC0415
 
-    notes: list[str] = []
-    for one in document.files:
-        if not any(one.path in argument for argument in arguments):
+    known = {one.path: one.sha256 for one in document.files}
+    for option, value in pairwise(recorded):
+        if option not in _FILES:
             continue
-        if not Path(one.path).exists():
-            raise InputError(f"{one.path}: the measurement used it, and it isn't there any more")
-        if one.sha256 is not None and digest(Path(one.path)) != one.sha256:
-            notes.append(f"{one.path} has changed since")
+        path = value.rpartition(":")[0] if option in _FUNCTIONS else named(value)[1] if option == "--input" else value
+        again = f"to use it as it is, add {option} {value}"
+        if not Path(path).exists():
+            raise InputError(f"{path}: the measurement used it, and it isn't there any more")
+        if known.get(path) is None:
+            raise InputError(f"{path}: the result has no digest of it, so it may be another one; {again}")
+        if digest(Path(path)) != known[path]:
+            raise InputError(f"{path}: it has changed since the measurement; {again}")
+
+
+def _changes(document: BenchDocument) -> list[str]:
+    """Return what the cluster decides at each measurement."""
     place = document.place
-    if place is not None and place.kind in {"copy", "trial", "live"}:
-        was = ", ".join(
-            filter(None, (f"revision {place.revision}" if place.revision else "", place.image_id or place.image or ""))
-        )
-        notes += [f"the model is measured as it is now; it was {was}"] if was else []
-        notes += [f"the scheduler chooses the node; it was {place.node}"] if place.node else []
-    return notes
+    if place is None or place.kind == "url":
+        return []
+    was = [f"revision {place.revision}" if place.revision else "", place.image_id or place.image or ""]
+    notes = [f"the model is measured as it is now; it was {', '.join(filter(None, was))}"] if any(was) else []
+    return notes + ([f"the scheduler chooses the node; it was {place.node}"] if place.node else [])

@@ -172,7 +172,7 @@ class _Runner:
         self._interrupts += interrupted
         # A run that is decided has all it needs: it wasn't interrupted.
         made = replace(made, partial=interrupted)
-        document = measurement.document(made, made_by=f"halcyon {version('halcyon-operator')}")
+        document = measurement.document(made, made_by=f"halcyon {version('halcyon-cli')}")
         self._last = made, document
         return made, document, seconds
 

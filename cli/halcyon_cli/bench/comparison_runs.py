@@ -176,7 +176,7 @@ def _measure(
         shown(f"{said}: {phase} {seconds:.0f} s, {block.answered}/s{end}")
 
     run = measurement.run(progress)
-    return run, measurement.document(run, made_by=f"halcyon {version('halcyon-operator')}")
+    return run, measurement.document(run, made_by=f"halcyon {version('halcyon-cli')}")
 
 
 def _names(baseline: Measurement, candidate: Measurement) -> dict[str, str]:

@@ -94,7 +94,7 @@ def run(prepared: Measurement, *, to_log: bool = False) -> tuple[Run, BenchDocum
 
     made = prepared.run(progress)
     shown("")
-    return made, prepared.document(made, made_by=f"halcyon {version('halcyon-operator')}")
+    return made, prepared.document(made, made_by=f"halcyon {version('halcyon-cli')}")
 
 
 def run_search(prepared: Measurement, answer: AnswerOptions, *, to_log: bool = False) -> tuple[Run, BenchDocument]:
@@ -190,7 +190,7 @@ def run_within_guard(
         # A served model isn't idle before a step.
         prepared = replace(prepared, sampling=replace(prepared.sampling, idle_s=0.0))
     measured, made, why = live_steps.run(prepared, latency_s, line_of_progress(to_log=to_log))
-    document = measured.document(made, made_by=f"halcyon {version('halcyon-operator')}")
+    document = measured.document(made, made_by=f"halcyon {version('halcyon-cli')}")
     return made, document.model_copy(update={"place": Place(kind="live", ended=why or None)})
 
 

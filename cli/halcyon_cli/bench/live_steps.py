@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from halcyon_cli.bench.place import guard
-from halcyon_cli.bench.place.guard import Bounds, Step
+from halcyon_cli.bench.place.guard import ClientBounds, Step
 from halcyon_cli.errors import Failure
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _none() -> Any:
     return WarmUp(0.0, fixed=True)
 
 
-def _impatient(prepared: Measurement, limits: Bounds) -> Any:
+def _impatient(prepared: Measurement, limits: ClientBounds) -> Any:
     """Wait for answers only as long as the decision needs: a step ends soon after its last request."""
     return replace(prepared.target, timeout_s=min(prepared.target.timeout_s, max(2 * limits.p95_s, 2.0)))
 
@@ -82,7 +82,7 @@ def _step(result: Run, rate_rps: float) -> Step:
 
 
 def _watched(
-    rate_rps: float, limits: Bounds | None, shown: Callable[[str], None]
+    rate_rps: float, limits: ClientBounds | None, shown: Callable[[str], None]
 ) -> tuple[Callable[[str, float, Block], bool], list[str]]:
     """Return a function that ends the run when clients suffer, and the list that then has the reason."""
     seconds: list[tuple[int, int, float | None]] = []

@@ -12,7 +12,7 @@ from halcyon.kube import kinds
 from halcyon_cli.bench.options.answer import AnswerOptions
 from halcyon_cli.bench.place import history
 from halcyon_cli.errors import InputError
-from halcyon_cli.kube.writer import Writer
+from halcyon_cli.kube.object_writer import ObjectWriter
 
 if TYPE_CHECKING:
     from halcyon_measure.results.document import BenchDocument
@@ -21,7 +21,7 @@ LAST = "last"
 
 
 def baseline(
-    cluster: Writer, name: str, answer: AnswerOptions, measured: Callable[[str], BenchDocument]
+    cluster: ObjectWriter, name: str, answer: AnswerOptions, measured: Callable[[str], BenchDocument]
 ) -> tuple[str, BenchDocument]:
     """Return the result to which `name` is compared, with the name that the comparison shows.
 

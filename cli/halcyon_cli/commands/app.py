@@ -46,7 +46,8 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Measure": {
         "bench": ("halcyon_cli.commands.bench", "Measure a model or a server: rates, latencies, failures under a load"),
         "report": ("halcyon_cli.commands.measure.report", "Make a page, a table or CSV of results of bench"),
-        "analyse": ("halcyon_cli.commands.analyse", "Count a model's operations, parameters and bytes from its graph"),
+        "analyse": ("halcyon_cli.commands.measure.analyse", "Count a model's operations, parameters and bytes from its graph"),
+        "variants": ("halcyon_cli.commands.measure.variants", "Make a model in FP16 and INT8, and compare the variants"),
     },
     "Installation": {
         "dashboard": ("halcyon_cli.commands.installation.dashboard", "Open the dashboard through a port-forward"),
@@ -66,11 +67,12 @@ _SETTINGS: Any = {"help_option_names": ["-h", "--help"], "max_content_width": 12
 _HELP = """\
 Manage autoscaled models on Kubernetes. Also available as kubectl halcyon.
 """
-_DEPENDENCIES = {"rich", "numpy", "PIL", "tritonclient", "geventhttpclient", "grpc"}
-"""Packages that halcyon-cli depends on and halcyon-operator doesn't."""
-_BENCH_DEPENDENCIES = {"onnx", "onnxruntime"}
-"""Packages of the extra bench of halcyon-cli."""
-_SIMULATOR = "halcyon_simulator"
+_EXTRAS = {
+    "bench": {"PIL", "aiohttp", "geventhttpclient", "google", "grpc", "numpy", "tritonclient"},
+    "models": {"onnx", "onnxruntime"},
+    "simulate": {"halcyon_simulator", "matplotlib", "numba"},
+}
+"""Modules that the extras of halcyon-cli install."""
 NEGATIVE_RESULTS: Mapping[str, str] = {
     "bench": "the run isn't valid",
     "diagnose": "likely causes were found",
@@ -78,6 +80,7 @@ NEGATIVE_RESULTS: Mapping[str, str] = {
     "lint": "there are errors",
     "plan": "the operator would reject the spec",
     "status": "the current spec is not served",
+    "variants": "a variant couldn't be made",
     "refresh": "a model did not reach its new template",
 }
 """Meaning of exit status 1, by command. Commands that aren't listed never exit with 1."""
@@ -146,7 +149,7 @@ def _passthrough_command(name: str, text: str, run: Any) -> click.Command:
 
 
 @click.command(cls=_Commands, help=_HELP, epilog=_EPILOG, context_settings=_SETTINGS, invoke_without_command=True)
-@click.version_option(version("halcyon-operator"), prog_name="halcyon", message="%(prog)s %(version)s")
+@click.version_option(version("halcyon-cli"), prog_name="halcyon", message="%(prog)s %(version)s")
 @click.pass_context
 def group(ctx: click.Context) -> None:
     """All user commands."""
@@ -166,15 +169,14 @@ def run(argv: Sequence[str] | None = None) -> int:
         return 130
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package == _SIMULATOR:
-            lacks = "the distribution halcyon-simulator is needed for this: pip install . ./cli ./simulator, in a clone"
-        elif package in _DEPENDENCIES:
-            lacks = f"the package {error.name} is needed for this: pip install . ./cli, in a clone"
-        elif package in _BENCH_DEPENDENCIES:
-            lacks = f"the package {package} is needed for this: pip install . './cli[bench]', in a clone"
-        else:
+        extra = next((name for name, modules in _EXTRAS.items() if package in modules), None)
+        if extra is None:
             raise
-        print(f"{program()} {argv[0]}: {lacks}", file=sys.stderr)
+        print(
+            f"{program()} {argv[0]}: needs {package}, which the extra {extra} of the distribution halcyon-cli installs: "
+            f"pip install './cli[{extra}]', in a clone",
+            file=sys.stderr,
+        )
         return 2
     except (Failure, MeasureError) as error:
         print(f"{program()} {argv[0]}: {error}", file=sys.stderr)

@@ -17,10 +17,12 @@ import click
 from halcyon_cli.arguments.options import Output, cluster_options, emit, names_argument, output_options
 from halcyon_cli.bench import again, from_here, several_results
 from halcyon_cli.bench.again import RepeatingCommand, again_option
+from halcyon_cli.bench.model_file import check_file, with_model
 from halcyon_cli.bench.options.answer import AnswerOptions, answer_options
 from halcyon_cli.bench.options.group import repeatable
 from halcyon_cli.bench.options.inputs import InputOptions, input_options
 from halcyon_cli.bench.options.load import LoadOptions, load_options
+from halcyon_cli.bench.options.model_file import ModelFileOptions, model_file_options
 from halcyon_cli.bench.options.place import PlaceOptions, place_options
 from halcyon_cli.bench.options.pod import PodOptions, pod_options
 from halcyon_cli.bench.options.sampling import SamplingOptions, sampling_options
@@ -29,7 +31,7 @@ from halcyon_cli.bench.place import in_cluster, manifest, past_results
 from halcyon_cli.bench.place.site import read_site
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube.client import Target
-from halcyon_cli.kube.writer import Writer
+from halcyon_cli.kube.object_writer import ObjectWriter
 
 if TYPE_CHECKING:
     from halcyon_measure.results.document import BenchDocument
@@ -48,7 +50,7 @@ examples:
   halcyon bench --url localhost:8000 --model m --trace times.csv --scale 2
   halcyon bench --url localhost:5000/predict --api post --input cat.jpg
   halcyon bench --url http://new:8000 --model m --against http://old:8000
-  halcyon bench digits --sweep 'rows=1,8 x callers=1..32 x encoding=raw,binary'
+  halcyon bench digits --sweep 'rows=1,8 x callers=1..32'
   halcyon bench digits --against last --fail-if 'capacity < -5%'
 
 \b
@@ -99,6 +101,7 @@ exit status:
 @sampling_options
 @place_options
 @pod_options
+@model_file_options
 @again_option
 @click.option(
     "--save",
@@ -118,6 +121,7 @@ def main(
     sampling: SamplingOptions,
     place: PlaceOptions,
     pod: PodOptions,
+    model_file: ModelFileOptions,
     save: Path | None,
     target: Target,
     output: Output,
@@ -128,7 +132,7 @@ def main(
     a URL with the model after #, or a bench.json. `halcyon bench history NAME` lists earlier results.
     """
     if len(names) == 2 and names[0] == "history":
-        return past_results.show(Writer(target), names[1], output)
+        return past_results.show(ObjectWriter(target), names[1], output)
     if len(names) > 1:
         return _measure_several(
             names,
@@ -141,19 +145,28 @@ def main(
             target=target,
             output=output,
         )
+    check_file(model_file)
     if not names:
         return _measure_url(
-            server=server, load=load, answer=answer, inputs=inputs, sampling=sampling, pod=pod, save=save, output=output
+            server=server,
+            load=load,
+            answer=answer,
+            inputs=inputs,
+            sampling=sampling,
+            pod=pod,
+            model_file=model_file,
+            save=save,
+            output=output,
         )
-    request = in_cluster.Request(
+    request = in_cluster.BenchRequest(
         name=names[0], server=server, load=load, answer=answer, inputs=inputs, sampling=sampling, place=place
     ).check()
     if output.form == "yaml":
-        cluster = Writer(target)
+        cluster = ObjectWriter(target)
         site = read_site(cluster, request.name, image=place.bench_image)
         emit(manifest.text(request, click.get_current_context().command, site, cluster.namespace))
         return 0
-    return _measure_model(request, Writer(target), save, output)
+    return _measure_model(request, ObjectWriter(target), model_file, save, output)
 
 
 def _measure_url(
@@ -164,6 +177,7 @@ def _measure_url(
     inputs: InputOptions,
     sampling: SamplingOptions,
     pod: PodOptions,
+    model_file: ModelFileOptions,
     save: Path | None,
     output: Output,
 ) -> int:
@@ -193,6 +207,7 @@ def _measure_url(
     if pod.to_log:
         from_here.write_log(document, run)
         return 0 if document.run.valid else 1
+    document = with_model(document, model_file)
     _show(document, output)
     if save is not None:
         written = " and ".join(map(str, save_run(save, document, run)))
@@ -206,7 +221,13 @@ def _status(document: BenchDocument) -> int:
     return 0 if document.run.valid and not failed else 1
 
 
-def _measure_model(request: in_cluster.Request, cluster: Writer, save: Path | None, output: Output) -> int:
+def _measure_model(
+    request: in_cluster.BenchRequest,
+    cluster: ObjectWriter,
+    model_file: ModelFileOptions,
+    save: Path | None,
+    output: Output,
+) -> int:
     model = cluster.model(request.name)
     shown = from_here.line_of_progress()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -222,6 +243,7 @@ def _measure_model(request: in_cluster.Request, cluster: Writer, save: Path | No
     document, requests = in_cluster.run(cluster, request, command, shown)
     shown("")
     document = document.model_copy(update={"files": again.files(request.load, request.inputs)})
+    document = with_model(document, model_file)
     if stored is not None:
         document = several_results.compared(stored, request.name, document, request.answer)
     _show(document, output)
@@ -266,10 +288,10 @@ def _measure_several(
                 raise InputError(f"{name}: it needs the model after #, for example {url}#digits")
             one = from_here.measurement(replace(server, url=url, model=model or server.model), load, inputs, sampling)
             return from_here.run_search(one.prepare(), answer)[1]
-        request = in_cluster.Request(
+        request = in_cluster.BenchRequest(
             name=name, server=server, load=load, answer=answer, inputs=inputs, sampling=sampling, place=place
         ).check()
-        return in_cluster.run(Writer(target), request, click.get_current_context().command, shown)[0]
+        return in_cluster.run(ObjectWriter(target), request, click.get_current_context().command, shown)[0]
 
     document = several_results.leaderboard(names, answer.check(), measured)
     shown("")
@@ -279,8 +301,9 @@ def _measure_several(
 
 def _show(document: BenchDocument, output: Output) -> None:
     from halcyon_measure.results import text  # noqa: PLC0415
+    from halcyon_measure.roofline.text import sections  # noqa: PLC0415
 
     if output.is_data:
         output.data(document.model_dump(mode="json"))
     else:
-        emit(text.page(document))
+        emit("\n".join([text.page(document), *sections(document)]))

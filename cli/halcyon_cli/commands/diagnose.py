@@ -225,8 +225,7 @@ def _contents(cluster: Cluster, evidence: _Evidence, likely: Sequence[Cause], no
         + "\n",
         "explain.txt": redaction.text(render(report(model, now, evidence.facts.free_capacity), now, width=120)) + "\n",
         "tree.txt": redaction.text(_tree(inventory, now)) + "\n",
-        "versions.txt": f"halcyon {version('halcyon-operator')}\ntaken {rfc3339(now.timestamp())}\n"
-        + _images(inventory),
+        "versions.txt": f"halcyon {version('halcyon-cli')}\ntaken {rfc3339(now.timestamp())}\n" + _images(inventory),
         "events.yaml": _yaml(evidence.facts.events),
     }
     objects = [model, *inventory.deployments, *inventory.pods, *inventory.hpas, *inventory.revisions]

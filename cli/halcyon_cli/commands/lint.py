@@ -66,7 +66,7 @@ def main(files: Sequence[Path], strict: bool, output: Output) -> int:  # fmt: sk
         )
     levels = Counter(finding.level for finding in findings)
     if output.form == "sarif":
-        emit(json.dumps(sarif(findings, version("halcyon-operator")), indent=2))
+        emit(json.dumps(sarif(findings, version("halcyon-cli")), indent=2))
     elif output.form == "github":
         emit(github(findings))
     elif output.is_data:

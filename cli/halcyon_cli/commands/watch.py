@@ -1,30 +1,26 @@
 """`halcyon get NAME -w`: shows the tree, and redraws it on every change that the API server reports. It doesn't poll.
 
-The operator's informers keep copies of the objects. They list the objects again after a lost watch, so they also notice
-deletions. Out of scope: the contents (`tree`) and the layout (`tables`).
+Out of scope: the contents (`tree`) and the layout (`tables`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
 import sys
+import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Self
 
 from typing_extensions import override
 
 from halcyon.kube import kinds
-from halcyon.kube.client import KubeClient, Object
-from halcyon.kube.informer import Informer
-from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon_cli.arguments.options import Output, emit
 from halcyon_cli.kube.client import Cluster
 from halcyon_cli.kube.inventory import READ_KINDS, Inventory, assemble, read_inventory
+from halcyon_cli.kube.object_caches import ObjectCaches, Selection
 
 DEBOUNCE_S = 0.2
 """Changes that arrive within this time, in seconds, cause one redraw."""
@@ -41,111 +37,56 @@ def follow(cluster: Cluster, name: str, output: Output, limit_s: float | None) -
         ClusterError: the model doesn't exist or can't be read.
     """
     initial = read_inventory(cluster, name)  # raises errors whose messages name the next step
+    ends = None if limit_s is None else time.monotonic() + limit_s
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_follow(cluster, name, initial, output, limit_s))
+        screen = _TerminalWriter(output) if sys.stdout.isatty() else _StreamWriter(output)
+        with screen:
+            screen.show(initial, "")
+            for inventory, warning in changes(cluster, name, initial, ends):
+                if inventory is None:
+                    screen.finish(f"ModelDeployment {name} was deleted")
+                    break
+                screen.show(inventory, warning)
     return 0
 
 
-async def _follow(cluster: Cluster, name: str, initial: Inventory, output: Output, limit_s: float | None) -> None:
-    screen = _TerminalWriter(output) if sys.stdout.isatty() else _StreamWriter(output)
-    with screen, contextlib.suppress(TimeoutError):
-        screen.show(initial, "")
-        async with asyncio.timeout(limit_s):
-            async for inventory, warning in changes(cluster, name, initial):
-                if inventory is None:
-                    screen.finish(f"ModelDeployment {name} was deleted")
-                    return
-                screen.show(inventory, warning)
+def changes(
+    cluster: Cluster, name: str, initial: Inventory, ends: float | None = None
+) -> Iterator[tuple[Inventory | None, str]]:
+    """Yield (objects, watch warning) on every change, until the monotonic time `ends` in seconds (None: without end).
 
-
-async def changes(cluster: Cluster, name: str, initial: Inventory) -> AsyncIterator[tuple[Inventory | None, str]]:
-    """Yield (objects, watch warning) on every change. The objects are None once the model is deleted."""
-    key, changed, warning = Key(cluster.namespace, name), asyncio.Event(), _InformerWarnings()
-    client = await _connect(cluster)
+    The objects are None once the model is deleted.
+    """
     selector = f"{names.OWNER_LABEL}={name}"
-    model_informer = Informer(client, kinds.MODEL_DEPLOYMENT, namespaces=(key.namespace,))
     # A kind that couldn't be read in the first list can't be watched either.
     readable = [
         kind for kind in READ_KINDS if not any(line.startswith(f"{kind.plural} ") for line in initial.unreadable)
     ]
-    child_informers = {
-        kind: Informer(client, kind, selector=selector, namespaces=(key.namespace,)) for kind in readable
-    }
-    informers = [model_informer, *child_informers.values()]
-    for informer in informers:
-        informer.listeners.append(lambda *_: changed.set())
-    warning.changed = changed
-    log = logging.getLogger(Informer.__module__)
-    log.addHandler(warning)
-    log.propagate = False
-    tasks = [asyncio.create_task(informer.run()) for informer in informers]
+    caches = ObjectCaches(
+        cluster,
+        {kinds.MODEL_DEPLOYMENT: Selection(fields=f"metadata.name={name}")}
+        | {kind: Selection(labels=selector) for kind in readable},
+    )
+    caches.start()
     try:
-        await _wait_until_synced(informers, tasks)
         while True:
-            changed.clear()
-            resource = model_informer.get(key)
-            if resource is None:
-                yield None, ""
+            left_s = AGE_REFRESH_INTERVAL_S if ends is None else min(ends - time.monotonic(), AGE_REFRESH_INTERVAL_S)
+            if left_s <= 0:
                 return
-            objects = {kind: _objects_of(informer) for kind, informer in child_informers.items()}
-            yield assemble(resource, objects, initial.unreadable), warning.text
-            warning.text = ""
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), AGE_REFRESH_INTERVAL_S)
-                await asyncio.sleep(DEBOUNCE_S)
+            caches.wait(left_s)
+            if not caches.is_synced:
+                if caches.warning:
+                    yield initial, caches.warning
+            else:
+                time.sleep(DEBOUNCE_S)
+                models = caches.objects(kinds.MODEL_DEPLOYMENT)
+                if not models:
+                    yield None, ""
+                    return
+                objects = {kind: caches.objects(kind) for kind in readable}
+                yield assemble(models[0], objects, initial.unreadable), caches.warning
     finally:
-        log.removeHandler(warning)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await client.close()
-
-
-def _objects_of(informer: Informer) -> list[Object]:
-    return [obj for key in informer.all_keys() if (obj := informer.get(key)) is not None]
-
-
-async def _wait_until_synced(informers: list[Informer], tasks: list[asyncio.Task[None]]) -> None:
-    """Wait until all informers have listed their objects. If an informer's task ends before, raise its error."""
-    waiting = asyncio.create_task(_all_synced(informers))
-    done, _ = await asyncio.wait({waiting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        await task
-
-
-async def _all_synced(informers: list[Informer]) -> None:
-    for informer in informers:
-        await informer.synced.wait()
-
-
-async def _connect(cluster: Cluster) -> KubeClient:
-    from kubernetes.aio import config  # noqa: PLC0415  # loaded by now
-    from kubernetes.aio.client.api_client import ApiClient  # noqa: PLC0415
-    from kubernetes.aio.client.configuration import Configuration  # noqa: PLC0415
-
-    settings = Configuration()
-    if cluster.kubeconfig is None:
-        config.load_incluster_config(settings)
-    else:
-        await config.load_kube_config(
-            cluster.kubeconfig, cluster.target.context, client_configuration=settings, persist_config=False
-        )
-    return KubeClient(ApiClient(settings))
-
-
-class _InformerWarnings(logging.Handler):
-    """A log handler that keeps the last warning of an informer, for display on the page."""
-
-    text = ""
-    changed: asyncio.Event | None = None
-
-    @override
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= logging.WARNING:
-            kind, error = (getattr(record, part, "") for part in ("kind", "error"))
-            self.text = f"{kind} may be out of date: {error}"
-            if self.changed is not None:
-                self.changed.set()
+        caches.stop()
 
 
 class _PageWriter(contextlib.AbstractContextManager["_PageWriter"]):

@@ -6,6 +6,7 @@ Out of scope: the tensors (`tensors`) and Triton's protocol (tritonclient).
 from __future__ import annotations
 
 import http.client
+import socket
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from halcyon.kube import kinds
 from halcyon_cli.errors import ClusterError, Failure, InputError
 from halcyon_cli.kube.client import Cluster
 
@@ -51,22 +53,19 @@ class HttpResponse:
     phases: Phases
 
 
-def open_tunnel(cluster: Cluster, pod: str, port: int) -> Any:  # a socket, or what the package has for one
+def open_tunnel(cluster: Cluster, pod: str, port: int) -> socket.socket:
     """Open a connection to a pod's port through the API server and the kubelet, as kubectl port-forward does.
 
     Raises:
         ClusterError: the port-forward is forbidden or fails.
     """
-    from kubernetes import client, stream  # noqa: PLC0415  # loaded by now
-    from kubernetes.client.exceptions import ApiException  # noqa: PLC0415
+    from halcyon_cli.kube import tunnel  # noqa: PLC0415  # most commands open none
 
-    forward = client.CoreV1Api(cluster.api).connect_get_namespaced_pod_portforward
     try:
-        return stream.portforward(forward, pod, cluster.namespace, ports=str(port)).socket(port)
-    except (ApiException, OSError) as error:
-        reason = " ".join(str(getattr(error, "reason", error)).split())
+        return tunnel.open_tunnel(cluster.transport, kinds.POD.path(cluster.namespace, pod), port)
+    except tunnel.TunnelError as error:
         raise ClusterError(
-            f"pod {pod} is unreachable through the API server: {reason}; you need the verb create on pods/portforward in "
+            f"pod {pod} is unreachable through the API server: {error}; you need the verb create on pods/portforward in "
             f"namespace {cluster.namespace}"
         ) from None
 

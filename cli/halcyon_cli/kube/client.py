@@ -1,7 +1,7 @@
 """Synchronous cluster client for user commands. It reads, lists and changes objects, and its errors name the next step.
 
-Objects are plain dicts. Only configuration, credentials and transport of the `kubernetes` package are used, so unknown
-fields are kept. Out of scope: watching (`commands.watch`).
+Objects are plain dicts, so unknown fields are kept. Out of scope: credentials and connections (`kubeconfig`,
+`transport`), following all objects of a kind (`object_caches`).
 """
 
 from __future__ import annotations
@@ -9,20 +9,25 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
-
-import yaml
 
 from halcyon.api.types import GROUP, KIND, PLURAL
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube import kubeconfig as config
+from halcyon_cli.kube.kubeconfig import KubeconfigError, UnknownContextError
+
+if TYPE_CHECKING:
+    from urllib3 import BaseHTTPResponse, Timeout
+
+    from halcyon_cli.kube.transport import Transport
 
 Object = Mapping[str, Any]
 
@@ -35,8 +40,9 @@ with them."""
 MAX_NAMES = 10
 """Maximum number of names listed in the error message if the requested name doesn't exist."""
 _CHUNK = 500
+_SILENCE_S = 100.0
+"""Time without a byte after which a watch counts as lost, in seconds."""
 _MERGE, _PLAIN, _APPLY = "application/merge-patch+json", "application/json", "application/apply-patch+yaml"
-_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _CONNECTION = re.compile(r"^HTTPS?Connection(Pool)?\([^)]*\): ")
 """Prefix of urllib3's error messages, which is removed."""
 
@@ -61,18 +67,15 @@ class NoSuchModelError(ClusterError):
 class Cluster:
     """Client for the cluster of a kubeconfig, or for the cluster in which this pod runs.
 
-    The constructor imports the `kubernetes` package, which takes half a second. `--help` and usage errors don't need
-    it.
-
     Raises:
         ClusterError: there is no usable configuration.
     """
 
     def __init__(self, target: Target) -> None:
         """Read the configuration, without sending a request."""
-        from kubernetes import client, config  # noqa: PLC0415  # see above
+        # Imported here because it takes a tenth of a second. `--help` and usage errors don't need it.
+        from halcyon_cli.kube.transport import Transport  # noqa: PLC0415
 
-        settings = client.Configuration()
         paths = str(target.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config").split(os.pathsep)
         files = [Path(part).expanduser() for part in paths if part]
         kubeconfig = os.pathsep.join(map(str, files))
@@ -82,28 +85,21 @@ class Cluster:
                 f"no cluster: kubeconfig {kubeconfig} doesn't exist; name one, for example --kubeconfig cluster.yaml"
             )
         try:
-            if not exists:
-                config.load_incluster_config(settings)
-                own_namespace = _POD_NAMESPACE.read_text().strip()
-            else:
-                contexts, active = config.list_kube_config_contexts(kubeconfig)
-                chosen = _select_context(contexts, active, target.context, kubeconfig)
-                config.load_kube_config(
-                    kubeconfig, context=target.context, client_configuration=settings, persist_config=False
-                )
-                own_namespace = chosen["context"].get("namespace", "default")
-        except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
-            reason = " ".join(str(error).split())
+            access = config.read(files, target.context) if exists else config.in_cluster()
+        except KubeconfigError as error:
+            if isinstance(error, UnknownContextError) and target.context and error.known:
+                raise ClusterError(
+                    f"no cluster: kubeconfig {kubeconfig} has {error}; it has {', '.join(error.known)}, for example "
+                    f"--context {error.known[0]}"
+                ) from None
             raise ClusterError(
-                f"no cluster: kubeconfig {kubeconfig} is invalid: {reason}; kubectl config view shows its contents"
+                f"no cluster: kubeconfig {kubeconfig} is invalid: {error}; kubectl config view shows its contents"
             ) from None
-        settings.retries = False  # the package's default is three attempts with a warning for each
         self.target = target
-        self.kubeconfig = kubeconfig if exists else None
-        """Paths of the kubeconfig files, in the format of $KUBECONFIG; None in a pod."""
-        self.namespace = target.namespace or own_namespace
-        self.host = str(settings.host).rstrip("/")
-        self.api = client.ApiClient(settings)
+        self.namespace = target.namespace or access.namespace
+        self.host = access.server
+        self.transport: Transport = Transport(access)
+        """Connections and credentials."""
 
     def in_namespace(self, namespace: str) -> Cluster:
         """Return a client for another namespace of the same cluster."""
@@ -206,6 +202,13 @@ class Cluster:
         Raises:
             ClusterError: as for `find`.
         """
+        listed = self.listing(kind, selector=selector, all_namespaces=all_namespaces, fields=fields)
+        return None if listed is None else listed[0]
+
+    def listing(
+        self, kind: Kind, *, selector: str = "", all_namespaces: bool = False, fields: str = ""
+    ) -> tuple[list[Object], str] | None:
+        """Return the same as `items`, and the resource version of the list."""
         query = {"limit": str(_CHUNK), "labelSelector": selector, "fieldSelector": fields}
         path = kind.path("" if all_namespaces or not kind.namespaced else self.namespace)
         items: list[Object] = []
@@ -214,9 +217,10 @@ class Cluster:
             if page is None:
                 return None
             items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or ()]
-            query["continue"] = (page.get("metadata") or {}).get("continue") or ""
+            meta = page.get("metadata") or {}
+            query["continue"] = meta.get("continue") or ""
             if not query["continue"]:
-                return items
+                return items, str(meta.get("resourceVersion") or "")
 
     def log(
         self, pod: str, container: str, *, lines: int, previous: bool = False, since_s: float | None = None
@@ -241,35 +245,48 @@ class Cluster:
         Raises:
             ClusterError: as for `find`, or the connection was lost.
         """
+        path = kinds.POD.path(self.namespace, pod, "log")
+        # No timeout for reading: a quiet container writes nothing for hours.
+        lines = self._lines(path, {"container": container, "follow": "true", **query}, self._log_permission(), None)
+        yield from (line.decode(errors="replace") for line in lines)
+
+    def watch(self, kind: Kind, *, since: str, selector: str = "", fields: str = "") -> Iterator[tuple[str, Object]]:
+        """Yield the type and the object of each change after a resource version, until the API server ends the watch.
+
+        Raises:
+            ClusterError: as for `find`, the version is too old, or the connection was lost.
+        """
+        query = {"watch": "1", "resourceVersion": since, "allowWatchBookmarks": "true", "labelSelector": selector, "fieldSelector": fields}  # fmt: skip
+        permission = f"get, list and watch on {kind.plural} in namespace {self.namespace}"
+        for line in self._lines(kind.path(self.namespace if kind.namespaced else ""), query, permission, _SILENCE_S):
+            event = json.loads(line)
+            if event["type"] == "ERROR":
+                raise ClusterError(str(event["object"].get("message") or "the watch failed"))
+            yield event["type"], event["object"]
+
+    def _lines(self, path: str, query: Mapping[str, str], permission: str, silence_s: float | None) -> Iterator[bytes]:
+        """Yield the lines of a response as they arrive. A time without a byte of `silence_s` ends it with an error."""
         from urllib3 import Timeout  # noqa: PLC0415  # loaded by now
         from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
-        path = kinds.POD.path(self.namespace, pod, "log")
-        url = f"{self.host}{path}?{urlencode({'container': container, 'follow': 'true', **query})}"
-        headers: dict[str, str] = {}
-        self.api.update_params_for_auth(headers, [], ["BearerToken"], path, "GET", None)
+        timeout = Timeout(connect=self.target.timeout_s, read=silence_s)
+        response, rest = None, b""
         try:
-            # No timeout for reading: a quiet container writes nothing for hours.
-            response = self.api.rest_client.pool_manager.request(
-                "GET",
-                url,
-                headers=headers,
-                preload_content=False,
-                retries=False,
-                timeout=Timeout(connect=self.target.timeout_s, read=None),
-            )
+            response = self._request("GET", path, {k: v for k, v in query.items() if v}, timeout=timeout)
             if response.status >= 400:
                 raise ClusterError(
-                    self._error_message(response.status, response.read(), str(response.reason), self._log_permission())
+                    self._error_message(response.status, response.read(), str(response.reason), permission)
                 )
-            rest = b""
             for chunk in response.stream(2**16):
                 *whole, rest = (rest + chunk).split(b"\n")
-                yield from (line.decode(errors="replace") for line in whole)
+                yield from whole
             if rest:
-                yield rest.decode(errors="replace")
+                yield rest
         except (HTTPError, OSError) as error:
             raise ClusterError(self._unreachable_message(error)) from None
+        finally:
+            if response is not None:
+                response.close()
 
     def _log_permission(self) -> str:
         return f"get pods/log in namespace {self.namespace}"
@@ -312,21 +329,35 @@ class Cluster:
         content: str = _MERGE,
     ) -> tuple[int, bytes, str]:
         """Send a request, and return (status, content, reason phrase)."""
-        from kubernetes.client.exceptions import ApiException  # noqa: PLC0415  # loaded by now
+        from urllib3 import Timeout  # noqa: PLC0415  # loaded by now
         from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
-        headers = {"Accept": f"{_PLAIN}, */*", "Content-Type": _PLAIN if body is None else content}
-        url = f"{self.host}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
-            self.api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-            response = self.api.rest_client.request(
-                method, url, headers=headers, body=body, _request_timeout=self.target.timeout_s
+            response = self._request(
+                method, path, query, body, content=content, timeout=Timeout(total=self.target.timeout_s)
             )
-            return int(response.status), bytes(response.read()), str(response.reason)
-        except ApiException as error:  # the package raises this for TLS errors
-            raise ClusterError(self._unreachable_message(error.reason)) from None
+            return response.status, response.read(), str(response.reason)
         except (HTTPError, OSError) as error:
             raise ClusterError(self._unreachable_message(error)) from None
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        *,
+        content: str = _MERGE,
+        timeout: Timeout,
+    ) -> BaseHTTPResponse:
+        """Send a request, and return the response with its body unread."""
+        headers = {"Accept": f"{_PLAIN}, */*", "Content-Type": _PLAIN if body is None else content}
+        whole = path + (f"?{urlencode(query)}" if query else "")
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            return self.transport.send(method, whole, headers=headers, body=data, timeout=timeout)
+        except KubeconfigError as error:
+            raise ClusterError(f"no access to the cluster at {self.host}: {error}") from None
 
     # Error messages.
 
@@ -365,15 +396,3 @@ class Cluster:
     def _unreachable_message(self, error: object) -> str:
         reason = _CONNECTION.sub("", " ".join(str(error).split()))
         return f"no cluster: {self.host} is unreachable ({reason}); start it, or choose another cluster, for example --kubeconfig FILE"
-
-
-def _select_context(contexts: Sequence[Object], active: Object, name: str | None, kubeconfig: str) -> Object:
-    if name is None:
-        return active
-    for context in contexts:
-        if context["name"] == name:
-            return context
-    names = sorted(str(context["name"]) for context in contexts)
-    raise ClusterError(
-        f"no cluster: kubeconfig {kubeconfig} has no context {name}; it has {', '.join(names)}, for example --context {names[0]}"
-    )

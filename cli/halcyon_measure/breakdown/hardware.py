@@ -44,8 +44,16 @@ def build(seen: Observations, *, wall_s: float) -> Hardware:
         pinned_memory_total=_last(
             _over_pages(servers, lambda page: page.pinned_total), "bytes", _PAGE, no_page or _ABSENT
         ),
-        server_cpu=series(_rates(processes), "cores", "CPU time of the servers' processes", no_process),
-        server_cpu_limit=_last(_summed(processes, lambda one: one.cpu_limit), "cores", "cgroup", no_limit),
+        server_cpu=series(
+            _rates(processes, lambda one: one.cpu_s), "cores", "CPU time of the servers' processes", no_process
+        ),
+        server_cpu_limit=_last(_summed(processes, lambda one: one.cpu_limit), "cores", "cgroup or affinity", no_limit),
+        server_core_wait=series(
+            _rates(processes, lambda one: one.core_wait_s),
+            "cores",
+            "waiting of the servers' main threads",
+            no_process or "the kernel doesn't count it",
+        ),
         server_throttled=Figure(value=throttled / periods, unit="ratio", n=int(periods), source="periods of the cgroup")
         if throttled is not None and periods
         else unmeasured("ratio", no_limit),
@@ -147,11 +155,11 @@ def _summed(
     return made
 
 
-def _rates(processes: Sequence[Readings[ProcessSample]]) -> list[float]:
-    """Return the cores that all servers used between samples. A counter that fell belongs to a new process."""
+def _rates(processes: Sequence[Readings[ProcessSample]], value: Callable[[ProcessSample], float | None]) -> list[float]:
+    """Return the growth per second of a time over all servers. A counter that fell belongs to a new process."""
     columns = []
     for one in processes:
-        known = [(sample.at_s, sample.cpu_s) for sample in one.samples if sample.cpu_s is not None]
+        known = [(sample.at_s, found) for sample in one.samples if (found := value(sample)) is not None]
         columns.append([(b - a) / (t - s) for (s, a), (t, b) in pairwise(known) if t > s and b >= a])
     return [sum(row) for row in zip(*columns, strict=False)] if columns else []
 
@@ -168,12 +176,11 @@ def _growths(
 
 
 def _cpu_of(seen: Observations) -> list[float]:
-    return _rates(
-        [
-            Readings(one.pod, tuple(ProcessSample(sample.at_s, cpu_s=sample.cpu_s) for sample in one.samples))
-            for one in seen.balancers
-        ]
-    )
+    agents = [
+        Readings(one.pod, tuple(ProcessSample(sample.at_s, cpu_s=sample.cpu_s) for sample in one.samples))
+        for one in seen.balancers
+    ]
+    return _rates(agents, lambda one: one.cpu_s)
 
 
 def _last(values: Sequence[float], unit: Unit, source: str, reason: str) -> Figure:

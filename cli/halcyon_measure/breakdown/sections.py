@@ -23,6 +23,8 @@ from halcyon_measure.results.observations import (
 )
 from halcyon_measure.results.run import Run
 
+MIN_SAMPLES = 5
+"""Readings of a queue below which its mean says nothing."""
 _NOTHING_READ = "nothing was read of the server, because sampling is off"
 
 
@@ -118,16 +120,24 @@ def balancer(seen: Observations) -> tuple[float | None, float | None, str, str]:
     if requests is None or requests <= 0:
         return None, None, "the balancers' counters stand still, or ran backwards", ""
     if whole is None or inner is None or not responses:
-        averages = [one.samples[-1].queue_s for one in readable]
-        known = [value for value in averages if value is not None]
-        if not known:
-            return None, None, "the balancers publish no times", ""
-        return None, mean(known), "HAProxy publishes no held requests", "HAProxy's mean of its last 1,024 requests"
+        return _haproxy(readable, requests, seen.span_s)
     waited = max(whole / requests - inner / responses, 0.0)
     gauges = [[sample.held for sample in one.samples if sample.held is not None] for one in readable]
     held = sum(mean(values) for values in gauges if values) * seen.span_s / requests
     held = min(held, waited)
     return held, waited - held, "", "the agents' histograms, with and without the balancer"
+
+
+def _haproxy(
+    balancers: list[Readings[BalancerSample]], requests: float, span_s: float
+) -> tuple[float | None, float | None, str, str]:
+    """Return the time in HAProxy's queues by Little's law. Its own mean is one of an unknown number of requests."""
+    gauges = [[sample.queued for sample in one.samples if sample.queued is not None] for one in balancers]
+    least = min((len(values) for values in gauges), default=0)
+    if least < MIN_SAMPLES:
+        return None, None, f"HAProxy's queue was read {least} times; {MIN_SAMPLES} are needed", ""
+    queued = sum(mean(values) for values in gauges) * span_s / requests
+    return None, queued, "HAProxy publishes no held requests", "HAProxy's queue, once a second, by Little's law"
 
 
 def _sum(

@@ -30,11 +30,8 @@ def judge(figures: Mapping[str, Figure]) -> Verdict:
     if not roots:
         return _unknown(figures)
     first, others = roots[0], tuple(rule.limit for rule in roots[1:])
-    evidence = tuple(
-        Evidence(what=FIGURES[name], figure=figures.get(name) or unmeasured("ratio", "it wasn't measured"))
-        for name in first.evidence
-    )
-    said = " and ".join(f"{_said(one.figure)} is the {one.what}" for one in evidence if one.figure.value is not None)
+    evidence = tuple(_evidence(name, figures) for name in first.evidence)
+    said = " and ".join(one.what for one in evidence if one.figure.value is not None)
     field = f" ({first.field})" if first.field else ""
     if first.limit == "nothing":
         head = f"Nothing limits: {said}; to find a limit, give {first.change.split(':')[0]}."
@@ -122,6 +119,10 @@ def _of_hardware(document: BenchDocument) -> dict[str, Figure]:
         "gpu_utilization": hardware.gpu_utilization.mean,
         "gpu_at_80": hardware.gpu_at_80,
     }
+    if hardware.server_core_wait.mean.value is not None:
+        found["core_wait"] = hardware.server_core_wait.mean
+    if hardware.machine_cpu.mean.value is not None:
+        found["machine_cpu"] = hardware.machine_cpu.mean
     used, limit = hardware.server_cpu.mean, hardware.server_cpu_limit
     if used.value is not None and limit.value:
         found["cpu_share"] = used.model_copy(update={"value": used.value / limit.value, "unit": "ratio"})
@@ -147,16 +148,21 @@ def _of_hardware(document: BenchDocument) -> dict[str, Figure]:
     return found
 
 
+def _evidence(name: str, figures: Mapping[str, Figure]) -> Evidence:
+    figure = figures.get(name) or unmeasured("ratio", "it wasn't measured")
+    said = "not measured" if figure.value is None else _said(figure)
+    return Evidence(what=FIGURES[name].format(said), figure=figure)
+
+
 def _unknown(figures: Mapping[str, Figure]) -> Verdict:
     busy = figures.get("busy")
     reason = (busy.reason if busy is not None else "") or "no rule holds"
-    shown = [(name, figures[name]) for name in ("answered", "late_ms") if name in figures]
     limit: LimitName = "unknown"
     return Verdict(
         limit=limit,
         unsure=True,
         others=(),
-        evidence=tuple(Evidence(what=FIGURES[name], figure=figure) for name, figure in shown),
+        evidence=tuple(_evidence(name, figures) for name in ("answered", "late_ms") if name in figures),
         change="statistics and metrics of the server that can be read; for example --metrics-url http://host:8002/metrics",
         field="",
         sentence=f"What limits is unknown: {reason}.",

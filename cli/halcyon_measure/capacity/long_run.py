@@ -68,8 +68,8 @@ class LongRun:
 
     def knee(self) -> float:
         """Return the rate with the largest rate / mean latency: above it, waiting grows faster than throughput."""
-        rates = [self.law.saturation_rps * share for share in np.linspace(0.1, 0.98, 23)]
-        return max(map(float, rates), key=lambda rate: rate / self.mean_s(rate))
+        rates = [self.law.saturation_rps * float(share) for share in np.linspace(0.1, 0.98, 23)]
+        return max(rates, key=lambda rate: rate / self.mean_s(rate))
 
     def _latencies(self, rate_rps: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         found = self.law.latencies(self._units / rate_rps)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
 import subprocess
 import sys
@@ -72,16 +71,6 @@ def processes_for(scenario: Scenario, cores: int) -> int:
     else:
         need = scenario.callers / CALLERS_PER_PROCESS
     return max(1, min(-int(-need // 1), cores, MAX_PROCESSES))
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use, by affinity and by the limit of its cgroup."""
-    cores = len(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
-        if quota != "max":
-            cores = min(cores, max(round(int(quota) / int(period)), 1))
-    return cores
 
 
 class Pool:

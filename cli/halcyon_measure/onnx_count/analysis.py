@@ -74,10 +74,7 @@ def _bind(
     shapes = model.inputs()
     known = reader.symbolic(shapes)
     _check(model.path, known, sizes, batches)
-    batch = [name for name in _first(shapes) if name not in sizes]
-    named = [name for name in batch if ":" not in name]
-    # Several names at the front: one is the batch, for example batch and frames.
-    batch = [name for name in batch if name in named[:1] or ":" in name]
+    batch = _batch(shapes, known, sizes)
     rest = [name for name in known if name not in batch]
     if unbound := [name for name in rest if name not in sizes]:
         example = " ".join(f"--dim {name}=128" for name in unbound)
@@ -93,6 +90,15 @@ def _bind(
             f"symbolic, for example torch.onnx.export(..., dynamic_axes={{'{shapes[0].name}': {{0: 'batch'}}}})"
         )
     return [], (fixed,), rest
+
+
+def _batch(shapes: Sequence[TensorShape], known: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
+    """Return the dimensions that are the batch: the one of that name, else the first ones of the inputs."""
+    first = [name for name in _first(shapes) if name not in sizes]
+    called = [name for name in known if name.lower().startswith("batch") and name not in sizes]
+    # Several names at the front: one is the batch, for example batch and frames.
+    one = (called or [name for name in first if ":" not in name])[:1]
+    return one + [name for name in first if ":" in name]
 
 
 def _first(shapes: Sequence[TensorShape]) -> list[str]:

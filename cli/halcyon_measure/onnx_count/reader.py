@@ -57,7 +57,7 @@ class Model:
         Raises:
             ModelError: the shapes contradict each other, or the nodes form a cycle.
         """
-        import onnx  # noqa: PLC0415  # of the extra bench
+        import onnx  # noqa: PLC0415  # of the extra models
 
         bound = onnx.ModelProto()
         bound.CopyFrom(self.proto)
@@ -83,10 +83,10 @@ def read(path: Path) -> Model:
     Raises:
         ModelError: there is no such file, it isn't an ONNX model that can be counted, or its external data is missing.
     """
-    import onnx  # noqa: PLC0415  # of the extra bench
+    import onnx  # noqa: PLC0415  # of the extra models
     from google.protobuf.message import DecodeError  # noqa: PLC0415
 
-    file = _file(path)
+    file = model_file(path)
     size = file.stat().st_size
     if size > MAX_BYTES:
         raise ModelError(
@@ -119,7 +119,12 @@ def read(path: Path) -> Model:
     return Model(file, proto, size + external)
 
 
-def _file(path: Path) -> Path:
+def model_file(path: Path) -> Path:
+    """Return the ONNX file of a path: itself, or that of the newest version in a folder of a model repository.
+
+    Raises:
+        ModelError: there is no such file.
+    """
     if path.is_dir():
         versions = sorted((int(one.parent.name), one) for one in path.glob("*/model.onnx") if one.parent.name.isdigit())
         files = [one for _, one in versions] or sorted(path.glob("*.onnx"))
@@ -310,7 +315,7 @@ def _shape(value: onnx.ValueInfoProto) -> TensorShape:
 
 
 def _datatype(number: int) -> str:
-    import onnx  # noqa: PLC0415  # of the extra bench
+    import onnx  # noqa: PLC0415  # of the extra models
 
     try:
         name = str(onnx.TensorProto.DataType.Name(number))

@@ -7,6 +7,7 @@
 | `chart`             | a chart, drawn from the table beside it                             |
 | `labels`            | short names of runs: what differs between them                      |
 | `load_sections`     | answer, validity, figures, latency, failures                        |
+| `answer_sections`   | search for the capacity, comparisons, leaderboard                   |
 | `sweep_sections`    | pictures over load, batch and protocol                              |
 | `server_sections`   | phases, hardware, batches, energy, cold start                       |
 | `model_sections`    | the model on paper, its roofline, and without a server              |

@@ -1,4 +1,4 @@
-"""Results as CSV: a row for each run, a column for each field, named as in `bench.json`. Pure."""
+"""Results as CSV: a row for each run and each point of a sweep, with the names of `bench.json`. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,18 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def text(documents: Sequence[StoredDocument]) -> str:
-    """Return the table. A figure has the columns `NAME [UNIT]`, `NAME.low` and `NAME.high`; lists have no columns."""
-    rows = [{"file": _cell(one.name), **dict(_cells(one.document, ""))} for one in documents]
+    """Return the table.
+
+    A figure has the columns `NAME [UNIT]`, `NAME.low` and `NAME.high`. Of the lists, only the points of a sweep are in it,
+    each in a row of its own.
+    """
+    rows: list[dict[str, Any]] = []
+    for one in documents:
+        rows.append({"file": _cell(one.name), **dict(_cells(one.document, ""))})
+        if one.document.sweep is not None:
+            rows += [
+                {"file": _cell(one.name), **dict(_cells(point, "sweep.points"))} for point in one.document.sweep.points
+            ]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     filled = [name for name in columns if any(row.get(name) not in {None, ""} for row in rows)]
     written = io.StringIO()

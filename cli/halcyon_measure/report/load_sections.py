@@ -45,7 +45,10 @@ def answer(runs: Sequence[LabelledRun]) -> Html:
 
 def _sentences(document: BenchDocument) -> list[Html]:
     sentence = _NUMBER_AND_UNIT.sub("\\1\u00a0\\2", text.answer(document))
-    said = [element("p", sentence, class_="answer")]
+    answers = [one.sentence for one in (document.capacity, document.comparison) if one is not None]
+    said = [element("p", _NUMBER_AND_UNIT.sub("\\1\u00a0\\2", one), class_="answer") for one in answers]
+    # The answer of a search or of a comparison comes before the run that it ended with.
+    said.append(element("p", sentence, class_="verdict" if answers else "answer"))
     if document.verdict is not None:
         verdict = document.verdict
         unsure = f" Not sure: {', '.join(verdict.others)} would explain it too." if verdict.unsure else ""
@@ -201,6 +204,9 @@ def _percentiles(runs: Sequence[LabelledRun]) -> Html:
     ]
     if len(runs) == 1:
         lines.append(Line("from send", known[0][1].from_send_ms))
+        found = runs[0].document.capacity
+        if found is not None and found.objective_ms is not None:
+            lines.append(Line("objective", [found.objective_ms] * len(shares)))
     return chart(
         "Latency by percentile",
         Axis("share of requests", shares, "nines", [f"{100 * share:.4g} %" for share in shares]),

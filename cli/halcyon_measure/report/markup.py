@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 MAX_ROWS = 24
 """Rows above which a table scrolls within its own height on a screen."""
-_NUMBER = re.compile(r"(?:[\d.]+\??|-)?(?:[ \u00a0][%kMGT]| of \d+)?")
+_NUMBER = re.compile(r"(?:-?[\d.]+\??|-)?(?:[ \u00a0][%kMGT]| of \d+)?")
 _VOID = frozenset({"meta", "link", "br"})
 
 

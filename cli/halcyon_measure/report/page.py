@@ -7,7 +7,14 @@ import hashlib
 from collections.abc import Sequence
 from importlib import resources
 
-from halcyon_measure.report import load_sections, model_sections, run_sections, server_sections, sweep_sections
+from halcyon_measure.report import (
+    answer_sections,
+    load_sections,
+    model_sections,
+    run_sections,
+    server_sections,
+    sweep_sections,
+)
 from halcyon_measure.report.labels import labelled
 from halcyon_measure.report.markup import Html, element
 from halcyon_measure.results.document_file import StoredDocument
@@ -30,13 +37,15 @@ def page(documents: Sequence[StoredDocument], *, library: str, library_style: st
         load_sections.figures(runs),
         load_sections.latency(runs),
         load_sections.failures(runs),
+        answer_sections.capacity(runs),
         sweep_sections.sweep(runs),
         server_sections.phases(runs),
         server_sections.hardware(runs),
         server_sections.energy(runs),
         server_sections.cold_start(runs),
         model_sections.on_paper(runs),
-        run_sections.leaderboard(runs),
+        answer_sections.comparison(runs),
+        answer_sections.leaderboard(runs),
         run_sections.what_was_run(runs),
         run_sections.data(documents),
     ]

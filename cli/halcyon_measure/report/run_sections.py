@@ -1,4 +1,4 @@
-"""Sections about the runs themselves: leaderboard, what was run, and the data. Pure."""
+"""Sections about the runs themselves: what was run, and the data. Pure."""
 
 from __future__ import annotations
 
@@ -7,47 +7,15 @@ import json
 import zlib
 from collections.abc import Sequence
 
-from halcyon_measure.report.labels import LabelledRun, best, load_text
+from halcyon_measure.report.labels import LabelledRun, load_text
 from halcyon_measure.report.markup import Content, Html, element, facts, section, table
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.document_file import StoredDocument
-from halcyon_measure.results.figure import Figure
 from halcyon_measure.results.number_text import NONE, number
-from halcyon_measure.results.place import Limits
+from halcyon_measure.results.place import ContainerLimits
 
 MAX_PLAIN = 256 << 10
 """Characters of data above which it is compressed, so that a page of 200 runs stays small."""
-
-
-def leaderboard(runs: Sequence[LabelledRun]) -> Html:
-    """Return the runs by goodput, else by throughput, with latency, cost, energy and carbon."""
-    if len(runs) < 2:
-        return Html("")
-    has_goodput = all(run.document.goodput.value is not None for run in runs)
-    rows: list[list[Content]] = []
-    for place, run in enumerate(best(runs), start=1):
-        document = run.document
-        rate = document.goodput if has_goodput else document.throughput
-        costs = [number(None if figure is None else figure.value) for figure in _costs(document)]
-        rows.append([f"{place}. {run.label}", number(rate.value), number(document.latency.p99.value), *costs])
-    kind = "within the objective" if has_goodput else "answered"
-    head = ["run", f"requests/s {kind}", "P99, ms", "cost of 1,000", "J", "mg CO₂"]
-    # Columns without any value say nothing.
-    empty = [n for n in range(len(head)) if all(row[n] == NONE for row in rows)]
-    head = [name for n, name in enumerate(head) if n not in empty]
-    rows = [[cell for n, cell in enumerate(row) if n not in empty] for row in rows]
-    note = element("p", "Runs that aren't valid are in it too; the key figures mark them.", class_="quiet")
-    some_invalid = any(not run.document.run.valid for run in runs)
-    return section(
-        "Leaderboard", table(head, rows, label="Leaderboard"), note if some_invalid else None, anchor="leaderboard"
-    )
-
-
-def _costs(document: BenchDocument) -> list[Figure | None]:
-    energy = document.energy
-    if energy is None:
-        return [None, None, None]
-    return [energy.cost_per_thousand, energy.per_inference, energy.carbon_per_inference]
 
 
 def what_was_run(runs: Sequence[LabelledRun]) -> Html:
@@ -114,7 +82,7 @@ def _settings(document: BenchDocument) -> dict[str, str]:
     return {name: value for name, value in said.items() if value}
 
 
-def _limits(limits: Limits | None) -> str:
+def _limits(limits: ContainerLimits | None) -> str:
     if limits is None:
         return ""
     return ", ".join(f"{name} {value}" for name, value in limits if value)

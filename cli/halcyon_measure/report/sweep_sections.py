@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from halcyon_measure.report.chart import Axis, Line, chart
 from halcyon_measure.report.labels import LabelledRun
-from halcyon_measure.report.markup import Html, element, section
+from halcyon_measure.report.markup import Content, Html, element, section, table
+from halcyon_measure.results.number_text import number, quantity
+from halcyon_measure.results.sections.sweep import SweepPoint
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,11 @@ class Point:
 
 def points(runs: Sequence[LabelledRun]) -> list[Point]:
     """Return the points of the runs that have a fixed load."""
-    found = []
+    found: list[Point] = []
     for run in runs:
+        if run.document.sweep is not None:
+            found += map(_of_sweep, run.document.sweep.points)
+            continue
         target, scenario = run.document.target, run.document.scenario
         if scenario.kind not in {"sustained", "burst", "blocking"}:
             continue
@@ -48,6 +53,18 @@ def points(runs: Sequence[LabelledRun]) -> list[Point]:
     return found
 
 
+def _of_sweep(point: SweepPoint) -> Point:
+    return Point(
+        rows=point.rows,
+        protocol=f"{point.protocol} {point.encoding}",
+        rate_rps=point.rate_rps,
+        callers=point.callers,
+        throughput=point.throughput.value,
+        p99_ms=point.p99.value,
+        cpu_us=point.cpu_per_request.value,
+    )
+
+
 def sweep(runs: Sequence[LabelledRun]) -> Html:
     """Return the pictures for which the runs have at least two points on an axis."""
     found = points(runs)
@@ -57,7 +74,38 @@ def sweep(runs: Sequence[LabelledRun]) -> Html:
         *_by_rows(found),
         *_by_protocol(found),
     ]
-    return section("Sweep", element("div", charts, class_="charts") if any(charts) else None, anchor="sweep")
+    pictures = element("div", charts, class_="charts") if any(charts) else None
+    return section("Sweep", pictures, _tables(runs), anchor="sweep")
+
+
+def _tables(runs: Sequence[LabelledRun]) -> list[Content]:
+    """Return the points of sweeps, and what the forms of a payload cost."""
+    contents: list[Content] = []
+    known = [(run.label, run.document.sweep) for run in runs if run.document.sweep is not None]
+    for label, found in known:
+        rows: list[list[Content]] = [
+            [
+                f"{_rows(one.rows)}, {one.protocol} {one.encoding}",
+                f"{number(one.rate_rps)}/s" if one.rate_rps is not None else f"{one.callers} callers",
+                number(one.replicas),
+                *(number(figure.value) for figure in (one.throughput, one.p50, one.p99, one.cpu_per_request)),
+                number(one.failed),
+                "yes" if one.valid else f"no: {'; '.join(one.invalid_because)}",
+            ]
+            for one in found.points
+        ]
+        head = ["request", "load", "replicas", "requests/s", "P50, ms", "P99, ms", "CPU, µs", "failed", "valid"]
+        contents.append(table(head, rows, label=f"Points of the sweep: {label}"))
+        if found.partial:
+            contents.append(element("p", "The sweep was interrupted.", class_="invalid"))
+        if found.payloads:
+            forms: list[list[Content]] = [
+                [f"{one.form}, {_rows(one.rows)}", *(quantity(figure) for figure in (one.size, one.write, one.read))]
+                for one in found.payloads
+            ]
+            head = ["form of the payload", "size", "CPU to make it", "CPU to read it"]
+            contents.append(table(head, forms, label=f"Costs of the payload's forms: {label}"))
+    return contents
 
 
 def _by_load(found: Sequence[Point], load: Callable[[Point], float | None], name: str) -> list[Html]:
@@ -132,6 +180,10 @@ def _by_protocol(found: Sequence[Point]) -> list[Html]:
     ]
 
 
+def _rows(rows: str) -> str:
+    return "1 row" if rows == "1" else f"{rows} rows"
+
+
 def _rows_per_s(point: Point) -> float | None:
     return None if point.throughput is None else point.throughput * int(point.rows)
 
@@ -141,8 +193,7 @@ def _groups(found: Sequence[Point]) -> dict[str, list[Point]]:
     has_rows = len({one.rows for one in found}) > 1
     groups: dict[str, list[Point]] = {}
     for point in sorted(found, key=lambda one: (int(one.rows) if one.rows.isdigit() else 0, one.protocol)):
-        rows = "1 row" if point.rows == "1" else f"{point.rows} rows"
-        groups.setdefault(rows if has_rows else point.protocol, []).append(point)
+        groups.setdefault(_rows(point.rows) if has_rows else point.protocol, []).append(point)
     return groups
 
 

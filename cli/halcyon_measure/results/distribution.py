@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from pydantic import Field
 
 from halcyon_measure.results.columns import Floats
-from halcyon_measure.results.figure import Part
+from halcyon_measure.results.sections.distribution import Distribution
 
 _NAMED = (0.5, 0.9, 0.95, 0.99, 0.999)
 _STEPS_PER_NINE = 10
 SHARES = tuple(sorted({*(round(1 - 10 ** (-step / _STEPS_PER_NINE), 4) for step in range(30)), *_NAMED}))
 """Shares of the requests, evenly spaced in nines, so that the last percent has as much room as the first ninety."""
-
-
-class Distribution(Part):
-    """Percentiles of the answered requests, evenly spaced in nines: 0.9, 0.99 and 0.999 are equally far apart."""
-
-    shares: tuple[float, ...] = Field(description="Shares of the requests, rising, at most 0.999.")
-    latency_ms: tuple[float, ...] = Field(description="Latency from due that each share doesn't exceed.")
-    from_send_ms: tuple[float, ...] = Field(description="Latency from sending that each share doesn't exceed.")
 
 
 def of(latency: Floats, from_send: Floats) -> Distribution | None:

@@ -9,7 +9,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from halcyon_measure.results.distribution import Distribution
 from halcyon_measure.results.figure import Figure, Part
 from halcyon_measure.results.place import Place
 from halcyon_measure.results.sections.alone import Alone
@@ -17,6 +16,7 @@ from halcyon_measure.results.sections.batches import Batches
 from halcyon_measure.results.sections.capacity import Capacity
 from halcyon_measure.results.sections.cold_start import ColdStart
 from halcyon_measure.results.sections.comparison import Comparison
+from halcyon_measure.results.sections.distribution import Distribution
 from halcyon_measure.results.sections.energy import Energy
 from halcyon_measure.results.sections.hardware import Hardware
 from halcyon_measure.results.sections.phases import Phases

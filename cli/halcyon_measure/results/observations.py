@@ -100,8 +100,8 @@ class BalancerSample:
     """The same without the wait in the balancer."""
     held: float | None = None
     """Requests that are held for a first replica."""
-    queue_s: float | None = None
-    """HAProxy's mean time in its queue, over its last 1,024 requests."""
+    queued: float | None = None
+    """Requests in HAProxy's queues."""
     cpu_s: float | None = None
 
 
@@ -111,6 +111,8 @@ class ProcessSample:
 
     at_s: float
     cpu_s: float | None = None
+    core_wait_s: float | None = None
+    """Time in which their main threads waited for a core."""
     memory: float | None = None
     cpu_limit: float | None = None
     """Cores that it may use."""

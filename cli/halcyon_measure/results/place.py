@@ -9,7 +9,7 @@ from pydantic import Field
 from halcyon_measure.results.figure import Part
 
 
-class Limits(Part):
+class ContainerLimits(Part):
     """Resource limits of a container, as Kubernetes has them; empty strings for none."""
 
     cpu: str = Field(default="", description="CPU, for example 4 or 500m.")
@@ -34,11 +34,11 @@ class Place(Part):
     gpu_product: str | None = Field(
         default=None, description="GPU of that node, from its label nvidia.com/gpu.product; null without one."
     )
-    limits: Limits | None = Field(default=None, description="Resource limits of the server container.")
+    limits: ContainerLimits | None = Field(default=None, description="Resource limits of the server container.")
     routing: str | None = Field(default=None, description="How requests reach the pods: balancer, service or gateway.")
     replicas: int | None = Field(default=None, description="Replicas that were ready when the measurement began.")
     client_node: str | None = Field(default=None, description="Node of the client's pod; null outside a cluster.")
-    client_limits: Limits | None = Field(default=None, description="Resource limits of the client.")
+    client_limits: ContainerLimits | None = Field(default=None, description="Resource limits of the client.")
     arguments: tuple[str, ...] = Field(
         default=(), description="Arguments of halcyon bench, with the seed, that repeat the measurement."
     )

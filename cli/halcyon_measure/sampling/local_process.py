@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,15 +32,24 @@ def is_local(host: str) -> bool:
     return False
 
 
-def listener(port: int) -> int | None:
-    """Return the process that listens on a port of this machine; None if there is none, or it can't be seen."""
-    inodes = set()
+def listener(host: str, port: int) -> int | None:
+    """Return the process that listens on a port of this machine; None if there is none, or it can't be seen.
+
+    A process that listens at this address comes before one that listens at all addresses.
+    """
+    own = _hexadecimal(host)
+    exact, wide = set(), set()
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in (_PROC / "net" / name).read_text("ascii").splitlines()[1:]:
                 fields = line.split()
-                if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
-                    inodes.add(f"socket:[{fields[9]}]")
+                address, _, at = fields[1].rpartition(":")
+                if fields[3] == _LISTEN and int(at, 16) == port:
+                    if address in own:
+                        exact.add(f"socket:[{fields[9]}]")
+                    elif not address.strip("0"):
+                        wide.add(f"socket:[{fields[9]}]")
+    inodes = exact or wide
     holders = [pid for pid in _pids() if _holds(pid, inodes)]
     return min(holders, default=None)
 
@@ -57,7 +67,7 @@ class LocalServer:
         """Return a reading; None if the process has ended."""
         if at_s - self._searched_s >= _REFRESH_S:
             self._tree, self._searched_s = _with_children(self._pid), at_s
-        cpu_s, memory, alive = 0.0, 0, False
+        cpu_s, wait_s, memory, alive = 0.0, 0.0, 0, False
         for pid in self._tree:
             with contextlib.suppress(OSError, IndexError, ValueError):
                 fields = (_PROC / str(pid) / "stat").read_text("utf-8").rpartition(")")[2].split()
@@ -65,18 +75,22 @@ class LocalServer:
                 cpu_s += sum(map(int, fields[11:15])) * _TICK_S
                 resident, shared = (_PROC / str(pid) / "statm").read_text("ascii").split()[1:3]
                 memory += (int(resident) - int(shared)) * _PAGE
+                wait_s += int((_PROC / str(pid) / "schedstat").read_text("ascii").split()[1]) / 1e9
                 alive = True
         if not alive:
             return None
         if self._cgroup is None:
-            return ProcessSample(at_s, cpu_s=cpu_s, memory=float(memory))
+            return ProcessSample(
+                at_s, cpu_s=cpu_s, core_wait_s=wait_s, memory=float(memory), cpu_limit=_cores(self._pid)
+            )
         stat = _numbers(self._cgroup / "cpu.stat")
         used = stat.get("usage_usec")
         return ProcessSample(
             at_s,
             cpu_s=cpu_s if used is None else used / 1e6,
+            core_wait_s=wait_s,
             memory=_number(self._cgroup / "memory.current") or float(memory),
-            cpu_limit=_cpu_limit(self._cgroup / "cpu.max"),
+            cpu_limit=_cpu_limit(self._cgroup / "cpu.max") or _cores(self._pid),
             memory_limit=_number(self._cgroup / "memory.max"),
             periods=stat.get("nr_periods"),
             throttled=stat.get("nr_throttled"),
@@ -93,6 +107,17 @@ def rapl_joules() -> dict[str, float]:
             value = _number(package / "energy_uj")
             if value is not None:
                 found[package.name] = value / 1e6
+    return found
+
+
+def _hexadecimal(host: str) -> set[str]:
+    """Return the addresses of a host as the kernel writes them: words of four bytes in the machine's order."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for family, _, _, _, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
+            packed = socket.inet_pton(family, str(address[0]).partition("%")[0])
+            words = [packed[at : at + 4] for at in range(0, len(packed), 4)]
+            found.add("".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words))
     return found
 
 
@@ -130,6 +155,13 @@ def _cgroup(pid: int) -> Path | None:
             folder = _CGROUPS / path.lstrip("/")
             if number == "0" and path != "/" and (folder / "cpu.stat").is_file():
                 return folder
+    return None
+
+
+def _cores(pid: int) -> float | None:
+    """Return the number of cores that a process may run on."""
+    with contextlib.suppress(OSError):
+        return float(len(os.sched_getaffinity(pid)))
     return None
 
 

@@ -40,8 +40,7 @@ _AGENT = {
     "halcyon_agent_held": "held",
     "process_cpu_seconds_total": "cpu_s",
 }
-_HAPROXY_QUEUE = "haproxy_backend_queue_time_average_seconds"
-_HAPROXY_REQUESTS = "haproxy_backend_http_requests_total"
+_HAPROXY = {"haproxy_backend_current_queue": "queued", "haproxy_backend_http_requests_total": "requests"}
 
 
 def samples(text: str, prefixes: tuple[str, ...]) -> Iterator[tuple[str, Mapping[str, str], float]]:
@@ -90,19 +89,13 @@ def server(text: str, model: str, at_s: float) -> ServerSample | None:
 def balancer(text: str, at_s: float) -> BalancerSample | None:
     """Return a reading of the page of a Halcyon agent, or of HAProxy; None if it is neither."""
     found: dict[str, float] = {}
-    queues: dict[str, float] = {}
-    requests: dict[str, float] = {}
-    for name, labels, value in samples(text, ("halcyon_agent_", "haproxy_backend_", "process_cpu_")):
+    haproxy: dict[str, float] = {}
+    for name, _, value in samples(text, ("halcyon_agent_", "haproxy_backend_", "process_cpu_")):
         if name in _AGENT:
             found[_AGENT[name]] = found.get(_AGENT[name], 0.0) + value
-        elif name == _HAPROXY_QUEUE:
-            queues[labels.get("proxy", "")] = value
-        elif name == _HAPROXY_REQUESTS:
-            requests[labels.get("proxy", "")] = value
-    total = sum(requests.get(proxy, 0.0) for proxy in queues)
-    if total > 0:
-        found["queue_s"] = sum(queues[proxy] * requests.get(proxy, 0.0) for proxy in queues) / total
-        found.setdefault("requests", total)
+        elif name in _HAPROXY:
+            haproxy[_HAPROXY[name]] = haproxy.get(_HAPROXY[name], 0.0) + value
+    found = haproxy | found
     if not found.keys() - {"cpu_s"}:
         return None
     return BalancerSample(at_s=at_s, **found)

@@ -106,7 +106,7 @@ class Sampler:
         """Read what doesn't change, and the idle power if a GPU's energy or power can be read."""
         self._config = server_statistics.read_config(self._target)
         self._is_local = local_process.is_local(self._target.host)
-        if self._is_local and (pid := local_process.listener(self._target.port)) is not None:
+        if self._is_local and (pid := local_process.listener(self._target.host, self._target.port)) is not None:
             self._local = local_process.LocalServer(pid)
         if self._settings.idle_s <= 0:
             return
@@ -134,6 +134,10 @@ class Sampler:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
+
+    def close(self) -> None:
+        """Close the connections to all pages."""
+        self.end()
         for page in (*self._servers.values(), *self._balancers.values()):
             page.close()
 
@@ -290,7 +294,7 @@ class _Page:
         raise ValueError("no answer")
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection."""
         if self._connection is not None:
             with contextlib.suppress(OSError):
                 self._connection.close()

@@ -151,3 +151,32 @@ def check_size(size_bytes: int, limit_bytes: int) -> None:
             f"the model has {size_bytes / 2**30:.1f} GiB or more, and spec.model.source.sizeLimit is {limit_bytes / 2**30:.1f} GiB; "
             "raise it, for example sizeLimit: 100Gi, or use a folder with fewer versions"
         )
+
+
+class TargetFolder:
+    """Folder into which a model's files are downloaded one by one."""
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        """Use an existing folder, for a model with this many bytes at most."""
+        self._folder, self._limit_bytes = folder, limit_bytes
+
+    def check_size(self, size_bytes: int) -> None:
+        """Raise a SourceError if the model is larger than the limit."""
+        check_size(size_bytes, self._limit_bytes)
+
+    def create_file(self, name: str) -> Path:
+        """Create an empty file and its folders; return its path.
+
+        Raises:
+            SourceError: the name leads out of the folder, is too long, or is that of a folder.
+        """
+        path = self._folder / inside(name)
+        with placement_errors(name):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        return path
+
+    @staticmethod
+    def make_executable(file: Path) -> None:
+        """Set the mode of an executable file."""
+        file.chmod(EXECUTABLE)

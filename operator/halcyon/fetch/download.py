@@ -28,17 +28,19 @@ from obstore.store import HTTPStore
 
 from halcyon.api.documents.store_identity import StoreIdentity
 from halcyon.fetch import stores
-from halcyon.fetch.archive import EXECUTABLE, MAX_FILES, check_size, inside, placement_errors, unpack
+from halcyon.fetch.archive import EXECUTABLE, MAX_FILES, TargetFolder, check_size, inside, placement_errors, unpack
 from halcyon.fetch.egress_proxy import Address, EgressProxy, SiteProxy, is_open
 from halcyon.fetch.errors import SourceError, StoreError, known_reason
 from halcyon.fetch.folder_markers import ListedObject, above, contents
+from halcyon.fetch.registry import hugging_face, registries
+from halcyon.fetch.registry.errors import RegistryFailure
 from halcyon.fetch.stores import BucketStore
 
 _MAX_CONCURRENT_PARTS = 8
 """Maximum number of parts that are read concurrently. Together with their size it limits the memory; the container has 256 MiB."""
 _PART_BYTES = 8 * 1024 * 1024
 _PROGRESS_INTERVAL_S = 10.0
-_CREDENTIALS = (*stores.SECRET_KEYS, "authorization", "ca.crt")
+_CREDENTIALS = (*stores.SECRET_KEYS, hugging_face.TOKEN, "authorization", "ca.crt")
 _FORBIDDEN = ("403 Forbidden", "401 Unauthorized")
 _PROGRAMS = (b"\x7fELF", b"#!")
 """First bytes of executable files. Buckets store no file modes, so files that begin with these bytes get the execute bit."""
@@ -77,6 +79,8 @@ class Remote:
     @property
     def server(self) -> str:
         """URL of the server to which the download connects."""
+        if self.url.startswith("hf://"):
+            return self.endpoint or hugging_face.SERVER
         if not self.is_bucket:
             return self.url
         google = self.url.startswith("gs://")
@@ -130,9 +134,13 @@ def download(
         )
     tokens = remote.identity.servers(remote.bucket_region) if remote.identity is not None else ()
     allows = allows or partial(is_open, private=remote.private)
-    egress_proxy = EgressProxy([remote.server, *tokens], allows, remote.site_proxy)
+    domains = hugging_face.DOMAINS if remote.server == hugging_face.SERVER else ()
+    egress_proxy = EgressProxy([remote.server, *tokens], allows, remote.site_proxy, domains)
     with egress_proxy.opened() as proxy:
         try:
+            if (model := registries.model(remote.url)) is not None:
+                client = registries.client(remote.server, secrets, proxy)
+                return registries.download(model, client, TargetFolder(folder, remote.limit_bytes), report_progress)
             if remote.is_bucket:
                 clients = {"client_options": _options(remote, secrets, proxy), "retry_config": _RETRIES}
                 keys: stores.Keys = secrets
@@ -142,7 +150,7 @@ def download(
                 return _bucket(store, remote, folder, report_progress)
             return _archive(remote, secrets, proxy, folder)
         # The library raises FileNotFoundError for a missing object.
-        except (exceptions.BaseError, FileNotFoundError) as error:
+        except (exceptions.BaseError, FileNotFoundError, RegistryFailure) as error:
             raise _store_error(error, remote, secrets, egress_proxy.denied_reason) from error
 
 
@@ -348,10 +356,12 @@ def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], d
     # If a listing is denied, the library raises no specific exception; only the server's response shows it.
     denied = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
     denied = denied or any(status in message for status in _FORBIDDEN)
-    if match := re.search(r"<Message>(.*?)</Message>", message):
-        message = match[1]
     if (reason := known_reason(str(error))) is not None:
         return StoreError(f"{remote.url}: {reason}")
+    if isinstance(error, RegistryFailure):
+        return SourceError(message) if error.is_missing else StoreError(message)
+    if match := re.search(r"<Message>(.*?)</Message>", message):
+        message = match[1]
     if denied and remote.identity is not None:
         return StoreError(
             f"{remote.url}: access was denied for spec.model.source.credentials.identity, {remote.identity.name}: {message[:_MAX_SHOWN]}; "

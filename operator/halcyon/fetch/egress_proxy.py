@@ -72,12 +72,20 @@ class SiteProxy:
 class EgressProxy:
     """Proxy for one download, which runs in a separate thread."""
 
-    def __init__(self, urls: Sequence[str], allows: Callable[[Address], bool], site: SiteProxy | None = None) -> None:
+    def __init__(
+        self,
+        urls: Sequence[str],
+        allows: Callable[[Address], bool],
+        site: SiteProxy | None = None,
+        domains: tuple[str, ...] = (),
+    ) -> None:
         """Create a proxy that connects only to the hosts and ports in `urls`, at addresses for which `allows` returns True.
 
-        The first URL is the model's, which errors name. `site` is the proxy of the site; None if pods connect directly.
+        The first URL is the model's, which errors name. `site` is the proxy of the site; None if pods connect directly. Hosts in
+        `domains`, each with a leading dot, are allowed at the port of the first URL.
         """
         self._site = site
+        self._domains = domains
         self._servers = [_server(url) for url in urls]
         self._allows = allows
         self.denied_reason = ""
@@ -142,7 +150,8 @@ class EgressProxy:
                     await one.wait_closed()
 
     async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if (host, port) not in self._servers:
+        is_below = host.endswith(self._domains) and port == self._servers[0][1]
+        if (host, port) not in self._servers and not is_below:
             own_host, own_port = self._servers[0]
             raise OSError(
                 f"{own_host}:{own_port} redirects to {host}:{port}, and a download may connect only to the host in the URI; use that host in the URI"

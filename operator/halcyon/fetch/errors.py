@@ -85,8 +85,8 @@ class DocumentError(FetchError):
 def known_reason(text: str) -> str | None:
     """Return the reason for an error, and what to do, by words in the message of the library for stores; None if it has none of them."""
     now = rfc3339(time.time())
-    if untrusted := re.search(r"InvalidCertificate\(\s*(\w+)", text):
-        if untrusted[1].startswith(("NotValidYet", "Expired")):
+    if untrusted := re.search(r"(?:InvalidCertificate\(\s*|certificate verify failed: )(\w+(?: [\w-]+)*)", text):
+        if re.match(r"NotValidYet|Expired|certificate (has expired|is not yet valid)", untrusted[1]):
             return (
                 f"the server's certificate isn't valid at this time ({untrusted[1]}): it is {now} on the pod's node. Renew the "
                 "certificate, or correct the node's clock"

@@ -202,9 +202,9 @@ def _arguments(argv: Sequence[str]) -> tuple[Request, Path | None]:
     parser.add_argument("--backends", help="backends that the site allows, separated by commas; default: all")
     parser.add_argument(
         "--url",
-        help="model to download to --source: s3://BUCKET/FOLDER, gs://..., az://... or https://HOST/PATH.tar.gz",
+        help="model to download to --source: s3://BUCKET/FOLDER, gs://..., az://..., hf://..., mlflow://... or https://HOST/PATH.tar.gz",
     )
-    parser.add_argument("--endpoint", help="address of the bucket's store; default: AWS or Google")
+    parser.add_argument("--endpoint", help="address of the store or registry; default: AWS, Google or Hugging Face")
     parser.add_argument("--region", help="region of the bucket; default: us-east-1")
     parser.add_argument("--sha256", help="SHA-256 of the archive, in hexadecimal")
     parser.add_argument(

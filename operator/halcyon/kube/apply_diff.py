@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from halcyon.api.types import GROUP, quantity
-from halcyon.kube.client import Object
+from halcyon.kube.kinds import Object
 
 DIGEST = f"{GROUP}/applied"
 """Annotation with the digest of the applied object. It reveals fields that were applied before and are now removed."""

@@ -21,7 +21,7 @@ from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 from typing_extensions import override
 
-from halcyon.kube import encoding, errors
+from halcyon.kube import encoding, errors, kinds
 from halcyon.kube.clock import SYSTEM_CLOCK, Clock, ClusterClock
 from halcyon.kube.kinds import Kind
 from halcyon.kube.lease_fence import LeaseFence
@@ -63,7 +63,7 @@ Applies are the most expensive requests. On an API server that is short of CPU, 
 lose its lease.
 """
 
-Object = dict[str, Any]
+Object = kinds.Object
 _PLAIN = "application/json"
 _APPLY = "application/apply-patch+yaml; charset=utf-8"
 """Content type of an apply. With the charset, the package sends the body unchanged; without it, as ASCII JSON (`encoding.as_yaml`)."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from halcyon.api.types import API_VERSION, KIND, PLURAL
+
+Object = dict[str, Any]
+"""Object of the Kubernetes API, as JSON."""
 
 
 class Key(NamedTuple):

@@ -8,10 +8,13 @@ from __future__ import annotations
 import base64
 import logging
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from halcyon.kube import errors
-from halcyon.kube.client import Kube
 from halcyon.kube.kinds import API_SERVICE, HPA
+
+if TYPE_CHECKING:  # the command line has this module without the client
+    from halcyon.kube.client import Kube
 
 log = logging.getLogger(__name__)
 

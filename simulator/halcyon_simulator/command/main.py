@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
         if error.name not in _DEPENDENCIES:
             raise
         print(  # noqa: T201  # a command line prints
-            f"halcyon simulate needs {error.name}, which isn't installed: pip install . ./cli ./simulator, in a clone",
+            f"halcyon simulate needs {error.name}, which isn't installed: pip install './cli[simulate]', in a clone",
             file=sys.stderr,
         )
         return 2

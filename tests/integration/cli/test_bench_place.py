@@ -15,10 +15,10 @@ from e2e.cluster.cluster import Cluster
 from halcyon.kube import kinds
 from halcyon.main import main
 from halcyon_cli.bench.place import client_job, copied_model
-from halcyon_cli.bench.place.beside_model import BesideModel, Limits
+from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines
 from halcyon_cli.bench.place.client_job import JOB, ClientSettings
 from halcyon_cli.kube.client import Target
-from halcyon_cli.kube.writer import Writer
+from halcyon_cli.kube.object_writer import ObjectWriter
 from tests.integration.operator_process import Operator, running
 from tests.integration.operator_space import Space
 from tests.integration.waiting import until
@@ -58,8 +58,8 @@ def client(namespace: str) -> ClientSettings:
     )
 
 
-def writer(cluster: Cluster, namespace: str) -> Writer:
-    return Writer(Target("bench", kubeconfig=cluster.kubeconfig, namespace=namespace))
+def writer(cluster: Cluster, namespace: str) -> ObjectWriter:
+    return ObjectWriter(Target("bench", kubeconfig=cluster.kubeconfig, namespace=namespace))
 
 
 def left(space: Space) -> list[str]:
@@ -89,7 +89,7 @@ def test_a_measurement_makes_a_copy_and_leaves_nothing(space: Space, bench: Run)
 
     # KWOK's pods have no log, so this measurement ends when its client has.
     assert status == 2, said
-    assert "the client ended without a result: its log is empty" in said, said
+    assert "the result can't be read from the client's log" in said, said
     until(lambda: left(space), lambda names: not names, what="nothing is left", limit_s=60)
     after = space.versions()
     assert {key: after.get(key) for key in before if key[0] != "Event"} == {
@@ -104,8 +104,8 @@ def test_a_copy_is_served_beside_the_original_and_owned_by_the_job(
     original = space.must(kinds.MODEL_DEPLOYMENT, "m")
     reached = writer(cluster, namespace)
     copy = copied_model.copied(original, [])
-    with BesideModel(reached, client(namespace), copy, Limits(start_s=60, run_s=60), lambda _: None) as beside:
-        with pytest.raises(Exception, match="without a result"):
+    with BesideModel(reached, client(namespace), copy, Deadlines(start_s=60, run_s=60), lambda _: None) as beside:
+        with pytest.raises(Exception, match="can't be read from the client's log"):
             beside.run(network_policy=True)
         made = space.must(kinds.MODEL_DEPLOYMENT, "m-bench")
         job = space.must(JOB, "m-bench")
@@ -181,7 +181,7 @@ def test_namespace_of_the_restricted_standard_admits_the_client(space: Space, be
     space.serve()
     status, said = bench("m", "--duration", "1s", "--start-timeout", "60s")
     assert status == 2
-    assert "without a result" in said, said
+    assert "can't be read from the client's log" in said, said
 
 
 def test_history_of_a_model_without_results_says_how_to_make_one(

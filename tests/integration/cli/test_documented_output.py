@@ -85,7 +85,7 @@ def _have_models(desk: Desk, api: Api) -> None:
     for name in names:
         text = "I1119 10:00:00.1 1 model_lifecycle.cc:849] successfully loaded 'digits'\n"
         api.answers[f"{pods}/{name}/log"] = (200, text)
-    own = version("halcyon-operator")
+    own = version("halcyon-cli")
     meta = {"namespace": "halcyon-system", "name": "halcyon", "labels": {"app.kubernetes.io/version": own}}
     api.answers["/apis/apps/v1/deployments"] = (200, {"items": [{"metadata": meta}]})
     api.answers["/version"] = (200, {"gitVersion": "v1.35.0"})

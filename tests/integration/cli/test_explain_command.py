@@ -86,11 +86,14 @@ def test_a_model_is_explained_in_the_namespace_of_the_context(desk: Desk) -> Non
     assert "free on" not in out  # what answers here knows no nodes
 
 
-def test_one_object_is_read_if_all_pods_have_a_node(desk: Desk) -> None:
+def test_an_object_and_its_events_are_read_if_all_pods_have_a_node(desk: Desk) -> None:
     desk.holds("digits", situation="fixed")
 
     assert desk.run("digits")[0] == 0
-    assert desk.api.asked == [("GET", MODELS.format("team") + "/digits")]
+    model, events = desk.api.asked
+    assert model == ("GET", MODELS.format("team") + "/digits")
+    assert events[1].startswith("/api/v1/namespaces/team/events?")
+    assert "fieldSelector=involvedObject.name%3Ddigits" in events[1]
 
 
 def test_missing_resources_are_shown_with_the_nodes_capacity_and_its_holders(desk: Desk) -> None:

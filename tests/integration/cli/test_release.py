@@ -2,12 +2,15 @@
 
 import hashlib
 import importlib.util
+import subprocess
 import tarfile
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import yaml
+
+from e2e.cluster import binaries
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGEST = "sha256:" + "a" * 64
@@ -58,6 +61,23 @@ def test_the_krew_manifest_has_the_checksum_of_its_archive(release: ModuleType, 
     with tarfile.open(archive) as tar:
         assert tar.getmember(place["bin"]).mode & 0o111
         assert {"LICENSE", place["bin"]} == set(tar.getnames())
+
+
+@pytest.mark.more
+def test_krews_own_validation_accepts_the_manifest_of_a_release(release: ModuleType, tmp_path: Path) -> None:
+    """Without the installation, for which the archive would have to be published."""
+    folder = tmp_path / "cli"
+    folder.mkdir()
+    program = folder / "halcyon-linux-x86_64-py311"
+    program.write_text("#!/bin/sh\n")
+    command = [str(binaries.beside("validate-krew-manifest")), "-skip-install", "-manifest"]
+    made = release.krew(program, folder)
+    subprocess.run([*command, str(made)], check=True, capture_output=True, timeout=60)
+
+    made.write_text(made.read_text().replace("sha256: ", "sha256: x"))
+    refused = subprocess.run([*command, str(made)], check=False, capture_output=True, text=True, timeout=60)
+    assert refused.returncode != 0
+    assert "sha256" in refused.stderr
 
 
 def test_checksums_cover_every_file_but_their_own(release: ModuleType, tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """Rows of the quality tables: one function decides whether a row holds, and a measurement replaces its own rows only."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from benchmarks.quality import rows
-from benchmarks.quality.rows import Row, holds, page, record, short
+from benchmarks.quality.rows import DATA, PAGES, TITLES, Row, holds, page, read, record, short
 
 
 def test_row_holds_if_each_figure_is_in_its_bound() -> None:
@@ -26,6 +27,7 @@ def test_row_without_a_measurement_or_a_limit_does_not_hold() -> None:
 def test_record_replaces_its_own_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "OUT", tmp_path)
     monkeypatch.setattr(rows, "PAGES", tmp_path)
+    monkeypatch.setattr(rows, "DATA", tmp_path / "data")
     record("right", [Row("10.1", "ten", {"s": 3}, "<= 2", [("s", 2, "<=")], raw=[1, 2, 3], n=3)])
     record("right", [Row("2.1", "two", {"s": 1}, "<= 2", [("s", 2, "<=")])])
     record("right", [Row("2.1", "two again", {"s": 2}, "<= 2", [("s", 2, "<=")])])
@@ -37,3 +39,24 @@ def test_record_replaces_its_own_rows(tmp_path: Path, monkeypatch: pytest.Monkey
     assert json.loads((tmp_path / "raw" / "right-10.1.json").read_text()) == [1, 2, 3]
     assert [line.split(":")[0] for line in short("right")] == ["right 10.1 falls short"]
     assert (tmp_path / "right.md").read_text() == page("right", written)
+
+
+def test_record_in_a_new_clone_keeps_the_committed_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, folder in (("OUT", "build"), ("PAGES", "docs"), ("DATA", "docs/data")):
+        monkeypatch.setattr(rows, name, tmp_path / folder)
+    (tmp_path / "docs").mkdir()
+    record("hold", [Row("1.1", "kept", {"s": 3}, "<= 2", [("s", 2, "<=")], why="a reason")])
+    committed = read("hold")
+    shutil.rmtree(tmp_path / "build")
+    record("hold", [Row("1.2", "added", {"s": 1}, "<= 2", [("s", 2, "<=")])])
+
+    assert [row["what"] for row in read("hold")] == ["kept", "added"]
+    assert read("hold")[0] == committed[0]
+    assert (tmp_path / "docs/hold.md").read_text() == page("hold", read("hold"))
+    assert (tmp_path / "build/hold.json").read_text() == (tmp_path / "docs/data/hold.json").read_text()
+
+
+@pytest.mark.parametrize("table", TITLES)
+def test_page_of_a_table_is_made_from_its_committed_rows(table: str) -> None:
+    assert read(table), f"{DATA / table}.json has no rows"
+    assert (PAGES / f"{table}.md").read_text() == page(table, read(table)), "python -m benchmarks.quality pages"

@@ -37,6 +37,9 @@ GOOD: list[tuple[str, Any]] = [
         "model.source",
         {"image": {"reference": "registry.example:5000/models/a@sha256:" + "0" * 64, "path": "team/resnet50"}},
     ),
+    ("model.source", {"uri": f"hf://acme/Res_net-50.v1@{'0a' * 20}/triton/resnet50"}),
+    ("model.source", {"uri": f"hf://gpt2@{'0a' * 20}", "endpoint": "https://hub.example.com"}),
+    ("model.source", {"uri": "mlflow://ResNet50/12/model", "endpoint": "http://mlflow.mlops.svc:5000"}),
     ("model.name", "ResNet_50.v2-x"),
     ("model.revision", ""),
     ("model.versions", {"latest": 100}),
@@ -158,6 +161,23 @@ RULES: list[tuple[str, Any, str]] = [
         "model.versions",
         {"latest": 1, "all": True},
         "spec.model.versions needs exactly one of latest, specific, all; for example versions: {latest: 1}",
+    ),
+    (
+        "model.source",
+        {"uri": "hf://acme/resnet50@main"},
+        (
+            "spec.model.source.uri is hf://acme/resnet50@main, which names no commit: pods that start later could serve another "
+            "model. Append the commit, which git ls-remote prints for the repository's URL, for example "
+            "hf://acme/resnet50@0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c"
+        ),
+    ),
+    (
+        "model.source",
+        {"uri": "mlflow://resnet50/3"},
+        (
+            "spec.model.source.uri is mlflow://resnet50/3 but endpoint is not set, which names the storage account or the "
+            "registry; set it, for example endpoint: https://ACCOUNT.blob.core.windows.net or https://mlflow.example.com"
+        ),
     ),
     (
         "model.versions",

@@ -28,8 +28,9 @@ def text(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def number(value: int) -> str:
-    return text(value.to_bytes((value.bit_length() + 7) // 8))
+def number(value: int, *, size: int = 0) -> str:
+    """Return a number of a key. A coordinate has the size of its curve, also if it begins with zeros (RFC 7518, 6.2.1.2)."""
+    return text(value.to_bytes(size or (value.bit_length() + 7) // 8))
 
 
 @cache
@@ -43,7 +44,13 @@ def issuer() -> Issuer:
     rsa_numbers, ec_numbers = by_rsa.public_key().public_numbers(), by_ec.public_key().public_numbers()
     keys = [
         {"kid": "rsa", "kty": "RSA", "n": number(rsa_numbers.n), "e": number(rsa_numbers.e)},
-        {"kid": "ec", "kty": "EC", "crv": "P-256", "x": number(ec_numbers.x), "y": number(ec_numbers.y)},
+        {
+            "kid": "ec",
+            "kty": "EC",
+            "crv": "P-256",
+            "x": number(ec_numbers.x, size=32),
+            "y": number(ec_numbers.y, size=32),
+        },
         {"kid": "odd", "kty": "OKP"},
         {"kid": "broken", "kty": "RSA", "n": "*"},
     ]

@@ -153,3 +153,57 @@ def test_a_changed_proxy_is_a_change_of_the_site() -> None:
 def test_settings_for_downloads_that_are_invalid_are_rejected_with_an_example(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"for example .*http://proxy\.example\.com:3128"):
         option_values.parse_downloads(text)
+
+
+COMMIT = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c"
+
+
+@pytest.mark.parametrize(
+    ("given", "port"),
+    [
+        ({"uri": f"hf://acme/resnet50@{COMMIT}/triton"}, 443),
+        ({"uri": f"hf://gpt2@{COMMIT}", "credentials": {"secretName": "hf"}}, 443),
+        ({"uri": f"hf://acme/Resnet-50.v1@{COMMIT}", "endpoint": "https://hub.example.com:8443"}, 8443),
+        ({"uri": "mlflow://resnet50/3/model", "endpoint": "http://mlflow.mlops.svc:5000"}, 5000),
+    ],
+)
+def test_registries_are_contacted_at_their_port(given: dict[str, Any], port: int) -> None:
+    args = download.arguments(spec(given).model.source)
+    assert f"--url={given['uri']}" in args
+    assert [network_policies.download_port(*where) for where in download.servers(args)] == [port]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"uri": "hf://acme/resnet50"}, "hf://acme/resnet50, which names no commit"),
+        ({"uri": "hf://acme/resnet50@main"}, "hf://acme/resnet50@main, which names no commit"),
+        ({"uri": f"hf://acme/resnet50@{COMMIT[:7]}/triton"}, "which git ls-remote prints for the repository's URL"),
+        ({"uri": f"hf://acme/a/b@{COMMIT}"}, "names no commit"),
+        ({"uri": "mlflow://resnet50/3"}, "endpoint is not set, which names the storage account or the registry"),
+        ({"uri": "mlflow://resnet50/champion", "endpoint": "https://mlflow.example.com"}, "this form is not valid"),
+        ({"uri": f"hf://acme/m@{COMMIT}", "region": "eu"}, "region applies only to s3:// URIs"),
+        ({"uri": f"hf://acme/m@{COMMIT}", "path": "triton"}, "path or digest, which apply only to archives"),
+        ({"uri": f"hf://acme/m@{COMMIT}", "credentials": {"identity": AWS}}, "identity is not one for hf://acme/m@"),
+    ],
+)
+def test_invalid_registry_sources_name_the_fix(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(message)):
+        spec(given)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "is_allowed"),
+    [
+        ("hf://acme", True),
+        ("hf://acme/resnet50", True),
+        (f"hf://acme/resnet50/{COMMIT}", True),
+        ("hf://acme/resnet", False),
+        ("hf://{namespace}", False),
+    ],
+)
+def test_site_policy_restricts_owners_and_repositories(prefix: str, *, is_allowed: bool) -> None:
+    policy = SitePolicy.model_validate({"models": {"urls": [prefix]}})
+    uri = f"hf://acme/resnet50@{COMMIT}"
+    asked = PolicySubject(spec({"uri": uri}), "team", policy)
+    assert python_rules.urls(asked, policy.models.urls or ()) == ([] if is_allowed else [uri])

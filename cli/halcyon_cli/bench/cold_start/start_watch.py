@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from halcyon.kube import kinds
 from halcyon.render import names
 from halcyon_cli.bench.cold_start import start_events
+from halcyon_cli.errors import ClusterError
 from halcyon_cli.kube import fields
+from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_cli.kube.pod_stage import stage
-from halcyon_cli.kube.writer import Writer
 
 if TYPE_CHECKING:
     from halcyon_measure.breakdown.cold_start import Boundaries
@@ -25,7 +26,7 @@ _POLL_S = 0.1
 
 
 def watch(
-    cluster: Writer,
+    cluster: ObjectWriter,
     measured: str,
     *,
     model: str,
@@ -51,18 +52,15 @@ def watch(
         seen, failure = _seen(cluster, selector, known, timeout_s, keep)
         if not seen:
             break
-        log = cluster.follow_log(
-            str(seen[0][1]["metadata"]["name"]), names.TRITON, {"follow": "false", "timestamps": "true"}
-        )
-        lines = [] if failure else list(log)
-        found.append(start_events.boundaries(seen, lines, model=model, failure=failure))
+        log = [] if failure else _log(cluster, str(seen[0][1]["metadata"]["name"]))
+        found.append(start_events.boundaries(seen, log, model=model, failure=failure))
         if failure:
             break
     return found
 
 
 def _seen(
-    cluster: Writer, selector: str, known: set[str], timeout_s: float, keep: Callable[[], None]
+    cluster: ObjectWriter, selector: str, known: set[str], timeout_s: float, keep: Callable[[], None]
 ) -> tuple[list[tuple[float, Json]], str]:
     """Return the readings of the first new pod until it is ready, and why it isn't; empty if it is."""
     seen: list[tuple[float, Json]] = []
@@ -82,6 +80,14 @@ def _seen(
     last = stage(seen[-1][1])
     said = " ".join(filter(None, (last.state, last.reason, last.message)))
     return seen, f"it wasn't ready after {timeout_s:.0f} s: {said}"
+
+
+def _log(cluster: ObjectWriter, pod: str) -> list[str]:
+    """Return Triton's log with timestamps; empty if it can't be read, so that its boundaries aren't seen."""
+    try:
+        return list(cluster.follow_log(pod, names.TRITON, {"follow": "false", "timestamps": "true"}))
+    except ClusterError:
+        return []
 
 
 def _uid(pod: Json) -> str:

@@ -21,7 +21,7 @@ from halcyon_cli.bench.place.client_job import JOB, ClientSettings, job_name, po
 from halcyon_cli.bench.place.copied_model import CopiedModel, copy_name
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields, free_capacity
-from halcyon_cli.kube.writer import Writer
+from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_cli.plan.cluster_scope import live_scope
 
 Json = Mapping[str, Any]
@@ -50,7 +50,7 @@ class PlannedPods:
     count: int
 
 
-def check_rights(cluster: Writer, *, needs_files: bool, copies: bool) -> None:
+def check_rights(cluster: ObjectWriter, *, needs_files: bool, copies: bool) -> None:
     """Check that the user may make the objects of a measurement.
 
     Raises:
@@ -71,7 +71,7 @@ def _right(verb: str, kind: Kind, part: str) -> str:
     return f"{verb} on {kind.plural}{'.' + group if group else ''}{'/' + part if part else ''}"
 
 
-def check_free(cluster: Writer, model: str, *, copies: bool) -> None:
+def check_free(cluster: ObjectWriter, model: str, *, copies: bool) -> None:
     """Check that no other measurement of the model runs, and that nothing else has the names.
 
     Raises:
@@ -91,7 +91,7 @@ def check_free(cluster: Writer, model: str, *, copies: bool) -> None:
         )
 
 
-def planned(cluster: Writer, copy: CopiedModel, client: ClientSettings) -> list[PlannedPods]:
+def planned(cluster: ObjectWriter, copy: CopiedModel, client: ClientSettings) -> list[PlannedPods]:
     """Return the pods of a copy and of its client, as the operator would make them.
 
     Raises:
@@ -124,7 +124,7 @@ def client_pods(client: ClientSettings) -> PlannedPods:
     return PlannedPods("client", pod(client), {"labels": labels(client.model)}, 1)
 
 
-def check_pods(cluster: Writer, pods: Sequence[PlannedPods]) -> None:
+def check_pods(cluster: ObjectWriter, pods: Sequence[PlannedPods]) -> None:
     """Check that the namespace would admit the pods, that its quotas have room for all of them, and that GPUs are free.
 
     Raises:
@@ -151,7 +151,45 @@ def check_pods(cluster: Writer, pods: Sequence[PlannedPods]) -> None:
             )
 
 
-def _check_admitted(cluster: Writer, one: PlannedPods) -> None:
+def check_budget(cluster: ObjectWriter, copy: CopiedModel, budget: int | None) -> None:
+    """Check that the site's GPU budget has room for a copy, which the operator would not hold back: it never scales.
+
+    Raises:
+        InputError: it has not.
+    """
+    if budget is None or not gpus_of(copy.document):
+        return
+    try:
+        models = cluster.models(all_namespaces=True)
+    except ClusterError:
+        return
+    if problem := lacking_budget(models, copy.document, budget):
+        raise InputError(problem)
+
+
+def gpus_of(model: Json) -> int:
+    """Return the GPUs that the replicas of a model hold. Pure."""
+    spec = fields.mapping(model.get("spec"))
+    each = fields.mapping(fields.mapping(spec.get("runtime")).get("gpu")).get("count", 0)
+    replicas = spec.get("replicas", 1)
+    return each * replicas if isinstance(each, int) and isinstance(replicas, int) else 0
+
+
+def lacking_budget(models: Sequence[Json], copy: Json, budget: int) -> str:
+    """Return a sentence if the budget has no room for the copy beside these models; empty if it has. Pure."""
+    held = {f"{one['metadata'].get('namespace')}/{one['metadata'].get('name')}": gpus_of(one) for one in models}
+    used, wanted = sum(held.values()), gpus_of(copy)
+    if used + wanted <= budget:
+        return ""
+    largest = sorted((item for item in held.items() if item[1]), key=lambda item: (-item[1], item[0]))[:3]
+    holders = ", ".join(f"{name} {count}" for name, count in largest)
+    return (
+        f"a copy needs {wanted} GPUs, and the site's GPU budget (chart value gpuBudget) is {budget}, of which models hold {used}: "
+        f"{holders}. Wait, scale a model down, or measure the served one with --live"
+    )
+
+
+def _check_admitted(cluster: ObjectWriter, one: PlannedPods) -> None:
     body = {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -21,14 +21,15 @@ from halcyon_cli.bench.place.copied_model import CopiedModel
 from halcyon_cli.bench.place.site import push_hint
 from halcyon_cli.errors import ClusterError, Failure
 from halcyon_cli.kube import fields
+from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_cli.kube.pod_stage import Stage, stage
-from halcyon_cli.kube.writer import Writer
 
 Json = Mapping[str, Any]
 
 _POLL_S = 1.0
 _RENEW_S = 20.0
 _LOG_LINES = 1_000_000
+_LOG_ATTEMPTS = 5
 _PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 
 
@@ -45,13 +46,13 @@ class PlacedResult:
     requests: bytes | None
     """requests.npz, if it was small enough for a log."""
     servers: tuple[Json, ...]
-    """Measured server pods, as they were when the client's pod was made."""
+    """Measured server pods, as they were when the client ended."""
     client: Json
     """Pod of the client."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class Deadlines:
     """Times after which a measurement is given up, in seconds."""
 
     start_s: float
@@ -65,10 +66,10 @@ class BesideModel:
 
     def __init__(
         self,
-        cluster: Writer,
+        cluster: ObjectWriter,
         client: ClientSettings,
         copy: CopiedModel | None,
-        limits: Limits,
+        limits: Deadlines,
         progress: Callable[[str], None],
         *,
         on_copy: Callable[[Callable[[], None]], None] | None = None,
@@ -119,7 +120,9 @@ class BesideModel:
         pod = self._started()
         try:
             pod = self._ended(pod)
-            text = self._cluster.log(pod["metadata"]["name"], client_job.CONTAINER, lines=_LOG_LINES) or ""
+            # Their status has the digest of the image by now. They are gone if the original was scaled down meanwhile.
+            servers = tuple(self._measured()) or servers
+            text = self._log(str(pod["metadata"]["name"]))
         except KeyboardInterrupt:
             text = self._stopped(pod)
         return self._result(text, servers, pod)
@@ -128,11 +131,8 @@ class BesideModel:
         """Wait until the measured pods have nodes, all of them ready if there are several, and return them."""
         count = int(self._copy.document["spec"]["replicas"]) if self._copy is not None else 1
         end = time.monotonic() + self._limits.start_s
-        selector = ",".join(
-            f"{key}={value}" for key, value in names.selector(self._client.measured, names.SERVER).items()
-        )
         while True:
-            pods = self._cluster.items(kinds.POD, selector=selector) or []
+            pods = self._measured()
             stages = [stage(pod) for pod in pods]
             placed = [pod for pod in pods if fields.mapping(pod.get("spec")).get("nodeName")]
             ready = [one for one in stages if one.state == "ready"]
@@ -146,6 +146,10 @@ class BesideModel:
                     f"{self._why(stages)}; wait longer with --start-timeout, for example --start-timeout 30m"
                 )
             self._pause()
+
+    def _measured(self) -> Sequence[Json]:
+        selected = names.selector(self._client.measured, names.SERVER).items()
+        return self._cluster.items(kinds.POD, selector=",".join(f"{key}={value}" for key, value in selected)) or []
 
     def _check_copy(self) -> None:
         """Raise an error if the operator has refused the copy, or it can't be served without a change."""
@@ -205,8 +209,21 @@ class BesideModel:
         return pod
 
     def _last_line(self, pod: str) -> str:
-        log = (self._cluster.log(pod, client_job.CONTAINER, lines=1) or "").strip()
+        try:
+            log = (self._cluster.log(pod, client_job.CONTAINER, lines=1) or "").strip()
+        except ClusterError:  # the node may be out of reach for a moment
+            log = ""
         return log if log and not log.startswith("-----") and len(log) < 200 else "client: running"
+
+    def _log(self, pod: str) -> str:
+        for attempt in range(_LOG_ATTEMPTS):
+            try:
+                return self._cluster.log(pod, client_job.CONTAINER, lines=_LOG_LINES) or ""
+            except ClusterError as error:
+                if attempt == _LOG_ATTEMPTS - 1:
+                    raise PlaceError(f"the result can't be read from the client's log: {error}") from None
+            self._pause()
+        return ""
 
     def _stopped(self, pod: Json) -> str:
         """Stop the client, and return its log, which ends with the result so far."""

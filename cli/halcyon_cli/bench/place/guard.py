@@ -37,8 +37,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """What clients are not asked to bear."""
+class ClientBounds:
+    """What clients are not expected to bear."""
 
     p95_s: float
     failed: float
@@ -47,17 +47,17 @@ class Bounds:
     """Where the bound of the latency comes from."""
 
 
-def bounds(first: Step, latency_s: float | None) -> Bounds | None:
+def bounds(first: Step, latency_s: float | None) -> ClientBounds | None:
     """Return the bounds: the model's objective, or twice what clients had; None if the first step has no answer."""
     if first.p95_s is None:
         return None
     failed = max(MAX_FAILED, 2 * first.failed / max(first.due, 1))
     if latency_s is not None and latency_s > first.p95_s:
-        return Bounds(latency_s, failed, "spec.scaling.targets.latency")
-    return Bounds(2 * first.p95_s, failed, "twice what it was")
+        return ClientBounds(latency_s, failed, "spec.scaling.targets.latency")
+    return ClientBounds(2 * first.p95_s, failed, "twice what it was")
 
 
-def crossed(step: Step, limits: Bounds) -> str:
+def crossed(step: Step, limits: ClientBounds) -> str:
     """Return a sentence if a step has crossed a bound; else an empty text."""
     at = f"at {step.rate_rps:.3g} requests/s"
     if step.failed >= MIN_FAILED and step.failed / max(step.due, 1) > limits.failed:
@@ -67,7 +67,7 @@ def crossed(step: Step, limits: Bounds) -> str:
     return ""
 
 
-def crossed_within(seconds: Sequence[tuple[int, int, float | None]], rate_rps: float, limits: Bounds) -> str:
+def crossed_within(seconds: Sequence[tuple[int, int, float | None]], rate_rps: float, limits: ClientBounds) -> str:
     """Return a sentence if the last seconds of a step that still runs show a crossing; else an empty text.
 
     Args:
@@ -89,7 +89,7 @@ def crossed_within(seconds: Sequence[tuple[int, int, float | None]], rate_rps: f
     return ""
 
 
-def next_rate(first: Step, steps: Sequence[Step], limits: Bounds, highest_rps: float) -> float | None:
+def next_rate(first: Step, steps: Sequence[Step], limits: ClientBounds, highest_rps: float) -> float | None:
     """Return the rate of the next step; None after a step at the highest one. `steps` are those after the first, none crossed."""
     if not steps:
         return min(max(FIRST_SHARE * first.rate_rps, 0.5), highest_rps)

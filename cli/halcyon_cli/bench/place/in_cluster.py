@@ -25,13 +25,13 @@ from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
 from halcyon_cli.bench.place import admission, client_job, copied_model, guard, history, live_event
-from halcyon_cli.bench.place.beside_model import BesideModel, Limits, PlacedResult
+from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines, PlacedResult
 from halcyon_cli.bench.place.client_job import ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
 from halcyon_cli.bench.place.site import read_site
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
-from halcyon_cli.kube.writer import Writer
+from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_cli.rollout.revisions import past_revisions
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _NOT_HERE = ("url", "model", "api_key_file", "ca", "server_name", "cert", "key")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class BenchRequest:
     """The options of `halcyon bench NAME`."""
 
     name: str
@@ -60,7 +60,7 @@ class Request:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     place: PlaceOptions
 
-    def check(self) -> Request:
+    def check(self) -> BenchRequest:
         """Return this request if its options fit a ModelDeployment.
 
         Raises:
@@ -102,7 +102,7 @@ class Request:
 
 
 def run(
-    cluster: Writer, request: Request, command: click.Command, progress: Callable[[str], None]
+    cluster: ObjectWriter, request: BenchRequest, command: click.Command, progress: Callable[[str], None]
 ) -> tuple[BenchDocument, bytes | None]:
     """Measure a copy of a served model, or itself, and return the document, and requests.npz if the log could hold it.
 
@@ -157,6 +157,8 @@ def run(
     )
     copy = None if request.place.live else measured
     pods = [admission.client_pods(client)] if copy is None else admission.planned(cluster, copy, client)
+    if copy is not None:
+        admission.check_budget(cluster, copy, site.gpu_budget)
     admission.check_pods(cluster, pods)
     starts: list[Boundaries] = []
 
@@ -173,7 +175,7 @@ def run(
         )
 
     with BesideModel(
-        cluster, client, copy, _limits(request), progress, on_copy=on_copy if request.place.cold_start else None
+        cluster, client, copy, _deadlines(request), progress, on_copy=on_copy if request.place.cold_start else None
     ) as beside:
         if copy is None:
             live_event.record(cluster, model, began=True)
@@ -190,7 +192,7 @@ def _with_starts(document: BenchDocument, starts: Sequence[Boundaries]) -> Bench
     return document.model_copy(update={"cold_start": cold_start.build(starts)}) if starts else document
 
 
-def _copied(cluster: Writer, model: Json, request: Request, priority_class: str) -> CopiedModel:
+def _copied(cluster: ObjectWriter, model: Json, request: BenchRequest, priority_class: str) -> CopiedModel:
     revisions = _readable(cluster, kinds.CONTROLLER_REVISION, f"{names.OWNER_LABEL}={request.name}")
     past = past_revisions(model, revisions)
     return copied_model.copied(model, past, replicas=request.place.replicas, priority_class=priority_class)
@@ -237,14 +239,14 @@ def _guard_arguments(model: Json) -> tuple[str, ...]:
     return ("--guard", *(("--guard-latency", latency) if latency else ()))
 
 
-def _readable(cluster: Writer, kind: Kind, selector: str) -> Sequence[Json]:
+def _readable(cluster: ObjectWriter, kind: Kind, selector: str) -> Sequence[Json]:
     try:
         return cluster.items(kind, selector=selector) or []
     except ClusterError:
         return []
 
 
-def _limits(request: Request) -> Limits:
+def _deadlines(request: BenchRequest) -> Deadlines:
     scenario = request.load.made_scenario()
     measured = scenario.trace[-1] if scenario.kind == "trace" else scenario.duration_s
     warm_up = max(request.load.made_warm_up().limit_s, _WARM_UP_S)
@@ -255,11 +257,11 @@ def _limits(request: Request) -> Limits:
     elif not request.load.is_given and not request.place.live:
         steps = _SEARCH_S
     run_s = measured + warm_up + steps + request.server.request_timeout + _END_S
-    return Limits(start_s=request.place.start_timeout, run_s=run_s)
+    return Deadlines(start_s=request.place.start_timeout, run_s=run_s)
 
 
 def _placed(
-    cluster: Writer, request: Request, command: click.Command, result: PlacedResult, measured: CopiedModel
+    cluster: ObjectWriter, request: BenchRequest, command: click.Command, result: PlacedResult, measured: CopiedModel
 ) -> BenchDocument:
     """Return the document with the place that it was measured in."""
     from halcyon_measure.results.document import BenchDocument  # noqa: PLC0415
@@ -306,7 +308,7 @@ def _server(servers: Sequence[Json]) -> tuple[str | None, str | None, Any]:
 
 
 def _limits_of(containers: Sequence[Json]) -> Any:
-    from halcyon_measure.results.place import Limits as ContainerLimits  # noqa: PLC0415
+    from halcyon_measure.results.place import ContainerLimits  # noqa: PLC0415
 
     if not containers:
         return None
@@ -330,7 +332,7 @@ def _source(source: Json) -> str | None:
     return None
 
 
-def _gpu_product(cluster: Writer, nodes: Sequence[str]) -> str | None:
+def _gpu_product(cluster: ObjectWriter, nodes: Sequence[str]) -> str | None:
     found = set()
     for name in nodes:
         try:
@@ -346,7 +348,7 @@ def _gpu_product(cluster: Writer, nodes: Sequence[str]) -> str | None:
     return ",".join(sorted(filter(None, found))) or None
 
 
-def remember(cluster: Writer, model: Json, document: BenchDocument) -> None:
+def remember(cluster: ObjectWriter, model: Json, document: BenchDocument) -> None:
     """Add the document to the model's history. A write of another command in between is repeated.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any
 from halcyon.api.types import API_VERSION, KIND
 from halcyon_cli.errors import ClusterError
 from halcyon_cli.kube.bench_events import BEGAN, ENDED, EVENT
-from halcyon_cli.kube.writer import Writer
+from halcyon_cli.kube.object_writer import ObjectWriter
 
 Json = Mapping[str, Any]
 
@@ -42,7 +42,7 @@ def event(model: Json, *, now: datetime, began: bool, ended: str | None = None) 
     }  # fmt: skip
 
 
-def record(cluster: Writer, model: Json, *, began: bool, ended: str | None = None) -> None:
+def record(cluster: ObjectWriter, model: Json, *, began: bool, ended: str | None = None) -> None:
     """Write the Event; without the right to do so, say it, and go on."""
     try:
         cluster.create(EVENT, event(model, now=datetime.now(UTC), began=began, ended=ended))

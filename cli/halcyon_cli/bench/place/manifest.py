@@ -14,7 +14,7 @@ import yaml
 from halcyon.render.metadata import RESTRICTED
 from halcyon_cli.bench.options.group import arguments
 from halcyon_cli.bench.place.client_job import labels
-from halcyon_cli.bench.place.in_cluster import Request
+from halcyon_cli.bench.place.in_cluster import BenchRequest
 from halcyon_cli.bench.place.site import BenchSite
 from halcyon_cli.errors import InputError
 
@@ -39,7 +39,7 @@ RULES: tuple[dict[str, Any], ...] = (
 """Rights of the command: to make what a measurement needs, and to read what the operator's renderer reads."""
 
 
-def text(request: Request, command: click.Command, site: BenchSite, namespace: str) -> str:
+def text(request: BenchRequest, command: click.Command, site: BenchSite, namespace: str) -> str:
     """Return the manifest as YAML. Pure.
 
     Raises:

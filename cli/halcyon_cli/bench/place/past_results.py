@@ -9,12 +9,12 @@ from halcyon.kube import kinds
 from halcyon_cli.arguments.options import Output, emit
 from halcyon_cli.bench.place import history
 from halcyon_cli.kube import fields
-from halcyon_cli.kube.writer import Writer
+from halcyon_cli.kube.object_writer import ObjectWriter
 
 _HEAD = ("MADE AT", "PLACE", "REVISION", "SCENARIO", "ANSWERED", "P50", "P99", "FAILED", "VALID")
 
 
-def show(cluster: Writer, name: str, output: Output) -> int:
+def show(cluster: ObjectWriter, name: str, output: Output) -> int:
     """Print the history of a model, and return the exit status.
 
     Raises:

@@ -36,6 +36,8 @@ class BenchSite:
     fixed_user_ids: bool = True
     network_policies: bool = False
     """Whether the site has NetworkPolicies around models."""
+    gpu_budget: int | None = None
+    """GPUs that all models together may hold; None for no limit, or if the user can't read it."""
 
 
 def read_site(cluster: Cluster, model: str, *, image: str = "") -> BenchSite:
@@ -69,6 +71,7 @@ def site_of(operators: Sequence[Json], agents: Sequence[Json], *, image: str = "
                     text.partition("=")[2] for text in arguments if text.startswith("--image-pull-secret=")
                 ),
                 fixed_user_ids="--no-fixed-user-ids" not in arguments,
+                gpu_budget=_number(arguments, "--gpu-budget="),
                 network_policies=any(text.startswith("--network-policies") for text in arguments),
             )
     for pod in agents:
@@ -102,6 +105,11 @@ def _agents(cluster: Cluster, model: str) -> list[Json]:
 def _arguments(deployment: Json) -> list[str]:
     spec = fields.mapping(fields.mapping(fields.mapping(deployment.get("spec")).get("template")).get("spec"))
     return [str(text) for one in fields.mappings(spec.get("containers")) for text in fields.sequence(one.get("args"))]
+
+
+def _number(arguments: Sequence[str], option: str) -> int | None:
+    found = [text.removeprefix(option) for text in arguments if text.startswith(option)]
+    return int(found[-1]) if found and found[-1].isdigit() else None
 
 
 def push_hint(image: str) -> str:

@@ -46,7 +46,7 @@ class OperatorVersion:
 @output_options("table", "json", "yaml")
 def main(only_client: bool, target: Target, output: Output) -> int:
     """Show the versions of halcyon, of the operator and of Kubernetes."""
-    own = version("halcyon-operator")
+    own = version("halcyon-cli")
     if only_client:
         if output.is_data:
             output.data({"client": own, "api": API_VERSION})

@@ -47,7 +47,7 @@ exit status:
 )
 def main(files: tuple[Path, ...], to: str | None, kind: str | None) -> int:
     """Make one page of results: answer, latency, failures, phases, energy, and the data. It makes no request."""
-    from halcyon_measure.report import csv_rows, table_text  # noqa: PLC0415  # NumPy takes a while to import
+    from halcyon_measure.report import csv_rows, table_text  # noqa: PLC0415  # the models of the document take a while to build
     from halcyon_measure.report.page import page  # noqa: PLC0415
     from halcyon_measure.results import document_file  # noqa: PLC0415
 

@@ -236,7 +236,10 @@ function decades(from, to) {
   return found.filter((value) => value >= from && value <= to);
 }
 
-const charts = uPlot ? [...document.querySelectorAll("figure.plot")].map((figure) => new Chart(figure)) : [];
+/** @type {Chart[]} */
+const charts = [];
+// After the first paint: the text of a long report is there before its charts.
+if (uPlot) requestAnimationFrame(() => setTimeout(() => charts.push(...[...document.querySelectorAll("figure.plot")].map((figure) => new Chart(figure)))));
 const root = document.documentElement;
 const repaint = () => charts.forEach((chart) => chart.plot?.redraw(false));
 

@@ -40,6 +40,7 @@ class Hardware(Part):
     pinned_memory_total: Figure = Field(description="Size of Triton's pool of pinned memory.")
     server_cpu: Series = Field(description="Cores that the servers used.")
     server_cpu_limit: Figure = Field(description="Cores that the servers may use.")
+    server_core_wait: Series = Field(description="Cores that the main threads of the servers waited for.")
     server_throttled: Figure = Field(
         description="Share of the scheduler's periods in which the CPU limit held the servers back."
     )

@@ -46,9 +46,13 @@ class StaticSize(Part):
     input_bytes: int | None = Field(description="Bytes of the inputs.")
     output_bytes: int | None = Field(description="Bytes of the outputs.")
     activation_bytes: int | None = Field(description="Bytes of all tensors between inputs and outputs.")
-    peak_activation_bytes: int | None = Field(description="Most bytes of inputs, outputs and tensors that live at a time.")
+    peak_activation_bytes: int | None = Field(
+        description="Most bytes of inputs, outputs and tensors that live at a time."
+    )
     least_bytes: int | None = Field(description="Least traffic of memory: weights, inputs and outputs once each.")
-    unfused_bytes: int | None = Field(description="Traffic if every operator reads and writes all its tensors in memory.")
+    unfused_bytes: int | None = Field(
+        description="Traffic if every operator reads and writes all its tensors in memory."
+    )
     operators: tuple[OperatorCount, ...] = Field(description="By operator; the one with the most operations first.")
 
 

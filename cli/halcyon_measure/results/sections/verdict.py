@@ -29,7 +29,7 @@ LimitName = Literal[
 class Evidence(Part):
     """A figure that speaks for the verdict."""
 
-    what: str = Field(description="What the figure is, as a phrase.")
+    what: str = Field(description="The figure in a sentence.")
     figure: Figure
 
 

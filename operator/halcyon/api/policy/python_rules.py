@@ -172,7 +172,9 @@ def sources(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
 def urls(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
     """Return the URL of the model if it is not allowed."""
     uri = asked.spec.model.source.uri
-    if uri is None or any(f"{uri}/".startswith(f"{entry}/") for entry in _named(limit, asked.namespace)):
+    if uri is None or any(
+        f"{uri.replace('@', '/')}/".startswith(f"{entry}/") for entry in _named(limit, asked.namespace)
+    ):
         return []
     return [uri]
 

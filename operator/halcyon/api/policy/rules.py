@@ -216,7 +216,7 @@ RULES: Final = (
     ),
     PolicyRule(
         "models.urls",
-        "variables.url == '' || LIMIT.exists(a, (variables.url + '/').startsWith(a.replace('{namespace}', request.namespace) + '/')) "
+        "variables.url == '' || LIMIT.exists(a, (variables.url.replace('@', '/') + '/').startsWith(a.replace('{namespace}', request.namespace) + '/')) "
         "? [] : [variables.url]",
         findings.urls,
         "spec.model.source.uri is {found}, which this site does not allow (allowed prefixes: "
@@ -227,7 +227,7 @@ RULES: Final = (
         "variables.endpoints.filter(e, !(e in LIMIT))",
         findings.endpoints,
         "spec.model.source.endpoint or credentials.identity.endpoint is {found}, which this site does not allow "
-        "(allowed: {limit}); remove it to use the service of AWS, Azure or Google",
+        "(allowed: {limit}); remove it to use the service of AWS, Azure, Google or Hugging Face",
     ),
     PolicyRule(
         "models.images",

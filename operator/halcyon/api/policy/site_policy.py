@@ -46,7 +46,7 @@ Namespace = Annotated[str, _text(_LABEL, 63)]
 UrlPattern = Annotated[
     str,
     _text(
-        rf"((s3|gs|az)://([a-z0-9._-]|\{{namespace\}})+|https?://{HOST})(/([A-Za-z0-9_][A-Za-z0-9_.=+-]*|\{{namespace\}}))*",
+        rf"((s3|gs|az)://([a-z0-9._-]|\{{namespace\}})+|(hf|mlflow)://([A-Za-z0-9._-]|\{{namespace\}})+|https?://{HOST})(/([A-Za-z0-9_][A-Za-z0-9_.=+-]*|\{{namespace\}}))*",
         1024,
     ),
 ]
@@ -88,11 +88,11 @@ class Models(Documented):
     """Allowed kinds of `model.source`."""
     urls: Annotated[tuple[UrlPattern, ...], _Some] | None = None
     """Allowed prefixes of `source.uri`, for example `s3://models` (a bucket), `gs://models/{namespace}` (a folder in
-    it) or `https://models.example.com` (a host). An `az://` prefix applies to containers of all accounts; restrict the
-    accounts in `endpoints`."""
+    it), `hf://acme` (an owner in the Hugging Face Hub) or `https://models.example.com` (a host). An `az://` prefix applies to
+    containers of all accounts; restrict the accounts in `endpoints`."""
     endpoints: Annotated[tuple[Endpoint, ...], _Some] | None = None
-    """Allowed values of `source.endpoint`, for example `https://minio.storage.svc:9000`; empty allows only AWS S3
-    and Google Cloud Storage."""
+    """Allowed values of `source.endpoint`, for example `https://minio.storage.svc:9000`; empty allows only AWS S3,
+    Google Cloud Storage and the Hugging Face Hub."""
     images: Annotated[tuple[Registry, ...], _Some] | None = None
     """Allowed registries, or paths in them, for images that contain models, for example `registry.example.com/models`.
     For images of servers, see `images.registries`."""

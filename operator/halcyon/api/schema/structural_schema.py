@@ -131,6 +131,8 @@ _BOUNDS = {
 
 
 def _marked(result: JsonSchema, marks: list[Any], *, where: str) -> JsonSchema:
+    if result["type"] == "array":
+        result["x-kubernetes-list-type"] = "atomic"
     for mark in marks:
         if isinstance(mark, ListMap):
             result["x-kubernetes-list-type"] = "map"

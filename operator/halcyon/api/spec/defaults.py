@@ -139,8 +139,9 @@ def ignored(spec: Spec) -> tuple[str, ...]:
     server, canary = spec.runtime.server, spec.rollout.canary
     if server is not None and server.pinned_memory_pool is not None and not spec.runtime.gpus:
         found.append("spec.runtime.server.pinnedMemoryPool: ignored without a GPU; set spec.runtime.gpu to use it")
-    if canary is not None and canary.analysis.mode == "Disabled" and canary.analysis.metrics:
-        found.append("spec.rollout.canary.analysis.metrics: ignored with mode Disabled; set mode: Enabled to use it")
+    if canary is not None and canary.analysis.mode == "Disabled":
+        where = "spec.rollout.canary.analysis"
+        found += routing_mode.without_effect(canary.analysis, where, {"mode"}, needed="Enabled")
     if canary is not None and spec.rollout.strategy != "Canary":
         found.append(
             f"spec.rollout.canary: ignored with strategy {spec.rollout.strategy}; set strategy: Canary to use it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
@@ -67,7 +68,9 @@ _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _BUCKET = "[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]"
 _SEGMENT = "[A-Za-z0-9_][A-Za-z0-9_.=+-]*"
 _ARCHIVE = r"\.(tar|tar\.gz|tgz)"
-_URL = rf"^((s3|gs|az)://{_BUCKET}(/{_SEGMENT})*|https?://{HOST}(/{_SEGMENT})*/{_SEGMENT}{_ARCHIVE})$"
+_REGISTRY = rf"hf://{_SEGMENT}(/{_SEGMENT})*(@{_SEGMENT}(/{_SEGMENT})*)?|mlflow://{_SEGMENT}/[1-9][0-9]*(/{_SEGMENT})*"
+_COMMIT = "^hf://[^/@]+(/[^/@]+)?@[0-9a-f]{40}(/|$)"
+_URL = rf"^((s3|gs|az)://{_BUCKET}(/{_SEGMENT})*|{_REGISTRY}|https?://{HOST}(/{_SEGMENT})*/{_SEGMENT}{_ARCHIVE})$"
 
 
 class AwsIdentity(Documented):
@@ -151,11 +154,12 @@ class Credentials(Documented):
     """Credentials for a download: keys in a Secret, or an identity. With both, only `ca.crt` of the Secret is used."""
 
     secret_name: DnsName | None = None
-    """Name of a Secret in the same namespace, which the kubelet mounts only for the download. Each of its keys is
-    optional: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` for S3; `GOOGLE_SERVICE_ACCOUNT_KEY`,
+    """Name of a Secret in the same namespace, which the kubelet mounts only for the download. Default: none. Each of its
+    keys is optional: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` for S3; `GOOGLE_SERVICE_ACCOUNT_KEY`,
     the key file (JSON) of a Google service account; `AZURE_STORAGE_ACCOUNT_KEY` or `AZURE_STORAGE_SAS_TOKEN` for Azure;
-    `authorization`, the value of the Authorization header for a web server (`Bearer ...`); `ca.crt`, additional CA
-    certificates (PEM) to trust when verifying the server's certificate."""
+    `HF_TOKEN`, an access token of the Hugging Face Hub; `authorization`, the value of the Authorization header for a web
+    server or a registry (`Bearer ...`); `ca.crt`, additional CA certificates (PEM) to trust when verifying the server's
+    certificate."""
     identity: Identity | None = None
     """Identity in a cloud for which the token of the pods' service account is exchanged, so that no Secret is needed.
     Only for buckets."""
@@ -197,6 +201,8 @@ class Source(Documented):
     """Location of a model that each server pod downloads when it starts. `s3://BUCKET/FOLDER` is the folder that holds
     `config.pbtxt` and the version folders, in any S3-compatible store (AWS, MinIO, Ceph). `gs://BUCKET/FOLDER` is such a
     folder in Google Cloud Storage, and `az://CONTAINER/FOLDER`, with `endpoint`, in Azure Blob Storage.
+    `hf://OWNER/REPOSITORY@COMMIT/FOLDER` is a folder in the Hugging Face Hub, at a commit of 40 hexadecimal digits.
+    `mlflow://MODEL/VERSION/FOLDER` is a version in the MLflow registry at `endpoint`. Without FOLDER, the model is at the top.
     `https://HOST/PATH.tar.gz` is an archive of such a folder (.tar,
     .tar.gz or .tgz). `http://` requires `digest`. The URI must not contain a user name, a password or a query string:
     use `credentials` instead. Use a separate folder or archive for each version, or set `digest`, so that all pods
@@ -206,9 +212,9 @@ class Source(Documented):
     endpoint: Annotated[str, StringConstraints(pattern=rf"^https?://{HOST}$", min_length=1, max_length=262)] | None = (
         None
     )
-    """URL of the store, for example `https://minio.storage.svc:9000`. Required for `az://`, with the account as the first
-    part of the host: `https://ACCOUNT.blob.core.windows.net`. Only for buckets. Default: AWS for `s3://`, Google Cloud
-    Storage for `gs://`."""
+    """URL of the store or registry, for example `https://minio.storage.svc:9000`. Required for `mlflow://`, and for `az://`
+    with the account as the first part of the host: `https://ACCOUNT.blob.core.windows.net`. Not for archives. Default:
+    AWS for `s3://`, Google Cloud Storage for `gs://`, `https://huggingface.co` for `hf://`."""
     region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$", max_length=64)] | None = None
     """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
     path: RelativePath | None = None
@@ -241,7 +247,8 @@ class Source(Documented):
             cel="!has(self.uri) || !self.uri.startsWith('http') || !has(self.endpoint)",
             check=lambda m: m.uri is None or not m.uri.startswith("http") or not m.endpoint,
             message=(
-                "spec.model.source.endpoint applies only to buckets (s3://, gs://, az://), but uri is {uri}; remove it"
+                "spec.model.source.endpoint applies only to buckets and registries (s3://, gs://, az://, hf://, mlflow://), but "
+                "uri is {uri}; remove it"
             ),
         ),
         Rule(
@@ -250,11 +257,20 @@ class Source(Documented):
             message="spec.model.source.region applies only to s3:// URIs, but uri is {uri}; remove it",
         ),
         Rule(
-            cel="!has(self.uri) || !self.uri.startsWith('az://') || has(self.endpoint)",
-            check=lambda m: m.uri is None or not m.uri.startswith("az://") or m.endpoint is not None,
+            cel="!has(self.uri) || !self.uri.matches('^(az|mlflow)://') || has(self.endpoint)",
+            check=lambda m: m.uri is None or not m.uri.startswith(("az://", "mlflow://")) or m.endpoint is not None,
             message=(
-                "spec.model.source.uri is {uri} but endpoint is not set, which names the storage account; set it, for "
-                "example endpoint: https://ACCOUNT.blob.core.windows.net"
+                "spec.model.source.uri is {uri} but endpoint is not set, which names the storage account or the registry; set "
+                "it, for example endpoint: https://ACCOUNT.blob.core.windows.net or https://mlflow.example.com"
+            ),
+        ),
+        Rule(
+            cel=f"!has(self.uri) || !self.uri.startsWith('hf://') || self.uri.matches('{_COMMIT}')",
+            check=lambda m: m.uri is None or not m.uri.startswith("hf://") or re.match(_COMMIT, m.uri) is not None,
+            message=(
+                "spec.model.source.uri is {uri}, which names no commit: pods that start later could serve another model. "
+                "Append the commit, which git ls-remote prints for the repository's URL, for example "
+                "hf://acme/resnet50@0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c"
             ),
         ),
         Rule(

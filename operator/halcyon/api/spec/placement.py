@@ -41,7 +41,7 @@ class _Requirement(Documented):
     key: LabelKey
     """Key of the label."""
     values: Annotated[tuple[LabelValue, ...], Field(min_length=1, max_length=32)] | None = None
-    """Values to compare with. `In` and `NotIn` need 1 to 32 of them; `Exists` and `DoesNotExist` take none."""
+    """Values to compare with. `In` and `NotIn` need 1 to 32 of them; `Exists` and `DoesNotExist` take none. Default: none."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -44,9 +44,9 @@ class AnalysisMetric(Documented):
     `{{revision}}` and `{{stable}}` for the keys of the new and the old revision, `{{deployment}}` and
     `{{stableDeployment}}` for the Deployments of their pods."""
     min: _Number | None = None
-    """Lowest value within the limit, a number in quotes. Either this or max is required."""
+    """Lowest value within the limit, a number in quotes. Either this or max is required. Default: none."""
     max: _Number | None = None
-    """Highest value within the limit, a number in quotes. Either this or min is required."""
+    """Highest value within the limit, a number in quotes. Either this or min is required. Default: none."""
     interval: duration_field("10s", "1h") = "1m"  # type: ignore[valid-type]
     """Time between evaluations, and before the first one. 10s to 1h. Default: 1m."""
     failure_limit: Annotated[int, Field(ge=1, le=10)] = 3
@@ -138,4 +138,5 @@ class Rollout(Documented):
     the failed revision stays, and its pods keep trying. A canary that fails is always rolled back. Default:
     Rollback."""
     canary: Canary | None = None
-    """Settings of the strategy `Canary`: its steps, and whether the revisions are compared. Other strategies ignore them."""
+    """Settings of the strategy `Canary`: its steps, and whether the revisions are compared. Other strategies ignore them.
+    Default: those of `steps` and `analysis`."""

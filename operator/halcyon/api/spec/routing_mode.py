@@ -73,12 +73,15 @@ _IN_FORCE: Final = {
 def ignored(traffic: Any) -> list[str]:  # a Traffic; that module imports this one
     """Return a sentence for each field of spec.traffic that is set and has no effect in its routing mode."""
     kept = _IN_FORCE.get(traffic.mode)
-    if kept is None:
-        return []
-    fields = type(traffic).model_fields
+    return [] if kept is None else without_effect(traffic, "spec.traffic", kept, needed="Balancer")
+
+
+def without_effect(part: Any, path: str, kept: set[str], *, needed: str) -> list[str]:  # a model with a mode
+    """Return a sentence for each field of a part of the spec that is set, except those in `kept`: its mode is not the needed one."""
+    fields = type(part).model_fields
     named = [
         fields[name].alias or name
         for name in fields
-        if name not in kept and getattr(traffic, name) != fields[name].get_default(call_default_factory=True)
+        if name not in kept and getattr(part, name) != fields[name].get_default(call_default_factory=True)
     ]
-    return [(f"spec.traffic.{name}: ignored with mode {traffic.mode}; set mode: Balancer to use it") for name in named]
+    return [f"{path}.{name}: ignored with mode {part.mode}; set mode: {needed} to use it" for name in named]

@@ -33,11 +33,12 @@ class ResourceList(Documented):
     """Quantities of CPU, memory and ephemeral storage."""
 
     cpu: quantity_field("1m", "10k") | None = None  # type: ignore[valid-type]
-    """CPU, for example `500m` or `4`, 1m to 10k cores."""
+    """CPU, for example `500m` or `4`, 1m to 10k cores. Default: none."""
     memory: quantity_field("1Mi", "100Ti") | None = None  # type: ignore[valid-type]
-    """Memory, for example `8Gi`, 1Mi to 100Ti. /dev/shm counts against it."""
+    """Memory, for example `8Gi`, 1Mi to 100Ti. /dev/shm counts against it. Default: none."""
     ephemeral_storage: Annotated[quantity_field("1Mi", "100Ti") | None, Field(alias="ephemeral-storage")] = None  # type: ignore[valid-type]
-    """Disk space on the node, for example `30Gi`, 1Mi to 100Ti: logs, /tmp, the home directory and a downloaded model."""
+    """Disk space on the node, for example `30Gi`, 1Mi to 100Ti: logs, /tmp, the home directory and a downloaded model.
+    Default: none."""
 
 
 def _within_limit(attribute: str) -> Rule:

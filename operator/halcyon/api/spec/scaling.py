@@ -37,9 +37,9 @@ class Behavior(Documented):
     """Pace of scaling in both directions, with the type and the defaults of the HPA."""
 
     scale_up: ScalingRules | None = None
-    """Limits on scaling up."""
+    """Limits on scaling up. Default: those of the HPA."""
     scale_down: ScalingRules | None = None
-    """Limits on scaling down."""
+    """Limits on scaling down. Default: those of the HPA."""
 
 
 class MetricTarget(Documented):

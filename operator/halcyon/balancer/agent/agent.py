@@ -448,16 +448,16 @@ class Agent:
         if limits.lasts:
             # With few requests per pod, the whole-number limits of balancers differ by more than their demand, and so do their rates.
             share = concurrency.served_share or share
+        elsewhere = None if limits.lasts else concurrency.elsewhere
         concurrency.objective_bound = (
-            capacity.bound(servers, plan.balancers)
-            if capacity is not None and servers and limits.lasts
-            else 0
+            capacity.bound(servers, plan.balancers) if capacity is not None and servers and limits.lasts else 0
         )
         values = limits.values(
             servers=servers,
             share=share,
             least_share=1 / plan.balancers,
             sent=concurrency.sent,
+            elsewhere=elsewhere,
         )
         self._controller.variables.set(values)
         await self._controller.variables.write(reading.process)

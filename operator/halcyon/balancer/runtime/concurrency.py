@@ -195,6 +195,13 @@ class Concurrency:
         return sum(sum(pod.held) for pod in self.own.pods.values())
 
     @property
+    def elsewhere(self) -> int:
+        """Requests that wait or are in progress in the other balancers."""
+        return sum(
+            sum(load.waiting.values()) + sum(sum(pod.inflight) for pod in load.pods.values()) for load in self.others
+        )
+
+    @property
     def served_share(self) -> float | None:
         """Share of the requests in progress at all pods that this balancer may have; None if there are none."""
         total = self.sent + sum(sum(pod.held) for load in self.others for pod in load.pods.values())

@@ -9,7 +9,8 @@
 The last one applies while an overload lasts. In a burst it would keep pods idle, because the shares of balancers follow the demand only
 after a second.
 
-A balancer has its share of these numbers. What is sent to pods is not queued, so it is subtracted from the limits on the queue.
+A balancer has its share of these numbers, or what the other balancers leave, if that is more: a burst may reach one balancer alone. While
+an overload lasts, it has its share. What is sent to pods is not queued, so it is subtracted from the limits on the queue.
 
 The time of a batch is taken from Triton's statistics. If the rate at which the pods answer while requests are queued contradicts them,
 it replaces them: they are wrong for models that return before the answer, and for pods that share a GPU or a database.
@@ -183,7 +184,9 @@ class OverloadLimits:
             return
         self.capacity = pod_capacity(objective_s, requests, by_batches, time)
 
-    def values(self, *, servers: int, share: float, least_share: float, sent: int) -> dict[str, int]:
+    def values(
+        self, *, servers: int, share: float, least_share: float, sent: int, elsewhere: int | None = None
+    ) -> dict[str, int]:
         """Return the values of the variables `overload_rules.LIMITS`.
 
         Args:
@@ -191,13 +194,19 @@ class OverloadLimits:
             share: this balancer's share of the demand, from 0 to 1.
             least_share: share of a burst that may wait here although this balancer had less demand so far.
             sent: maximum number of requests that this balancer sends to all servers.
+            elsewhere: requests in the other balancers, which leave the rest of the servers to this one; None while an overload lasts.
         """
         pod = self.capacity
         if pod is None:
             return NO_LIMITS
-        in_time = max(round(share * servers * pod.in_time) - sent, 1)
-        late = max(round(share * servers * pod.in_objective) - sent, in_time)
-        hopeless = max(round(max(share, least_share) * 2 * servers * pod.in_objective) - sent, late + 1)
+
+        def own(most: float, part: float) -> int:
+            mine = part * servers * most
+            return round(mine if elsewhere is None else max(mine, servers * most - elsewhere)) - sent
+
+        in_time = max(own(pod.in_time, share), 1)
+        late = max(own(pod.in_objective, share), in_time)
+        hopeless = max(own(2 * pod.in_objective, max(share, least_share)), late + 1)
         values = (in_time, late, hopeless, max(round(share * servers * pod.in_time), 1))
         return dict(zip(overload_rules.LIMITS, values, strict=True))
 

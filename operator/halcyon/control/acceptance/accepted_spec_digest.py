@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import SpecError, parse
-from halcyon.kube.client import Object
+from halcyon.kube.kinds import Object
 from halcyon.render import balancer
 from halcyon.render.revision import Revision
 

@@ -251,8 +251,10 @@ class Autoscaler:
         if spec.scaling is None or spec.scaling.mode != "Active" or decision.desired is None:
             self.external_writers.rest(model.key)
             return ""
-        if self.caches.is_behind(model.key):
-            return model.rival  # the cached replicas may be older than the operator's last write
+        if self.caches.is_behind(model.key) or model.key in self.writer.unanswered:
+            return (
+                model.rival
+            )  # the cached replicas may be older or newer than what is known of the operator's last write
         manager = str(resource["metadata"].get("replicasWriter") or "")
         return self.external_writers.look(model.key, decision.current, decision.desired, manager, now)
 

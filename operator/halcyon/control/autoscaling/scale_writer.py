@@ -25,6 +25,7 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube
 from halcyon.kube.clock import Clock
+from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import Leadership
 from halcyon.kube.tracing import OFF, Tracer
 
@@ -71,6 +72,8 @@ class ScaleWriter:
     clock: Clock
     tracer: Tracer = OFF
 
+    unanswered: set[Key] = field(default_factory=set, init=False)
+    """Models with a request to /scale that has no response yet. The caches may show its replicas before the response arrives."""
     _late_until: float = field(default=-math.inf, init=False)
 
     @property
@@ -113,6 +116,7 @@ class ScaleWriter:
         current, published, why = self.caches.replicas(key), self.caches.published_desired(key), model.verdict.why
         is_part = published is not None and current < published < desired
         replicas = published if published is not None and is_part else desired
+        self.unanswered.add(key)
         try:
             with self.tracer.span(
                 "scale",
@@ -127,6 +131,8 @@ class ScaleWriter:
             # The replicas have changed, or the API server is unreachable. A new decision follows soon, from the state at that time.
             log.warning("cannot scale", extra={"key": str(key), "error": str(error)})
             return WriteResult(WriteOutcome.FAILED)
+        finally:
+            self.unanswered.discard(key)
         self.caches.wrote(key, kinds.MODEL_DEPLOYMENT, after)
         log.info("scaled", extra={"key": str(key), "replicas": replicas, "before": current, "why": why})
         return WriteResult(WriteOutcome.PARTLY_WRITTEN if is_part else WriteOutcome.WRITTEN, replicas)

@@ -9,8 +9,7 @@ from halcyon.control.desired.acceptance_result import Acceptance
 from halcyon.control.state.ownership import is_ours
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
-from halcyon.kube.client import Object
-from halcyon.kube.kinds import kind_of
+from halcyon.kube.kinds import Object, kind_of
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,7 @@ from halcyon.control.rollout.slot_allocation import SlotAllocation
 from halcyon.control.state.ownership import is_ours, own, server_counts
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
-from halcyon.kube.client import Object
-from halcyon.kube.kinds import Kind, kind_of
+from halcyon.kube.kinds import Kind, Object, kind_of
 from halcyon.render import hpa as render_hpa
 from halcyon.render import names, revision, server
 from halcyon.render.names import SLOTS

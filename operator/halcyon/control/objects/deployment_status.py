@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from halcyon.api.timestamps import epoch_seconds
-from halcyon.kube.client import Object
+from halcyon.kube.kinds import Object
 from halcyon.render import names
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from halcyon.api.timestamps import epoch_seconds
-from halcyon.kube.client import Object
+from halcyon.kube.kinds import Object
 from halcyon.kube.pod_times import scheduled_at
 
 Json = Mapping[str, Any]

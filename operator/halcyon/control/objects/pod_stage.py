@@ -12,7 +12,7 @@ from typing import Literal
 from halcyon.api.conditions import Reason
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.control.objects import pods
-from halcyon.kube.client import Object
+from halcyon.kube.kinds import Object
 from halcyon.kube.pod_times import condition
 
 State = Literal[

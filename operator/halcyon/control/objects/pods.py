@@ -11,7 +11,7 @@ from typing import Any
 from halcyon.api.conditions import Reason
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.control.objects import pod_interference
-from halcyon.kube.client import Object
+from halcyon.kube.kinds import Object
 from halcyon.kube.pod_times import (
     condition,
     created_at,

@@ -14,7 +14,7 @@ from typing import Any
 
 from halcyon.api.resource_limit import ResourceLimit
 from halcyon.api.types import quantity
-from halcyon.kube.client import Object
+from halcyon.kube.kinds import Object
 
 _PLAIN = ("cpu", "memory", "ephemeral-storage")
 """Resources that a quota may name with or without the prefix `requests.`"""

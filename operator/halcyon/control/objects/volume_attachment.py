@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from halcyon.control.objects import pods
-from halcyon.kube.client import Object
+from halcyon.kube.kinds import Object
 
 _SHARED = frozenset({"ReadOnlyMany", "ReadWriteMany"})
 

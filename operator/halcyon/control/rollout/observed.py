@@ -12,7 +12,7 @@ from halcyon.control.objects import pod_interference, pods, volume_attachment
 from halcyon.control.objects.deployment_status import SlotState
 from halcyon.control.state.scope import Scope
 from halcyon.kube import pod_times
-from halcyon.kube.client import Object
+from halcyon.kube.kinds import Object
 from halcyon.render import names
 from halcyon.render.names import Slot
 from halcyon.render.revision import Revision

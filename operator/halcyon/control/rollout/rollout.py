@@ -37,7 +37,7 @@ from halcyon.control.rollout.slot_allocation import SlotAllocation, canary_slots
 from halcyon.control.rollout.superseded import left
 from halcyon.control.rollout.surge_strategy import SURGE, SurgeSettings, pace
 from halcyon.control.state.scope import Scope
-from halcyon.kube.client import Object
+from halcyon.kube.kinds import Object
 from halcyon.render import names
 from halcyon.render.names import Slot
 from halcyon.render.revision import Revision

@@ -15,7 +15,7 @@ from halcyon.api.spec import Spec, defaults
 from halcyon.control.objects import pods
 from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.scope import Scope
-from halcyon.kube.client import Object
+from halcyon.kube.kinds import Object
 from halcyon.render import names, revision
 from halcyon.render.revision import Revision
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
-from halcyon.kube.client import Object
-from halcyon.kube.kinds import Kind
+from halcyon.kube.kinds import Kind, Object
 from halcyon.render import names
 
 

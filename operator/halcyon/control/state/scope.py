@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from halcyon.api.spec import Spec
-from halcyon.kube.client import Object
-from halcyon.kube.kinds import Key, Kind
+from halcyon.kube.kinds import Key, Kind, Object
 from halcyon.metricsapi import api_service
 from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.render.revision import Content, Revision

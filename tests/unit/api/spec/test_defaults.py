@@ -164,3 +164,14 @@ def test_a_wait_at_zero_below_the_default_is_a_risk() -> None:
     assert "spec.traffic.queueTimeout is 5s with spec.scaling.minReplicas 0" in said
     assert defaults.risky(spec(**ZERO, traffic={"queueTimeout": "1m"})) == ()
     assert defaults.risky(spec(traffic={"queueTimeout": "5s"})) == ()
+
+
+def test_limits_of_a_disabled_analysis_are_reported_as_ineffective() -> None:
+    limits = {"maxFailureIncrease": 2, "maxLatencyIncrease": 30, "maxQueueTimeIncrease": 99, "minRequests": 200}
+
+    def reported(mode: str) -> list[str]:
+        rollout = {"strategy": "Canary", "canary": {"analysis": {"mode": mode, **limits}}}
+        return [sentence.partition(":")[0] for sentence in defaults.ignored(spec(rollout=rollout))]
+
+    assert reported("Enabled") == []
+    assert reported("Disabled") == [f"spec.rollout.canary.analysis.{name}" for name in limits]

@@ -51,11 +51,14 @@ def limits(
     share: float = 1.0,
     statistics: PodStatistics = DEMO,
     sent: int = 16,
+    elsewhere: int | None = None,
 ) -> list[int]:
     made = OverloadLimits()
     known = {f"pod-{number}": statistics for number in range(pods)}
     made.update(plan, READING, known, rate, servers=pods, now=0.0, share=share)
-    found = made.values(servers=pods, share=share, least_share=1 / plan.balancers, sent=sent * pods)
+    found = made.values(
+        servers=pods, share=share, least_share=1 / plan.balancers, sent=sent * pods, elsewhere=elsewhere
+    )
     return [found[name] for name in overload_rules.LIMITS]
 
 
@@ -110,6 +113,16 @@ def test_a_balancer_has_its_share() -> None:
     assert limits(two, share=1.0, sent=15) == [9, 16, 47, 24]
     # Of a burst it may take more, since it reaches the balancer before its share can grow.
     assert limits(two, share=0.1, sent=2) == [1, 1, 29, 2]
+
+
+def test_a_burst_at_one_balancer_takes_what_the_others_leave() -> None:
+    two = replace(PLAN, balancers=2)
+
+    # Of 24, 31 and 62, as if it were alone.
+    assert limits(two, share=0.5, sent=8, elsewhere=0) == [16, 23, 54, 12]
+    assert limits(two, share=0.5, sent=8, elsewhere=10) == [6, 13, 44, 12]
+    # Never less than its share, however much waits elsewhere.
+    assert limits(two, share=0.5, sent=8, elsewhere=1000) == limits(two, share=0.5, sent=8)
 
 
 def test_the_measured_rate_replaces_the_statistics() -> None:

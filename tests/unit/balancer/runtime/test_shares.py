@@ -86,5 +86,6 @@ def test_a_balancer_is_served_in_proportion_to_its_part_of_the_pods() -> None:
     concurrency.own = BalancerLoad("a", pods={"10.0.0.1": PodLoad((0, 1), (1, 1))})
     assert concurrency.served_share == 1
 
-    concurrency.others = (BalancerLoad("b", pods={"10.0.0.1": PodLoad((0, 2), (1, 2))}),)
+    concurrency.others = (BalancerLoad("b", waiting={"a": 5}, pods={"10.0.0.1": PodLoad((0, 2), (1, 2))}),)
     assert concurrency.served_share == pytest.approx(1 / 3)
+    assert concurrency.elsewhere == 7

@@ -64,23 +64,58 @@ def test_a_secret_header_is_left_out_and_named(tmp_path: Path, capsys: pytest.Ca
     )
 
 
-def test_a_file_that_has_changed_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_used_only_as_it_was(tmp_path: Path) -> None:
     sent = tmp_path / "cat.bin"
     sent.write_bytes(b"one")
     used = files(LoadOptions(), InputOptions(inputs=(f"image={sent}",)))
     assert [one.path for one in used] == [str(sent)]
+    arguments = ("--url", "u", "--input", f"image={sent}")
     document = bench_document(duration_s=5).model_copy(
-        update={"place": Place(kind="url", arguments=("--url", "u", "--input", f"image={sent}")), "files": used}
+        update={"place": Place(kind="url", arguments=arguments), "files": used}
     )
     path = stored(tmp_path, document)
-    expanded(bench, ["--again", path])
-    assert "not the same" not in capsys.readouterr().err
+    assert expanded(bench, ["--again", path]) == list(arguments)
     sent.write_bytes(b"two")
-    expanded(bench, ["--again", path])
-    assert f"not the same: {sent} has changed since" in capsys.readouterr().err
+    with pytest.raises(
+        InputError, match=r"it has changed since the measurement; to use it as it is, add --input image="
+    ):
+        expanded(bench, ["--again", path])
+    given = ["--input", f"image={sent}"]
+    assert expanded(bench, ["--again", path, *given]) == ["--url", "u", *given]
     sent.unlink()
     with pytest.raises(InputError, match=r"cat\.bin: the measurement used it, and it isn't there any more"):
         expanded(bench, ["--again", path])
+
+
+@pytest.mark.parametrize("option", ["--input", "--expect", "--trace", "--prepare", "--finish"])
+def test_a_file_that_a_result_only_names_is_neither_sent_nor_run(tmp_path: Path, option: str) -> None:
+    secret = tmp_path / "secret.py"
+    secret.write_text("x")
+    value = f"{secret}:f" if option in {"--prepare", "--finish"} else str(secret)
+    path = recorded(tmp_path, "--url", "http://elsewhere", option, value)
+    with pytest.raises(InputError, match=r"secret\.py: the result has no digest of it"):
+        expanded(bench, ["--again", path])
+
+
+@pytest.mark.parametrize("argument", ["--save=/home", "--kubeconfig", "-n", "--unknown"])
+def test_an_argument_that_no_measurement_has_is_refused(tmp_path: Path, argument: str) -> None:
+    path = recorded(tmp_path, "--url", "u", argument, "x")
+    with pytest.raises(InputError, match="which isn't one of a measurement"):
+        expanded(bench, ["--again", path])
+
+
+def test_an_option_with_its_value_is_checked_as_one_apart(tmp_path: Path) -> None:
+    path = recorded(tmp_path, "--url=http://elsewhere", "--input=/etc/hostname", "--api-key-file=/key")
+    with pytest.raises(InputError, match="/etc/hostname: the result has no digest of it"):
+        expanded(bench, ["--again", path])
+
+
+def test_a_file_of_a_key_is_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = recorded(tmp_path, "--url", "http://elsewhere", "--api-key-file", "/key", "--seed", "1")
+    assert expanded(bench, ["--again", path]) == ["--url", "http://elsewhere", "--seed", "1"]
+    assert "not the same: --api-key-file isn't repeated; to use the file again, add" in capsys.readouterr().err
+    given = ["--again", path, "--api-key-file", "/other"]
+    assert expanded(bench, given)[-2:] == ["--api-key-file", "/other"]
 
 
 def test_a_folder_has_the_digest_of_its_files(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import onnx
 import pytest
 
 from halcyon.main import main
-from halcyon_measure.results.analysis import AnalysisDocument
+from halcyon_measure.results.sections.analysis import AnalysisDocument
 
 SQUEEZENET = str(Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / "light_squeezenet.onnx")
 
@@ -36,7 +37,7 @@ def test_the_data_is_the_document(capsys: pytest.CaptureFixture[str]) -> None:
         (["--batch", "1,x"], "'x' isn't a positive whole number"),
         (["--dim", "seq"], "--dim seq: it must be NAME=N, for example --dim sequence=128"),
         (["--dim", "seq=1", "--dim", "seq=2"], "seq has the size 1 already"),
-        (["--flops", "1e9", "--batch", "8"], "--batch and --dim have no effect with it"),
+        (["--flops", "1e9", "--batch", "8"], "no other option has an effect with it"),
     ],
 )
 def test_an_impossible_argument_is_an_error(
@@ -49,4 +50,18 @@ def test_an_impossible_argument_is_an_error(
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)  # None makes an import fail
     assert main(["analyse", SQUEEZENET]) == 2
-    assert "the package onnx is needed for this: pip install . './cli[bench]', in a clone" in capsys.readouterr().err
+    assert (
+        "needs onnx, which the extra models of the distribution halcyon-cli installs: pip install './cli[models]', in a clone"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_model_file_needs_no_package_that_sends_requests() -> None:
+    blocked = "import sys; sys.modules.update(dict.fromkeys(('aiohttp', 'grpc', 'tritonclient', 'PIL', 'kopf')))"
+    run = (
+        f"{blocked}; import halcyon_measure.variants.make, halcyon_measure.variants.text, halcyon_measure.in_process.alone; "
+        f"from halcyon.main import main; sys.exit(main(['analyse', {SQUEEZENET!r}, '--gpu', 'NVIDIA-L4']))"
+    )
+    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "roofline" in done.stdout

@@ -74,9 +74,11 @@ def test_help_fits_80_columns(name: str, monkeypatch: pytest.MonkeyPatch, capsys
 @pytest.mark.parametrize("parameter", COMMON)
 def test_an_option_that_commands_share_is_on_all_that_could_use_it(parameter: str) -> None:
     having = {name for name, command in commands() if parameter in {param.name for param in command.params}}
-    # lint, report and analyse reach no cluster; logs prints text that it doesn't own, dashboard a URL, and report writes a page.
+    # lint, report, analyse and variants reach no cluster; logs prints text that it doesn't own, dashboard a URL, and report writes a page.
     offline = (
-        {"lint", "report", "analyse"} if parameter not in {"form", "no_color"} else {"logs", "dashboard", "report"}
+        {"lint", "report", "analyse", "variants"}
+        if parameter not in {"form", "no_color"}
+        else {"logs", "dashboard", "report"}
     )
 
     assert having == set(NAMES) - {"simulate", "completion"} - offline
@@ -191,12 +193,15 @@ def test_a_missing_package_of_the_extra_is_named_with_its_installation(
         main(["get"])
 
     def lacking(*_: object, **__: object) -> None:
-        raise ModuleNotFoundError("No module named 'rich'", name="rich.table")
+        raise ModuleNotFoundError("No module named 'tritonclient'", name="tritonclient.http")
 
     monkeypatch.setattr(group, "main", lacking)
-    assert main(["get"]) == 2
+    assert main(["infer"]) == 2
     said = capsys.readouterr().err
-    assert "the package rich.table is needed for this: pip install . ./cli, in a clone" in said
+    assert said == (
+        "halcyon infer: needs tritonclient, which the extra bench of the distribution halcyon-cli installs: "
+        "pip install './cli[bench]', in a clone\n"
+    )
 
 
 def test_simulate_without_its_distribution_says_what_to_install(
@@ -208,7 +213,9 @@ def test_simulate_without_its_distribution_says_what_to_install(
 
     assert main(["simulate", "--scenario", "S1"]) == 2
     said = capsys.readouterr().err
-    assert "the distribution halcyon-simulator is needed for this: pip install . ./cli ./simulator, in a clone" in said
+    assert (
+        "the extra simulate of the distribution halcyon-cli installs: pip install './cli[simulate]', in a clone" in said
+    )
 
 
 def test_halcyon_without_its_commands_says_what_to_install(
@@ -219,10 +226,10 @@ def test_halcyon_without_its_commands_says_what_to_install(
     assert [main(arguments) for arguments in (["get", "digits"], [], ["--help"], ["--version"])] == [2, 2, 0, 0]
     told = capsys.readouterr()
     assert told.err == (
-        "halcyon get: needs the distribution halcyon-cli, which isn't installed: pip install . ./cli, in a clone\n"
+        "halcyon get: needs the distribution halcyon-cli, which isn't installed: pip install ./cli, in a clone\n"
     )
     assert all(f"  {name} " in told.out for name in ("operator", "agent", "fetch"))
-    assert told.out.splitlines()[-1] == f"halcyon {version('halcyon-operator')}"
+    assert told.out.splitlines()[-1] == f"halcyon {version('halcyon-core')}"
 
 
 def test_the_manifest_for_krew_names_the_program_of_the_wheel() -> None:

@@ -10,7 +10,8 @@ import pytest
 from halcyon.control.autoscaling.loop import SLICE_S, TICK_S
 from halcyon.control.autoscaling.scale_writer import PUBLISHED_WITHIN_S
 from halcyon.control.objects.actuator import Actuator
-from halcyon.kube.kinds import Key
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Key, Kind, Object
 from halcyon.scaling.observations import MAX_AGE_S
 from halcyon.scaling.policy.decision import MAX_DECISION_INTERVAL_S, MIN_DECISION_INTERVAL_S
 from halcyon.signals.store_state import MIN_CONFIRM_INTERVAL_S
@@ -270,3 +271,38 @@ def test_a_thousand_models_in_one_round_let_others_have_their_turn() -> None:
         assert max(later - sooner for sooner, later in pairwise(turns)) <= SLICE_S + 0.002
 
     run(scenario)
+
+
+def test_an_own_write_seen_before_its_response_is_no_change_by_others() -> None:
+    """The decision is made while the cache lacks an own status, so it isn't recorded before its replicas are written."""
+    rivals: list[str] = []
+
+    async def scenario(world: OperatorReplica) -> None:
+        dictated, send = world.dictate(), world.kube.scale
+        key = world.model(replicas=100, maxReplicas=100, actuator=DIRECT)
+
+        async def answered_late(kind: Kind, obj: Object, *, before: int, after: int) -> Object:
+            made = await send(kind, obj, before=before, after=after)
+            await asyncio.sleep(1)
+            world.speak()
+            await asyncio.sleep(0.5)
+            return made
+
+        world.kube.scale = answered_late  # type: ignore[method-assign]
+        async with Running(world.scaler):
+            for wanted in (90, 80, 70, 60):
+                dictated.wanted[key] = wanted
+                world.speak()
+                await asyncio.sleep(MIN_DECISION_INTERVAL_S + TICK_S)
+                resource = world.kube.objects[kinds.MODEL_DEPLOYMENT, key.namespace, key.name]
+                next_version = str(int(resource["metadata"]["resourceVersion"]) + 1)
+                status = {"metadata": resource["metadata"] | {"resourceVersion": next_version}}
+                world.caches.wrote(key, kinds.MODEL_DEPLOYMENT, status)
+                dictated.wanted[key] = wanted - 1
+                world.speak()
+                await asyncio.sleep(6)
+                rivals.append(world.scaler.models[key].rival)
+        assert world.counts() == [89, 79, 69, 59]
+
+    live(scenario, publishes_in_s=1e6)
+    assert rivals == [""] * 4

@@ -31,12 +31,18 @@ def test_counters_of_a_balancer_that_ran_backwards_are_not_believed() -> None:
     assert balancer(seen)[:3] == (None, None, "the balancers' counters stand still, or ran backwards")
 
 
-def test_a_plain_haproxy_has_its_own_mean() -> None:
-    samples = tuple(BalancerSample(float(at), requests=100.0 * at, queue_s=0.012) for at in range(3))
-    held, queued, why, source = balancer(Observations(span_s=2, balancers=(Readings("a", samples),)))
-    assert (held, queued) == (None, 0.012)
+def test_queue_of_a_plain_haproxy_follows_from_its_length() -> None:
+    samples = tuple(BalancerSample(float(at), requests=100.0 * at, queued=1.2) for at in range(6))
+    held, queued, why, source = balancer(Observations(span_s=5, balancers=(Readings("a", samples),)))
+    assert (held, queued) == (None, pytest.approx(0.012))
     assert "no held requests" in why
-    assert "1,024 requests" in source
+    assert "Little's law" in source
+
+
+def test_few_readings_of_a_queue_are_not_believed() -> None:
+    samples = tuple(BalancerSample(float(at), requests=100.0 * at, queued=1.2) for at in range(3))
+    found = balancer(Observations(span_s=2, balancers=(Readings("a", samples),)))
+    assert found == (None, None, "HAProxy's queue was read 3 times; 5 are needed", "")
 
 
 def test_an_unread_balancer_has_its_reason() -> None:

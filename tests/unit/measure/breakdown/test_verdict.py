@@ -25,6 +25,7 @@ STAGED = {
     "a long maxQueueDelay": ({"queue_share": 0.5, "queue_ms": 48, "delay_ms": 50, "busy": 0.3, "waiting_share": 0.5}, "waiting for batches"),
     "a sleeping model": (FULL, "instances busy"),
     "a full machine": (FULL | {"cpu_share": 0.97}, "server CPU"),
+    "neighbours on its machine": (FULL | {"cpu_share": 0.2, "core_wait": 1.4, "machine_cpu": 0.99}, "server CPU"),
     "a CPU limit of 500m": (FULL | {"cpu_share": 0.98, "throttled": 0.7}, "throttled"),
     "a full GPU": (FULL | {"gpu_at_80": 0.95, "gpu_utilization": 0.93}, "GPU"),
     "a GPU without free memory": ({"memory_failures": 0.2, "failed": 0.2, "answered": 0.8}, "GPU memory"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from onnx import helper
 
 from halcyon_measure.onnx_count.analysis import analyse
 from halcyon_measure.results.sections.static import Static
@@ -82,3 +83,33 @@ def test_a_table_is_read_by_its_rows(tmp_path: Path) -> None:
     assert static.parameters == 16_000
     assert static.weight_bytes == 64_000
     assert [one.least_bytes for one in static.sizes] == [rows * (4 * 8 + 2 * 4 * 64) for rows in (1, 8, 32)]
+
+
+@pytest.mark.parametrize(("operator", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_a_recurrent_layer_is_counted_for_each_step(operator: str, gates: int, tmp_path: Path) -> None:
+    net = networks.Network(("x", ("seq", "batch", 16)))
+    weights = (net.weight(2, gates * 32, 16), net.weight(2, gates * 32, 32), net.weight(2, 2 * gates * 32))
+    made = net.add(operator, "x", *weights, hidden_size=32, direction="bidirectional", outputs=2)
+    static = counted(net.model(made), tmp_path, seq=10)
+    assert static.batch_dimension == "batch"
+    assert [one.macs for one in static.sizes] == [rows * 10 * 2 * gates * 32 * (16 + 32) for rows in (1, 8, 32)]
+    assert static.parameters == 2 * gates * 32 * (16 + 32 + 2)
+
+
+def test_a_loop_is_counted_for_each_step(tmp_path: Path) -> None:
+    value, kind = helper.make_tensor_value_info, onnx.TensorProto
+    body = helper.make_graph(
+        [helper.make_node("MatMul", ["s", "w"], ["z"]), helper.make_node("Identity", ["c"], ["d"])],
+        "body",
+        [value("i", kind.INT64, []), value("c", kind.BOOL, []), value("s", kind.FLOAT, [1, 4])],
+        [value("d", kind.BOOL, []), value("z", kind.FLOAT, [1, 4])],
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)],
+        "g",
+        [value("x", kind.FLOAT, [1, 4])],
+        [value("y", kind.FLOAT, [1, 4])],
+        [helper.make_tensor("n", kind.INT64, [], [5]), onnx.TensorProto(name="w", dims=(4, 4), data_type=kind.FLOAT)],
+    )
+    static = counted(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path)
+    assert (static.sizes[0].macs, static.parameters, static.complete) == (5 * 16, 16, True)

@@ -6,7 +6,7 @@ import csv
 import io
 
 from halcyon_measure.report import csv_rows
-from tests.bench_documents import bench_document, stored
+from tests.bench_documents import answers, bench_document, stored
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -33,3 +33,11 @@ def test_a_figure_without_a_value_is_an_empty_cell() -> None:
 def test_text_is_never_a_formula() -> None:
     found = rows(csv_rows.text(stored(bench_document(model="=1+1"))))
     assert found[0]["target.model"] == "'=1+1"
+
+
+def test_the_points_of_a_sweep_are_rows() -> None:
+    document = bench_document().model_copy(update=answers())
+    found = rows(csv_rows.text(stored(document)))
+    assert len(found) == 7
+    assert [row["sweep.points.p99 [ms]"] for row in found] == ["", "5.0", "10.0", "15.0", "40.0", "80.0", "120.0"]
+    assert found[0]["capacity.rate [requests/s]"] == "98.0"

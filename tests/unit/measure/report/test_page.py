@@ -10,7 +10,10 @@ import pytest
 
 from halcyon_measure.report.page import page
 from halcyon_measure.results.document_file import embedded
-from tests.bench_documents import bench_document, grid, stored
+from halcyon_measure.results.figure import Figure
+from halcyon_measure.results.sections.hardware import Hardware, Series
+from halcyon_measure.results.sections.roofline import Roofline
+from tests.bench_documents import answers, bench_document, grid, stored
 
 LIBRARY = "class uPlot {}\nconst HEIGHT = 1;\nexport { uPlot as default };\n"
 HOSTILE = "</script><img src=x onerror=alert(1)> \u202e & \"'\u2028"
@@ -122,3 +125,56 @@ def test_the_policy_allows_the_script_of_the_page_alone() -> None:
     script = html[html.index('<script type="module">') + len('<script type="module">') : html.rindex("</script>")]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src &#x27;sha256-{digest}&#x27;;" in html
+
+
+def test_answers_come_first_and_have_their_sections() -> None:
+    html = text_of(*stored(bench_document(sections=True).model_copy(update=answers())))
+    found = re.findall(r"<h2 id=\"([a-z-]+)\">", html)
+    order = ["figures", "latency", "failures", "capacity", "sweep", "phases", "energy", "comparison", "leaderboard"]
+    assert found == [*order, "run", "data-section"]
+    sentences = re.findall(r'<p class="answer">(.*?)</p>', html)
+    assert [one[:11] for one in sentences] == ["One replica", "P99 of int8"]
+    assert "<td>-12<small> [-18, -5]</small></td>" in html
+    assert html.count('class="whisker shown"') == 1
+    assert 'data-title="Latency by rate"' in html
+    assert 'data-title="P99 by rate"' in html
+    assert ">1. int8<" in html
+    assert ">accuracy<" not in html
+
+
+def test_a_model_on_paper_has_its_roofline() -> None:
+    rate = {"value": 2e9, "unit": "FLOP/s", "n": 5, "source": "GEMM"}
+    memory = {"value": 1e9, "unit": "bytes/s", "n": 5, "source": "triad"}
+    roofline = Roofline.model_validate({
+        "datatype": "FP32",
+        "compute": {"kind": "measured", "rate": rate, "cv": 0.01, "how": "GEMM on 2 cores"},
+        "memory": {"kind": "published", "rate": memory, "cv": None, "how": "a <product>"},
+        "ridge": 2.0,
+        "points": [{
+            "batch": 1, "intensity": 0.5, "rate": rate | {"value": 1e8}, "roof": 5e8,
+            "share": {"value": 0.2, "unit": "ratio", "n": 1, "source": "model"}, "bound": "bandwidth", "source": "served",
+        }],
+        "bandwidth_bound_below": 4,
+        "above": [],
+        "answer": "20 % of the roof, bandwidth-bound below batch 4",
+    })  # fmt: skip
+    html = text_of(*stored(bench_document().model_copy(update={"roofline": roofline})))
+    assert "20 % of the roof" in html
+    assert "a &lt;product&gt;" in html
+    assert 'data-title="Roofline"' in html
+
+
+def test_samples_of_hardware_are_charts_over_time() -> None:
+    absent = {"value": None, "unit": "ratio", "n": 0, "source": "", "reason": "no GPU"}
+    one = {"value": 0.5, "unit": "ratio", "n": 3, "source": "metrics"}
+    cores = one | {"unit": "cores"}
+    series = {name: {"mean": absent, "p10": absent, "p90": absent, "max": absent} for name, kind in Hardware.model_fields.items() if kind.annotation is Series}  # fmt: skip
+    series["machine_cpu"] = {"mean": one, "p10": one, "p90": one, "max": one, "values": [0.4, 0.5, 0.6]}
+    series["server_cpu"] = {"mean": cores, "p10": cores, "p90": cores, "max": cores, "values": [1.0, 2.0]}
+    figures = {name: absent for name, kind in Hardware.model_fields.items() if kind.annotation is Figure}
+    hardware = Hardware.model_validate(series | figures | {"samples": 3, "replicas": [], "notes": []})
+    html = text_of(*stored(bench_document().model_copy(update={"hardware": hardware})))
+    assert 'data-title="Utilisation over time"' in html
+    assert 'data-title="CPU of the servers over time"' in html
+    assert "GPU memory" in html
+    assert "not measured: no GPU" in html

@@ -12,8 +12,14 @@ from halcyon_measure.sampling.local_process import LocalServer
 def test_listener_of_a_port_is_found() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert local_process.listener(port) == os.getpid()
-    assert local_process.listener(port) is None
+        assert local_process.listener("127.0.0.1", port) == os.getpid()
+        assert local_process.listener("127.0.0.2", port) is None
+    assert local_process.listener("127.0.0.1", port) is None
+
+
+def test_listener_at_all_addresses_is_found_at_each() -> None:
+    with socket.create_server(("0.0.0.0", 0)) as server:  # the case
+        assert local_process.listener("127.0.0.3", server.getsockname()[1]) == os.getpid()
 
 
 def test_loopback_is_local_and_another_network_is_not() -> None:

@@ -56,16 +56,15 @@ process_cpu_seconds_total 3.5
     found = metrics_page.balancer(text, 1.0)
     assert found is not None
     assert (found.request_s, found.requests, found.response_s, found.responses) == (12.5, 100, 8, 100)
-    assert (found.held, found.cpu_s, found.queue_s) == (0, 3.5, None)
+    assert (found.held, found.cpu_s, found.queued) == (0, 3.5, None)
 
 
-def test_queue_of_haproxy_is_weighted_by_requests() -> None:
-    text = """haproxy_backend_queue_time_average_seconds{proxy="http"} 0.010
-haproxy_backend_queue_time_average_seconds{proxy="grpc"} 0.030
+def test_queues_of_haproxy_are_added() -> None:
+    text = """haproxy_backend_current_queue{proxy="http"} 3
+haproxy_backend_current_queue{proxy="grpc"} 1
 haproxy_backend_http_requests_total{proxy="http"} 300
 haproxy_backend_http_requests_total{proxy="grpc"} 100
 """
     found = metrics_page.balancer(text, 1.0)
     assert found is not None
-    assert found.queue_s == 0.015
-    assert found.requests == 400
+    assert (found.queued, found.requests) == (4, 400)

@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from halcyon.kube import kinds
-from halcyon.kube.client import Object
 from halcyon.kube.errors import ApiError, Unreachable
-from halcyon.kube.kinds import Kind
+from halcyon.kube.kinds import Kind, Object
 from halcyon.scaling.policy.decision import Decision, held
 
 log = logging.getLogger(__name__)

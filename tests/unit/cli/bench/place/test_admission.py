@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halcyon_cli.bench.place.admission import PlannedPods, gpus, lacking_quota
+from halcyon_cli.bench.place.admission import PlannedPods, gpus, lacking_budget, lacking_quota
 
 
 def pods(what: str, count: int, **limits: str) -> PlannedPods:
@@ -47,3 +47,16 @@ def test_quota_of_gpus_refuses_the_server() -> None:
     }
     assert "requests.nvidia.com/gpu is 4 of 4 used" in lacking_quota([full], [one])
     assert gpus([one, *ALL]) == {"nvidia.com/gpu": 1}
+
+
+def test_gpu_budget_refuses_with_its_holders() -> None:
+    def holding(name: str, replicas: int, count: int = 2) -> dict[str, Any]:
+        spec = {"replicas": replicas, "runtime": {"gpu": {"count": count}}}
+        return {"metadata": {"namespace": "team", "name": name}, "spec": spec}
+
+    others = [holding("a", 1), holding("b", 2), holding("cpu", 9, 0)]
+    assert lacking_budget(others, holding("b-bench", 1), 8) == ""
+    said = lacking_budget(others, holding("b-bench", 1), 7)
+    assert said.startswith(
+        "a copy needs 2 GPUs, and the site's GPU budget (chart value gpuBudget) is 7, of which models hold 6: team/b 4, team/a 2."
+    )

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from halcyon_cli.bench.place.guard import Bounds, Step, bounds, crossed, crossed_within, next_rate, refusal
+from halcyon_cli.bench.place.guard import ClientBounds, Step, bounds, crossed, crossed_within, next_rate, refusal
 from tests.unit.cli.bench.place.served_models import served
 
 FIRST = Step(rate_rps=20.0, due=80, failed=0, p95_s=0.05)
-LIMITS = Bounds(0.1, 0.01, "twice what it was")
+LIMITS = ClientBounds(0.1, 0.01, "twice what it was")
 
 
 def test_bound_is_the_objective_or_twice_what_clients_had() -> None:
-    assert bounds(FIRST, 0.3) == Bounds(0.3, 0.01, "spec.scaling.targets.latency")
+    assert bounds(FIRST, 0.3) == ClientBounds(0.3, 0.01, "spec.scaling.targets.latency")
     assert bounds(FIRST, None) == LIMITS
     assert bounds(FIRST, 0.04) == LIMITS  # missed already: the objective can't be the bound
     assert bounds(Step(1, 4, 4, None), 0.3) is None

@@ -18,7 +18,11 @@ OPERATOR: dict[str, Any] = {
     },
     "spec": {
         "template": {
-            "spec": {"containers": [{"args": ["operator", "--image-pull-secret=reg", "--network-policies={}"]}]}
+            "spec": {
+                "containers": [
+                    {"args": ["operator", "--image-pull-secret=reg", "--network-policies={}", "--gpu-budget=8"]}
+                ]
+            }
         }
     },
 }
@@ -35,7 +39,7 @@ def agent(image: str) -> dict[str, Any]:
 
 
 def test_settings_are_annotations_of_the_operator() -> None:
-    expected = BenchSite("r.example.com/halcyon-bench@sha256:ab", "halcyon-bench", ("reg",), True, True)
+    expected = BenchSite("r.example.com/halcyon-bench@sha256:ab", "halcyon-bench", ("reg",), True, True, 8)
     assert site_of([OPERATOR], []) == expected
 
 

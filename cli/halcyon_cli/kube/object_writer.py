@@ -12,7 +12,7 @@ from halcyon_cli.kube.client import Cluster, Object
 _PLAIN = "application/json"
 
 
-class Writer(Cluster):
+class ObjectWriter(Cluster):
     """Client for the cluster of a kubeconfig, or for the cluster in which this pod runs."""
 
     def create(self, kind: Kind, body: Object, *, verb: Literal["create", "update"] = "create") -> Object | None:

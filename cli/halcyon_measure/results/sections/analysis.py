@@ -52,7 +52,9 @@ class Variant(Part):
     )
     load: Figure = Field(description="Time to load it, in ms.")
     memory: Figure = Field(description="Growth of a process's memory by loading and running it.")
-    rate: Figure = Field(description="Rows per second, one execution after the other.")
+    rate: Figure = Field(
+        description="Rows per second, one execution after the other: the mean of rounds in which the variants run in turns."
+    )
     p99: Figure = Field(description="99th percentile of the time of an execution, in ms.")
     left: tuple[LeftOperator, ...] = Field(description="Operators that it computes in FP32.")
 

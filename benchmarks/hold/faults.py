@@ -1,0 +1,195 @@
+"""Faults at every step: rows 2.1 to 2.5 of build/quality/hold.json, and docs/quality/faults.md.
+
+    python -m benchmarks.hold.faults [ROW...] [--minutes N] [--workload NAME...]
+    python -m benchmarks.hold.faults --sample
+
+Each call takes plans that have no result yet, until its time is over, so a campaign is resumed by the same command. The results are in
+build/quality/raw/faults; without that folder it begins from the start. Needs the embedded API server (`e2e.cluster`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.hold import faults_page
+from benchmarks.quality.rows import OUT, commit, record
+from e2e.cluster import cluster as clusters
+from tests.faults import acto, campaigns, mutations, stale
+from tests.faults.drive import ANSWERS, EVENTS
+from tests.faults.mutations import Mutation
+from tests.faults.results import Result, Results, load, save
+from tests.faults.site import Site, site
+from tests.faults.workloads import WORKLOADS
+from tests.integration.operator_process import crd
+
+FOLDER = OUT / "raw" / "faults"
+VIEWS = 12
+"""Number of moments whose view an operator starts with."""
+_STALE = tuple(name for name, workload in WORKLOADS.items() if name != "refresh")
+"""Workloads that one version of the operator runs."""
+_WAVE = 30
+Campaign = Callable[[Site, Sequence[str], float], None]
+
+
+def crash(made: Site, names: Sequence[str], until_s: float) -> None:
+    """Run crash plans of each workload."""
+    for name in names:
+        if time.monotonic() < until_s:
+            results = load(FOLDER, name)
+            campaigns.crash(made, results, until_s=until_s, commit=commit())
+            save(FOLDER, results)
+            _print(results)
+
+
+def views(made: Site, names: Sequence[str], until_s: float) -> None:
+    """Run plans of stale views, and of events and requests that are disturbed."""
+    results = load(FOLDER, "views")
+    if not results.results:
+        began = time.monotonic()
+        chosen = [name for name in names if name in _STALE]
+        results.results |= stale.run(made, chosen, views=VIEWS, until_s=until_s, commit=commit())
+        results.wall_s += time.monotonic() - began
+        save(FOLDER, results)
+        _print(results)
+    for name in names:
+        if time.monotonic() < until_s:
+            single = load(FOLDER, name)
+            campaigns.disturb(made, single, [*EVENTS, *ANSWERS], most=2, until_s=until_s, commit=commit())
+            save(FOLDER, single)
+            _print(single)
+
+
+def every_mutation() -> list[Mutation]:
+    """Return the mutations of all leaf fields of the CRD."""
+    schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return [mutation for leaf in mutations.leaves(schema) for mutation in mutations.mutations(leaf)]
+
+
+def mutate(made: Site, _: Sequence[str], until_s: float) -> None:
+    """Run mutations that have no result yet."""
+    results = load(FOLDER, "mutations")
+    # Spread, so that a campaign that isn't complete has something of each field.
+    left = [mutation for mutation in every_mutation() if mutation.id not in results.results]
+    left = [mutation for start in range(7) for mutation in left[start::7]]
+    _waves(made, results, left, until_s, save_to=FOLDER)
+    _print(results)
+
+
+def _waves(
+    made: Site, results: Results, left: Sequence[Mutation], until_s: float, *, save_to: Path | None = None
+) -> None:
+    space = made.space()
+    refused, accepted = acto.tried(space, left)
+    _add(results, refused)
+    operator, _door = made.start(more=("--model-pod-labels=example.com/", "--model-pod-annotations=example.com/"))
+    while accepted and time.monotonic() < until_s:
+        began = time.monotonic()
+        wave, accepted = accepted[:_WAVE], accepted[_WAVE:]
+        space = made.space()
+        space.apply(_files())
+        _add(results, acto.Wave(space, wave).run())
+        space.end()
+        results.wall_s += time.monotonic() - began
+        if save_to is not None:
+            save(save_to, results)
+    complaints = operator.complaints()
+    assert operator.stop() == 0, operator.tail()
+    if complaints:
+        results.results["the operator's log/mutations"] = Result(True, [str(complaints[:3])], commit())
+
+
+def _add(results: Results, found: dict[str, Result]) -> None:
+    for name, result in found.items():
+        result.commit = commit()
+        results.results[name] = result
+
+
+def _files() -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files"}, "data": {"config.pbtxt": ""}}
+
+
+CAMPAIGNS: dict[str, Campaign] = {"2.1": crash, "2.2": views, "2.3": mutate}
+
+
+def sample(made: Site, minutes: float) -> dict[str, list[str]]:
+    """Run a few plans of each kind without recording them; return the problems by the plan's id."""
+    until_s = time.monotonic() + 60 * minutes
+    results = Results("create")
+    campaigns.crash(made, results, until_s=until_s, commit=commit(), sample=4)
+    found = results.problems()
+    space = made.space()
+    refused, _ = acto.tried(space, every_mutation()[::20])
+    return found | {name: result.problems for name, result in refused.items() if result.problems}
+
+
+def _print(results: Results) -> None:
+    hit = sum(result.hit for result in results.results.values())
+    wrong = results.problems()
+    print(
+        f"{results.name}: {len(results.results)} plans, {hit} hit, {len(wrong)} with problems, {results.wall_s:.0f} s"
+    )
+    for name, problems in wrong.items():
+        print(f"  {name}")
+        for problem in problems[:8]:
+            print(f"    {problem[:400]}")
+    sys.stdout.flush()
+
+
+@contextmanager
+def installed() -> Iterator[Site]:
+    """Start a control plane, and install on it."""
+    name = f"faults-{os.getpid()}"
+    with tempfile.TemporaryDirectory(prefix="halcyon-faults-") as folder:
+        cluster = clusters.up(name, clusters.Options(control_plane_only=True))
+        try:
+            with site(cluster, Path(folder)) as made:
+                yield made
+        finally:
+            clusters.down(name)
+
+
+def report() -> None:
+    """Write the rows and the page from the results."""
+    known = {name: load(FOLDER, name) for name in (*WORKLOADS, "views", "mutations")}
+    rows = faults_page.rows(known, len(every_mutation()), [m.path for m in every_mutation()])
+    record("hold", rows)
+    faults_page.write(known, rows)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run campaigns, or a sample of them; return 1 if the sample has a problem."""
+    parser = argparse.ArgumentParser(prog="benchmarks.hold.faults", description="Faults at every step.")
+    parser.add_argument(
+        "rows", nargs="*", metavar="ROW", help=f"rows to measure: {', '.join(CAMPAIGNS)} (default: all)"
+    )
+    parser.add_argument("--sample", action="store_true", help="run a few plans of each kind, and record nothing")
+    parser.add_argument("--report", action="store_true", help="write rows and page from the results so far")
+    parser.add_argument("--minutes", type=float, default=60.0, help="time after which no slice begins (default: 60)")
+    parser.add_argument("--workload", action="append", choices=list(WORKLOADS), help="only this workload; repeatable")
+    given = parser.parse_args(argv)
+    if unknown := set(given.rows) - set(CAMPAIGNS):
+        parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(CAMPAIGNS)}")
+    if given.report:
+        report()
+        return 0
+    began = time.monotonic()
+    with installed() as made:
+        if given.sample:
+            found = sample(made, 2.0)
+            print(found or "no problem", f"{time.monotonic() - began:.0f} s", sep="\n")
+            return int(bool(found))
+        for row in given.rows or CAMPAIGNS:
+            CAMPAIGNS[row](made, given.workload or list(WORKLOADS), began + 60 * given.minutes)
+    report()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""Kubeconfig files: the cluster, the namespace and the credentials of a context. Out of scope: requests (`transport`).
+
+Several files are merged as kubectl merges them: the first file that has a name or a current context wins, and relative
+paths are relative to the file that has them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Folder with the credentials of a pod."""
+_PLUGIN_SETTINGS = "client.authentication.k8s.io/exec"
+"""Name of the cluster's extension for credential plugins."""
+
+
+class KubeconfigError(ValueError):
+    """A kubeconfig that can't be used. The message names the field and the reason."""
+
+
+class UnknownContextError(KubeconfigError):
+    """There is no context with the requested name."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        """Create the error; `known` has the names of all contexts."""
+        super().__init__(f"no context {name}")
+        self.known = known
+
+
+@dataclass(frozen=True)
+class ExecPlugin:
+    """A program that prints credentials, as kubectl's credential plugins do."""
+
+    command: str
+    """Name of the program, or its absolute path."""
+    arguments: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    api_version: str
+    """Version of the ExecCredential that the program reads and prints, such as `client.authentication.k8s.io/v1`."""
+    interactive: bool
+    """Whether the program may read from the terminal."""
+    install_hint: str
+    cluster: Mapping[str, Any] | None
+    """Description of the cluster for the program; None if it doesn't need one."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """What is needed to send requests to a cluster."""
+
+    server: str
+    """URL without a trailing slash."""
+    namespace: str = "default"
+    ca: str | Path | None = None
+    """Certificates of trusted authorities as PEM, or their file. None: those of the system."""
+    verified: bool = True
+    """Whether the server's certificate is verified."""
+    server_name: str | None = None
+    """Name in the server's certificate, if it isn't the host of the URL."""
+    proxy: str | None = None
+    """URL of a proxy; None: the one of the environment, if any."""
+    certificate: bytes | Path | None = None
+    """Client certificate as PEM, or its file."""
+    key: bytes | Path | None = None
+    """Key of the client certificate as PEM, or its file."""
+    token: str | Path | None = None
+    """Bearer token, or the file that has it, which is read before each request."""
+    basic: tuple[str, str] | None = None
+    """User and password."""
+    plugin: ExecPlugin | None = None
+    impersonated: tuple[tuple[str, str], ...] = ()
+    """Headers of the impersonated user."""
+
+
+def in_cluster() -> Access:
+    """Return the access of a pod's service account to its cluster.
+
+    Raises:
+        KubeconfigError: this process doesn't run in a pod with a service account.
+    """
+    try:
+        host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+        namespace = (SERVICE_ACCOUNT / "namespace").read_text().strip()
+    except (KeyError, OSError) as error:
+        raise KubeconfigError(f"the pod has no service account: {error}") from None
+    host = f"[{host}]" if ":" in host else host
+    return Access(f"https://{host}:{port}", namespace, ca=SERVICE_ACCOUNT / "ca.crt", token=SERVICE_ACCOUNT / "token")
+
+
+def read(files: Sequence[Path], context: str | None = None) -> Access:
+    """Return the access of a context, or of the current one. Files that don't exist are skipped.
+
+    Raises:
+        KubeconfigError: a file is invalid, or the context is incomplete.
+        UnknownContextError: there is no such context.
+    """
+    found: dict[str, dict[str, tuple[Mapping[str, Any], Path]]] = {"contexts": {}, "clusters": {}, "users": {}}
+    current = ""
+    for file in files:
+        if file.is_file():
+            document = _document(file)
+            current = current or str(document.get("current-context") or "")
+            for section, entries in found.items():
+                for entry in _entries(document, section):
+                    entries.setdefault(str(entry["name"]), (_mapping(entry, section.removesuffix("s")), file.parent))
+    name = context or current
+    if not name:
+        raise KubeconfigError("it has no current-context; name one with --context")
+    if name not in found["contexts"]:
+        raise UnknownContextError(name, sorted(found["contexts"]))
+    chosen = found["contexts"][name][0]
+    cluster, cluster_folder = _named(found["clusters"], chosen, "cluster", name)
+    user, user_folder = _named(found["users"], chosen, "user", name) if chosen.get("user") else ({}, cluster_folder)
+    return _access(str(chosen.get("namespace") or "default"), cluster, cluster_folder, user, user_folder)
+
+
+def _access(
+    namespace: str, cluster: Mapping[str, Any], cluster_folder: Path, user: Mapping[str, Any], user_folder: Path
+) -> Access:
+    ca = _data(cluster, "certificate-authority", cluster_folder)
+    server = str(cluster.get("server") or "").rstrip("/")
+    if not server.startswith(("http://", "https://")):
+        raise KubeconfigError(
+            f"clusters[].cluster.server is {server!r}; it must be a URL, for example https://10.0.0.1:6443"
+        )
+    token: str | Path | None = None
+    if user.get("tokenFile"):
+        token = user_folder / str(user["tokenFile"])
+    elif user.get("token"):
+        token = str(user["token"])
+    elif user.get("auth-provider"):
+        token = _provider_token(_mapping(user, "auth-provider"))
+    return Access(
+        server,
+        namespace,
+        ca=ca.decode() if isinstance(ca, bytes) else ca,
+        verified=not cluster.get("insecure-skip-tls-verify"),
+        server_name=cluster.get("tls-server-name"),
+        proxy=cluster.get("proxy-url"),
+        certificate=_data(user, "client-certificate", user_folder),
+        key=_data(user, "client-key", user_folder),
+        token=token,
+        basic=(str(user["username"]), str(user.get("password") or "")) if user.get("username") else None,
+        plugin=_plugin(_mapping(user, "exec"), cluster, ca, user_folder) if user.get("exec") else None,
+        impersonated=_impersonated(user),
+    )
+
+
+def _plugin(given: Mapping[str, Any], cluster: Mapping[str, Any], ca: bytes | Path | None, folder: Path) -> ExecPlugin:
+    command = str(given.get("command") or "")
+    if not command:
+        raise KubeconfigError("users[].user.exec has no command")
+    if "/" in command:
+        command = str(folder / command)
+    return ExecPlugin(
+        command,
+        tuple(str(word) for word in given.get("args") or ()),
+        tuple((str(one["name"]), str(one["value"])) for one in given.get("env") or ()),
+        str(given.get("apiVersion") or "client.authentication.k8s.io/v1"),
+        interactive=given.get("interactiveMode") != "Never",
+        install_hint=" ".join(str(given.get("installHint") or "").split()),
+        cluster=_description(cluster, ca) if given.get("provideClusterInfo") else None,
+    )
+
+
+def _description(cluster: Mapping[str, Any], ca: bytes | Path | None) -> dict[str, Any]:
+    """Return the cluster as an ExecCredential has it: with the authorities as data, and with the plugin's own settings."""
+    described = {name: cluster[name] for name in cluster if name not in {"extensions", "certificate-authority"}}
+    if isinstance(ca, Path):
+        try:
+            described["certificate-authority-data"] = base64.b64encode(ca.read_bytes()).decode()
+        except OSError as error:
+            raise KubeconfigError(f"certificate-authority can't be read: {error}") from None
+    for extension in cluster.get("extensions") or ():
+        if extension.get("name") == _PLUGIN_SETTINGS:
+            described["config"] = extension.get("extension")
+    return described
+
+
+def _provider_token(provider: Mapping[str, Any]) -> str:
+    """Return the token that a login has stored. kubectl renews it; this program doesn't."""
+    token = (provider.get("config") or {}).get("id-token")
+    if not token:
+        raise KubeconfigError(
+            f"users[].user.auth-provider is {provider.get('name')}, which isn't supported; use exec with a credential "
+            "plugin, for example kubelogin"
+        )
+    return str(token)
+
+
+def _impersonated(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    headers = [("Impersonate-User", str(user["as"]))] if user.get("as") else []
+    headers += [("Impersonate-Uid", str(user["as-uid"]))] if user.get("as-uid") else []
+    headers += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or ()]
+    for name, values in (user.get("as-user-extra") or {}).items():
+        headers += [(f"Impersonate-Extra-{name}", str(value)) for value in values]
+    return tuple(headers)
+
+
+def _data(given: Mapping[str, Any], name: str, folder: Path) -> bytes | Path | None:
+    """Return the decoded field `NAME-data`, else the path in the field `NAME`."""
+    if given.get(f"{name}-data"):
+        try:
+            return base64.b64decode(str(given[f"{name}-data"]), validate=False)
+        except binascii.Error as error:
+            raise KubeconfigError(f"{name}-data isn't base64: {error}") from None
+    return folder / str(given[name]) if given.get(name) else None
+
+
+def _document(file: Path) -> Mapping[str, Any]:
+    try:
+        document = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise KubeconfigError(" ".join(str(error).split())) from None
+    if not isinstance(document, Mapping):
+        raise KubeconfigError("it must be a mapping with contexts, clusters and users")
+    return document
+
+
+def _entries(document: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
+    entries = document.get(section) or []
+    if not isinstance(entries, list) or not all(isinstance(one, Mapping) and one.get("name") for one in entries):
+        raise KubeconfigError(f"{section} must be a list of objects with a name")
+    return entries
+
+
+def _mapping(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = given.get(name) or {}
+    if not isinstance(value, Mapping):
+        raise KubeconfigError(f"{name} must be a mapping")
+    return value
+
+
+def _named(
+    entries: Mapping[str, tuple[Mapping[str, Any], Path]], context: Mapping[str, Any], kind: str, name: str
+) -> tuple[Mapping[str, Any], Path]:
+    wanted = str(context.get(kind) or "")
+    if wanted not in entries:
+        raise KubeconfigError(f"context {name} names the {kind} {wanted or 'nothing'}, which isn't there")
+    return entries[wanted]

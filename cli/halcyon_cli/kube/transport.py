@@ -1,0 +1,194 @@
+"""Requests to an API server with the credentials of a kubeconfig. Out of scope: what is requested (`client`, `tunnel`)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import ssl
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import urllib3
+from urllib3.exceptions import InsecureRequestWarning
+
+from halcyon_cli.kube.kubeconfig import Access, ExecPlugin, KubeconfigError
+
+
+@dataclass
+class Transport:
+    """Connections to one API server."""
+
+    access: Access
+    _expires: datetime | None = None
+    """Time at which the credentials of the plugin expire; None: they don't, or there are none yet."""
+    _given: Access | None = None
+    """Access with the credentials of the plugin."""
+
+    def headers(self) -> urllib3.HTTPHeaderDict:
+        """Return the headers that authenticate a request. A plugin runs before the first one, and when its token expires.
+
+        Raises:
+            KubeconfigError: the plugin failed, or the token's file can't be read.
+        """
+        access = self._authenticated()
+        token = access.token
+        if isinstance(token, Path):
+            try:
+                token = token.read_text().strip()
+            except OSError as error:
+                raise KubeconfigError(f"the token can't be read: {error}") from None
+        found = urllib3.HTTPHeaderDict(access.impersonated)
+        if token:
+            found["Authorization"] = f"Bearer {token}"
+        elif access.basic is not None:
+            found["Authorization"] = "Basic " + base64.b64encode(":".join(access.basic).encode()).decode()
+        return found
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout: urllib3.Timeout,
+    ) -> urllib3.BaseHTTPResponse:
+        """Send a request, and return the response with its body unread.
+
+        Raises:
+            urllib3.exceptions.HTTPError, OSError: there was no response.
+            KubeconfigError: the credentials can't be used.
+        """
+        complete = self.headers()
+        complete.update(headers or {})
+        return self.pool.request(
+            method,
+            f"{self.access.server}{path}",
+            headers=complete,
+            body=body,
+            preload_content=False,
+            retries=False,
+            timeout=timeout,
+        )
+
+    @cached_property
+    def pool(self) -> urllib3.PoolManager:
+        """Pool of connections, through the proxy if there is one."""
+        settings: dict[str, Any] = {"num_pools": 1, "maxsize": 8}
+        if self.encrypted:
+            settings |= {"ssl_context": self.tls, "server_hostname": self.access.server_name}
+            if not self.access.verified:
+                urllib3.disable_warnings(InsecureRequestWarning)
+        proxy = self.proxy
+        return urllib3.PoolManager(**settings) if proxy is None else urllib3.ProxyManager(proxy, **settings)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the server speaks TLS."""
+        return self.access.server.startswith("https://")
+
+    @property
+    def proxy(self) -> str | None:
+        """URL of the proxy: the kubeconfig's, else the one of the environment for this server."""
+        parts = urlsplit(self.access.server)
+        from_environment = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+        return self.access.proxy or from_environment
+
+    @cached_property
+    def tls(self) -> ssl.SSLContext:
+        """TLS with the cluster's authorities and the client's certificate.
+
+        Raises:
+            KubeconfigError: a certificate or key is invalid.
+        """
+        # As kubectl: not strict about extensions, which the authorities of many clusters lack.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        access = self._authenticated()
+        try:
+            if not access.verified:
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            elif isinstance(access.ca, Path):
+                context.load_verify_locations(cafile=access.ca)
+            elif access.ca is not None:
+                context.load_verify_locations(cadata=access.ca)
+            else:
+                context.load_default_certs()
+            if access.certificate is not None:
+                _load_certificate(context, access.certificate, access.key)
+        except (OSError, ValueError) as error:
+            raise KubeconfigError(f"its certificates can't be used: {error}") from None
+        return context
+
+    def _authenticated(self) -> Access:
+        plugin = self.access.plugin
+        if plugin is None:
+            return self.access
+        if self._given is None or (self._expires is not None and self._expires <= datetime.now(UTC)):
+            renewed = self._given is not None
+            self._given, self._expires = _run(plugin, self.access)
+            if renewed and self._given.certificate is not None:
+                for made in ("tls", "pool"):
+                    self.__dict__.pop(made, None)
+        return self._given
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: bytes | Path, key: bytes | Path | None) -> None:
+    """Load a client certificate. Python reads files only, so data are in a private file for as long as that takes."""
+    parts = [part.read_bytes() if isinstance(part, Path) else part for part in (certificate, key) if part is not None]
+    with tempfile.NamedTemporaryFile(prefix="halcyon-") as file:  # readable by this user alone
+        file.write(b"\n".join(parts))
+        file.flush()
+        context.load_cert_chain(file.name)
+
+
+def _run(plugin: ExecPlugin, access: Access) -> tuple[Access, datetime | None]:
+    """Run a credential plugin; return the access with its credentials, and the time when they expire.
+
+    Raises:
+        KubeconfigError: the plugin can't be run, failed, or printed something else.
+    """
+    interactive = plugin.interactive and sys.stdin.isatty()
+    spec: dict[str, Any] = {"interactive": interactive}
+    if plugin.cluster is not None:
+        spec["cluster"] = plugin.cluster
+    question = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+    environment = {**os.environ, **dict(plugin.environment), "KUBERNETES_EXEC_INFO": json.dumps(question)}
+    try:
+        done = subprocess.run(  # noqa: S603  # the kubeconfig is trusted, as kubectl trusts it
+            [plugin.command, *plugin.arguments],
+            env=environment,
+            stdin=None if interactive else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            check=False,
+        )
+    except OSError as error:
+        hint = f"; {plugin.install_hint}" if plugin.install_hint else "; install it, or choose another context"
+        raise KubeconfigError(f"the credential plugin {plugin.command} can't be run: {error.strerror}{hint}") from None
+    if done.returncode:
+        raise KubeconfigError(f"the credential plugin {plugin.command} failed with exit status {done.returncode}")
+    try:
+        status = json.loads(done.stdout)["status"]
+        expires = status.get("expirationTimestamp")
+        until = datetime.fromisoformat(expires) if expires else None
+        certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
+        return (
+            replace(
+                access,
+                token=status.get("token") or access.token,
+                certificate=certificate.encode() if certificate else access.certificate,
+                key=key.encode() if key else access.key,
+            ),
+            until if until is None or until.tzinfo else until.replace(tzinfo=UTC),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise KubeconfigError(f"the credential plugin {plugin.command} printed no ExecCredential: {error!r}") from None

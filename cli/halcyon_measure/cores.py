@@ -1,0 +1,17 @@
+"""Cores that this process may use."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use, by affinity and by the limit of its cgroup."""
+    cores = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
+        if quota != "max":
+            cores = min(cores, max(round(int(quota) / int(period)), 1))
+    return cores

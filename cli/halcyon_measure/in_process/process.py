@@ -1,0 +1,51 @@
+"""Starts the measured process and reads its result."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from halcyon_measure.errors import ModelError
+
+TIMEOUT_S = 1800.0
+
+
+def call(job: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Return the result of a job.
+
+    Raises:
+        ModelError: the process failed; `what` names the model.
+        ModuleNotFoundError: a package of the extra models isn't installed.
+    """
+    # The BLAS of NumPy would start threads of its own beside those of the job.
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "halcyon_measure.in_process.child"]
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    try:
+        done = subprocess.run(  # noqa: S603  # this interpreter, with fixed arguments
+            command,
+            input=json.dumps(job),
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ModelError(f"{what}: it didn't end within {TIMEOUT_S:.0f} s; try fewer or smaller batch sizes") from None
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        if said.startswith("ModuleNotFoundError: No module named "):
+            name = said.rsplit("'", 2)[-2]
+            raise ModuleNotFoundError(said, name=name)
+        if done.returncode < 0:
+            said = f"its process was ended by signal {-done.returncode}" + (
+                ", for its memory" if done.returncode == -9 else ""
+            )
+        raise ModelError(f"{what}: it doesn't run: {said[:500]}")
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result

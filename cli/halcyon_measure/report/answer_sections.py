@@ -1,0 +1,201 @@
+"""Sections about the answers: the search for the capacity, comparisons, and the leaderboard. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from halcyon_measure.report.chart import Axis, Line, chart
+from halcyon_measure.report.labels import LabelledRun, best
+from halcyon_measure.report.markup import Content, Html, element, facts, section, table
+from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.figure import Figure
+from halcyon_measure.results.number_text import NONE, interval, number, quantity
+from halcyon_measure.results.sections.capacity import Capacity
+from halcyon_measure.results.sections.comparison import Comparison, Difference, LeaderboardRow
+
+_DECIDED = {True: "yes", False: "no", None: "not decided"}
+
+
+def capacity(runs: Sequence[LabelledRun]) -> Html:
+    """Return how the capacity was found: its figures, the runs of the search, and their picture."""
+    contents: list[Content] = []
+    known = [(run.label, run.document.capacity) for run in runs if run.document.capacity is not None]
+    for label, found in known:
+        contents += [element("h3", label) if len(known) > 1 else None, *_search(found)]
+    return section("Capacity", contents, anchor="capacity")
+
+
+def _search(found: Capacity) -> list[Content]:
+    objective = None
+    if found.objective_ms is not None:
+        objective = f"{100 * found.percentile:g} % within {number(found.objective_ms)} ms"
+    pairs: list[tuple[str, Content]] = [
+        ("Capacity", _with_interval(found.rate)),
+        ("Objective", objective),
+        ("Saturation", _with_interval(found.saturation)),
+        ("Knee", _with_interval(found.knee)),
+        ("One caller", _with_interval(found.single)),
+        ("Confirmed by a last run", {True: "yes", False: "no", None: None}[found.confirmed]),
+        ("Service times", found.law),
+        ("Time of the search", f"{number(found.seconds)} s"),
+    ]
+    rows: list[list[Content]] = []
+    for run in found.runs:
+        load = f"{number(run.rate_rps)}/s" if run.rate_rps is not None else f"{run.callers} callers"
+        rows.append([
+            run.purpose,
+            load,
+            f"{number(run.seconds)} s" + (" (decided early)" if run.ended_early else ""),
+            _cell(run.throughput),
+            _cell(run.latency),
+            _share_cell(run.late),
+            _DECIDED[run.kept] if run.purpose in {"search", "confirmation"} else "",
+        ])  # fmt: skip
+    head = [
+        "run",
+        "load",
+        "time",
+        "answered, requests/s",
+        f"P{100 * found.percentile:g}, ms",
+        "late or failed, %",
+        "kept",
+    ]
+    return [facts(pairs), _picture(found), table(head, rows, label=f"Runs of the search: {found.sentence[:60]}")]
+
+
+def _picture(found: Capacity) -> Html:
+    points = sorted((run.rate_rps, run.latency.value) for run in found.runs if run.rate_rps is not None)
+    if len({rate for rate, _ in points}) < 2:
+        return Html("")
+    places = sorted({rate for rate, _ in points})
+    highest: list[float | None] = [
+        max((value for rate, value in points if rate == place and value is not None), default=None) for place in places
+    ]
+    lines = [Line(f"P{100 * found.percentile:g}", highest)]
+    if found.objective_ms is not None:
+        lines.append(Line("objective", [found.objective_ms] * len(places)))
+    return chart("Latency by rate", Axis("rate, requests/s", places), lines, unit="ms", log=True, spans_gaps=True)
+
+
+def comparison(runs: Sequence[LabelledRun]) -> Html:
+    """Return differences with their intervals, and the conditions that were set."""
+    contents: list[Content] = []
+    for run in runs:
+        found = run.document.comparison
+        if found is not None and found.differences:
+            contents += _differences(found)
+    return section("Comparison", contents, anchor="comparison")
+
+
+def _differences(found: Comparison) -> list[Content]:
+    first = found.baseline.name if found.baseline is not None else "first"
+    second = found.candidate.name if found.candidate is not None else "second"
+    ends = [abs(end) for one in found.differences for end in (one.change.interval or (one.change.value or 0.0,) * 2)]
+    span = max([*ends, 0.01]) * 1.05
+    rows: list[list[Content]] = [
+        [
+            one.figure,
+            _cell(one.baseline),
+            _cell(one.candidate),
+            _share_cell(one.change),
+            _whisker(one, span),
+            one.result,
+        ]
+        for one in found.differences
+    ]
+    head = ["figure", first, second, "change, %", f"-{100 * span:.0f} % to {100 * span:.0f} %", "result"]
+    order = f" in turns ({found.order})" if found.order else ""
+    contents: list[Content] = [
+        element("p", found.sentence),
+        table(head, rows, label=f"Differences of {second} from {first}"),
+        element("p", f"{found.rounds} rounds of each{order}; intervals are over rounds.", class_="quiet"),
+    ]
+    if found.unlike:
+        contents.append(element("p", f"Beside the server, these differ: {'; '.join(found.unlike)}.", class_="invalid"))
+    bounds = [
+        element("li", one.text, ": ", element("strong", "failed" if one.failed else "kept"), f". {one.evidence}")
+        for one in found.bounds
+    ]
+    contents.append(element("ul", bounds) if bounds else None)
+    return contents
+
+
+def _whisker(one: Difference, span: float) -> Content:
+    """Return the interval of a change as a picture, with no change in the middle."""
+    if one.change.value is None:
+        return ""
+    low, high = one.change.interval or (one.change.value, one.change.value)
+    left, right = (50 + 50 * end / span for end in (low, high))
+    return element(
+        "span",
+        element("span", style=f"left:{left:.1f}%;width:{max(right - left, 1):.1f}%", class_="range"),
+        element("span", style=f"left:{50 + 50 * one.change.value / span:.1f}%", class_="dot"),
+        class_="whisker" + (" shown" if low > 0 or high < 0 else ""),
+        aria_hidden="true",
+    )
+
+
+def leaderboard(runs: Sequence[LabelledRun]) -> Html:
+    """Return models and servers by the rate at their objective; without such a measurement, the runs by their rate."""
+    measured = [row for run in runs if run.document.comparison for row in run.document.comparison.leaderboard]
+    if measured:
+        return section("Leaderboard", _board(measured), anchor="leaderboard")
+    if len(runs) < 2:
+        return Html("")
+    has_goodput = all(run.document.goodput.value is not None for run in runs)
+    rows: list[list[Content]] = []
+    for place, run in enumerate(best(runs), start=1):
+        document = run.document
+        rate = document.goodput if has_goodput else document.throughput
+        costs = [number(None if figure is None else figure.value) for figure in _costs(document)]
+        rows.append([f"{place}. {run.label}", number(rate.value), number(document.latency.p99.value), *costs])
+    kind = "within the objective" if has_goodput else "answered"
+    head = ["run", f"requests/s {kind}", "P99, ms", "cost of 1,000", "J", "mg CO₂"]
+    note = element("p", "Runs that aren't valid are in it too; the key figures mark them.", class_="quiet")
+    some_invalid = any(not run.document.run.valid for run in runs)
+    return section("Leaderboard", _filled(head, rows), note if some_invalid else None, anchor="leaderboard")
+
+
+def _board(found: Sequence[LeaderboardRow]) -> Html:
+    rows: list[list[Content]] = [
+        [
+            f"{place}. {row.name}",
+            *(_cell(one) for one in (row.rate, row.p99, row.cost_per_thousand, row.energy_per_inference)),
+            _cell(row.carbon_per_inference),
+            _cell(row.accuracy),
+        ]
+        for place, row in enumerate(found, start=1)
+    ]
+    head = ["server or model", "requests/s at the objective", "P99, ms", "cost of 1,000", "J", "mg CO₂", "accuracy"]
+    return _filled(head, rows)
+
+
+def _filled(head: Sequence[str], rows: Sequence[Sequence[Content]]) -> Html:
+    """Return a table without columns that have no value."""
+    kept = [n for n in range(len(head)) if not all(row[n] in (NONE, [NONE, None]) for row in rows)]
+    return table([head[n] for n in kept], [[row[n] for n in kept] for row in rows], label="Leaderboard")
+
+
+def _costs(document: BenchDocument) -> list[Figure | None]:
+    energy = document.energy
+    if energy is None:
+        return [None, None, None]
+    return [energy.cost_per_thousand, energy.per_inference, energy.carbon_per_inference]
+
+
+def _with_interval(figure: Figure) -> Content:
+    return [quantity(figure), element("small", f" {interval(figure)}") if figure.interval else None]
+
+
+def _cell(figure: Figure) -> Content:
+    shown = interval(figure)
+    return [number(figure.value), element("small", f" {shown}") if shown else None]
+
+
+def _share_cell(figure: Figure) -> Content:
+    """Return a ratio in percent with its interval."""
+    if figure.value is None:
+        return NONE
+    ends = [number(round(100 * end, 2)) for end in figure.interval] if figure.interval else []
+    shown = element("small", f" [{', '.join(ends)}]") if ends else None
+    return [number(round(100 * figure.value, 2)), shown]

@@ -1,0 +1,15 @@
+"""The section `distribution`: latency at many shares of the requests. Pure."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from halcyon_measure.results.figure import Part
+
+
+class Distribution(Part):
+    """Percentiles of the answered requests, evenly spaced in nines: 0.9, 0.99 and 0.999 are equally far apart."""
+
+    shares: tuple[float, ...] = Field(description="Shares of the requests, rising, at most 0.999.")
+    latency_ms: tuple[float, ...] = Field(description="Latency from due that each share doesn't exceed.")
+    from_send_ms: tuple[float, ...] = Field(description="Latency from sending that each share doesn't exceed.")

@@ -1,0 +1,142 @@
+"""The section `roofline`, from the counts of a model, the machine's peaks and measured executions. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from halcyon_measure.errors import ModelError
+from halcyon_measure.results.figure import Figure, Unit
+from halcyon_measure.results.sections.roofline import Peak, Roofline, RooflinePoint
+from halcyon_measure.results.sections.static import Static
+
+MAX_BATCH = 4096
+MAX_CV = 0.05
+"""Coefficient of variation above which a peak isn't sure."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """The measured time of an execution."""
+
+    batch: int
+    seconds: float
+    interval: tuple[float, float] | None
+    """Its 95 % interval in seconds."""
+    n: int
+
+
+def measured_peak(samples: Sequence[float], unit: Unit, how: str) -> Peak:
+    """Return the peak of several samples: the largest, with their range and coefficient of variation."""
+    cv = statistics.stdev(samples) / statistics.mean(samples) if len(samples) > 1 else None
+    figure = Figure(
+        value=max(samples),
+        unit=unit,
+        n=len(samples),
+        interval=(min(samples), max(samples)),
+        source=how,
+        reason=f"its samples vary by more than {MAX_CV:.0%}: the machine was busy, and the peak may be higher"
+        if cv is not None and cv > MAX_CV
+        else "",
+    )
+    return Peak(kind="measured", rate=figure, cv=cv, how=how)
+
+
+def roofline(
+    static: Static, compute: Peak, memory: Peak, executions: Sequence[Execution], *, datatype: str, source: str
+) -> Roofline:
+    """Return the roof over a model, and the executions as points below it. `source` is what was measured.
+
+    Raises:
+        ModelError: the operations or the bytes of the model aren't known.
+    """
+    line = _Line(static)
+    top, bandwidth = compute.rate.value, memory.rate.value
+    if not top or not bandwidth:
+        raise ModelError(f"{static.file}: a roofline needs the machine's peaks of compute and memory")
+    points = tuple(_point(line, one, top, bandwidth, source) for one in sorted(executions, key=lambda one: one.batch))
+    above = tuple(point.batch for point in points if (point.share.value or 0) > 1)
+    ridge = top / bandwidth
+    crossing = line.crossing(ridge)
+    return Roofline(
+        datatype=datatype,
+        compute=compute,
+        memory=memory,
+        ridge=ridge,
+        points=points,
+        bandwidth_bound_below=crossing,
+        above=above,
+        answer=_answer(points, above, crossing),
+    )
+
+
+class _Line:
+    """Operations and least bytes of any batch size: both grow by the row."""
+
+    def __init__(self, static: Static) -> None:
+        first, last = static.sizes[0], static.sizes[-1]
+        if not first.flops:
+            raise ModelError(f"{static.file}: none of its operations is counted, so it has no place below a roof")
+        if first.least_bytes is None or last.least_bytes is None:
+            raise ModelError(
+                f"{static.file}: its bytes aren't known, so it has no place below a roof; an ONNX file has them"
+            )
+        self._flops = first.flops / first.batch
+        rows = last.batch - first.batch
+        fixed = (first.input_bytes or 0) + (first.output_bytes or 0)
+        self._bytes = (last.least_bytes - first.least_bytes) / rows if rows else fixed / first.batch
+        self._weights = first.least_bytes - first.batch * self._bytes
+
+    def flops(self, batch: int) -> float:
+        return batch * self._flops
+
+    def intensity(self, batch: int) -> float:
+        return self.flops(batch) / (self._weights + batch * self._bytes)
+
+    def crossing(self, ridge: float) -> int | None:
+        """Return the smallest batch size whose intensity is that of the ridge."""
+        return next((batch for batch in range(1, MAX_BATCH + 1) if self.intensity(batch) >= ridge), None)
+
+
+def _point(line: _Line, one: Execution, top: float, bandwidth: float, source: str) -> RooflinePoint:
+    intensity = line.intensity(one.batch)
+    roof = min(top, intensity * bandwidth)
+    flops = line.flops(one.batch)
+    # The slowest time is the lowest rate.
+    rates = (flops / one.interval[1], flops / one.interval[0]) if one.interval else None
+    how = f"operations of {one.batch} rows over the mean time of an execution"
+    return RooflinePoint(
+        batch=one.batch,
+        intensity=intensity,
+        rate=Figure(value=flops / one.seconds, unit="FLOP/s", n=one.n, interval=rates, source=how),
+        roof=roof,
+        share=Figure(
+            value=flops / one.seconds / roof,
+            unit="ratio",
+            n=one.n,
+            interval=(rates[0] / roof, rates[1] / roof) if rates else None,
+            source="rate over the roof",
+        ),
+        bound="compute" if intensity * bandwidth >= top else "bandwidth",
+        source=source,
+    )
+
+
+def _answer(points: Sequence[RooflinePoint], above: Sequence[int], crossing: int | None) -> str:
+    if crossing is None:
+        bound = f"bandwidth-bound up to batch {MAX_BATCH}"
+    else:
+        bound = f"bandwidth-bound below batch {crossing}" if crossing > 1 else "compute-bound at every batch size"
+    if not points:
+        return f"{bound[0].upper()}{bound[1:]}; nothing was measured."
+    if above:
+        return f"The roof is wrong: batch {', '.join(map(str, above))} is above it, so the peaks are measured too low."
+    best = max(points, key=lambda point: point.share.value or 0)
+    return f"{percent(best.share.value)} of the roof at batch {best.batch}, {bound}."
+
+
+def percent(share: float | None) -> str:
+    """Return a share in percent, with two digits if it is small."""
+    value = 100 * (share or 0)
+    return f"{value:.0f} %" if value >= 10 or not value else f"{value:.2g} %"

@@ -1,0 +1,99 @@
+"""How far the outputs of a variant are from those of the model as it is, and how many labels they find. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from halcyon_measure.errors import ModelError
+from halcyon_measure.results.figure import Figure, unmeasured
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+_Z = 1.959964
+"""Standard normal quantile of 97.5 %."""
+
+
+def label_output(outputs: Arrays, labels: np.ndarray[Any, Any] | None) -> str | None:
+    """Return the output whose largest element is the label: the first one with a value for each label; None if there is none."""
+    least = 2 if labels is None or not len(labels) else int(labels.max()) + 1
+    for name, array in outputs.items():
+        if array.ndim == 2 and np.issubdtype(array.dtype, np.floating) and array.shape[1] >= max(least, 2):
+            return name
+    return None
+
+
+def accuracy(outputs: Arrays, labels: np.ndarray[Any, Any] | None) -> Figure:
+    """Return the share of the rows whose label is found."""
+    if labels is None:
+        return unmeasured("ratio", "the data has no array labels; --labels names another, --score a function")
+    name = label_output(outputs, labels)
+    if name is None:
+        shapes = ", ".join(f"{one} {list(array.shape)}" for one, array in outputs.items())
+        return unmeasured(
+            "ratio", f"no output has a value for each label up to {labels.max()}: {shapes}; --score names a function"
+        )
+    return share(outputs[name].argmax(axis=1) == labels, f"labels found by the largest value of {name}")
+
+
+def same_label(outputs: Arrays, first: Arrays) -> Figure:
+    """Return the share of the rows that have the same label as in `first`."""
+    name = label_output(first, None)
+    if name is None:
+        return unmeasured("ratio", "no output has one value for each label")
+    return share(
+        outputs[name].argmax(axis=1) == first[name].argmax(axis=1), f"rows with the same largest value of {name}"
+    )
+
+
+def deviations(outputs: Arrays, first: Arrays) -> tuple[Figure, Figure]:
+    """Return the largest and the mean difference from `first`, over the largest absolute value of each output."""
+    largest, total, count = 0.0, 0.0, 0
+    for name, values in first.items():
+        if not np.issubdtype(values.dtype, np.floating) or not values.size:
+            continue
+        scale = float(np.abs(values).max()) or 1.0
+        difference = np.abs(outputs[name].astype(np.float64) - values) / scale
+        largest = max(largest, float(difference.max()))
+        total += float(difference.sum())
+        count += values.size
+    if not count:
+        reason = "the model has no output of floating-point type"
+        return unmeasured("ratio", reason), unmeasured("ratio", reason)
+    if not math.isfinite(total):
+        reason = "an output isn't finite: it is beyond the range of the type"
+        return unmeasured("ratio", reason), unmeasured("ratio", reason)
+    source = "difference of an output over the largest value of fp32"
+    return (
+        Figure(value=largest, unit="ratio", n=count, source=source),
+        Figure(value=total / count, unit="ratio", n=count, source=source),
+    )
+
+
+def scored(values: Any, rows: int, where: str) -> Figure:
+    """Return the mean of what the user's function returned: True or False, or 0 to 1, for each row.
+
+    Raises:
+        ModelError: it returned something else.
+    """
+    array = np.asarray(values)
+    if array.shape != (rows,) or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
+        raise ModelError(
+            f"{where} returned {array.dtype} {list(array.shape)}; it must return {rows} numbers from 0 to 1, one for a row"
+        )
+    array = array.astype(np.float64)
+    if not ((array >= 0) & (array <= 1)).all():
+        raise ModelError(f"{where} returned {array.min():g} to {array.max():g}; each must be from 0 to 1")
+    return share(array, f"mean of {where}")
+
+
+def share(good: np.ndarray[Any, Any], source: str) -> Figure:
+    """Return the mean of values from 0 to 1, with Wilson's interval."""
+    count, mean = len(good), float(np.mean(good))
+    middle = (mean + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
+    half = _Z * math.sqrt(mean * (1 - mean) / count + _Z**2 / (4 * count**2)) / (1 + _Z**2 / count)
+    return Figure(
+        value=mean, unit="ratio", n=count, interval=(max(middle - half, 0.0), min(middle + half, 1.0)), source=source
+    )

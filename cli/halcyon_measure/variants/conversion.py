@@ -1,0 +1,164 @@
+"""Converts a model to FP16 and INT8 by ONNX Runtime's own tools, and names the nodes that stay in FP32."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from halcyon_measure.errors import ModelError
+from halcyon_measure.onnx_count import operators
+from halcyon_measure.onnx_count.graph import Node
+from halcyon_measure.results.sections.analysis import LeftOperator
+
+if TYPE_CHECKING:
+    import onnx
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+_CALIBRATION_BATCH = 32
+_MAX_EXAMPLES = 3
+
+
+def convert(
+    name: str, model: Path, made: Path, calibration: Arrays, *, rows: int | None = None
+) -> tuple[LeftOperator, ...]:
+    """Write one variant of a model, and return the operators that it computes in FP32. `name` is a key of `VARIANTS`.
+
+    `rows` is the number of rows of an execution if the model has fixed it.
+
+    Raises:
+        ModelError: the library can't convert the model.
+    """
+    with _quiet():
+        try:
+            return VARIANTS[name](model, made, calibration, rows or _CALIBRATION_BATCH)
+        except ModuleNotFoundError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the converters raise anything
+            text = " ".join(str(error).split())[:300] or type(error).__name__
+            raise ModelError(f"{model}: onnxruntime can't make {name}: {text}") from None
+
+
+def _fp16(model: Path, made: Path, _: Arrays, __: int) -> tuple[LeftOperator, ...]:
+    import onnx  # noqa: PLC0415  # of the extra models
+    from onnxruntime.transformers.float16 import convert_float_to_float16  # noqa: PLC0415
+
+    # Requests keep their types: a client needs no change.
+    converted = convert_float_to_float16(onnx.load(model), keep_io_types=True)
+    onnx.save(converted, made)
+    return left_in_float(converted)
+
+
+def _dynamic(model: Path, made: Path, _: Arrays, __: int) -> tuple[LeftOperator, ...]:
+    from onnxruntime.quantization import quantize_dynamic  # noqa: PLC0415
+
+    with _prepared(model) as ready:
+        quantize_dynamic(ready, made)
+    return left_unquantised(made)
+
+
+def _static(model: Path, made: Path, calibration: Arrays, batch: int) -> tuple[LeftOperator, ...]:
+    from onnxruntime.quantization import CalibrationDataReader, quantize_static  # noqa: PLC0415
+
+    rows = len(next(iter(calibration.values())))
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]  # the library is untyped
+        """The calibration rows in batches."""
+
+        def __init__(self) -> None:
+            # Only whole batches, unless there are fewer rows than one.
+            self._begins = iter(range(0, rows - rows % batch or rows, batch))
+
+        def get_next(self) -> dict[str, Any] | None:
+            """Return the next batch; None at the end."""
+            begin = next(self._begins, None)
+            if begin is None:
+                return None
+            return {name: array[begin : begin + batch] for name, array in calibration.items()}
+
+    with _prepared(model) as ready:
+        quantize_static(ready, made, Reader())
+    return left_unquantised(made)
+
+
+VARIANTS: Mapping[str, Callable[[Path, Path, Arrays, int], tuple[LeftOperator, ...]]] = {
+    "fp16": _fp16,
+    "int8-dynamic": _dynamic,
+    "int8-static": _static,
+}
+"""Conversions by name, in the order in which they are shown."""
+
+
+def left_in_float(model: onnx.ModelProto) -> tuple[LeftOperator, ...]:
+    """Return the operators of an FP16 model whose outputs are FP32, without the casts between the two."""
+    import onnx  # noqa: PLC0415  # of the extra models
+
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    types = {one.name: one.type.tensor_type.elem_type for one in (*graph.value_info, *graph.output)}
+    return _grouped(
+        ((node.op_type, node.name or node.output[0]) for node in graph.node
+         if node.op_type != "Cast" and any(types.get(name) == onnx.TensorProto.FLOAT for name in node.output)),
+        "the converter keeps it in FP32: it has no FP16 form, or needs the range",
+    )  # fmt: skip
+
+
+def left_unquantised(made: Path) -> tuple[LeftOperator, ...]:
+    """Return the operators of an INT8 model that multiply matrices of FP32."""
+    import onnx  # noqa: PLC0415  # of the extra models
+
+    graph = onnx.load(made, load_external_data=False).graph
+    makers = {name: node.op_type for node in graph.node for name in node.output}
+    found = []
+    for node in graph.node:
+        kind = operators.kind_of(
+            Node(node.name, node.op_type, (), (), domain="" if node.domain == "ai.onnx" else node.domain)
+        )
+        integer = "Integer" in node.op_type or node.op_type.startswith(("QLinear", "QGemm", "DynamicQuantize"))
+        reads = [makers.get(name, "") for name in node.input[:2]]
+        if kind == "counted" and not integer and reads != ["DequantizeLinear"] * 2:
+            found.append((node.op_type, node.name or node.output[0]))
+    return _grouped(iter(found), "onnxruntime has no INT8 form of it here, or its weights aren't constant")
+
+
+def _grouped(found: Iterator[tuple[str, str]], reason: str) -> tuple[LeftOperator, ...]:
+    names: dict[str, list[str]] = {}
+    for operator, name in found:
+        names.setdefault(operator, []).append(name)
+    return tuple(
+        LeftOperator(operator=operator, nodes=len(all_names), examples=tuple(all_names[:_MAX_EXAMPLES]), reason=reason)
+        for operator, all_names in names.items()
+    )
+
+
+@contextmanager
+def _prepared(model: Path) -> Iterator[Path]:
+    """The model with its graph simplified, which the quantiser needs; the model itself if that fails."""
+    from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="halcyon-variants-") as folder:
+        ready = Path(folder) / "model.onnx"
+        try:
+            # The symbolic inference needs a package that isn't ours; ONNX's own is enough.
+            quant_pre_process(model, ready, skip_symbolic_shape=True)
+        except Exception:  # noqa: BLE001  # it raises anything
+            ready = model
+        yield ready
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The libraries' hints on stderr are for those who call them by hand."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

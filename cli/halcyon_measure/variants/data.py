@@ -1,0 +1,125 @@
+"""The rows that variants are compared on and calibrated with, from .npz files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halcyon_measure.errors import ModelError
+from halcyon_measure.results.sections.static import TensorShape
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+LABELS = "labels"
+MIN_CALIBRATION_ROWS = 10
+"""LabelledRows below which the ranges of activations aren't known: one row has no range at all."""
+MAX_CALIBRATION_ROWS = 256
+_DTYPES: Mapping[str, str] = {
+    "FP32": "float32", "FP16": "float16", "FP64": "float64", "BOOL": "bool",
+    "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64",
+    "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """Inputs of a model by name, with one label for each row if there are labels."""
+
+    inputs: Arrays
+    labels: np.ndarray[Any, Any] | None
+    all: Arrays
+    """All arrays of the file, for the function that scores."""
+
+    def __len__(self) -> int:
+        return len(next(iter(self.inputs.values())))
+
+    def part(self, begin: int, end: int | None) -> LabelledRows:
+        """Return the rows from `begin` to `end`."""
+        rows = len(self)
+        everything = {
+            name: array[begin:end] if array.ndim and len(array) == rows else array for name, array in self.all.items()
+        }
+        labels = None if self.labels is None else self.labels[begin:end]
+        return LabelledRows({name: everything[name] for name in self.inputs}, labels, everything)
+
+
+def read(path: Path, shapes: Sequence[TensorShape], *, labels: str = "") -> LabelledRows:
+    """Read the rows of a file. `labels` is the array with the labels; empty for `LABELS` if there is one.
+
+    Raises:
+        ModelError: the file isn't an .npz file, or an array doesn't fit the model.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError, AttributeError) as error:
+        raise ModelError(
+            f"{path}: not an .npz file: {error}; numpy.savez('val.npz', NAME=array, labels=array) writes one"
+        ) from None
+    inputs = {shape.name: _fitting(path, shape, arrays) for shape in shapes}
+    rows = {len(array) for array in inputs.values()}
+    if len(rows) != 1 or not min(rows):
+        counts = ", ".join(f"{name} {len(array)}" for name, array in inputs.items())
+        raise ModelError(f"{path}: its inputs must have the same number of rows, at least one; they have {counts}")
+    return LabelledRows(inputs, _labels(path, arrays, labels, next(iter(rows))), arrays)
+
+
+def split(path: Path, rows: LabelledRows, calibration: LabelledRows | None) -> tuple[LabelledRows, LabelledRows]:
+    """Return the rows to compare and the rows to calibrate with: without a file of the latter, a quarter of the rows.
+
+    Raises:
+        ModelError: there are too few rows.
+    """
+    if calibration is not None:
+        if len(calibration) < MIN_CALIBRATION_ROWS:
+            raise ModelError(_few(path, len(calibration)))
+        return rows, calibration.part(0, MAX_CALIBRATION_ROWS)
+    count = min(len(rows) // 4, MAX_CALIBRATION_ROWS)
+    if count < MIN_CALIBRATION_ROWS:
+        raise ModelError(
+            f"{path}: a quarter of its {len(rows)} rows would calibrate, {count}; it must be at least {MIN_CALIBRATION_ROWS}: "
+            f"give {4 * MIN_CALIBRATION_ROWS} rows, or others by --calibration train.npz"
+        )
+    return rows.part(count, None), rows.part(0, count)
+
+
+def _few(path: Path, count: int) -> str:
+    rows = "1 row" if count == 1 else f"{count} rows"
+    return f"{path}: it has {rows} to calibrate with; at least {MIN_CALIBRATION_ROWS} are needed, for example 100"
+
+
+def _fitting(path: Path, shape: TensorShape, arrays: Arrays) -> np.ndarray[Any, Any]:
+    array = arrays.get(shape.name)
+    if array is None:
+        raise ModelError(
+            f"{path}: no array {shape.name}, which is an input of the model; it has {', '.join(arrays) or 'none'}"
+        )
+    wanted = _DTYPES.get(shape.datatype)
+    if wanted is None:
+        raise ModelError(f"{path}: input {shape.name} has the type {shape.datatype}; variants of it aren't made")
+    must = f"{wanted} [{', '.join(shape.shape)}]"
+    fits = array.ndim == len(shape.shape) and all(
+        not size.isdigit() or int(size) == has for size, has in zip(shape.shape[1:], array.shape[1:], strict=True)
+    )
+    if not fits or not np.can_cast(array.dtype, wanted, "same_kind"):
+        raise ModelError(
+            f"{path}: array {shape.name} is {array.dtype} {list(array.shape)}; the model's input is {must}"
+        )
+    return array.astype(wanted)
+
+
+def _labels(path: Path, arrays: Arrays, name: str, rows: int) -> np.ndarray[Any, Any] | None:
+    labels = arrays.get(name or LABELS)
+    if labels is None:
+        if name:
+            raise ModelError(f"{path}: no array {name} with labels; it has {', '.join(arrays)}")
+        return None
+    labels = labels.squeeze(axis=-1) if labels.ndim == 2 and labels.shape[-1] == 1 else labels
+    if labels.shape != (rows,) or not np.issubdtype(labels.dtype, np.integer):
+        raise ModelError(
+            f"{path}: array {name or LABELS} is {labels.dtype} {list(labels.shape)}; labels must be {rows} whole numbers, one for a row"
+        )
+    return labels

@@ -1,0 +1,285 @@
+"""Makes the variants of a model, measures each, and compares them: the face of this package for commands."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean, median, stdev
+from typing import Any
+
+import numpy as np
+
+from halcyon_measure.errors import HookError, ModelError
+from halcyon_measure.in_process import alone
+from halcyon_measure.in_process.process import call
+from halcyon_measure.onnx_count import reader
+from halcyon_measure.results.figure import Figure, unmeasured
+from halcyon_measure.results.sections.analysis import LeftOperator, Variant, VariantsDocument
+from halcyon_measure.results.sections.static import TensorShape
+from halcyon_measure.variants import comparison, data, repository
+from halcyon_measure.variants.conversion import VARIANTS, convert
+
+BASE = "fp32"
+MAX_BYTES = 2**31 - 1
+_T: Mapping[int, float] = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
+"""Quantile of 97.5 % of Student's distribution for the mean of some rounds."""
+_LEAST_RUNS = 6
+"""Executions of one round."""
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantsRequest:
+    """What to make, and what to compare it on."""
+
+    model: Path
+    data: Path
+    out: Path
+    calibration: Path | None = None
+    labels: str = ""
+    score: str = ""
+    """FILE.py:FUNCTION that gets the outputs and the data, by name, and returns a number from 0 to 1 for each row."""
+    only: Sequence[str] = tuple(VARIANTS)
+    batch: int = 8
+    threads: int = 1
+    seconds: float = 3.0
+    """Time of the timed executions of each variant, in all rounds together."""
+    rounds: int = 5
+    """2 to 5 rounds, in which the variants run in turns."""
+
+
+def make(
+    request: VariantsRequest, *, made_by: str, made_at: str, progress: Progress = lambda _: None
+) -> VariantsDocument:
+    """Write the repositories of the variants, and return their figures. Nothing else is written.
+
+    Raises:
+        MeasureError: the model or its data can't be used. A variant that can't be made has its failure instead.
+    """
+    repository.check_empty(request.out)
+    score = None
+    if request.score:
+        from halcyon_measure.engine import hooks  # noqa: PLC0415  # of the extra bench, which sends requests
+
+        score = hooks.load(request.score)
+    model = reader.read(request.model)
+    if model.file_bytes > MAX_BYTES:
+        raise ModelError(
+            f"{model.path}: it has {model.file_bytes / 2**30:.1f} GiB with its external data; variants are made up to 2 GiB"
+        )
+    inputs = model.inputs()
+    rows = data.read(request.data, inputs, labels=request.labels)
+    calibration = data.read(request.calibration, inputs) if request.calibration is not None else None
+    compared, calibrating = rows, rows
+    if "int8-static" in request.only:
+        compared, calibrating = data.split(request.calibration or request.data, rows, calibration)
+    fixed = _fixed_batch(inputs)
+    if fixed:
+        # Each execution has the rows that the model was exported with.
+        request = replace(request, batch=fixed)
+        compared = compared.part(0, len(compared) // fixed * fixed)
+        if not len(compared):
+            raise ModelError(
+                f"{request.data}: an execution of the model has {fixed} rows, and there are fewer to compare"
+            )
+    stem = re.sub(r"[^a-z0-9_]+", "_", _stem(model.path).lower()).strip("_") or "model"
+    with _removed_on_failure(request.out), tempfile.TemporaryDirectory(prefix="halcyon-variants-") as scratch:
+        work = Path(scratch)
+        stored: dict[str, Any] = dict(compared.inputs)
+        np.savez(work / "rows.npz", **stored)
+        variants: list[Variant] = []
+        library, first = "", None
+        for name in (BASE, *request.only):
+            progress(name)
+            folder = request.out / f"{stem}_{name.replace('-', '_')}"
+            file = repository.model_file(folder)
+            try:
+                left = _write(name, model.path, file, calibrating, fixed)
+                result = _run(file, work, request, seconds=0, outputs=True)
+            except ModelError as error:
+                if name == BASE:
+                    raise
+                shutil.rmtree(folder)
+                variants.append(_failed(name, str(error)))
+                continue
+            (folder / "config.pbtxt").write_text(
+                repository.configuration(folder.name, inputs, model.outputs()), "utf-8"
+            )
+            library = f"onnxruntime {result['version']}"
+            with np.load(work / "outputs.npz", allow_pickle=False) as outputs:
+                arrays = {one: outputs[one] for one in outputs.files}
+            first = arrays if first is None else first
+            right = _scored(score, request.score, arrays, compared) or comparison.accuracy(arrays, compared.labels)
+            base = variants[0].size.value if variants else None
+            variants.append(
+                _variant(
+                    name,
+                    folder,
+                    size=_size(file),
+                    base=base,
+                    accuracy=right,
+                    outputs=arrays,
+                    first=first,
+                    left=left,
+                )
+            )
+        variants = _timed(variants, work, request, progress)
+    return VariantsDocument(
+        made_by=made_by,
+        made_at=made_at,
+        model=str(request.model),
+        data=str(request.data),
+        rows=len(compared),
+        calibration_rows=len(calibrating) if "int8-static" in request.only else 0,
+        batch=request.batch,
+        threads=request.threads,
+        library=library,
+        variants=tuple(variants),
+    )
+
+
+@contextmanager
+def _removed_on_failure(out: Path) -> Iterator[None]:
+    """Remove what was written into a folder that was empty, if the comparison fails."""
+    was_there = out.exists()
+    try:
+        yield
+    except BaseException:
+        for child in out.iterdir() if out.exists() else ():
+            shutil.rmtree(child)
+        if out.exists() and not was_there:
+            out.rmdir()
+        raise
+
+
+def _stem(path: Path) -> str:
+    """Return the name of the model: that of its folder in a repository, else that of its file."""
+    return path.parent.parent.name if path.parent.name.isdigit() else path.stem
+
+
+def _write(
+    name: str, model: Path, file: Path, calibrating: data.LabelledRows, fixed: int | None
+) -> tuple[LeftOperator, ...]:
+    if name != BASE:
+        return convert(name, model, file, calibrating.inputs, rows=fixed)
+    import onnx  # noqa: PLC0415  # of the extra models
+
+    # One file without external data, as the others are.
+    onnx.save(onnx.load(model), file)
+    return ()
+
+
+def _run(file: Path, work: Path, request: VariantsRequest, *, seconds: float, outputs: bool = False) -> dict[str, Any]:
+    return call(
+        {
+            "kind": "run",
+            "model": str(file),
+            "threads": request.threads,
+            "batches": [] if outputs else [request.batch],
+            "least_runs": _LEAST_RUNS,
+            "rows_at_a_time": request.batch,
+            "sizes": {},
+            "seconds": seconds,
+            "seed": 1,
+            "data": str(work / "rows.npz"),
+            "outputs": str(work / "outputs.npz") if outputs else None,
+        },
+        str(file),
+    )
+
+
+def _timed(variants: Sequence[Variant], work: Path, request: VariantsRequest, progress: Progress) -> list[Variant]:
+    """Return the variants with their times, from rounds in which each runs in its turn: a machine's speed drifts."""
+    results: dict[str, list[dict[str, Any]]] = {one.name: [] for one in variants if not one.failure}
+    for number in range(request.rounds):
+        progress(f"round {number + 1} of {request.rounds}")
+        for one in variants:
+            if not one.failure:
+                file = Path(one.path) / "1" / "model.onnx"
+                results[one.name].append(_run(file, work, request, seconds=request.seconds / request.rounds))
+    return [one if one.failure else one.model_copy(update=_times(results[one.name], request.batch)) for one in variants]
+
+
+def _times(rounds: Sequence[Mapping[str, Any]], batch: int) -> dict[str, Figure]:
+    times = [one["runs"][str(batch)] for one in rounds]
+    pooled = [seconds for one in times for seconds in one]
+    rates = [batch * len(one) / sum(one) for one in times]
+    half = _T[len(rates)] * stdev(rates) / math.sqrt(len(rates))
+    loads = [1000 * one["load_s"] for one in rounds]
+    return {
+        "rate": Figure(
+            value=mean(rates), unit="rows/s", n=len(pooled), interval=(max(mean(rates) - half, 0.0), mean(rates) + half),
+            source=f"mean of {len(rates)} rounds in turns",
+        ),
+        "p99": alone.point(batch, pooled).p99,
+        "load": Figure(
+            value=median(loads), unit="ms", n=len(loads), interval=(min(loads), max(loads)), source="median of loads in new processes"
+        ),
+        "memory": alone.memory_figure(max(rounds, key=lambda one: one["memory_bytes"])),
+    }  # fmt: skip
+
+
+def _fixed_batch(inputs: Sequence[TensorShape]) -> int | None:
+    """Return the rows of an execution if the model has fixed them."""
+    first = next((one.shape[0] for one in inputs if one.shape), "?")
+    return int(first) if first.isdigit() else None
+
+
+def _scored(
+    score: Callable[..., Any] | None, where: str, outputs: comparison.Arrays, rows: data.LabelledRows
+) -> Figure | None:
+    if score is None:
+        return None
+    try:
+        values = score(outputs, rows.all)
+    except Exception as error:  # noqa: BLE001  # the user's code may raise anything
+        raise HookError(f"{where} raised {type(error).__name__}: {error}") from None
+    return comparison.scored(values, len(rows), where)
+
+
+def _size(file: Path) -> int:
+    return sum(one.stat().st_size for one in file.parent.iterdir())
+
+
+def _variant(
+    name: str,
+    folder: Path,
+    *,
+    size: int,
+    base: float | None,
+    accuracy: Figure,
+    outputs: comparison.Arrays,
+    first: comparison.Arrays,
+    left: tuple[LeftOperator, ...],
+) -> Variant:
+    largest, mean = comparison.deviations(outputs, first)
+    return Variant(
+        name=name,
+        path=str(folder),
+        failure="",
+        size=Figure(value=size, unit="bytes", n=1, source="size of the file"),
+        size_ratio=Figure(value=size / (base or size), unit="ratio", n=1, source="size over that of fp32"),
+        accuracy=accuracy,
+        same_label=comparison.same_label(outputs, first),
+        largest_deviation=largest,
+        mean_deviation=mean,
+        load=unmeasured("ms", "not run yet"),
+        memory=unmeasured("bytes", "not run yet"),
+        rate=unmeasured("rows/s", "not run yet"),
+        p99=unmeasured("ms", "not run yet"),
+        left=left,
+    )
+
+
+def _failed(name: str, reason: str) -> Variant:
+    ratios = {one: unmeasured("ratio", "it couldn't be made") for one in ("size_ratio", "accuracy", "same_label", "largest_deviation", "mean_deviation")}  # fmt: skip
+    times = {one: unmeasured("ms", "it couldn't be made") for one in ("load", "p99")}
+    sizes = {one: unmeasured("bytes", "it couldn't be made") for one in ("size", "memory")}
+    rate = unmeasured("rows/s", "it couldn't be made")
+    return Variant(name=name, path="", failure=reason, rate=rate, left=(), **ratios, **times, **sizes)

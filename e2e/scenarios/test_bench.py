@@ -1,0 +1,63 @@
+"""`halcyon bench` with real pods: a copy of a served model is measured beside it, and nothing is left."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from demo.kube import Kube, wait_for
+from demo.models import DIGITS
+from halcyon.main import main
+
+pytestmark = [pytest.mark.more, pytest.mark.usefixtures("digits")]
+
+
+def bench(kube: Kube, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = main(["bench", *arguments, "-n", "default", "--kubeconfig", str(kube.kubeconfig)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def left(kube: Kube) -> str:
+    """Everything that a measurement of digits makes."""
+    kinds = "jobs,modeldeployments,deployments,services,configmaps,pods,networkpolicies"
+    return "\n".join(
+        line
+        for line in kube("get", kinds, "-o", "name").splitlines()
+        if f"{DIGITS}-bench" in line and not line.endswith("-history")
+    )
+
+
+def test_a_copy_is_measured_and_nothing_is_left(kube: Kube, capsys: pytest.CaptureFixture[str]) -> None:
+    before = kube.model(DIGITS)
+    assert before is not None
+
+    status, out, err = bench(kube, capsys, DIGITS, "--duration", "5s", "--warm-up", "2s", "-o", "json")
+
+    assert status in {0, 1}, err
+    document: dict[str, Any] = json.loads(out)
+    assert document["requests"]["answered"] == document["requests"]["due"] > 20
+    place = document["place"]
+    assert (place["kind"], place["name"], place["measured"]) == ("copy", DIGITS, f"{DIGITS}-bench")
+    assert place["node"] == place["client_node"]
+    assert place["image"].endswith("tritonserver-cpu:24.10")
+    wait_for(lambda: not left(kube), what="nothing of the measurement is left", limit_s=90)
+    after = kube.model(DIGITS)
+    assert after is not None
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    assert after["spec"] == before["spec"]
+
+    assert bench(kube, capsys, "history", DIGITS)[1].count("copy") == 1
+
+
+def test_a_served_model_is_loaded_until_the_bound(kube: Kube, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = bench(kube, capsys, DIGITS, "--live", "--rate", "20", "--duration", "4s", "-o", "json")
+
+    assert status in {0, 1}, err
+    place = json.loads(out)["place"]
+    assert (place["kind"], place["measured"]) == ("live", DIGITS)
+    assert main(["explain", DIGITS, "-n", "default", "--kubeconfig", str(kube.kubeconfig)]) == 0
+    assert "halcyon bench --live" in capsys.readouterr().out
+    wait_for(lambda: not left(kube), what="nothing of the measurement is left", limit_s=90)

@@ -1,0 +1,155 @@
+"""HTTP client of a registry: JSON documents and files, through the proxy of the download.
+
+It follows redirects, because registries store large files elsewhere. The header `Authorization` goes only to the registry itself: a
+redirect to another server contains its own signature.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+import urllib.error
+import urllib.request
+from email.message import Message
+from typing import IO, Any, cast
+from urllib.parse import urlsplit
+
+from halcyon.fetch.registry.errors import RegistryError, RegistryFailure, TransientError
+
+_TIMEOUT_S = 30.0
+"""Maximum time for a connection, and between two reads."""
+MAX_RETRIES = 4
+"""Maximum number of retries in a row without a new byte."""
+RETRY_WAIT_S = 1.0
+"""Time before the first retry. It doubles with each one."""
+_MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
+_MAX_SHOWN = 400
+_TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
+"""Status codes after which a request is sent again."""
+
+
+class RegistryClient:
+    """Client of one registry."""
+
+    def __init__(self, server: str, authorization: str | None, proxy: str, ca: str | None) -> None:
+        """Create a client.
+
+        Args:
+            server: URL of the registry, without a path.
+            authorization: value of the header `Authorization`; None for requests without credentials.
+            proxy: URL of the proxy for all requests.
+            ca: additional CA certificates (PEM); None if there are none.
+        """
+        self.server = server.rstrip("/")
+        self._authorization = authorization
+        context = ssl.create_default_context()
+        if ca is not None:
+            context.load_verify_locations(cadata=ca)
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({"http": proxy, "https": proxy}),
+            urllib.request.HTTPSHandler(context=context),
+            _Redirects(),
+        )
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether requests have credentials."""
+        return self._authorization is not None
+
+    def document(self, path: str) -> tuple[Any, str | None]:
+        """Return the JSON document at a path with a query, and the path of the next page; None if this is the last one.
+
+        Raises:
+            RegistryError: the registry denies the request.
+            RegistryFailure: the registry can't be reached, or its response is no JSON.
+        """
+        failures = 0
+        while True:
+            try:
+                with self.open(path) as answer:
+                    content = answer.read(_MAX_DOCUMENT_BYTES)
+                    return json.loads(content), _next_page(answer.headers.get("Link", ""))
+            except (TransientError, OSError, http.client.HTTPException) as error:
+                failures += 1
+                pause(error, failures, f"{self.server}{path}")
+            except ValueError as error:
+                raise RegistryFailure(
+                    f"{self.server}{path} did not answer with JSON; is endpoint a registry's?"
+                ) from error
+
+    def open(self, path: str, begin: int = 0) -> http.client.HTTPResponse:
+        """Return the response for a path, from this byte on if the server supports it (status 206).
+
+        Raises:
+            RegistryError: the registry denies the request.
+            TransientError: the request may succeed later.
+            RegistryFailure: the server's certificate is not trusted.
+            OSError: the server can't be reached.
+        """
+        request = urllib.request.Request(f"{self.server}{path}")  # noqa: S310  # the scheme is checked in the spec
+        if self._authorization is not None:
+            request.add_header("Authorization", self._authorization)
+        if begin:
+            request.add_header("Range", f"bytes={begin}-")
+        try:
+            return cast("http.client.HTTPResponse", self._opener.open(request, timeout=_TIMEOUT_S))
+        except urllib.error.HTTPError as error:
+            with error:
+                raise self._denied(error) from error
+        except urllib.error.URLError as error:
+            reason = error.reason
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                raise RegistryFailure(f"{self.server}: {reason}") from error
+            raise OSError(str(getattr(reason, "strerror", None) or reason)) from error
+
+    def _denied(self, error: urllib.error.HTTPError) -> Exception:
+        code, message = error.headers.get("X-Error-Code", ""), error.headers.get("X-Error-Message", "")
+        text = error.read(_MAX_SHOWN * 4).decode(errors="replace")
+        try:
+            found = json.loads(text)
+            code = code or str(found.get("error_code", ""))
+            message = message or str(found.get("message") or found.get("error") or "")
+        except (ValueError, AttributeError):
+            message = message or text
+        for secret in (self._authorization or "").split()[1:]:
+            message = message.replace(secret, "***")
+        message = " ".join(message.split())[:_MAX_SHOWN] or error.reason
+        if error.code in _TRANSIENT:
+            return TransientError(f"status {error.code}: {message}")
+        return RegistryError(error.code, code, message)
+
+
+def pause(error: Exception, failures: int, url: str) -> None:
+    """Wait before the next attempt, which is longer after each failure.
+
+    Raises:
+        RegistryFailure: there were too many failures.
+    """
+    if failures > MAX_RETRIES:
+        raise RegistryFailure(f"{url}: {str(error) or type(error).__name__}, after {failures} attempts") from error
+    time.sleep(RETRY_WAIT_S * 2 ** (failures - 1))
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Redirects without the credentials to other servers."""
+
+    def redirect_request(  # noqa: PLR0917  # the library's signature
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
+    ) -> urllib.request.Request | None:
+        """Return the request for the new URL."""
+        following = super().redirect_request(req, fp, code, msg, cast("Any", headers), newurl)
+        if following is not None and urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:
+            following.remove_header("Authorization")
+        return following
+
+
+def _next_page(links: str) -> str | None:
+    """Return path and query of the next page from the header `Link` (RFC 8288). Its server is left out: a mirror may name the original."""
+    for link in links.split(","):
+        target, _, parameters = link.strip().partition(">")
+        if 'rel="next"' in parameters:
+            parts = urlsplit(target.removeprefix("<"))
+            return f"{parts.path}?{parts.query}"
+    return None

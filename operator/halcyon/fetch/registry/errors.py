@@ -1,0 +1,29 @@
+"""Exceptions of the registries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class RegistryError(Exception):
+    """Response of a registry that denies a request."""
+
+    status: int
+    code: str
+    """Name of the error, as the registry gives it; empty if there is none."""
+    message: str
+    """Message of the registry, without the credentials."""
+
+
+class TransientError(Exception):
+    """A request that may succeed if it is sent again."""
+
+
+class RegistryFailure(Exception):  # noqa: N818  # RegistryError is the registry's response
+    """Reason why there is no model, for its owner."""
+
+    def __init__(self, message: str, *, is_missing: bool = False) -> None:
+        super().__init__(message)
+        self.is_missing = is_missing
+        """Whether the model doesn't exist or has no valid layout; otherwise it can't be downloaded."""

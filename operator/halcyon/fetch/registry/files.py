@@ -1,0 +1,209 @@
+"""Download of a registry's files into a folder, several at a time, each verified with the checksum that the registry lists."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import http.client
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from halcyon.fetch.registry.client import RegistryClient, pause
+from halcyon.fetch.registry.errors import RegistryFailure, TransientError
+
+MAX_FILES = 100_000
+
+_MAX_CONCURRENT_FILES = 4
+_CHUNK_BYTES = 1024 * 1024
+_PROGRESS_INTERVAL_S = 10.0
+_PROGRAMS = (b"\x7fELF", b"#!")
+"""First bytes of executable files. Registries store no file modes, so files that begin with these bytes get the execute bit."""
+_IN_VERSION = re.compile(r"([^/]+/)?(0|[1-9][0-9]{0,17})/.")
+"""Path of a file in a version folder of the model, or of the only model in the folder."""
+_MAX_SHOWN = 8
+_LOCAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Errors of the pod's own disk, after which a retry makes no sense."""
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """Checksum that a registry lists for a file."""
+
+    kind: str
+    """`sha256` of the content, or `git`, the id of the git object: SHA-1 of a header and the content."""
+    value: str
+    """Checksum in hexadecimal."""
+
+    def start(self, size: int) -> hashlib._Hash:
+        """Return the hash for a file of this size in bytes, before its content."""
+        if self.kind == "sha256":
+            return hashlib.sha256()
+        return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+
+
+@dataclass(frozen=True)
+class RegistryFile:
+    """File of a model in a registry."""
+
+    path: str
+    """Path below the model's folder."""
+    size: int | None
+    """Size in bytes; None if the registry lists none."""
+    location: str
+    """Path of the file at the registry's server, with a query if there is one."""
+    checksum: Checksum | None = None
+    """Expected checksum; None if the registry lists none."""
+
+
+class DownloadTarget(Protocol):
+    """Folder into which a model is downloaded, with its limits."""
+
+    def check_size(self, size_bytes: int) -> None:
+        """Raise an error if the model is larger than the limit."""
+
+    def create_file(self, name: str) -> Path:
+        """Create an empty file and its folders; return its path. Raise an error if the name is not valid."""
+
+    def make_executable(self, file: Path) -> None:
+        """Set the mode of an executable file."""
+
+
+def check_layout(files: Sequence[RegistryFile], url: str, target: DownloadTarget) -> None:
+    """Check the listing before anything is downloaded.
+
+    Raises:
+        RegistryFailure: the folder has no layout of a Triton model, or too many files.
+    """
+    if len(files) > MAX_FILES:
+        raise RegistryFailure(
+            f"{url} has more than {MAX_FILES} files; set the URI to the model's own folder", is_missing=True
+        )
+    if not any(_IN_VERSION.match(file.path) for file in files):
+        names = sorted({file.path.partition("/")[0] for file in files})
+        more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+        has = f"it has {', '.join(names[:_MAX_SHOWN])}{more}" if names else "it has no files"
+        raise RegistryFailure(
+            f"{url} has no model for Triton: there is no version folder; {has}. A model's folder contains version folders and may "
+            f"contain a config.pbtxt, for example triton/config.pbtxt and triton/1/model.onnx, with the URI {url}/triton",
+            is_missing=True,
+        )
+    target.check_size(sum(file.size or 0 for file in files))
+
+
+def download(
+    files: Sequence[RegistryFile],
+    client: RegistryClient,
+    target: DownloadTarget,
+    report_progress: Callable[[str], None],
+) -> int:
+    """Download the files into the folder; return the number of bytes.
+
+    Raises:
+        RegistryError: the registry denies a request.
+        RegistryFailure: the registry can't be reached, or a file differs from its checksum.
+    """
+    progress = _Progress(sum(file.size or 0 for file in files), target, report_progress)
+    with ThreadPoolExecutor(_MAX_CONCURRENT_FILES) as pool:
+        futures = [pool.submit(_download, file, client, target, progress) for file in files]
+        try:
+            for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+                future.result()
+        except BaseException:
+            progress.is_stopped = True
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return progress.done
+
+
+class _Progress:
+    """Bytes that all files have received, and whether to stop because one of them failed."""
+
+    def __init__(self, total: int, target: DownloadTarget, report: Callable[[str], None]) -> None:
+        self._total, self._target, self._report = total, target, report
+        self._lock = threading.Lock()
+        self._reported_at = time.monotonic()
+        self.done = 0
+        self.is_stopped = False
+
+    def add(self, count: int) -> None:
+        """Add bytes, compare them with the limit, and report them if the last report is old."""
+        with self._lock:
+            self.done += count
+            self._target.check_size(self.done)
+            if time.monotonic() - self._reported_at >= _PROGRESS_INTERVAL_S:
+                self._reported_at = time.monotonic()
+                of = f" of {self._total / 2**20:.0f}" if self._total else ""
+                self._report(f"{self.done / 2**20:.0f}{of} MiB")
+
+
+def _download(file: RegistryFile, client: RegistryClient, target: DownloadTarget, progress: _Progress) -> None:
+    """Download one file. After a failure, it continues with the first missing byte."""
+    path = target.create_file(file.path)
+    transfer = _Transfer(file, path, progress)
+    failures = 0
+    while not progress.is_stopped:
+        before = transfer.done
+        try:
+            if transfer.receive(client):
+                transfer.check()
+                with path.open("rb") as received:
+                    if received.read(4).startswith(_PROGRAMS):
+                        target.make_executable(path)
+                return
+            error: Exception = TransientError(f"the response ended after {transfer.done} bytes of {file.size}")
+        except (TransientError, OSError, http.client.HTTPException) as raised:
+            if isinstance(raised, OSError) and raised.errno in _LOCAL:
+                raise
+            error = raised
+        failures = failures + 1 if transfer.done <= before else 1
+        pause(error, failures, file.path)
+
+
+class _Transfer:
+    """Download of one file, which can be interrupted."""
+
+    def __init__(self, file: RegistryFile, path: Path, progress: _Progress) -> None:
+        self._file, self._path, self._progress = file, path, progress
+        self._hash = self._started_hash()
+        self.done = 0
+        """Bytes that are written."""
+
+    def _started_hash(self) -> hashlib._Hash | None:
+        return self._file.checksum.start(self._file.size or 0) if self._file.checksum is not None else None
+
+    def receive(self, client: RegistryClient) -> bool:
+        """Append what the server sends from the first missing byte on; return whether the file is complete."""
+        with client.open(self._file.location, self.done) as answer, self._path.open("ab") as output:
+            if self.done and answer.status != http.client.PARTIAL_CONTENT:
+                self._progress.add(-self.done)
+                self.done, self._hash = 0, self._started_hash()
+                output.truncate(0)
+            expected = self._file.size
+            if expected is None and (length := answer.headers.get("Content-Length")) is not None:
+                expected = self.done + int(length)
+            while not self._progress.is_stopped and (chunk := answer.read(_CHUNK_BYTES)):
+                self._progress.add(len(chunk))
+                output.write(chunk)
+                self.done += len(chunk)
+                if self._hash is not None:
+                    self._hash.update(chunk)
+        return expected is None or self.done >= expected
+
+    def check(self) -> None:
+        """Compare the file with the listing.
+
+        Raises:
+            RegistryFailure: the checksum is a different one.
+        """
+        expected = self._file.checksum
+        if expected is not None and self._hash is not None and self._hash.hexdigest() != expected.value:
+            raise RegistryFailure(
+                f"{self._file.path} has the checksum {self._hash.hexdigest()}, and the registry lists {expected.value} "
+                f"({expected.kind}): the file was damaged or replaced on its way"
+            )

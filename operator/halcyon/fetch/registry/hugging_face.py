@@ -1,0 +1,85 @@
+"""Models in the Hugging Face Hub, or in another server with its HTTP interface.
+
+A commit is listed with the sizes and checksums of its files: the SHA-256 of files in Git LFS, the id of the git object of others. The
+interface is documented at https://huggingface.co/docs/hub/api and in the OpenAPI document there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from halcyon.fetch.registry.client import RegistryClient
+from halcyon.fetch.registry.errors import RegistryError, RegistryFailure
+from halcyon.fetch.registry.files import Checksum, RegistryFile
+
+SERVER = "https://huggingface.co"
+DOMAINS = (".huggingface.co", ".hf.co")
+"""Domains of the hosts to which the hub redirects for the content of files."""
+TOKEN = "HF_TOKEN"  # noqa: S105  # the name of a key
+"""Key of the Secret with an access token."""
+
+
+class HuggingFaceModel:
+    """Model in a repository of the hub."""
+
+    def __init__(self, url: str) -> None:
+        """Parse `hf://OWNER/REPO@COMMIT/FOLDER`."""
+        self.url = url.rstrip("/")
+        """URI of the model."""
+        repository, _, place = self.url.removeprefix("hf://").partition("@")
+        self._repository = repository
+        self._commit, _, self._folder = place.partition("/")
+
+    def files(self, client: RegistryClient) -> list[RegistryFile]:
+        """Return the files of the model's folder at the commit.
+
+        Raises:
+            RegistryError: the hub denies the request.
+            RegistryFailure: the hub can't be reached.
+        """
+        below = f"/{quote(self._folder)}" if self._folder else ""
+        path: str | None = f"/api/models/{self._repository}/tree/{self._commit}{below}?recursive=true"
+        found: list[RegistryFile] = []
+        while path is not None:
+            entries, path = client.document(path)
+            found += [self._file(entry) for entry in entries if entry["type"] == "file"]
+        return [file for file in found if not file.path.startswith(".")]
+
+    def _file(self, entry: dict[str, Any]) -> RegistryFile:
+        large = entry.get("lfs")
+        checksum = Checksum("sha256", large["oid"]) if large else Checksum("git", entry["oid"])
+        location = f"/{self._repository}/resolve/{self._commit}/{quote(entry['path'])}"
+        name = entry["path"].removeprefix(f"{self._folder}/") if self._folder else entry["path"]
+        return RegistryFile(name, (large or entry)["size"], location, checksum)
+
+    def error(self, error: RegistryError, client: RegistryClient) -> RegistryFailure:
+        """Return the error for the model's owner."""
+        where = "spec.model.source.credentials.secretName"
+        if error.code == "GatedRepo":
+            page = f"{client.server}/{self._repository}"
+            way = (
+                f" with the account of the {TOKEN}"
+                if client.has_credentials
+                else f", then set {where} to a Secret with {TOKEN}"
+            )
+            return RegistryFailure(f"{self.url} is gated: accept its terms at {page}{way} ({error.message})")
+        if error.code == "RevisionNotFound":
+            return RegistryFailure(f"{self.url}: {self._repository} has no commit {self._commit}", is_missing=True)
+        if error.status == 404 or error.code == "RepoNotFound":
+            reader = (
+                f"the {TOKEN} may not read it"
+                if client.has_credentials
+                else f"it is private; then set {where} to a Secret with {TOKEN}"
+            )
+            what = f"folder {self._folder}" if error.code == "EntryNotFound" else self._repository
+            return RegistryFailure(
+                f"{self.url} does not exist: there is no {what} at {urlsplit(client.server).netloc}, or {reader}",
+                is_missing=True,
+            )
+        if error.status in {401, 403}:
+            return RegistryFailure(
+                f"{self.url}: the hub denied access; set {where} to a Secret with an {TOKEN} that is valid and may read "
+                f"{self._repository}: {error.message}"
+            )
+        return RegistryFailure(f"{self.url}: status {error.status}: {error.message}")

@@ -1,0 +1,44 @@
+"""The registries by the scheme of the URI, and the download of a model from one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
+
+from halcyon.fetch.registry import files, hugging_face
+from halcyon.fetch.registry.client import RegistryClient
+from halcyon.fetch.registry.errors import RegistryError
+from halcyon.fetch.registry.hugging_face import HuggingFaceModel
+from halcyon.fetch.registry.mlflow import MlflowModel
+
+
+def model(url: str) -> HuggingFaceModel | MlflowModel | None:
+    """Return the model that a URI names; None if the URI is not one of a registry."""
+    scheme = urlsplit(url).scheme
+    return HuggingFaceModel(url) if scheme == "hf" else MlflowModel(url) if scheme == "mlflow" else None
+
+
+def client(server: str, secrets: Mapping[str, str], proxy: str) -> RegistryClient:
+    """Return a client for the registry at this URL, with the content of the credentials Secret."""
+    bearer = f"Bearer {secrets[hugging_face.TOKEN]}" if secrets.get(hugging_face.TOKEN) else None
+    return RegistryClient(server, secrets.get("authorization") or bearer, proxy, secrets.get("ca.crt"))
+
+
+def download(
+    model: HuggingFaceModel | MlflowModel,
+    client: RegistryClient,
+    target: files.DownloadTarget,
+    report_progress: Callable[[str], None],
+) -> int:
+    """Download the model into the folder; return the number of bytes.
+
+    Raises:
+        RegistryFailure: the model doesn't exist or has no layout of a Triton model, the registry can't be reached or denies access, or
+            a file differs from its checksum.
+    """
+    try:
+        found = model.files(client)
+        files.check_layout(found, model.url, target)
+        return files.download(found, client, target, report_progress)
+    except RegistryError as error:
+        raise model.error(error, client) from error

@@ -1,0 +1,237 @@
+"""Mutations of specs on a running operator, in waves of models that are each changed at once.
+
+property       meaning
+consistency    a spec that the API server accepts is in force or refused within a bound, and the status says which
+said           a refusal names the field; a change of a field changes an object or a condition, unless the operator acts by it alone
+recovery       the objects are those of the beginning again after a change and its reversal
+path           the objects after a change are those of a model that was created so
+
+The models have 0 replicas, so their pods don't cost time; a change of the pods' template is seen all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from halcyon.kube import kinds
+from tests.faults import mutations
+from tests.faults.ledger import KINDS
+from tests.faults.mutations import Mutation
+from tests.faults.oracles import Object, canonical, differences
+from tests.faults.results import Result
+from tests.integration.operator_space import Space, deployment
+from tests.integration.waiting import PATIENCE
+
+ACTING: Mapping[str, str] = {
+    "scaling": "the operator decides the replicas by it, and no object has it",
+    "rollout": "the operator replaces pods by it, at the next revision",
+}
+"""Prefixes of fields whose effect is a later decision, which a model without load or rollout doesn't show."""
+LIVENESS_S = 20.0
+_SETTLE_S = 0.6
+"""Time without a change after which a wave is complete, in seconds."""
+_HASH = re.compile(r"\b[0-9a-f]{10}\b")
+_HISTORY = {"ControllerRevision"}
+"""Kinds that keep former specs on purpose, as immutable ConfigMaps do, and so differ after a change and its reversal."""
+
+
+@dataclass
+class Trial:
+    """One mutation with its model."""
+
+    mutation: Mutation
+    name: str
+    begin: Object
+    problems: list[str] = field(default_factory=list)
+
+
+Seen = dict[str, Any]
+
+
+def tried(space: Space, given: Sequence[Mutation]) -> tuple[dict[str, Result], list[Mutation]]:
+    """Create each changed spec as a dry run.
+
+    Returns the results of those that the API server refuses, by the mutation's id and without the commit, and the others.
+    """
+    results, accepted = {}, []
+    for mutation in given:
+        spec = mutations.changed(mutations.begin(mutation.path), mutation.path, mutation.value)
+        answer = space.try_apply(deployment_of("dry", spec), dry=True)
+        if answer.status in {200, 201}:
+            accepted.append(mutation)
+            continue
+        message = str((answer.body or {}).get("message", ""))
+        results[mutation.id] = Result(False, unnamed(mutation, message or f"status {answer.status}"), "")
+    return results, accepted
+
+
+def unnamed(mutation: Mutation, said: str) -> list[str]:
+    """Return a problem if a refusal names neither the field nor the one that it is in."""
+    parts = [part for part in mutation.path.split(".") if part != mutations.ITEM]
+    if any(part in said for part in parts[-2:]):
+        return []
+    return [f"refused without the field's name: {said[:300]}"]
+
+
+class Wave:
+    """Mutations that the API server accepts and that are made at once, each on a model of its own, in one namespace."""
+
+    def __init__(self, space: Space, given: Sequence[Mutation]) -> None:
+        self._space = space
+        self._trials = [
+            Trial(mutation, f"x{number:03}x", mutations.begin(mutation.path)) for number, mutation in enumerate(given)
+        ]
+
+    def run(self) -> dict[str, Result]:
+        """Run the trials, and return their results by the mutation's id, without the commit."""
+        for trial in self._trials:
+            self._must_apply(trial, trial.name, trial.begin)
+        self._wait()
+        before = self._seen()
+        for trial in self._trials:
+            changed = mutations.changed(trial.begin, trial.mutation.path, trial.mutation.value)
+            self._must_apply(trial, trial.name, changed)
+            self._must_apply(trial, f"s{trial.name}", changed)
+        self._wait()
+        during = self._seen()
+        for trial in self._trials:
+            if {trial.name, f"s{trial.name}"} <= during.keys():
+                self._check_said(trial, before[trial.name], during[trial.name])
+                self._check_path(trial, during[trial.name], during[f"s{trial.name}"])
+            self._must_apply(trial, trial.name, trial.begin)
+        self._wait()
+        after = self._seen()
+        for trial in self._trials:
+            lines = differences(_current(after[trial.name]), _current(before[trial.name]))
+            trial.problems += [f"recovery: {line}" for line in lines[:3]]
+        return {t.mutation.id: Result(True, t.problems, "") for t in self._trials}
+
+    def _must_apply(self, trial: Trial, name: str, spec: Object) -> None:
+        answer = self._space.try_apply(deployment_of(name, spec))
+        if answer.status not in {200, 201}:
+            trial.problems.append(f"the API server refuses {name}: {(answer.body or {}).get('message')}")
+
+    def _wait(self) -> None:
+        """Wait until each model's status is about its current generation and nothing changes."""
+        end = time.monotonic() + LIVENESS_S * PATIENCE
+        versions: dict[str, str] = {}
+        since = time.monotonic()
+        while time.monotonic() < end:
+            models = self._space.every(kinds.MODEL_DEPLOYMENT)
+            now = {m["metadata"]["name"]: m["metadata"]["resourceVersion"] for m in models}
+            late = [m["metadata"]["name"] for m in models if not _observed(m)]
+            if now != versions or late:
+                versions, since = now, time.monotonic()
+            elif time.monotonic() - since > _SETTLE_S:
+                return
+            time.sleep(0.1)
+        late = [m["metadata"]["name"] for m in self._space.every(kinds.MODEL_DEPLOYMENT) if not _observed(m)]
+        for trial in self._trials:
+            if {trial.name, f"s{trial.name}"} & set(late):
+                trial.problems.append(f"consistency: the status isn't about the current spec after {LIVENESS_S:g} s")
+
+    def _seen(self) -> dict[str, Seen]:
+        """Return the objects of each model, with its conditions, by the model's name."""
+        objects: dict[str, list[tuple[str, Object]]] = {}
+        for kind in KINDS:
+            for obj in self._space.every(kind):
+                owner = _owner(obj) if kind is not kinds.MODEL_DEPLOYMENT else obj["metadata"]["name"]
+                if owner:
+                    objects.setdefault(owner, []).append((kind.kind, {"kind": kind.kind, **obj}))
+        found = {}
+        for name, owned in objects.items():
+            text = json.dumps(owned).replace(name, "MODEL")
+            named = [(kind, obj) for kind, obj in json.loads(text)]
+            found[name] = canonical(named, self._space.namespace)
+        return found
+
+    @staticmethod
+    def _check_said(trial: Trial, before: Seen, during: Seen) -> None:
+        conditions = _conditions(during)
+        accepted = next((c for c in conditions if c["type"] == "Accepted"), {})
+        if accepted.get("status") == "False":
+            trial.problems += unnamed(trial.mutation, accepted["message"])
+            return
+        if _effects(before) != _effects(during) or _same_in_force(before, during):
+            return
+        says = " ".join(condition["message"] for condition in conditions)
+        acts = trial.mutation.path.partition(".")[0] in ACTING
+        if not acts and f"spec.{trial.mutation.path.replace('.[]', '')}" not in says:
+            trial.problems.append("silent: no object and no condition differs, and the field acts nowhere else")
+
+    @staticmethod
+    def _check_path(trial: Trial, changed: Seen, scratch: Seen) -> None:
+        """A model that was created with the changed spec has the same objects, unless the change was refused: that keeps the last good spec."""
+        if any(c["type"] == "Accepted" and c["status"] == "False" for c in _conditions(changed)):
+            return
+        lines = differences(_current(changed), _current(scratch))
+        trial.problems += [f"path: {line}" for line in lines[:3]]
+
+
+def deployment_of(name: str, spec: Object) -> Object:
+    """Return a ModelDeployment with this spec."""
+    made = deployment(name)
+    return {**made, "spec": spec}
+
+
+def _observed(model: Object) -> bool:
+    status = model.get("status") or {}
+    return bool(status.get("conditions")) and status.get("observedGeneration") == model["metadata"]["generation"]
+
+
+def _owner(obj: Object) -> str:
+    labels = obj["metadata"].get("labels") or {}
+    return str(labels.get("serving.halcyon.dev/model-deployment", ""))
+
+
+def _model(seen: Seen) -> Object:
+    found: Object = seen["ModelDeployment MODEL"][0]
+    return found
+
+
+def _conditions(seen: Seen) -> list[dict[str, str]]:
+    return list((_model(seen).get("status") or {}).get("conditions") or ())
+
+
+def _same_in_force(before: Seen, during: Seen) -> bool:
+    """Return whether the API server's defaults have made both specs the same."""
+    return bool(_model(before)["spec"] == _model(during)["spec"])
+
+
+def _effects(seen: Seen) -> Any:
+    """Return what a user sees of a spec: the objects without the copy of the spec, and the conditions' messages."""
+    objects = _current(seen)
+    model = objects.pop("ModelDeployment MODEL")[0]
+    conditions = [(c["type"], c["status"], c["reason"], c["message"]) for c in model["status"].get("conditions", ())]
+    text = json.dumps(objects)
+    return text, conditions
+
+
+def _current(seen: Seen) -> Seen:
+    """Return the objects without former specs, counters of changes, and copies of the spec."""
+    kept = {k: v for k, v in seen.items() if k.split()[0] not in _HISTORY and not v[0].get("immutable")}
+    # Names of revisions contain hashes of the model's name too.
+    made: Seen = json.loads(_HASH.sub("HASH", json.dumps(kept)))
+    for key, objects in made.items():
+        for obj in objects:
+            _strip(key.split()[0], obj)
+    return made
+
+
+def _strip(kind: str, obj: Object) -> None:
+    obj["metadata"].pop("generation", None)
+    obj["metadata"].get("annotations", {}).pop("deployment.kubernetes.io/revision", None)
+    obj.get("data", {}).pop("accepted.json", None)
+    status = obj.get("status") or {}
+    status.pop("observedGeneration", None)
+    if kind != "ModelDeployment":
+        obj.pop("status", None)
+    for condition in status.get("conditions", ()):
+        condition.pop("observedGeneration", None)
+    status.pop("rollout", None)
+    status.pop("revision", None)

@@ -1,0 +1,263 @@
+"""Runs of workloads under faults: each to its end by a second operator, and compared with an undisturbed run.
+
+1. An undisturbed operator brings all models to the beginning of the workload.
+2. Each plan runs in a namespace of its own: an operator that watches this namespace only, and a fault.
+3. One undisturbed operator brings all runs to their end. They come to rest, and are compared.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.faults.oracles import Outcome, divergences
+from tests.faults.plans import MODEL, SITE, Plan, Point, Points, name_of
+from tests.faults.site import Site
+from tests.faults.workloads import Step, Workload
+from tests.integration.operator_process import Operator
+from tests.integration.operator_space import Space
+from tests.integration.proxy import Answer, Break, Delay, Door, Fault, Kill, Request
+from tests.integration.waiting import PATIENCE
+from tests.integration.watch_faults import Frame, Hold, Lose, Swap, Truncate, Twice, WatchEvent, WatchFault
+
+REST_S = 12.0
+"""Time without a write after which a run is at rest. Values in a status may wait for 10 s."""
+REST_LIMIT_S = 60.0
+LIVENESS_S = 30.0
+"""Bound for a run to come to its end after the last fault, on an idle machine."""
+_POLL_S = 0.03
+
+
+@dataclass
+class Run:
+    """One run of a workload in a namespace."""
+
+    plan: Plan
+    space: Space
+    todo: list[Step]
+    acted: bool = False
+    hit: bool = False
+    """Whether the fault has happened."""
+    problems: list[str] = field(default_factory=list)
+    outcome: Outcome | None = None
+    events: list[str] = field(default_factory=list)
+    """Names of the events that were sent to the operator, in order."""
+    excuse: str = ""
+    """What the last look at an unfinished step has found wrong."""
+
+    def advance(self) -> bool:
+        """Do what the user does next, if the step before has ended; return True after the last step."""
+        while self.todo:
+            step = self.todo[0]
+            if not self.acted:
+                step.act(self.space)
+                self.acted = True
+            try:
+                if not step.done(self.space):
+                    return False
+            except (KeyError, AssertionError) as error:  # objects that don't exist yet
+                self.excuse = repr(error)
+                return False
+            self.todo.pop(0)
+            self.acted = False
+        return True
+
+
+Disturb = Callable[[Point], Fault | None]
+
+
+def rule_for(run: Run, points: Points, installation: str, fault_at: Disturb) -> Callable[[Request], Fault | None]:
+    """Return a rule for the proxy that counts the writes of a run, and disturbs one of them."""
+
+    def rule(request: Request) -> Fault | None:
+        if request.write is None or request.namespace not in {run.space.namespace, installation}:
+            return None
+        scope = MODEL if request.namespace == run.space.namespace else SITE
+        fault = fault_at(points.add(scope, request.method, request.target))
+        run.hit |= fault is not None
+        return fault
+
+    return rule
+
+
+def crash_at(plan: Plan) -> Disturb:
+    """Return the crash of a plan; no fault for a plan without one."""
+    after = plan.fault == "crash-after"
+    return lambda point: Kill(after=after) if plan.fault.startswith("crash") and str(point) == plan.where else None
+
+
+ANSWERS: Mapping[str, Fault] = {
+    **{str(status): Answer(status) for status in (403, 404, 409, 410, 422, 500, 503)},
+    "429": Answer(429, retry_after_s=1),
+    "reset-before": Break(after=False),
+    "reset-after": Break(after=True),
+    "slow": Delay(1.5),
+}
+"""Faults of one write, by name."""
+EVENTS: Mapping[str, WatchFault] = {
+    "lose": Lose(2.0),
+    "twice": Twice(),
+    "swap": Swap(),
+    "hold": Hold(2.0),
+    "truncate": Truncate(),
+    "error-410": Frame(410),
+    "error-500": Frame(500),
+}
+"""Faults of one event of a watch, by name."""
+
+
+def _rule_of(run: Run, points: Points, installation: str) -> Callable[[Request], Fault | None]:
+    fault = ANSWERS.get(run.plan.fault)
+    return rule_for(run, points, installation, lambda point: fault if str(point) == run.plan.where else None)
+
+
+def _event_rule_of(run: Run) -> Callable[[WatchEvent], WatchFault | None]:
+    fault = EVENTS.get(run.plan.fault)
+    seen: Counter[str] = Counter()
+
+    def rule(event: WatchEvent) -> WatchFault | None:
+        name = name_of(event)
+        seen[name] += 1
+        run.events.append(f"{name}:{seen[name]}")
+        if fault is None or run.hit or run.events[-1] != run.plan.where:
+            return None
+        run.hit = True
+        return fault
+
+    return rule
+
+
+class Driver:
+    """Runs of one workload on one installation."""
+
+    def __init__(self, site: Site, workload: Workload) -> None:
+        self._site, self._workload = site, workload
+        self.points: dict[str, list[Point]] = {}
+        """Points of each plan's run until its fault, by the plan's id."""
+        self.recovery_s = 0.0
+        """Time until all runs were at their end, from the start of the last operator."""
+
+    def prepared(self, plans: Sequence[Plan]) -> list[Run]:
+        """Return a run for each plan, at the beginning of the workload."""
+        runs = [Run(plan, self._site.space(), list(self._workload.before)) for plan in plans]
+        if self._workload.before:
+            operator, door = self._site.start()
+            self._advance(runs, operator)
+            quiet(door, 2.0, time.monotonic() + REST_LIMIT_S)
+            assert operator.stop() == 0, operator.tail()
+            assert not any(run.todo for run in runs), [run.space.status() for run in runs if run.todo]
+        for run in runs:
+            run.todo, run.acted = list(self._workload.steps), False
+        return runs
+
+    def disturb(self, run: Run, fault_at: Disturb) -> None:
+        """Run the workload until a crash, or to its end."""
+        points = Points()
+        rule = rule_for(run, points, self._site.namespace, fault_at)
+        images = self._workload.images
+        operator, door = self._site.start(rule, watch=run.space.namespace, in_turn=True, images=images)
+        end = time.monotonic() + LIVENESS_S * PATIENCE
+        while not door.closed.is_set() and not run.advance() and time.monotonic() < end:
+            time.sleep(_POLL_S)
+        if not run.todo:
+            quiet(door, REST_S, time.monotonic() + REST_LIMIT_S)
+        if door.closed.wait(0.1):
+            status = operator.wait()
+            if status != -signal.SIGKILL:
+                run.problems.append(f"the killed operator has ended with {status}")
+        else:
+            self._stop(operator, run)
+        self.points[run.plan.id] = points.seen
+
+    def together(self, runs: Sequence[Run], *, limit_s: float = LIVENESS_S) -> None:
+        """Run all workloads under one operator, each with its own fault in its requests or in the events of its watches."""
+        points = {run.plan.id: Points() for run in runs}
+        rules = {run.space.namespace: _rule_of(run, points[run.plan.id], self._site.namespace) for run in runs}
+        events = {run.space.namespace: _event_rule_of(run) for run in runs}
+
+        def rule(request: Request) -> Fault | None:
+            return rules[request.namespace](request) if request.namespace in rules else None
+
+        def event_rule(event: WatchEvent) -> WatchFault | None:
+            return events[event.key.namespace](event) if event.key.namespace in events else None
+
+        watch = ",".join(sorted(rules))
+        operator, door = self._site.start(rule, watch=watch, images=self._workload.images, events=event_rule)
+        left = list(runs)
+        end = time.monotonic() + (limit_s + len(left)) * PATIENCE
+        while left and time.monotonic() < end:
+            left = [run for run in left if not run.advance()]
+            time.sleep(_POLL_S)
+        for run in left:
+            run.problems.append(f"under the fault, doesn't come to its end: {run.excuse or run.space.status()}")
+        quiet(door, REST_S, time.monotonic() + REST_LIMIT_S)
+        self.points |= {name: found.seen for name, found in points.items()}
+        if operator.process is not None and operator.process.poll() is not None:
+            raise AssertionError(f"the operator has ended: {operator.tail()}")
+        if operator.stop() != 0:
+            raise AssertionError(f"the operator hasn't ended in order: {operator.tail()}")
+
+    @staticmethod
+    def _stop(operator: Operator, run: Run) -> None:
+        complaints = operator.complaints()
+        if complaints:
+            run.problems.append(f"the log has errors: {complaints[:2]}")
+        if operator.stop() != 0:
+            run.problems.append("the operator hasn't ended in order")
+
+    def _advance(self, runs: Iterable[Run], operator: Operator) -> None:
+        left = list(runs)
+        end = time.monotonic() + (LIVENESS_S + len(left)) * PATIENCE
+        while left and time.monotonic() < end:
+            left = [run for run in left if not run.advance()]
+            time.sleep(_POLL_S)
+        for run in left:
+            run.problems.append(f"doesn't come to its end: {run.excuse or run.space.status()}")
+        assert operator.process is not None
+        if operator.process.poll() is not None:
+            raise AssertionError(f"the operator has ended: {operator.tail()}")
+
+    def converge(self, runs: Sequence[Run]) -> None:
+        """Bring all runs to their end and to rest with an undisturbed operator, and record what they have come to."""
+        began = time.monotonic()
+        operator, door = self._site.start(images=self._workload.images)
+        self._advance(runs, operator)
+        self.recovery_s = time.monotonic() - began
+        busy = quiet(door, REST_S, time.monotonic() + REST_LIMIT_S * PATIENCE)
+        for run in runs:
+            if run.space.namespace in busy:
+                run.problems.append(f"isn't at rest: {busy[run.space.namespace]}")
+            if touched := self._site.touched(run.space):
+                run.problems.append(f"objects of others were touched: {touched}")
+            run.outcome = self._site.outcome(run.space)
+        complaints = operator.complaints()
+        for run in runs if complaints else ():
+            run.problems.append(f"the log of the last operator has errors: {complaints[:2]}")
+        if operator.stop() != 0:
+            raise AssertionError(f"the last operator hasn't ended in order: {operator.tail()}")
+
+
+def judge(runs: Iterable[Run], wanted: Outcome) -> dict[str, list[str]]:
+    """Return the problems of each run by its plan's id, with what differs from the undisturbed outcome."""
+    found = {}
+    for run in runs:
+        assert run.outcome is not None, run.plan.id
+        found[run.plan.id] = run.problems + divergences(run.outcome, wanted)
+    return found
+
+
+def quiet(door: Door, for_s: float, end: float) -> dict[str, str]:
+    """Wait until no write has passed for a time; return the last writes by namespace if this isn't so in time."""
+    began = time.monotonic()
+    while True:
+        writes = [request for request in door.writes() if not request.target.startswith("events")]
+        last = max((request.at for request in writes), default=0.0)
+        now = time.monotonic()
+        if now - max(last, began) >= for_s:
+            return {}
+        if now > end:
+            return {r.namespace: f"{r.method} {r.target}" for r in writes if now - r.at < for_s}
+        time.sleep(0.1)

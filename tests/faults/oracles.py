@@ -1,0 +1,177 @@
+"""Oracles: what a disturbed run must have in common with an undisturbed one. Pure.
+
+compared                         how
+end state                        every object with every field; values that name one run become what they stand for (`canonical`)
+creates and deletes              of every object, by kind and name; pods by their Deployment
+objects of others                same uid and version as before
+writes at rest                   none
+
+`MASKED` lists the fields that aren't compared.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from halcyon.api.documents.balancer_plan import DRAIN_HEADER
+
+Object = dict[str, Any]
+Where = tuple[str, str]
+"""Kind and name; pods and ReplicaSets by the name of their Deployment."""
+
+MASKED: Mapping[str, str] = {
+    "HorizontalPodAutoscaler.status": "the HPA controller writes it at its own times",
+    "ModelDeployment.status.coldStart": "it has measured durations of one pod, by the pod's random name",
+    "ModelDeployment.status.scaling": "apart from mode, policy and actuator, it has measurements of the moment",
+    "ReplicaSet.metadata.generation": "the Deployment controller scales in steps whose number depends on the speed of pods",
+    "Event": "an Event is sent once; an operator that was killed before can't send it",
+}
+"""Fields that aren't compared, with the reason. At most five."""
+_SCALING = ("mode", "policy", "actuator")
+_TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z?")
+_ADDRESS = re.compile(r"\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b")
+_ADDRESSED = {"clusterIP", "clusterIPs", "podIP", "podIPs", "ip", "nodePort", "healthCheckNodePort"}
+_KEYS = (
+    (re.compile(r"(-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----(\\+n)?)+"), "CERTIFICATE"),
+    (re.compile(r"(?<=:)halcyon=[0-9a-f]{10}"), "halcyon=KEY"),
+    (re.compile(rf'(--drain-key=|"name": "{DRAIN_HEADER}", "value": ")[0-9a-f]{{10}}'), r"\1KEY"),
+)
+"""Certificates of an installation, and keys that each model has its own, by its uid."""
+_NAMES_A_RUN = {"resourceVersion": "VERSION", "serving.halcyon.dev/applied": "DIGEST"}
+"""Fields whose value identifies one write, and what is compared instead."""
+
+
+def named(kind: str, obj: Object) -> Where:
+    """Return the name under which an object is compared and counted."""
+    meta = obj["metadata"]
+    name = str(meta["name"])
+    revision = (meta.get("labels") or {}).get("pod-template-hash")
+    if revision and kind in {"Pod", "ReplicaSet"}:
+        name = name.partition(f"-{revision}")[0]
+    return kind, name
+
+
+def canonical(
+    objects: Iterable[tuple[str, Object]], namespace: str, installation: Mapping[str, str] | None = None
+) -> dict[str, list[Any]]:
+    """Return the objects by kind and name, without values that name one run. Those of one name are sorted.
+
+    `installation` has words that name one installation, and what stands for them.
+    """
+    known = list(objects)
+    words = {**(installation or {}), namespace: "NAMESPACE"}
+    for kind, obj in known:
+        words[obj["metadata"]["uid"]] = f"uid of {' '.join(named(kind, obj))}"
+        if kind == "Pod":
+            words[obj["metadata"]["name"]] = f"POD of {named(kind, obj)[1]}"
+    hashes = [obj["metadata"] for kind, obj in known if kind == "ReplicaSet"]
+    for meta in hashes:
+        number = (meta.get("annotations") or {}).get("deployment.kubernetes.io/revision", "")
+        words[meta["labels"]["pod-template-hash"]] = f"HASH{number}"
+    found: dict[str, list[Any]] = {}
+    for kind, obj in known:
+        found.setdefault(" ".join(named(kind, obj)), []).append(_plain(kind, obj, words))
+    return {key: sorted(plain, key=json.dumps) for key, plain in sorted(found.items())}
+
+
+def _plain(kind: str, obj: Object, words: Mapping[str, str]) -> Any:
+    masked = json.loads(json.dumps(obj))
+    meta = masked["metadata"]
+    ours = [entry for entry in meta.pop("managedFields", ()) if entry["manager"].startswith("halcyon")]
+    meta["managedFields"] = sorted(f"{e['manager']} {e['operation']} {e.get('subresource', '')}" for e in ours)
+    if kind == "HorizontalPodAutoscaler":
+        masked.pop("status", None)
+    if kind == "ReplicaSet":
+        meta.pop("generation", None)
+        masked.get("status", {}).pop("observedGeneration", None)
+    if kind == "ModelDeployment":
+        status = masked.get("status") or {}
+        status.pop("coldStart", None)
+        scaling = status.get("scaling") or {}
+        status["scaling"] = {name: scaling[name] for name in _SCALING if name in scaling}
+    text = json.dumps(masked)
+    # The names of pods contain hashes.
+    for word, replacement in sorted(words.items(), key=lambda item: -len(item[0])):
+        text = text.replace(word, replacement)
+    for pattern, replacement in _KEYS:
+        text = pattern.sub(replacement, text)
+    return _values(json.loads(_TIME.sub("TIME", text)))
+
+
+def _values(value: Any, name: str = "") -> Any:
+    if name in _NAMES_A_RUN:
+        return _NAMES_A_RUN[name]
+    if isinstance(value, dict):
+        return {key: _values(entry, key) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_values(entry, name) for entry in value]
+    if name in _ADDRESSED:
+        return _ADDRESS.sub("ADDRESS", str(value)) if isinstance(value, str) else "PORT"
+    if isinstance(value, str) and value.startswith(("{", "[")):
+        return _nested(value)
+    return value
+
+
+def _nested(text: str) -> Any:
+    try:
+        return _values(json.loads(text))
+    except ValueError:
+        return text
+
+
+def differences(found: Any, wanted: Any, where: str = "") -> list[str]:
+    """Return the differences between two values, one line each."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        lines = []
+        for key in sorted(found.keys() | wanted.keys()):
+            here = f"{where}.{key}" if where else str(key)
+            if key not in found:
+                lines.append(f"{here}: is missing")
+            elif key not in wanted:
+                lines.append(f"{here}: should not be; is {json.dumps(found[key])[:200]}")
+            else:
+                lines += differences(found[key], wanted[key], here)
+        return lines
+    if isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted):
+        pairs = enumerate(zip(found, wanted, strict=True))
+        return [line for n, (a, b) in pairs for line in differences(a, b, f"{where}[{n}]")]
+    return [] if found == wanted else [f"{where}: {json.dumps(found)[:200]}, should be {json.dumps(wanted)[:200]}"]
+
+
+@dataclass
+class Counts:
+    """Numbers of objects that were created and deleted."""
+
+    created: Counter[Where] = field(default_factory=Counter)
+    deleted: Counter[Where] = field(default_factory=Counter)
+
+
+def count_differences(found: Counts, wanted: Counts) -> list[str]:
+    """Return a line for each object that was created or deleted another number of times."""
+    return [
+        f"{' '.join(where)}: {done} {seen[where]} times, should be {expected[where]}"
+        for done, seen, expected in (
+            ("created", found.created, wanted.created),
+            ("deleted", found.deleted, wanted.deleted),
+        )
+        for where in sorted(seen.keys() | expected.keys())
+        if seen[where] != expected[where]
+    ]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is left of a run when it has come to rest."""
+
+    state: dict[str, list[Any]]
+    counts: Counts
+
+
+def divergences(found: Outcome, wanted: Outcome) -> list[str]:
+    """Return what differs from an undisturbed run: in the end state, or in the numbers of creates and deletes."""
+    return differences(found.state, wanted.state) + count_differences(found.counts, wanted.counts)

@@ -1,0 +1,96 @@
+"""Plans of faults: which request or event of a workload is disturbed, and how. Pure.
+
+A crash point is named by what is written, not by its number in the run, because concurrent writes change places.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tests.integration.watch_faults import WatchEvent
+
+T = TypeVar("T")
+
+_POD = re.compile(r"^(pods/.+-(?:a|b|balancer))-[0-9a-z]+-[0-9a-z]{5}")
+SITE = "site"
+"""Scope of a write in the operator's own namespace; other writes have the scope of the model."""
+MODEL = "model"
+
+
+@dataclass(frozen=True, order=True)
+class Point:
+    """A mutating request of a workload."""
+
+    scope: str
+    method: str
+    target: str
+    """Plural, name and subresource, such as `deployments/m-a`; the random part of a pod's name is `*`."""
+    number: int
+    """Number of this request among the same ones of the run, from 1."""
+
+    def __str__(self) -> str:
+        """Return the point as one word."""
+        return f"{self.scope}:{self.method}:{self.target}:{self.number}"
+
+
+class Points:
+    """The writes of a run, which are turned into points as they come."""
+
+    def __init__(self) -> None:
+        self.seen: list[Point] = []
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+
+    def add(self, scope: str, method: str, target: str) -> Point:
+        """Add a write, and return its point."""
+        named = (scope, method, _POD.sub(r"\1-*", target))
+        self._counts[named] += 1
+        point = Point(*named, self._counts[named])
+        self.seen.append(point)
+        return point
+
+
+def name_of(event: WatchEvent) -> str:
+    """Return the name of an event, such as `services:ADDED:m`; the random part of a pod's name is `*`."""
+    target = _POD.sub(r"\1-*", f"{event.resource}/{event.key.name}")
+    return f"{event.resource}:{event.type}:{target.partition('/')[2]}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One disturbed run of a workload."""
+
+    workload: str
+    fault: str
+    """Name of the fault, such as `crash-before`."""
+    where: str
+    """Point or event, as text."""
+
+    @property
+    def id(self) -> str:
+        """Return the name of the plan, by which a run resumes."""
+        return f"{self.workload}/{self.fault}/{self.where}"
+
+
+def crashes(workload: str, points: Iterable[Point]) -> list[Plan]:
+    """Return two plans for each point: a crash before and after the API server has processed the request."""
+    return [
+        Plan(workload, f"crash-{when}", str(point)) for point in sorted(set(points)) for when in ("before", "after")
+    ]
+
+
+def each(workload: str, places: Iterable[object], faults: Iterable[str]) -> list[Plan]:
+    """Return a plan for each place, a point or an event, and each fault."""
+    return [Plan(workload, fault, str(place)) for place in places for fault in faults]
+
+
+def spread(items: Sequence[T], most: int) -> list[T]:
+    """Return at most `most` of the items, evenly spread, with the first and the last."""
+    if len(items) <= most:
+        return list(items)
+    if most == 1:
+        return [items[0]]
+    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]

@@ -1,0 +1,153 @@
+"""The installation under test: API server, proxy, ledger, and one operator at a time."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from e2e.cluster import pki
+from e2e.cluster.cluster import Cluster
+from halcyon.kube import kinds
+from tests.faults.forks import ForkedOperator, Forks
+from tests.faults.ledger import KINDS, OF_THE_NAMESPACE, Ledger
+from tests.faults.oracles import Outcome, canonical
+from tests.integration.hostile_scene import Kept
+from tests.integration.operator_process import IMAGES, install
+from tests.integration.operator_space import Object, Space
+from tests.integration.proxy import Door, Proxy, Rule, no_fault
+from tests.integration.waiting import PATIENCE, until
+from tests.integration.watch_faults import EventRule
+from tests.ports import free_ports
+
+_FOREIGN: tuple[tuple[str, Object], ...] = (
+    ("configmaps", {"metadata": {"name": "m-notes"}, "data": {"of": "a user"}}),
+    ("services", {"metadata": {"name": "m-other"}, "spec": {"selector": {"a": "b"}, "ports": [{"port": 80}]}}),
+    ("serviceaccounts", {"metadata": {"name": "m-robot", "labels": {"app.kubernetes.io/name": "m"}}}),
+    ("secrets", {"metadata": {"name": "m-password"}, "data": {"password": "cGFzc3dvcmQ="}}),
+)
+"""Objects of others in each namespace, with names that look like those of the model's objects."""
+
+
+@dataclass
+class Site:
+    """The installation, with namespaces to work in."""
+
+    cluster: Cluster
+    api: Kept
+    proxy: Proxy
+    ledger: Ledger
+    forks: Forks
+    directory: Path
+    namespace: str
+    port: int = field(default_factory=lambda: free_ports(1)[0])
+    """Port of the operator, which is part of the plan of each balancer."""
+    spaces: list[Space] = field(default_factory=list)
+    operators: list[ForkedOperator] = field(default_factory=list)
+    foreign: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Versions of the objects of others, by namespace and path."""
+
+    def space(self) -> Space:
+        """Create a namespace with objects of others."""
+        made = Space(self.api, f"f-{uuid.uuid4().hex[:8]}")
+        made.make()
+        self.spaces.append(made)
+        path = f"/api/v1/namespaces/{made.namespace}"
+        until(lambda: self.api.exists(f"{path}/serviceaccounts/default"), bool, what="the namespace is ready")
+        for plural, body in _FOREIGN:
+            self.api.create(f"{path}/{plural}", body)
+        self.foreign[made.namespace] = self._versions(made)
+        return made
+
+    def _versions(self, space: Space) -> dict[str, str]:
+        found = {}
+        for plural, body in _FOREIGN:
+            path = f"/api/v1/namespaces/{space.namespace}/{plural}/{body['metadata']['name']}"
+            meta = (self.api.call("GET", path).body or {}).get("metadata", {})
+            found[path] = f"{meta.get('uid')} {meta.get('resourceVersion')}"
+        return found
+
+    def touched(self, space: Space) -> list[str]:
+        """Return the paths of objects of others that have changed or gone, unless the namespace is gone."""
+        if not self.api.exists(f"/api/v1/namespaces/{space.namespace}"):
+            return []
+        now = self._versions(space)
+        return [path for path, version in self.foreign[space.namespace].items() if now[path] != version]
+
+    def start(
+        self,
+        rule: Rule = no_fault,
+        *,
+        watch: str = "",
+        in_turn: bool = False,
+        images: tuple[str, ...] = IMAGES,
+        events: EventRule | None = None,
+        more: tuple[str, ...] = (),
+    ) -> tuple[ForkedOperator, Door]:
+        """Start an operator behind a door. It has the name of the one before, so the lease is its own at once."""
+        started = threading.Event()
+        operator = ForkedOperator(
+            self.namespace, "op-0", Path(), self.directory, watch, more, port=self.port, images=images, forks=self.forks
+        )
+
+        def kill() -> None:
+            started.wait(5 * PATIENCE)
+            operator.signal(signal.SIGKILL)
+
+        door = self.proxy.open(rule, kill=kill, in_turn=in_turn)
+        door.events = events
+        operator.kubeconfig = door.kubeconfig
+        operator.start()
+        started.set()
+        self.operators.append(operator)
+        return operator, door
+
+    def outcome(self, space: Space) -> Outcome:
+        """Return the end state of a namespace, and what was created and deleted in it."""
+        objects = [
+            (kind.kind, {"kind": kind.kind, **obj})
+            for kind in KINDS
+            for obj in space.every(kind)
+            if obj["metadata"]["name"] not in OF_THE_NAMESPACE
+        ]
+        words = {self.namespace: "INSTALLATION", str(self.port): "10000"}
+        return Outcome(canonical(objects, space.namespace, words), self.ledger.counts(space.namespace))
+
+    def leave(self) -> None:
+        """Delete the namespaces that were created so far."""
+        for space in self.spaces:
+            space.end()
+        self.spaces.clear()
+
+    def version(self) -> str:
+        """Return the API server's newest resource version."""
+        listed = self.api.call("GET", f"{kinds.CONFIG_MAP.path('default')}?limit=1").body
+        assert listed is not None
+        return str(listed["metadata"]["resourceVersion"])
+
+    def end(self) -> None:
+        """Kill what still runs, and delete the namespaces."""
+        for operator in self.operators:
+            if operator.process is not None:
+                operator.process.kill()
+        self.leave()
+        self.api.call("DELETE", f"/api/v1/namespaces/{self.namespace}")
+
+
+@contextmanager
+def site(cluster: Cluster, directory: Path) -> Iterator[Site]:
+    """Install on a cluster, for as long as the context is open."""
+    with ExitStack() as stack:
+        api = Kept(cluster.api.identity, cluster)
+        stack.callback(api.close)
+        namespace = install(cluster)
+        proxy = stack.enter_context(Proxy(pki.admin(cluster.place, cluster.network)))
+        ledger = stack.enter_context(Ledger(api))
+        forks = stack.enter_context(Forks())
+        made = Site(cluster, api, proxy, ledger, forks, directory, namespace)
+        stack.callback(made.end)
+        yield made

@@ -1,0 +1,93 @@
+"""Stale views: an operator that starts behind an API server whose lists and watches are those of an earlier moment.
+
+All workloads run undisturbed, one model each, while the resource version is noted. Then an operator starts for each of the noted
+versions: its lists are those of that version, from the API server's own history, and its watches stand still until the operator has
+had time to act on what it sees. At the end each model must be as before. Reads of single objects are current, as from etcd.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from tests.faults import plans
+from tests.faults.drive import LIVENESS_S, REST_LIMIT_S, REST_S, Run, quiet
+from tests.faults.oracles import Outcome, divergences
+from tests.faults.plans import Plan
+from tests.faults.results import Result
+from tests.faults.site import Site
+from tests.faults.workloads import WORKLOADS
+from tests.integration.operator_process import IMAGES
+from tests.integration.proxy import AsOf, Fault, Request
+from tests.integration.waiting import PATIENCE
+from tests.integration.watch_faults import Wait, WatchEvent
+
+FAULT = "stale"
+BLIND_S = 4.0
+"""Time for which an operator acts on an old view, from its first reconcile."""
+
+
+def run(site: Site, names: Sequence[str], *, views: int, until_s: float, commit: str) -> dict[str, Result]:
+    """Run the workloads to their end, and then an operator for each of at most `views` moments.
+
+    Returns the results of (workload, moment) by the plan's id.
+    """
+    runs, versions = _history(site, names)
+    wanted = {run.plan.workload: site.outcome(run.space) for run in runs}
+    results: dict[str, Result] = {}
+    for number, version in enumerate(plans.spread(versions, views), 1):
+        if time.monotonic() > until_s:
+            break
+        problems = _view(site, runs, wanted, version)
+        for name, lines in problems.items():
+            results[Plan(name, FAULT, f"view-{number}").id] = Result(True, lines, commit)
+    return results
+
+
+def _history(site: Site, names: Sequence[str]) -> tuple[list[Run], list[str]]:
+    """Run the workloads, and return them with the resource versions of the time."""
+    runs = []
+    for name in names:
+        steps = [*WORKLOADS[name].before, *WORKLOADS[name].steps]
+        runs.append(Run(Plan(name, FAULT, "history"), site.space(), steps))
+    versions = [site.version()]
+    operator, door = site.start()
+    left = list(runs)
+    end = time.monotonic() + LIVENESS_S * PATIENCE
+    while left and time.monotonic() < end:
+        left = [run for run in left if not run.advance()]
+        version = site.version()
+        if version != versions[-1]:
+            versions.append(version)
+    assert not left, [(run.plan.workload, run.excuse, run.space.status()) for run in left]
+    quiet(door, REST_S, time.monotonic() + REST_LIMIT_S)
+    assert operator.stop() == 0
+    return runs, versions
+
+
+def _view(site: Site, runs: Sequence[Run], wanted: Mapping[str, Outcome], version: str) -> dict[str, list[str]]:
+    gate = threading.Event()
+
+    def rule(request: Request) -> Fault | None:
+        return AsOf(version) if request.listing and not gate.is_set() else None
+
+    def hold(_: WatchEvent) -> Wait:
+        return Wait(gate)
+
+    operator, door = site.start(rule, images=IMAGES, events=hold)
+    operator.wait_leading()
+    time.sleep(BLIND_S)
+    gate.set()
+    busy = quiet(door, REST_S, time.monotonic() + REST_LIMIT_S)
+    found = {}
+    for run in runs:
+        name = run.plan.workload
+        problems = [f"isn't at rest: {busy[run.space.namespace]}"] if run.space.namespace in busy else []
+        problems += [f"objects of others were touched: {path}" for path in site.touched(run.space)]
+        found[name] = problems + divergences(site.outcome(run.space), wanted[name])
+    complaints = operator.complaints()
+    for lines in found.values() if complaints else ():
+        lines.append(f"the log has errors: {complaints[:2]}")
+    assert operator.stop() == 0, operator.tail()
+    return found

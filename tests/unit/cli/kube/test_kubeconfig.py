@@ -1,0 +1,152 @@
+"""Kubeconfig files: which file counts, what a user's entry becomes, and what can't be used."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halcyon_cli.kube.kubeconfig import Access, KubeconfigError, UnknownContextError, read
+
+
+def config(
+    folder: Path,
+    name: str = "config",
+    *,
+    user: dict[str, Any] | None = None,
+    cluster: dict[str, Any] | None = None,
+    context: str = "x",
+    current: str = "x",
+) -> Path:
+    file = folder / name
+    document = {
+        "current-context": current,
+        "contexts": [{"name": context, "context": {"cluster": "c", "user": "u", "namespace": name}}],
+        "clusters": [{"name": "c", "cluster": {"server": f"https://{name}:6443/", **(cluster or {})}}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+    file.write_text(json.dumps(document))
+    return file
+
+
+def of_user(folder: Path, **user: Any) -> Access:
+    return read([config(folder, user=user)])
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def test_the_first_file_with_a_name_wins_and_absent_files_are_skipped(tmp_path: Path) -> None:
+    files = [tmp_path / "absent", config(tmp_path, "one"), config(tmp_path, "two", context="y", current="y")]
+
+    first = read(files)
+    assert (first.server, first.namespace) == ("https://one:6443", "one")
+    assert (read(files, "y").server, read(files, "y").namespace) == ("https://one:6443", "two")
+
+
+def test_paths_are_relative_to_the_file_that_has_them(tmp_path: Path) -> None:
+    user = {"client-certificate": "me.crt", "client-key": "/keys/me.key", "tokenFile": "token"}
+    found = read([config(tmp_path, user=user, cluster={"certificate-authority": "ca.crt"})])
+
+    assert (found.ca, found.certificate) == (tmp_path / "ca.crt", tmp_path / "me.crt")
+    assert (found.key, found.token) == (Path("/keys/me.key"), tmp_path / "token")
+
+
+def test_data_win_over_files_and_a_token_file_over_a_token(tmp_path: Path) -> None:
+    found = of_user(
+        tmp_path,
+        **{
+            "client-certificate-data": encoded("CERTIFICATE"),
+            "client-certificate": "me.crt",
+            "client-key-data": encoded("KEY"),
+            "token": "old",
+            "tokenFile": "token",
+        },
+    )
+
+    assert (found.certificate, found.key, found.token) == (b"CERTIFICATE", b"KEY", tmp_path / "token")
+
+
+def test_the_servers_name_and_the_proxy_are_those_of_the_cluster(tmp_path: Path) -> None:
+    cluster = {"insecure-skip-tls-verify": True, "tls-server-name": "api", "proxy-url": "http://p:3128"}
+    found = read([config(tmp_path, cluster=cluster)])
+
+    assert (found.verified, found.server_name, found.proxy) == (False, "api", "http://p:3128")
+
+
+def test_impersonation_becomes_headers(tmp_path: Path) -> None:
+    user = {"as": "ada", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"scopes": ["s"]}}
+
+    assert of_user(tmp_path, **user).impersonated == (
+        ("Impersonate-User", "ada"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+        ("Impersonate-Extra-scopes", "s"),
+    )
+
+
+def test_a_plugin_with_a_slash_is_relative_to_the_file(tmp_path: Path) -> None:
+    given = {"command": "bin/login", "args": ["-q"], "env": [{"name": "A", "value": "1"}]}
+    plugin = of_user(tmp_path, exec=given).plugin
+
+    assert plugin is not None
+    assert (plugin.command, plugin.arguments, plugin.environment) == (f"{tmp_path}/bin/login", ("-q",), (("A", "1"),))
+    bare = of_user(tmp_path, exec={"command": "login"}).plugin
+    assert bare is not None
+    assert (bare.command, bare.cluster) == ("login", None)
+
+
+def test_a_plugin_that_asks_for_it_gets_a_description_of_the_cluster(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("CA")
+    settings = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}
+    cluster = {"certificate-authority": "ca.crt", "extensions": [{"name": "other", "extension": 1}, settings]}
+    user = {"exec": {"command": "login", "provideClusterInfo": True}}
+    plugin = read([config(tmp_path, user=user, cluster=cluster)]).plugin
+
+    assert plugin is not None
+    assert plugin.cluster == {
+        "server": "https://config:6443/",
+        "certificate-authority-data": encoded("CA"),
+        "config": {"audience": "a"},
+    }
+
+
+def test_a_stored_id_token_is_sent_and_other_providers_are_named(tmp_path: Path) -> None:
+    provider = {"name": "oidc", "config": {"id-token": "abc"}}
+
+    assert of_user(tmp_path, **{"auth-provider": provider}).token == "abc"
+    with pytest.raises(KubeconfigError, match="auth-provider is gcp, which isn't supported; use exec"):
+        of_user(tmp_path, **{"auth-provider": {"name": "gcp"}})
+
+
+def test_an_unknown_context_comes_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(UnknownContextError, match="no context z") as caught:
+        read([config(tmp_path)], "z")
+
+    assert caught.value.known == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"current-context": ""}, "no current-context; name one with --context"),
+        ({"clusters": []}, "context x names the cluster c, which isn't there"),
+        ({"users": [{"name": "other"}]}, "context x names the user u, which isn't there"),
+        ({"clusters": [{"name": "c", "cluster": {"server": "api:6443"}}]}, "server is 'api:6443'; it must be a URL"),
+        ({"contexts": {"name": "x"}}, "contexts must be a list of objects with a name"),
+        ({"users": [{"name": "u", "user": {"exec": {"args": []}}}]}, "exec has no command"),
+        ({"users": [{"name": "u", "user": {"client-key-data": "a"}}]}, "client-key-data isn't base64"),
+        ({"users": [{"name": "u", "user": ["token"]}]}, "user must be a mapping"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_explained(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+    file = config(tmp_path)
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+
+    with pytest.raises(KubeconfigError, match=reason):
+        read([file])

@@ -1,0 +1,223 @@
+"""The distributions: what each holds and requires is what its modules import."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halcyon_cli.commands.app import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "operator" / "halcyon"
+FOLDERS = {
+    "halcyon-core": ROOT / "core",
+    "halcyon-operator": ROOT,
+    "halcyon-sidecars": ROOT / "sidecars",
+    "halcyon-cli": ROOT / "cli",
+    "halcyon-simulator": ROOT / "simulator",
+}
+MAX_PACKAGES = 20
+"""Maximum number of packages that an installation of the command line has, itself included."""
+BROUGHT = {
+    "typing-extensions": "halcyon-core",
+    "pydantic-core": "pydantic",
+    "protobuf": "tritonclient",
+    "grpcio": "tritonclient",
+    "requests": "prometheus-api-client",
+    "urllib3": "prometheus-api-client",
+    "opentelemetry-api": "opentelemetry-sdk",
+    "obstore": "halcyon-operator",  # its extra `store`
+}
+"""Distributions that another one brings, which is named in its place."""
+
+
+def project(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = tomllib.loads((FOLDERS[name] / "pyproject.toml").read_text())
+    return document
+
+
+def requirements(name: str) -> tuple[list[str], dict[str, list[str]]]:
+    """Return what a distribution requires, and what each of its extras does."""
+    document = project(name)
+    lists = document["tool"]["hatch"].get("metadata", {}).get("hooks", {}).get("custom", {}).get("requirements")
+    lists = lists or document["project"]
+    return lists["dependencies"], lists.get("optional-dependencies", {})
+
+
+def plain(requirement: str) -> str:
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found is not None
+    return re.sub(r"[-_.]+", "-", found[0]).lower()
+
+
+def paths(name: str) -> Iterator[Path]:
+    """Yield the modules of a distribution."""
+    wheel = project(name)["tool"]["hatch"]["build"]["targets"]["wheel"]
+    for source in wheel.get("hooks", {}).get("custom", {}).get("parts", {}):
+        path = (FOLDERS[name] / source).resolve()
+        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.suffix == ".py" else []
+    excluded = [ROOT / part for part in wheel.get("exclude", ())]
+    for package in wheel.get("packages", ()):
+        for path in sorted((FOLDERS[name] / package).rglob("*.py")):
+            if not any(path.is_relative_to(part) for part in excluded):
+                yield path
+
+
+@cache
+def modules() -> dict[str, tuple[str, Path]]:
+    """Return the distribution and the file of each module."""
+    found: dict[str, tuple[str, Path]] = {}
+    for name, folder in FOLDERS.items():
+        for path in paths(name):
+            base = PACKAGE.parent if path.is_relative_to(PACKAGE) else folder
+            module = ".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__")
+            assert module not in found, f"{module} is in {found[module][0]} and {name}"
+            found[module] = (name, path)
+    return found
+
+
+@cache
+def imported(module: str) -> frozenset[str]:
+    """Return the names that a module imports, in functions too, but not for types alone."""
+    tree = ast.parse(modules()[module][1].read_bytes())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            named = {f"{node.module}.{alias.name}" for alias in node.names} & modules().keys()
+            found |= named | {node.module}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return frozenset(found)
+
+
+def reached(start: str) -> set[str]:
+    """Return a module and all of ours that it imports, with those that these import."""
+    seen: set[str] = set()
+    open_ = {start}
+    while open_:
+        module = open_.pop()
+        seen.add(module)
+        parents = {module.rsplit(".", depth)[0] for depth in range(1, module.count(".") + 1)}
+        open_ |= ((imported(module) | parents) & modules().keys()) - seen
+    return seen
+
+
+def foreign(module: str) -> set[str]:
+    """Return the top packages that a module imports and that are neither ours nor Python's."""
+    tops = {name.partition(".")[0] for name in imported(module)}
+    return tops - {name.partition(".")[0] for name in modules()} - sys.stdlib_module_names
+
+
+def test_each_module_of_the_package_is_in_one_distribution() -> None:
+    held = {path for _, path in modules().values()}
+
+    assert set(PACKAGE.rglob("*.py")) - held == set()
+    excluded = project("halcyon-operator")["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]
+    others = [
+        *project("halcyon-core")["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["parts"],
+        *project("halcyon-sidecars")["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["parts"],
+    ]
+    assert sorted(excluded) == sorted(path.removeprefix("../") for path in others)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_distribution_imports_what_it_requires(name: str) -> None:
+    providers = packages_distributions()
+    needed, extras = requirements(name)
+    everything = {plain(one) for one in [*needed, *(one for extra in extras.values() for one in extra)]}
+    for distribution in [*everything]:
+        if distribution in FOLDERS:  # what it brings, the extras aside
+            everything |= {plain(one) for one in requirements(distribution)[0]}
+            if "halcyon-core" in requirements(distribution)[0]:
+                everything |= {plain(one) for one in requirements("halcyon-core")[0]}
+    missing = []
+    for module, (owner, _) in modules().items():
+        if owner != name:
+            continue
+        ours = {modules()[other][0] for other in imported(module) if other in modules()} - {name}
+        missing += [(module, other) for other in ours if other not in everything and module != "halcyon.main"]
+        for top in foreign(module):
+            known = {plain(one) for one in providers.get(top, [top])}
+            known |= {BROUGHT[one] for one in known if one in BROUGHT}
+            if not known & everything:
+                missing.append((module, top))
+    assert missing == []
+
+
+def test_commands_outside_of_measurements_need_no_extra() -> None:
+    _, extras = requirements("halcyon-cli")
+    needed = {plain(one) for one in requirements("halcyon-cli")[0] + requirements("halcyon-core")[0]}
+    of_extras = {plain(one) for extra in extras.values() for one in extra} - needed
+    providers = packages_distributions()
+    heavy = {top for top, names in providers.items() if {plain(one) for one in names} & of_extras} | {"grpc", "numba"}
+    assert {"numpy", "PIL", "aiohttp", "tritonclient"} <= heavy
+    light = {
+        name: entry[0].partition(":")[0]
+        for group, commands in COMMANDS.items()
+        for name, entry in commands.items()
+        if group != "Measure" and name not in {"infer", "simulate"}
+    }
+    assert len(light) > 15
+    wrong = {
+        (name, module, top)
+        for name, start in light.items()
+        for module in reached(start)
+        for top in foreign(module) & heavy
+    }
+    assert wrong == set()
+    assert not {
+        module for start in light.values() for module in reached(start) if modules()[module][0] == "halcyon-operator"
+    }
+
+
+def test_the_command_line_has_at_most_twenty_packages() -> None:
+    """By the lock file's versions, as they are installed here. The row `4` of the table `adoption` installs it."""
+    from importlib.metadata import PackageNotFoundError, requires  # noqa: PLC0415
+
+    from packaging.requirements import Requirement  # noqa: PLC0415
+
+    found, open_ = {"halcyon-cli"}, {plain(one) for one in requirements("halcyon-cli")[0]}
+    while open_:
+        name = open_.pop()
+        found.add(name)
+        if name in FOLDERS:
+            open_ |= {plain(one) for one in requirements(name)[0]} - found
+            continue
+        try:
+            needs = [Requirement(one) for one in requires(name) or ()]
+        except PackageNotFoundError:
+            pytest.fail(f"{name} isn't installed")
+        open_ |= {plain(one.name) for one in needs if one.marker is None or one.marker.evaluate({"extra": ""})} - found
+    assert {"halcyon-operator", "kubernetes", "aiohttp", "kopf"} & found == set()
+    assert len(found) <= MAX_PACKAGES, sorted(found)
+
+
+def test_modules_read_the_versions_of_installed_distributions_only() -> None:
+    read = re.compile(r"""\bversion\(["'](halcyon-\w+)["']\)""")
+    wrong = {
+        (module, named)
+        for module, (name, path) in modules().items()
+        for named in read.findall(path.read_text())
+        if named != name and named not in requirements(name)[0]
+    }
+    assert wrong == set()
+
+
+def test_a_clone_runs_its_own_files(tmp_path: Path) -> None:
+    """Copies of an editable installation would hide the other distributions' parts, and later changes."""
+    code = "import halcyon, halcyon.balancer, halcyon_cli; print(halcyon.__file__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()) == ROOT / "operator" / "halcyon" / "__init__.py"

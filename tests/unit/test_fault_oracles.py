@@ -1,0 +1,109 @@
+"""Oracles of the fault campaigns: two runs that differ in identities only are equal, and everything else is a difference."""
+
+import copy
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.faults.oracles import MASKED, Counts, Outcome, canonical, divergences
+from tests.faults.plans import MODEL, Point
+from tests.faults.results import Reference, Result, Results, load, save
+
+
+def objects(space: str, number: int) -> list[tuple[str, dict[str, Any]]]:
+    """A Deployment with its ReplicaSet and pod, as one of several equivalent runs has them."""
+    revision = f"6b7f9c{number}"
+    owner = {"kind": "Deployment", "name": "m-a", "uid": f"uid-{number}-d"}
+    labels = {"pod-template-hash": revision}
+
+    def meta(name: str, **more: Any) -> dict[str, Any]:
+        known = {
+            "namespace": space,
+            "resourceVersion": str(number),
+            "creationTimestamp": f"2026-01-0{number}T00:00:00Z",
+        }
+        return {"name": name, **known, **more}
+
+    replica_set = meta(
+        f"m-a-{revision}", uid=f"uid-{number}-r", labels=labels, ownerReferences=[owner], generation=number
+    )
+    replica_set["annotations"] = {"deployment.kubernetes.io/revision": "1"}
+    pod = meta(f"m-a-{revision}-x{number}x4z", uid=f"uid-{number}-p", labels=labels, generateName=f"m-a-{revision}-")
+    return [
+        ("Deployment", {"metadata": meta("m-a", uid=f"uid-{number}-d"), "spec": {"replicas": 1}}),
+        ("ReplicaSet", {"metadata": replica_set, "spec": {"replicas": 1}}),
+        ("Pod", {"metadata": pod, "status": {"podIP": f"10.0.0.{number}", "phase": "Running"}}),
+    ]
+
+
+def outcome(space: str, number: int, change: Any = None) -> Outcome:
+    made = copy.deepcopy(objects(space, number))
+    if change:
+        change(made)
+    return Outcome(canonical(made, space), Counts(Counter({("Deployment", "m-a"): 1})))
+
+
+def test_runs_that_differ_in_identities_only_are_equal() -> None:
+    assert divergences(outcome("f-one", 1), outcome("f-two", 2)) == []
+
+
+def test_changed_fields_of_any_object_are_differences() -> None:
+    def scale(made: Any) -> None:
+        made[0][1]["spec"]["replicas"] = 2
+
+    assert divergences(outcome("f-one", 1, scale), outcome("f-two", 2)) == [
+        "Deployment m-a[0].spec.replicas: 2, should be 1"
+    ]
+
+
+def test_owners_that_no_longer_exist_are_differences() -> None:
+    def orphan(made: Any) -> None:
+        made[1][1]["metadata"]["ownerReferences"][0]["uid"] = "uid-of-a-former-one"
+
+    found = divergences(outcome("f-one", 1, orphan), outcome("f-two", 2))
+    assert [line.partition(":")[0] for line in found] == ["ReplicaSet m-a[0].metadata.ownerReferences[0].uid"]
+
+
+def test_missing_and_additional_objects_are_differences() -> None:
+    def drop(made: Any) -> None:
+        made.pop()
+
+    assert divergences(outcome("f-one", 1, drop), outcome("f-two", 2)) == ["Pod m-a: is missing"]
+    assert len(divergences(outcome("f-one", 1), outcome("f-two", 2, drop))) == 1
+
+
+def test_additional_creates_and_deletes_are_differences_in_equal_states() -> None:
+    found, wanted = outcome("f-one", 1), outcome("f-two", 2)
+    found.counts.created["Pod", "m-a"] = 2
+    found.counts.deleted["Pod", "m-a"] = 1
+    assert divergences(found, wanted) == [
+        "Pod m-a: created 2 times, should be 0",
+        "Pod m-a: deleted 1 times, should be 0",
+    ]
+
+
+def test_documents_in_a_text_are_compared_field_by_field() -> None:
+    def documented(size: int) -> Any:
+        def change(made: Any) -> None:
+            made[0][1]["data"] = {"plan.json": json.dumps({"size": size, "resourceVersion": str(size)})}
+
+        return change
+
+    found = divergences(outcome("f-one", 1, documented(1)), outcome("f-two", 2, documented(2)))
+    assert found == ["Deployment m-a[0].data.plan.json.size: 1, should be 2"]
+
+
+def test_masked_fields_are_at_most_five_with_a_reason_each() -> None:
+    assert len(MASKED) <= 5
+    assert all(len(reason) > 20 for reason in MASKED.values())
+
+
+def test_results_are_the_same_after_they_were_written(tmp_path: Path) -> None:
+    assert load(tmp_path, "create") == Results("create")
+    made = Results("create", wall_s=1.5)
+    made.reference = Reference([Point(MODEL, "PATCH", "services/m", 1)], outcome("f-one", 1), ["services ADDED m 1"])
+    made.results["create/crash-before/x"] = Result(hit=True, problems=["a"], commit="c")
+    save(tmp_path, made)
+    assert load(tmp_path, "create") == made
+    assert made.problems() == {"create/crash-before/x": ["a"]}
