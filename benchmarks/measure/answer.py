@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -87,15 +88,20 @@ def cases(count: int) -> list[Case]:
 def capacity() -> Row:
     """Search for the capacity of each law, and decide runs at 5 % above it."""
     end = time.monotonic() + BUDGET_S
-    with ProcessPoolExecutor(PROCESSES) as pool:
+    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
         made = list(pool.map(_searched, cases(LAWS), [end] * LAWS))
     found = [one for one in made if one is not None]
-    kept = above(found)
+    return capacity_row(found, above(found), _real_capacity())
+
+
+def capacity_row(
+    found: Sequence[dict[str, Any]], kept: Sequence[dict[str, Any]], triton: Sequence[dict[str, Any]]
+) -> Row:
+    """Return row 4.1 from the searches, the runs at 5 % above, and the searches on Triton."""
     off = [abs(one["off"]) for one in found if one["off"] is not None]
     inside = [
         one["interval"][0] <= one["true_rps"] * 1.01 and one["interval"][1] >= one["true_rps"] * 0.99 for one in found
     ]
-    real = _real_capacity()
     return Row(
         id="4.1",
         what="Capacity at an objective against long runs in which it is known, and runs at 5 % above it",
@@ -110,7 +116,7 @@ def capacity() -> Row:
             "longest in s": round(max(one["seconds"] for one in found)),
             "called kept at 5 % above": sum(one["kept"] is True for one in kept),
             "runs at 5 % above": len(kept),
-            **real[0],
+            **_of_triton(triton),
         },
         target="within 4 %, <= 8 runs, <= 360 s; at 5 % above capacity <= 4 of 200 called kept; 6 laws on Triton",
         limits=(
@@ -124,11 +130,12 @@ def capacity() -> Row:
         ),
         command="python -m benchmarks.measure.answer 4.1",
         stand_ins=_SIMULATED + " in the searches and in the runs at 5 % above",
-        why="on Triton fewer laws were run, because each takes three to six minutes and the machine was shared",
-        n=len(found) + len(kept) + real[0]["laws on Triton"],
+        why="on Triton fewer laws were run, and without a fine sweep: each takes minutes, and the machine was shared. Its executions "
+        "took longer than the law says, so the ideal capacity times measured over ideal saturation is the nearer truth",
+        n=len(found) + len(kept) + len(triton),
         law="lines with batch 4 to 32, unbatched, 2 to 32 at once",
         load="Poisson, at the rates of the search",
-        raw={"laws": found, "above": kept, "triton": real[1]},
+        raw={"laws": found, "above": kept, "triton": list(triton)},
     )
 
 
@@ -178,7 +185,7 @@ def above(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 REAL = ((Work("m", t0_ms=20, a_ms=2, max_batch=32), 0.25), (Work("m", t0_ms=80, a_ms=6, max_batch=8), 0.5))
 
 
-def _real_capacity() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _real_capacity() -> list[dict[str, Any]]:
     """Return the capacity of real Tritons with sleeping models, against long simulated runs of their laws."""
     found: list[dict[str, Any]] = []
     for work, objective_s in REAL[: int(sys.argv[sys.argv.index("--triton") + 1])] if "--triton" in sys.argv else ():
@@ -195,11 +202,25 @@ def _real_capacity() -> tuple[dict[str, Any], list[dict[str, Any]]]:
             "off": None if rate is None else rate / true - 1, "capacity": document.capacity.model_dump(mode="json"),
         })  # fmt: skip
         say(f"4.1 on Triton: {document.capacity.sentence} {rate} against {true:.1f}")
-    worst = max((abs(one["off"]) for one in found if one["off"] is not None), default=None)
+    return found
+
+
+def _of_triton(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the errors on Triton: against the ideal law, and against that law slowed to the measured saturation."""
+    ideal, slowed = [], []
+    for one in found:
+        if one["off"] is None:
+            continue
+        pace = one["capacity"]["saturation"]["value"] / SimulatedServer(**one["law"]).saturation_rps
+        ideal.append(abs(one["off"]))
+        slowed.append(abs((1 + one["off"]) / pace - 1))
     return {
         "laws on Triton": len(found),
-        "largest error on Triton in %": None if worst is None else round(100 * worst, 1),
-    }, found
+        "largest error on Triton, ideal law, in %": round(100 * max(ideal), 1) if ideal else None,
+        "largest error on Triton, law at the measured saturation, in %": round(100 * max(slowed), 1)
+        if slowed
+        else None,
+    }
 
 
 def _measurement(triton: Triton) -> Measurement:

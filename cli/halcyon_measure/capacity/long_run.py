@@ -12,6 +12,10 @@ _REQUESTS = 100_000
 _REQUESTS_UNBATCHED = 400_000
 _BURN_IN = 0.02
 _STEPS = 14
+_SLOPE_STEPS = (0.03, 0.01, 0.004)
+_STEEP = 0.3
+"""Share of late requests from which the logarithm of the share no longer grows evenly."""
+_UNKNOWN_SLOPE = 20.0
 _MOST = 0.999
 """Largest rate over the saturation rate that is tried."""
 
@@ -52,11 +56,15 @@ class LongRun:
 
     def slope(self, rate_rps: float) -> float:
         """Return by how much the logarithm of the late share grows with that of the rate, at least 1."""
-        low, high = rate_rps * 0.97, min(rate_rps * 1.03, _MOST * self.law.saturation_rps)
-        below, above = self.late(low), self.late(high)
-        if not (0 < below < above < 1) or high <= low:
-            return 20.0
-        return max(math.log(above / below) / math.log(high / low), 1.0)
+        # Near saturation, the share goes from 0 to 1 within a percent.
+        for step in _SLOPE_STEPS:
+            low, high = rate_rps * (1 - step), min(rate_rps * (1 + step), _MOST * self.law.saturation_rps)
+            if high <= low:
+                continue
+            below, above = self.late(low), self.late(high)
+            if 0 < below < above < _STEEP:
+                return max(math.log(above / below) / math.log(high / low), 1.0)
+        return _UNKNOWN_SLOPE
 
     def knee(self) -> float:
         """Return the rate with the largest rate / mean latency: above it, waiting grows faster than throughput."""

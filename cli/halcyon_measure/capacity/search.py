@@ -34,7 +34,9 @@ _FAR = 0.25
 """Error of a correction, as a share of its length: the law's slope is only roughly right."""
 _LEAST_MARGIN, _MOST_MARGIN = 0.006, 0.025
 _MAX_STEP = 0.25
-_AMISS = 0.06
+_CAUTIOUS = 0.025
+"""Distance below the estimated rate from which a confirmed rate is too small to be the answer."""
+_AMISS = 0.03
 """Distance below the estimated rate from which a confirmed rate isn't the answer."""
 _EARLY = 0.998
 """Confidence with which a run ends early: it is asked many times."""
@@ -129,16 +131,18 @@ class Search:
                 return replace(step, duration_s=min(step.duration_s, max(_FIT_S, 20 * self.facts.single_s)))
             return self._step("search", self._rate(self.long_run.capacity(self.goal.limit)), left)
         last = self.judged[-1]
-        if last.step.purpose == "confirmation" and last.kept:
-            return None
         rate, error = self.estimate()
+        # A first confirmation is cautious if little was known before it; then a second one is nearer.
+        if last.step.purpose == "confirmation" and last.kept and last.step.rate_rps >= rate * (1 - _CAUTIOUS):
+            return None
         near = abs(math.log(last.step.rate_rps / rate)) <= max(_NEAR, error)
         searched = sum(one.step.purpose == "search" for one in self.judged)
         is_last = self.runs >= MAX_RUNS - 1 or left < 2 * last.step.duration_s
         if near or is_last or last.step.purpose == "confirmation" or searched >= 3:
-            if (self._confirmed() or 0.0) >= rate * (1 - _NEAR):
+            cautious = self._rate(rate * math.exp(-self._margin(error)))
+            if (self.confirmed_rps or 0.0) >= min(rate * (1 - _NEAR), cautious):
                 return None
-            return self._step("confirmation", self._rate(rate * math.exp(-self._margin(error))), left)
+            return self._step("confirmation", cautious, left)
         return self._step("search", self._rate(rate), left)
 
     def after(self, step: Step, observed: Observed) -> Search:
@@ -197,14 +201,14 @@ class Search:
         blocks = max(one.late.blocks for one in self.judged if one.late is not None)
         reach = quantile(0.975, max(blocks - 1, 1)) * error
         low, high = rate * math.exp(-reach), rate * math.exp(reach)
-        confirmed = self._confirmed()
+        confirmed = self.confirmed_rps
         found = confirmed if confirmed is not None and confirmed > (1 - _AMISS) * rate else rate
         return found, (min(low, found), max(high, found))
 
     @property
     def is_confirmed(self) -> bool | None:
         """Whether a run at the rate of the answer kept the objective; None if it wasn't decided."""
-        confirmed = self._confirmed()
+        confirmed = self.confirmed_rps
         if confirmed is not None and confirmed == self.answer()[0]:
             return True
         return False if self.judged and self.judged[-1].kept is False else None
@@ -215,7 +219,8 @@ class Search:
             return None
         return EarlyEnd(step, self.law, self.long_run, self.goal)
 
-    def _confirmed(self) -> float | None:
+    @property
+    def confirmed_rps(self) -> float | None:
         """Return the largest rate at which a run kept the objective, below the smallest at which one didn't."""
         broken = min((one.step.rate_rps for one in self.judged if one.kept is False), default=math.inf)
         kept = [one.step.rate_rps for one in self.judged if one.kept and one.step.rate_rps < broken]

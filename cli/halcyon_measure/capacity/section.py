@@ -105,7 +105,14 @@ def build(runs: Runs, search: Search | None, *, reason: str = "") -> Capacity:
         seconds=round(runs.seconds, 1),
         seed=goal.seed,
     )
-    return made.model_copy(update={"sentence": _sentence(made, single, reason)})
+    doubt = "" if search is None or made.confirmed else f"; {_doubt(search)}"
+    return made.model_copy(update={"sentence": _sentence(made, single, reason, doubt)})
+
+
+def _doubt(search: Search) -> str:
+    """Return what is known if no run confirmed the rate of the answer."""
+    kept = search.confirmed_rps
+    return "no run at this rate decided it" + ("" if kept is None else f", one at {number(kept)} requests/s kept it")
 
 
 def _rate(runs: Runs, search: Search | None, reason: str) -> Figure:
@@ -120,7 +127,7 @@ def _rate(runs: Runs, search: Search | None, reason: str) -> Figure:
         n=sum(one.late.requests for one in search.judged if one.late is not None),
         interval=interval,
         source="largest rate that keeps the objective",
-        reason="" if search.is_confirmed else "estimated: no run at this rate decided it",
+        reason="" if search.is_confirmed else f"estimated: {_doubt(search)}",
     )
 
 
@@ -166,7 +173,7 @@ def _run(purpose: str, document: BenchDocument, judged: Judged | None, goal: Goa
     )
 
 
-def _sentence(made: Capacity, single: BenchDocument, reason: str) -> str:
+def _sentence(made: Capacity, single: BenchDocument, reason: str, doubt: str) -> str:
     name = single.target.model or single.target.url
     if made.objective_ms is None:
         if made.saturation.value is None or made.knee.value is None:
@@ -182,5 +189,4 @@ def _sentence(made: Capacity, single: BenchDocument, reason: str) -> str:
     interval = ""
     if made.rate.interval is not None:
         interval = f" [{number(made.rate.interval[0])}, {number(made.rate.interval[1])}]"
-    doubt = "" if made.confirmed else "; no run at this rate decided it"
     return f"{name} takes {number(made.rate.value)} requests/s{interval} with {goal}{doubt}."
