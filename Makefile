@@ -175,5 +175,9 @@ bench-gpu: bootstrap ## what is learnt from a recorded GPU (RECORDING=FILE: anot
 bench-faults: bootstrap ## faults at every step of the operator, goes on where it has ended (ONLY=2.1: a row): docs/quality/faults.md
 	@$(PY) -m benchmarks.hold.faults $(ONLY)
 
+.PHONY: bench-measure
+bench-measure: bootstrap ## halcyon bench against known truths, goes on where it has ended (ONLY=1.1: a row): docs/quality/measure.md
+	@$(PY) -m benchmarks.measure $(ONLY)
+
 clean: ## remove what was built in the tree (the caches outside stay)
 	@rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -18,7 +18,8 @@ import numpy as np
 
 from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import HTTP_PORT, METRICS_PORT, Triton, Work
-from benchmarks.quality.rows import Row, record
+from benchmarks.measure.table import measure
+from benchmarks.quality.rows import Row
 from e2e.cluster.progress import say
 from halcyon_cli.bench import capacity_runs
 from halcyon_measure.capacity import late_share
@@ -346,12 +347,7 @@ ROWS: dict[str, Callable[[], Row]] = {"4.1": capacity, "4.2": comparison, "4.4":
 
 def main(arguments: Sequence[str]) -> int:
     """Measure these rows, or all. `--triton N` adds N laws on a real Triton to row 4.1."""
-    names = [one for one in arguments if one in ROWS]
-    for name in names or ROWS:
-        row = ROWS[name]()
-        say(f"measure: row {name}: {row.value}")
-        record("measure", [row])
-    return 0
+    return measure(ROWS, [one for one in arguments if one in ROWS] or ROWS)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ import numpy as np
 from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import GRPC_PORT, HTTP_PORT, Triton, Work
 from benchmarks.measure.models import Timed
-from benchmarks.quality.rows import Row, record
+from benchmarks.measure.table import measure
+from benchmarks.quality.rows import Row
 from e2e.cluster.progress import say
 from halcyon_measure.engine.job import PayloadSettings
 from halcyon_measure.engine.pool import WarmUp
@@ -289,12 +289,7 @@ ROWS: Mapping[str, Callable[[], Row]] = {"1.1": row_1, "1.2": row_2, "1.4": row_
 
 def main(arguments: Sequence[str]) -> int:
     """Measure these rows, or all."""
-    for name in arguments or ROWS:
-        began = time.monotonic()
-        row = ROWS[name]()
-        say(f"measure: row {name}: {row.value} in {time.monotonic() - began:.0f} s")
-        record("measure", [row])
-    return 0
+    return measure(ROWS, arguments or ROWS)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ import onnxruntime
 from onnx import TensorProto, numpy_helper
 from sklearn.neural_network import MLPClassifier
 
-from benchmarks.quality.rows import Row, record
+from benchmarks.measure.table import measure
+from benchmarks.quality.rows import Row
 from e2e.cluster.progress import say
 from halcyon_measure.cores import usable_cores
 from halcyon_measure.in_process import alone
@@ -251,12 +252,7 @@ ROWS: Mapping[str, Callable[[], Row]] = {"5.1": row_1, "5.2": row_2, "5.3": row_
 def main(argv: Sequence[str]) -> int:
     """Measure and record the named rows, or all."""
     # The memory of children is that of the largest, so the one that is measured by it is first.
-    for name in sorted(argv or ROWS, reverse=True):
-        say(f"row {name}")
-        for row in record("measure", [ROWS[name]()]):
-            if row["id"] == name:
-                say(f"  {json.dumps(row['value'])} {'holds' if row['holds'] else 'FALLS SHORT'}")
-    return 0
+    return measure(ROWS, sorted(argv or ROWS, reverse=True))
 
 
 if __name__ == "__main__":

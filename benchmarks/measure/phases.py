@@ -19,7 +19,8 @@ from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import HTTP_PORT, METRICS_PORT, Triton
 from benchmarks.measure.stage import balancer, link
 from benchmarks.measure.staged import Staged
-from benchmarks.quality.rows import Row, record
+from benchmarks.measure.table import measure
+from benchmarks.quality.rows import Row
 from e2e.cluster.progress import say
 from halcyon_measure.breakdown.energy import Prices
 from halcyon_measure.engine.hooks import HookSettings
@@ -438,12 +439,7 @@ ROWS: Mapping[str, Callable[[], Row]] = {
 
 def main(arguments: Sequence[str]) -> int:
     """Measure these rows, or all."""
-    for name in arguments or ROWS:
-        began = time.monotonic()
-        row = ROWS[name]()
-        say(f"measure: row {name}: {row.value} in {time.monotonic() - began:.0f} s")
-        record("measure", [row])
-    return 0
+    return measure(ROWS, arguments or ROWS)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ import numpy as np
 
 from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import HTTP_PORT, Triton, Work
-from benchmarks.quality.rows import Row, record
+from benchmarks.measure.table import measure
+from benchmarks.quality.rows import Row
 from demo import models, setup
 from e2e.cluster import cluster as clusters
 from e2e.cluster.cluster import Cluster
@@ -324,12 +325,7 @@ ROWS: Mapping[str, Callable[[], Row]] = {"2.1": row_1, "2.2": row_2, "2.3": row_
 
 def main(arguments: Sequence[str]) -> int:
     """Measure these rows, or all."""
-    for name in arguments or ROWS:
-        began = time.monotonic()
-        row = ROWS[name]()
-        say(f"measure: row {name}: {row.value} in {time.monotonic() - began:.0f} s")
-        record("measure", [row])
-    return 0
+    return measure(ROWS, arguments or ROWS)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.quality.rows import ROOT, Row, record
+from benchmarks.measure.table import Measurements, measure
+from benchmarks.quality.rows import ROOT, Row
 from halcyon_cli.commands.measure.report import chart_library
 from halcyon_measure.report.page import page
 from halcyon_measure.results.document_file import StoredDocument, embedded
@@ -120,12 +121,12 @@ def _opened(path: Path, documents: Sequence[StoredDocument]) -> dict[str, Any]:
     return seen
 
 
+ROWS: Measurements = {"4.3": row_3}
+
+
 def main() -> int:
     """Record the row."""
-    for row in record("measure", [row_3()]):
-        if row["id"] == "4.3":
-            print(json.dumps({key: row[key] for key in ("id", "value", "holds")}))
-    return 0
+    return measure(ROWS, ROWS)
 
 
 if __name__ == "__main__":
