@@ -447,8 +447,8 @@ class Agent:
         capacity, share = limits.capacity, concurrency.share(plan.balancers)
         if limits.lasts:
             # With few requests per pod, the whole-number limits of balancers differ by more than their demand, and so do their rates.
-            share = concurrency.served_share or share
-        elsewhere = None if limits.lasts else concurrency.elsewhere
+            share = concurrency.served_share(plan.balancers) or share
+        elsewhere = None if limits.lasts else concurrency.elsewhere(plan.balancers)
         concurrency.objective_bound = (
             capacity.bound(servers, plan.balancers) if capacity is not None and servers and limits.lasts else 0
         )

@@ -194,18 +194,18 @@ class Concurrency:
         """Maximum number of requests that this balancer may have in progress at all pods."""
         return sum(sum(pod.held) for pod in self.own.pods.values())
 
-    @property
-    def elsewhere(self) -> int:
-        """Requests that wait or are in progress in the other balancers."""
+    def elsewhere(self, balancers: int) -> int | None:
+        """Return the requests that wait or are in progress in the other balancers; None while the load of one of them is unknown."""
+        if len(self.others) < balancers - 1:
+            return None
         return sum(
             sum(load.waiting.values()) + sum(sum(pod.inflight) for pod in load.pods.values()) for load in self.others
         )
 
-    @property
-    def served_share(self) -> float | None:
-        """Share of the requests in progress at all pods that this balancer may have; None if there are none."""
+    def served_share(self, balancers: int) -> float | None:
+        """Return this balancer's share of the requests that may be in progress; None if there are none, or a load is unknown."""
         total = self.sent + sum(sum(pod.held) for load in self.others for pod in load.pods.values())
-        return self.sent / total if total else None
+        return self.sent / total if total and len(self.others) >= balancers - 1 else None
 
     def _measure(self, ready: Mapping[str, ServerKey], loads: BackendLoads, now: float, half_life_s: float) -> None:
         demand: dict[str, tuple[float, float]] = {}

@@ -194,7 +194,7 @@ class OverloadLimits:
             share: this balancer's share of the demand, from 0 to 1.
             least_share: share of a burst that may wait here although this balancer had less demand so far.
             sent: maximum number of requests that this balancer sends to all servers.
-            elsewhere: requests in the other balancers, which leave the rest of the servers to this one; None while an overload lasts.
+            elsewhere: requests in the other balancers, which leave the rest of the servers to this one; None if unknown, and while an overload lasts.
         """
         pod = self.capacity
         if pod is None:

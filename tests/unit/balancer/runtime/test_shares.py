@@ -81,11 +81,13 @@ def test_anything_else_is_no_load(text: str) -> None:
 def test_a_balancer_is_served_in_proportion_to_its_part_of_the_pods() -> None:
     """A limit of 1 that isn't used is allowed on top of the bound, and takes nothing from others."""
     concurrency = Concurrency("a")
-    assert concurrency.served_share is None
+    assert concurrency.served_share(1) is None
 
     concurrency.own = BalancerLoad("a", pods={"10.0.0.1": PodLoad((0, 1), (1, 1))})
-    assert concurrency.served_share == 1
+    assert concurrency.served_share(1) == 1
+    # As long as the load of the other one isn't known, it may have as much.
+    assert (concurrency.served_share(2), concurrency.elsewhere(2)) == (None, None)
 
     concurrency.others = (BalancerLoad("b", waiting={"a": 5}, pods={"10.0.0.1": PodLoad((0, 2), (1, 2))}),)
-    assert concurrency.served_share == pytest.approx(1 / 3)
-    assert concurrency.elsewhere == 7
+    assert concurrency.served_share(2) == pytest.approx(1 / 3)
+    assert concurrency.elsewhere(2) == 7
