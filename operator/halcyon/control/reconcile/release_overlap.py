@@ -120,5 +120,5 @@ class ReleaseOverlap:
         }
         try:
             await self.client.apply(kinds.MODEL_DEPLOYMENT, body, subresource="status", manager=FIELD_MANAGER)
-        except (errors.NotFound, errors.Conflicted):
+        except errors.NotFound:
             return  # it was deleted

@@ -49,7 +49,7 @@ class StatusWriter:
         """Write the status if it has changed. Return the seconds until a write is allowed if it has to wait, else None.
 
         Raises:
-            ApiError, Unreachable: the request failed.
+            ApiError, Unreachable: the request failed, for example because another ModelDeployment has this name by now (`Conflicted`).
         """
         stamp = rfc3339(self.clock.wall())
         desired = {"operator": self.operator, **status.make(scope, plan, now=stamp)}
@@ -67,8 +67,8 @@ class StatusWriter:
         }
         try:
             written = await self.client.apply(kinds.MODEL_DEPLOYMENT, body, subresource="status")
-        except (errors.NotFound, errors.Conflicted):
-            return None  # it was deleted; another ModelDeployment of its name gets its own status
+        except errors.NotFound:
+            return None  # it was deleted
         self.counts.statuses += 1
         self._written_at[scope.key] = self.clock.monotonic()
         self.caches.wrote(scope.key, kinds.MODEL_DEPLOYMENT, written)

@@ -86,6 +86,33 @@ async def test_a_write_that_fails_leaves_a_status_behind_and_is_an_error() -> No
     assert len(kube.statuses) == 1
 
 
+async def test_a_status_write_that_conflicts_is_retried() -> None:
+    class Conflicting(Applying):
+        """Conflicts once with the status, as another writer can, and takes the next one."""
+
+        conflicts = 1
+
+        @override
+        async def apply(
+            self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER
+        ) -> Object:
+            if subresource == "status" and self.conflicts:
+                self.conflicts -= 1
+                raise errors.Conflicted(409, "the object has been modified")
+            return await super().apply(kind, obj, subresource=subresource, manager=manager)
+
+    def refuse() -> None:
+        raise errors.Refused(403, "denied")
+
+    kube = Conflicting(refuse)
+    subject = reconciling(kube)
+    with pytest.raises(errors.Conflicted):
+        await subject.reconcile(DIGITS)
+    await subject.reconcile(DIGITS)
+
+    assert len(kube.statuses) == 1
+
+
 async def test_a_reconcile_that_is_cancelled_writes_nothing_more() -> None:
     kube = Applying(lambda: None)
     working = asyncio.create_task(reconciling(kube).reconcile(DIGITS))
