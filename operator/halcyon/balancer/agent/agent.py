@@ -27,8 +27,9 @@ from halcyon.balancer.discovery import endpoint_slices
 from halcyon.balancer.discovery.kube_watch import ApiServerAccess, KubeError, Watch
 from halcyon.balancer.discovery.pod_notices import NoticedEndpoints
 from halcyon.balancer.runtime.controller import HaproxyController
+from halcyon.balancer.runtime.haproxy_stats import HaproxyError
 from halcyon.balancer.runtime.rate_feedback import RateFeedback
-from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket
+from halcyon.balancer.runtime.runtime_api import RuntimeSocket
 from halcyon.balancer.telemetry import metrics_page
 from halcyon.balancer.telemetry.arrival_surge import CONFIRM_INTERVAL_S, ArrivalSurge
 from halcyon.balancer.telemetry.balancer_sample import balancer_sample

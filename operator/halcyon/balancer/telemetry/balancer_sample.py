@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from halcyon.api.documents.observation_report import BalancerSample, ReportedHistogram, SlotLatency
 
 if TYPE_CHECKING:
-    from halcyon.balancer.runtime.runtime_api import HaproxyStats
+    from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
 
 
 def balancer_sample(reading: HaproxyStats | None, problem: str = "") -> BalancerSample | None:
