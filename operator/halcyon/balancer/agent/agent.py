@@ -18,7 +18,7 @@ import aiohttp
 
 from halcyon.balancer.agent import probes, readiness, tasks
 from halcyon.balancer.agent.api_denials import ApiDenials
-from halcyon.balancer.agent.drain import HELD_POLL_INTERVAL_S, Drain
+from halcyon.balancer.agent.drain import HELD_POLL_INTERVAL_S, BalancerDrain
 from halcyon.balancer.agent.front_end_checks import FrontEndChecks
 from halcyon.balancer.agent.plan_watch import PlanWatch
 from halcyon.balancer.agent.pod_shares import BALANCERS, PodShares
@@ -90,7 +90,7 @@ class Agent:
         self._samples: dict[str, ScrapedPod] = {}
         self._wake = asyncio.Event()
         self._plans = PlanWatch(settings, self._accept_plan)
-        self._drain = Drain(self._runtime, settings.stop_within_s)
+        self._drain = BalancerDrain(self._runtime, settings.stop_within_s)
         self._denials = ApiDenials(settings.plan, self._wake.set)
         self._stream: ReportStream | None = None
         self._feedback = RateFeedback(self._controller.variables)

@@ -16,8 +16,8 @@ HELD_POLL_INTERVAL_S = 0.15
 """Interval at which the agent polls HAProxy for held requests while no server is in use, in seconds."""
 
 
-class Drain:
-    """Drain of one balancer.
+class BalancerDrain:
+    """Connection draining of one balancer.
 
     If the agent itself restarts during a drain, the drain is lost: the new agent is ready and asks no client to disconnect.
     """
