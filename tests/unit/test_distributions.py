@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -74,6 +74,12 @@ def paths(name: str) -> Iterator[Path]:
 
 
 @cache
+def providing() -> Mapping[str, list[str]]:
+    """Return the installed distributions that hold each top package."""
+    return packages_distributions()
+
+
+@cache
 def modules() -> dict[str, tuple[str, Path]]:
     """Return the distribution and the file of each module."""
     found: dict[str, tuple[str, Path]] = {}
@@ -90,11 +96,18 @@ def modules() -> dict[str, tuple[str, Path]]:
 def imported(module: str) -> frozenset[str]:
     """Return the names that a module imports, in functions too, but not for types alone."""
     tree = ast.parse(modules()[module][1].read_bytes())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            node.body = []
     found = set()
-    for node in ast.walk(tree):
+    open_: list[ast.AST] = [tree]
+    while open_:
+        node = open_.pop()
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            open_ += node.orelse
+            continue
+        open_ += (
+            below
+            for below in ast.iter_child_nodes(node)
+            if isinstance(below, ast.stmt | ast.excepthandler | ast.match_case)
+        )
         if isinstance(node, ast.ImportFrom) and node.module:
             named = {f"{node.module}.{alias.name}" for alias in node.names} & modules().keys()
             found |= named | {node.module}
@@ -135,7 +148,7 @@ def test_each_module_of_the_package_is_in_one_distribution() -> None:
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_distribution_imports_what_it_requires(name: str) -> None:
-    providers = packages_distributions()
+    providers = providing()
     needed, extras = requirements(name)
     everything = {plain(one) for one in [*needed, *(one for extra in extras.values() for one in extra)]}
     for distribution in [*everything]:
@@ -161,7 +174,7 @@ def test_commands_outside_of_measurements_need_no_extra() -> None:
     _, extras = requirements("halcyon-cli")
     needed = {plain(one) for one in requirements("halcyon-cli")[0] + requirements("halcyon-core")[0]}
     of_extras = {plain(one) for extra in extras.values() for one in extra} - needed
-    providers = packages_distributions()
+    providers = providing()
     heavy = {top for top, names in providers.items() if {plain(one) for one in names} & of_extras} | {"grpc", "numba"}
     assert {"numpy", "PIL", "aiohttp", "tritonclient"} <= heavy
     light = {
