@@ -206,6 +206,8 @@ def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
         )
     if ready >= wanted:
         text = f"{ready} of {wanted} servers are ready"
+        if ready > wanted:  # while a rollout adds a pod, or before pods are removed
+            text = f"{wanted} servers are desired, and {ready} are ready"
         return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
     found = pods.failure(view.pods)
     dead = backend.dead_backend(view)
