@@ -67,7 +67,7 @@ class Recorder:
         ]
 
 
-async def test_a_lease_and_a_watch_of_the_process_are_part_of_no_trace() -> None:
+async def test_leases_and_watches_of_the_process_are_in_no_trace() -> None:
     recorder = Recorder()
     await recorder.client.get(kinds.LEASE, "halcyon-system", "halcyon")
     await recorder.client.patch(kinds.LEASE, "halcyon-system", "halcyon", {})
