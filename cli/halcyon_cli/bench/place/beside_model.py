@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from halcyon.kube import kinds
 from halcyon.render import names
-from halcyon_cli.bench.place import client_job, log_result
+from halcyon_cli.bench.place import client_job, log_result, metrics_access
 from halcyon_cli.bench.place.client_job import JOB, ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
 from halcyon_cli.bench.place.site import push_hint
@@ -108,6 +108,7 @@ class BesideModel:
                 self._cluster.create(kinds.NETWORK_POLICY, client_job.network_policy(self._client, self._job))
             except ClusterError as error:
                 print(f"halcyon bench: without a NetworkPolicy of its own for the client: {error}", file=sys.stderr)
+        self._open_metrics(network_policy=network_policy)
         if (
             self._copy is not None
             and self._cluster.create(kinds.MODEL_DEPLOYMENT, self._copy.owned_by(self._job)) is None
@@ -126,6 +127,17 @@ class BesideModel:
         except KeyboardInterrupt:
             text = self._stopped(pod)
         return self._result(text, servers, pod)
+
+    def _open_metrics(self, *, network_policy: bool) -> None:
+        """Give the client a way to the metrics of the measured pods. Without it, the result says that they weren't read."""
+        try:
+            for component in self._client.metrics:
+                self._cluster.create(kinds.SERVICE, metrics_access.service(self._client, self._job, component))
+                if network_policy:
+                    policy = metrics_access.network_policy(self._client, self._job, component)
+                    self._cluster.create(kinds.NETWORK_POLICY, policy)
+        except ClusterError as error:
+            print(f"halcyon bench: without metrics of servers and balancers: {error}", file=sys.stderr)
 
     def _servers(self) -> tuple[Json, ...]:
         """Wait until the measured pods have nodes, all of them ready if there are several, and return them."""

@@ -24,7 +24,16 @@ from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
-from halcyon_cli.bench.place import admission, client_job, copied_model, guard, history, live_event
+from halcyon_cli.bench.place import (
+    admission,
+    client_job,
+    copied_model,
+    guard,
+    history,
+    live_event,
+    metrics_access,
+    site_prices,
+)
 from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines, PlacedResult
 from halcyon_cli.bench.place.client_job import ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
@@ -132,17 +141,12 @@ def run(
     sent = replace(request.server, url=request.url(measured.name), model=measured.model)
     runtime = fields.mapping(fields.mapping(measured.document["spec"]).get("runtime"))
     own_secrets = [str(one.get("name")) for one in fields.mappings(runtime.get("imagePullSecrets"))]
+    sampling = site_prices.priced(site_prices.of_site(request.sampling, site), model, measured.document)
     client = ClientSettings(
         model=request.name,
         namespace=cluster.namespace,
         image=site.image,
-        arguments=(
-            "bench",
-            *arguments(command, sent, load, request.answer.of_client(), inputs, request.sampling),
-            *client_job.key_arguments(measured.api_keys),
-            *(_guard_arguments(model) if request.place.live else ()),
-            *("--wait", f"{request.place.start_timeout:.0f}s", "--to-log"),
-        ),
+        arguments=(),
         measured=measured.name,
         near=request.place.near or "zone",
         cpu=request.place.client_cpu,
@@ -154,6 +158,24 @@ def run(
         tolerations=fields.mappings(fields.mapping(runtime.get("placement")).get("tolerations")),
         files=files,
         claim=request.place.volume,
+        metrics=metrics_access.components(
+            is_direct=measured.is_direct, is_copy=not request.place.live, network_policies=site.network_policies
+        )
+        if not sampling.no_sampling
+        else (),
+        prometheus_port=metrics_access.prometheus_port(sampling),
+    )
+    client = replace(
+        client,
+        arguments=(
+            "bench",
+            *arguments(
+                command, sent, load, request.answer.of_client(), inputs, metrics_access.addressed(sampling, client)
+            ),
+            *client_job.key_arguments(measured.api_keys),
+            *(_guard_arguments(model) if request.place.live else ()),
+            *("--wait", f"{request.place.start_timeout:.0f}s", "--to-log"),
+        ),
     )
     copy = None if request.place.live else measured
     pods = [admission.client_pods(client)] if copy is None else admission.planned(cluster, copy, client)
@@ -290,7 +312,7 @@ def _placed(
         arguments=request.repeat(command),
         ended=None if document.place is None else document.place.ended,
     )
-    return document.model_copy(update={"place": place})
+    return metrics_access.named(document.model_copy(update={"place": place}), result.servers, request.name)
 
 
 def _server(servers: Sequence[Json]) -> tuple[str | None, str | None, Any]:
