@@ -18,6 +18,7 @@ from halcyon.render import names
 from halcyon_cli.bench.place import client_job, log_result, metrics_access
 from halcyon_cli.bench.place.client_job import JOB, ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
+from halcyon_cli.bench.place.pod_usage import UsageLog
 from halcyon_cli.bench.place.site import push_hint
 from halcyon_cli.errors import ClusterError, Failure
 from halcyon_cli.kube import fields
@@ -49,6 +50,8 @@ class PlacedResult:
     """Measured server pods, as they were when the client ended."""
     client: Json
     """Pod of the client."""
+    usage: UsageLog
+    """CPU and memory of the measured pods, while the client ran."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +81,7 @@ class BesideModel:
         self._cluster, self._client, self._copy, self._limits, self._progress = cluster, client, copy, limits, progress
         self._on_copy = on_copy
         self._job: Json = {}
+        self._usage = UsageLog()
         self._created = self._renewed = 0.0
 
     def __enter__(self) -> Self:
@@ -213,6 +217,7 @@ class BesideModel:
                 )
             self._progress(self._last_line(name))
             self._check_copy()
+            self._usage.read(self._cluster, self._client.measured, time.monotonic())
             self._pause()
             found = self._cluster.find(kinds.POD, name)
             if found is None:
@@ -257,7 +262,8 @@ class BesideModel:
         document = log_result.content(lines, log_result.DOCUMENT)
         if document is None:
             raise PlaceError(f"the client ended without a result: {' '.join(lines[-3:]) or 'its log is empty'}")
-        return PlacedResult(document, log_result.content(lines, log_result.REQUESTS), servers, pod)
+        requests = log_result.content(lines, log_result.REQUESTS)
+        return PlacedResult(document, requests, servers, pod, self._usage)
 
     def _pause(self) -> None:
         time.sleep(_POLL_S)

@@ -32,6 +32,7 @@ from halcyon_cli.bench.place import (
     history,
     live_event,
     metrics_access,
+    pod_usage,
     site_prices,
 )
 from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines, PlacedResult
@@ -312,7 +313,8 @@ def _placed(
         arguments=request.repeat(command),
         ended=None if document.place is None else document.place.ended,
     )
-    return metrics_access.named(document.model_copy(update={"place": place}), result.servers, request.name)
+    document = pod_usage.added(document.model_copy(update={"place": place}), result.usage, result.servers)
+    return metrics_access.named(document, result.servers, request.name)
 
 
 def _server(servers: Sequence[Json]) -> tuple[str | None, str | None, Any]:
