@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from halcyon_cli.bench.place.pod_usage import UsageLog
+from halcyon_cli.bench.readings.pod_usage import UsageLog
 from halcyon_cli.kube.client import Cluster, Target
 from tests.unit.cli import stand_in_api
-from tests.unit.cli.bench.place.test_pod_usage import RECORDED
+from tests.unit.cli.bench.readings.test_pod_usage import RECORDED
 
 PATH = "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods"
 

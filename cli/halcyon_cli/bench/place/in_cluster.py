@@ -24,21 +24,12 @@ from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
-from halcyon_cli.bench.place import (
-    admission,
-    client_job,
-    copied_model,
-    guard,
-    history,
-    live_event,
-    metrics_access,
-    pod_usage,
-    site_prices,
-)
+from halcyon_cli.bench.place import admission, client_job, copied_model, guard, history, live_event
 from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines, PlacedResult
 from halcyon_cli.bench.place.client_job import ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
 from halcyon_cli.bench.place.site import read_site
+from halcyon_cli.bench.readings import metrics_access, pod_usage, site_prices
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.object_writer import ObjectWriter

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from halcyon_cli.bench.options.sampling import SamplingOptions
-from halcyon_cli.bench.place import site_prices
 from halcyon_cli.bench.place.site import BenchSite
+from halcyon_cli.bench.readings import site_prices
 from halcyon_cli.errors import InputError
 from tests.unit.cli.bench.place.served_models import served
 

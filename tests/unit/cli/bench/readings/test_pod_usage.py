@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from halcyon_cli.bench.place import pod_usage
-from halcyon_cli.bench.place.pod_usage import Usage, UsageLog
+from halcyon_cli.bench.readings import pod_usage
+from halcyon_cli.bench.readings.pod_usage import Usage, UsageLog
 from halcyon_measure.breakdown import hardware
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.observations import Observations
