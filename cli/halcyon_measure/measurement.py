@@ -125,6 +125,8 @@ class Measurement:
             made_by=made_by,
             made_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
+        if self.expect:
+            made = made.model_copy(update={"accuracy": summary.accuracy(made.requests)})
         in_flight = 0 if self.scenario.is_open else self.scenario.callers
         return sections.added(
             made,

@@ -55,7 +55,7 @@ def client(namespace: str) -> ClientSettings:
         arguments=("bench", "--to-log"),
         measured="m-bench",
         files={"000-x": b"1"},
-        metrics=("server", "balancer"),
+        metrics=(("m-bench", "server"), ("m-bench", "balancer")),
     )
 
 

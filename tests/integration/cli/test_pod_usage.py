@@ -30,10 +30,10 @@ def test_the_api_is_asked_for_the_copys_pods_every_few_seconds(tmp_path: Path) -
         api.answers[PATH] = (200, RECORDED)
         reader, read = cluster(api.url, tmp_path), UsageLog()
         for now in (0.0, 1.0, 4.9, 5.0):
-            read.read(reader, "digits-bench", now)
+            read.read(reader, ("digits-bench", "other-bench"), now)
     asked = [path for _, path in api.asked if path.startswith(PATH)]
     assert len(asked) == 2
-    assert "model-deployment%3Ddigits-bench" in asked[0]
+    assert "model-deployment+in+%28digits-bench%2Cother-bench%29" in asked[0]
     # The same window twice counts once.
     assert len(read.seen) == 3
     assert read.reason == ""
@@ -51,6 +51,6 @@ def test_an_api_without_an_answer_is_a_reason(answer: tuple[int, Any], reason: s
     with stand_in_api.serving() as api:
         api.answers[PATH] = answer
         read = UsageLog()
-        read.read(cluster(api.url, tmp_path), "digits-bench", 0.0)
+        read.read(cluster(api.url, tmp_path), ("digits-bench",), 0.0)
     assert read.reason.startswith(reason)
     assert not read.seen

@@ -66,10 +66,17 @@ class ClientSettings:
     """Content of the files of the ConfigMap, by key."""
     claim: str = ""
     """PersistentVolumeClaim with inputs, mounted at /data; empty for none."""
-    metrics: tuple[str, ...] = ()
-    """Components of the measured model whose metrics the client reads (`metrics_access`)."""
+    others: tuple[str, ...] = ()
+    """Names of further ModelDeployments that get the load in turns."""
+    metrics: tuple[tuple[str, str], ...] = ()
+    """ModelDeployments and their components whose metrics the client reads (`readings.metrics_access`)."""
     prometheus_port: int | None = None
     """Port of the Prometheus that the client reads; None for none."""
+
+    @property
+    def all_measured(self) -> tuple[str, ...]:
+        """Names of all ModelDeployments that get the load."""
+        return (self.measured, *self.others)
 
 
 def job_name(model: str) -> str:
@@ -151,11 +158,15 @@ def pod(settings: ClientSettings) -> dict[str, Any]:
 
 def _near(settings: ClientSettings) -> dict[str, Any]:
     """Prefer the nodes of the measured servers: a full node must not keep the client pending."""
-    term = {
-        "labelSelector": {"matchLabels": names.selector(settings.measured, names.SERVER)},
-        "topologyKey": _TOPOLOGY[settings.near],
-    }
-    return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
+    terms = [
+        {
+            "labelSelector": {"matchLabels": names.selector(measured, names.SERVER)},
+            "topologyKey": _TOPOLOGY[settings.near],
+        }
+        for measured in settings.all_measured
+    ]
+    preferred = [{"weight": 100, "podAffinityTerm": term} for term in terms]
+    return {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
 
 
 def config_map(settings: ClientSettings, owner: Json) -> dict[str, Any]:
@@ -171,12 +182,12 @@ def network_policy(settings: ClientSettings, owner: Json) -> dict[str, Any]:
     ports = [{"port": port, "protocol": "TCP"} for port in used]
     prometheus = [{"ports": [{"port": port, "protocol": "TCP"}]} for port in [settings.prometheus_port] if port]
     dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
-    measured = {"podSelector": {"matchLabels": {names.OWNER_LABEL: settings.measured}}}
+    measured = [{"podSelector": {"matchLabels": {names.OWNER_LABEL: name}}} for name in settings.all_measured]
     return owned("networking.k8s.io/v1", "NetworkPolicy", settings, owner) | {
         "spec": {
             "podSelector": {"matchLabels": labels(settings.model)},
             "policyTypes": ["Ingress", "Egress"],
-            "egress": [{"to": [measured], "ports": ports}, {"ports": dns}, *prometheus],
+            "egress": [{"to": measured, "ports": ports}, {"ports": dns}, *prometheus],
         }
     }
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from halcyon.render import names
 from halcyon_cli.bench.options.sampling import SamplingOptions
-from halcyon_cli.bench.place import client_job
+from halcyon_cli.bench.place import client_job, copied_model
 from halcyon_cli.bench.place.client_job import ClientSettings
 from halcyon_cli.kube import fields
 
@@ -32,54 +32,59 @@ _MAX_NAME = 63
 
 
 def components(*, is_direct: bool, is_copy: bool, network_policies: bool) -> tuple[str, ...]:
-    """Return the components whose metrics the client reads."""
+    """Return the components of a model whose metrics the client reads."""
     if network_policies and not is_copy:
         return ()
     return (names.SERVER,) if is_direct else (names.SERVER, names.BALANCER)
 
 
-def service_name(model: str, component: str) -> str:
-    """Return the name of the headless Service of a component."""
-    name = f"{client_job.job_name(model)}-{component}"
-    return name if len(name) <= _MAX_NAME else f"bench-{names.digest(model)}-{component}"
+def service_name(measured: str, component: str) -> str:
+    """Return the name of the headless Service of a component of a measured model."""
+    base = client_job.job_name(measured.removesuffix(copied_model.SUFFIX))
+    name = f"{base}-{component}"
+    return name if len(name) <= _MAX_NAME else f"bench-{names.digest(measured)}-{component}"
 
 
-def addressed(options: SamplingOptions, settings: ClientSettings) -> SamplingOptions:
-    """Return the options with the addresses of the metrics, and with the pods' names for Prometheus, unless they are given."""
+def addresses(measured: str, component: str, found: Sequence[str]) -> tuple[str, ...]:
+    """Return the addresses of a component's metrics; none if it isn't among those that the client reads."""
+    if component not in found:
+        return ()
+    return (f"http://{service_name(measured, component)}:{PORTS[component]}/metrics",)
+
+
+def addressed(options: SamplingOptions, settings: ClientSettings, measured: str) -> SamplingOptions:
+    """Return the options with the addresses of a model's metrics, and its pods' names for Prometheus, unless they are given."""
     if options.no_sampling:
         return options
-    found = {
-        component: (f"http://{service_name(settings.model, component)}:{PORTS[component]}/metrics",)
-        for component in settings.metrics
-    }
+    found = [component for name, component in settings.metrics if name == measured]
     return replace(
         options,
-        metrics_urls=options.metrics_urls or found.get(names.SERVER, ()),
-        balancer_metrics=options.balancer_metrics or found.get(names.BALANCER, ()),
-        pods=options.pods or (f"{settings.namespace}/{settings.measured}-[ab]-.+" if options.prometheus else ""),
+        metrics_urls=options.metrics_urls or addresses(measured, names.SERVER, found),
+        balancer_metrics=options.balancer_metrics or addresses(measured, names.BALANCER, found),
+        pods=options.pods or (f"{settings.namespace}/{measured}-[ab]-.+" if options.prometheus else ""),
     )
 
 
-def service(settings: ClientSettings, owner: Json, component: str) -> dict[str, Any]:
-    """Return the headless Service of a component of the measured model. It has pods that aren't ready, too: they are read."""
-    made = client_job.owned("v1", "Service", settings, owner, name=service_name(settings.model, component))
+def service(settings: ClientSettings, owner: Json, measured: str, component: str) -> dict[str, Any]:
+    """Return the headless Service of a component of a measured model. It has pods that aren't ready, too: they are read."""
+    made = client_job.owned("v1", "Service", settings, owner, name=service_name(measured, component))
     return made | {
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": names.selector(settings.measured, component),
+            "selector": names.selector(measured, component),
             "ports": [{"name": "metrics", "port": PORTS[component], "protocol": "TCP"}],
         }
     }
 
 
-def network_policy(settings: ClientSettings, owner: Json, component: str) -> dict[str, Any]:
+def network_policy(settings: ClientSettings, owner: Json, measured: str, component: str) -> dict[str, Any]:
     """Return the NetworkPolicy that lets the client read a component of its copy."""
-    name = service_name(settings.model, component)
+    name = service_name(measured, component)
     client = {"podSelector": {"matchLabels": client_job.labels(settings.model)}}
     return client_job.owned("networking.k8s.io/v1", "NetworkPolicy", settings, owner, name=name) | {
         "spec": {
-            "podSelector": {"matchLabels": names.selector(settings.measured, component)},
+            "podSelector": {"matchLabels": names.selector(measured, component)},
             "policyTypes": ["Ingress"],
             "ingress": [{"from": [client], "ports": [{"port": PORTS[component], "protocol": "TCP"}]}],
         }
@@ -94,7 +99,7 @@ def prometheus_port(options: SamplingOptions) -> int | None:
     return parts.port or (443 if parts.scheme == "https" else 80)
 
 
-def named(document: BenchDocument, servers: Sequence[Json], model: str) -> BenchDocument:
+def named(document: BenchDocument, servers: Sequence[Json], measured: str) -> BenchDocument:
     """Return the document with the names of the pods in place of their addresses."""
     if document.hardware is None:
         return document
@@ -105,7 +110,7 @@ def named(document: BenchDocument, servers: Sequence[Json], model: str) -> Bench
     }
     if len(servers) == 1:
         # A name with one address is read by this name.
-        known[f"{service_name(model, names.SERVER)}:{PORTS[names.SERVER]}"] = str(servers[0]["metadata"]["name"])
+        known[f"{service_name(measured, names.SERVER)}:{PORTS[names.SERVER]}"] = str(servers[0]["metadata"]["name"])
     replicas = tuple(one.model_copy(update={"pod": known.get(one.pod, one.pod)}) for one in document.hardware.replicas)
     notes = tuple(_renamed(note, known) for note in document.hardware.notes)
     return document.model_copy(

@@ -38,6 +38,8 @@ _OF_BALANCERS = names.CONTAINERS - {names.TRITON, names.FETCHER}
 class Usage:
     """What a container used in a window."""
 
+    measured: str
+    """ModelDeployment of the pod, from its labels."""
     pod: str
     container: str
     end_s: float
@@ -56,13 +58,13 @@ class UsageLog:
     """Why the last request had no answer; empty if it had one."""
     _next_s: float = 0.0
 
-    def read(self, cluster: Cluster, measured: str, now_s: float) -> None:
-        """Ask for the pods of a ModelDeployment, at most every `INTERVAL_S`. A failure is a reason, not an error."""
+    def read(self, cluster: Cluster, measured: Sequence[str], now_s: float) -> None:
+        """Read the pods of these ModelDeployments, at most every `INTERVAL_S`. A failure is a reason, not an error."""
         if now_s < self._next_s:
             return
         self._next_s = now_s + INTERVAL_S
         try:
-            found = cluster.items(POD_METRICS, selector=f"{names.OWNER_LABEL}={measured}")
+            found = cluster.items(POD_METRICS, selector=f"{names.OWNER_LABEL} in ({','.join(measured)})")
         except ClusterError as error:
             self.reason = f"{_SOURCE} can't be read: {error}"
             return
@@ -84,20 +86,23 @@ def parse(items: Iterable[Json]) -> list[Usage]:
                 cores, memory = (float(quantity(str(usage[name]))) for name in ("cpu", "memory"))
             except (KeyError, ValueError):
                 continue
-            pod = str(fields.mapping(item.get("metadata")).get("name"))
-            made.append(Usage(pod, str(container.get("name")), end.timestamp(), window, cores, memory))
+            meta = fields.mapping(item.get("metadata"))
+            owner = str(fields.mapping(meta.get("labels")).get(names.OWNER_LABEL) or "")
+            made.append(
+                Usage(owner, str(meta.get("name")), str(container.get("name")), end.timestamp(), window, cores, memory)
+            )
     return made
 
 
-def added(document: BenchDocument, log: UsageLog, servers: Sequence[Json]) -> BenchDocument:
-    """Return the document with the usage of servers and balancers in its measured part, and the verdict on it."""
+def added(document: BenchDocument, log: UsageLog, servers: Sequence[Json], measured: str) -> BenchDocument:
+    """Return the document with the usage of a model's servers and balancers in its measured part, and the verdict on it."""
     from halcyon_measure.breakdown import verdict  # noqa: PLC0415  # NumPy takes a while to import
 
     end, hardware = fields.time(document.made_at), document.hardware
     if hardware is None or end is None:
         return document
     begin_s, end_s = end.timestamp() - document.run.measured_s, end.timestamp()
-    seen = [one for one in log.seen.values() if _is_within(one, begin_s, end_s)]
+    seen = [one for one in log.seen.values() if one.measured == measured and _is_within(one, begin_s, end_s)]
     triton = [one for one in seen if one.container == names.TRITON]
     balancers = [one for one in seen if one.container in _OF_BALANCERS]
     shortest = min((one.window_s for one in log.seen.values()), default=0.0)

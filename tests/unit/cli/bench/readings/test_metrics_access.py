@@ -19,7 +19,12 @@ from tests.bench_documents import bench_document
 
 BOTH = (names.SERVER, names.BALANCER)
 SETTINGS = ClientSettings(
-    model="digits", namespace="team", image="x", arguments=(), measured="digits-bench", metrics=BOTH
+    model="digits",
+    namespace="team",
+    image="x",
+    arguments=(),
+    measured="digits-bench",
+    metrics=tuple(("digits-bench", component) for component in BOTH),
 )
 OWNER = {"metadata": {"name": "digits-bench", "uid": "j-1"}}
 
@@ -43,7 +48,7 @@ def test_metrics_are_those_of_the_way_of_requests(
 
 @pytest.mark.parametrize("component", BOTH)
 def test_service_has_the_addresses_of_the_copys_pods_alone(component: str) -> None:
-    made = metrics_access.service(SETTINGS, OWNER, component)
+    made = metrics_access.service(SETTINGS, OWNER, "digits-bench", component)
     kubernetes_validate.validate(made, "1.31", strict=True)
     selector = made["spec"]["selector"]
     assert selector.items() <= names.labels("digits-bench", component).items()
@@ -54,7 +59,7 @@ def test_service_has_the_addresses_of_the_copys_pods_alone(component: str) -> No
 
 @pytest.mark.parametrize(("component", "port"), [(names.SERVER, 8002), (names.BALANCER, 9100)])
 def test_only_the_client_reads_the_copys_metrics(component: str, port: int) -> None:
-    made = metrics_access.network_policy(SETTINGS, OWNER, component)
+    made = metrics_access.network_policy(SETTINGS, OWNER, "digits-bench", component)
     kubernetes_validate.validate(made, "1.31", strict=True)
     spec = made["spec"]
     assert spec["podSelector"]["matchLabels"].items() <= names.labels("digits-bench", component).items()
@@ -68,6 +73,9 @@ def test_only_the_client_reads_the_copys_metrics(component: str, port: int) -> N
 
 
 def test_client_may_leave_for_the_same_ports() -> None:
+    both = client_job.network_policy(replace(SETTINGS, others=("other-bench",)), OWNER)["spec"]["egress"][0]["to"]
+    owners = [one["podSelector"]["matchLabels"]["serving.halcyon.dev/model-deployment"] for one in both]
+    assert owners == ["digits-bench", "other-bench"]
     opened = client_job.network_policy(SETTINGS, OWNER)["spec"]["egress"]
     assert [one["port"] for one in opened[0]["ports"]] == [8000, 8001, 8002, 9100]
     closed = client_job.network_policy(replace(SETTINGS, metrics=()), OWNER)["spec"]["egress"]
@@ -84,7 +92,7 @@ def test_client_may_reach_the_prometheus_that_is_named() -> None:
 
 
 def test_addresses_are_names_of_the_services() -> None:
-    made = metrics_access.addressed(SamplingOptions(), SETTINGS)
+    made = metrics_access.addressed(SamplingOptions(), SETTINGS, "digits-bench")
     assert made.metrics_urls == ("http://digits-bench-server:8002/metrics",)
     assert made.balancer_metrics == ("http://digits-bench-balancer:9100/metrics",)
     assert made.pods == ""
@@ -93,20 +101,20 @@ def test_addresses_are_names_of_the_services() -> None:
 
 def test_given_addresses_stay() -> None:
     given = SamplingOptions(metrics_urls=("http://10.0.0.7:8002/metrics",), prometheus="http://p:9090", pods="a-.*")
-    made = metrics_access.addressed(given, SETTINGS)
+    made = metrics_access.addressed(given, SETTINGS, "digits-bench")
     assert (made.metrics_urls, made.pods) == (given.metrics_urls, "a-.*")
-    assert metrics_access.addressed(SamplingOptions(no_sampling=True), SETTINGS).metrics_urls == ()
+    assert metrics_access.addressed(SamplingOptions(no_sampling=True), SETTINGS, "digits-bench").metrics_urls == ()
 
 
 def test_pods_for_prometheus_are_those_of_the_copy() -> None:
-    made = metrics_access.addressed(SamplingOptions(prometheus="http://p:9090"), SETTINGS).settings()
+    made = metrics_access.addressed(SamplingOptions(prometheus="http://p:9090"), SETTINGS, "digits-bench").settings()
     assert made is not None
     assert (made.namespace, made.pods) == ("team", "digits-bench-[ab]-.+")
 
 
-@pytest.mark.parametrize("model", ["digits", "m" * 46, "m" * 52])
-def test_names_of_services_fit(model: str) -> None:
-    found = {metrics_access.service_name(model, component) for component in BOTH}
+@pytest.mark.parametrize("measured", ["digits-bench", "m" * 46 + "-bench", "m" * 52])
+def test_names_of_services_fit(measured: str) -> None:
+    found = {metrics_access.service_name(measured, component) for component in BOTH}
     assert len(found) == 2
     assert max(map(len, found)) <= 63
 
@@ -126,7 +134,7 @@ def pod(name: str, *addresses: str) -> dict[str, object]:
 def test_replicas_have_the_names_of_their_pods() -> None:
     servers = [pod("digits-bench-a-x", "10.0.0.7", "fd00::7"), pod("digits-bench-a-y", "10.0.0.8")]
     document = measured("fd00::7", "10.0.0.8", "10.0.0.80", notes=("10.0.0.8 counts from 0 again", "10.0.0.80: lost"))
-    found = metrics_access.named(document, servers, "digits").hardware
+    found = metrics_access.named(document, servers, "digits-bench").hardware
     assert found is not None
     assert [one.pod for one in found.replicas] == ["digits-bench-a-x", "digits-bench-a-y", "10.0.0.80"]
     assert found.notes == ("digits-bench-a-y counts from 0 again", "10.0.0.80: lost")
@@ -134,7 +142,7 @@ def test_replicas_have_the_names_of_their_pods() -> None:
 
 def test_only_replica_is_read_by_the_services_name() -> None:
     found = metrics_access.named(
-        measured("digits-bench-server:8002"), [pod("digits-bench-a-x", "10.0.0.7")], "digits"
+        measured("digits-bench-server:8002"), [pod("digits-bench-a-x", "10.0.0.7")], "digits-bench"
     ).hardware
     assert found is not None
     assert [one.pod for one in found.replicas] == ["digits-bench-a-x"]

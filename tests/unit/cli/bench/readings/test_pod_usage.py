@@ -22,9 +22,9 @@ SERVER = {
 }
 
 
-def at(name: str, container: str, second: int, cores: float) -> Usage:
+def at(name: str, container: str, second: int, cores: float, measured: str = "digits-bench") -> Usage:
     """Return a usage whose window of 15 s ends at 10:00:SECOND."""
-    return Usage(name, container, 1795860000.0 + second, 15.0, cores, 2**20 * cores)
+    return Usage(measured, name, container, 1795860000.0 + second, 15.0, cores, 2**20 * cores)
 
 
 def log(*usages: Usage, reason: str = "") -> UsageLog:
@@ -62,7 +62,9 @@ def test_windows_are_those_of_go() -> None:
 
 
 def test_without_an_answer_the_reason_is_that_of_the_figures() -> None:
-    made = pod_usage.added(measured(), log(reason="the cluster has no metrics.k8s.io"), [SERVER]).hardware
+    made = pod_usage.added(
+        measured(), log(reason="the cluster has no metrics.k8s.io"), [SERVER], "digits-bench"
+    ).hardware
     assert made is not None
     assert made.server_cpu.mean.value is None
     assert made.server_cpu.mean.reason == made.server_memory.max.reason == "the cluster has no metrics.k8s.io"
@@ -73,7 +75,7 @@ def test_windows_within_the_run_count() -> None:
     seen = log(
         at("x", "triton", 30, 9.0), at("x", "triton", 36, 1.5), at("x", "triton", 51, 1.9), at("x", "triton", 66, 9.0)
     )
-    made = pod_usage.added(measured(), seen, [SERVER]).hardware
+    made = pod_usage.added(measured(), seen, [SERVER], "digits-bench").hardware
     assert made is not None
     assert made.server_cpu.values == (1.5, 1.9)
     assert made.server_cpu.mean.value == pytest.approx(1.7)
@@ -86,7 +88,7 @@ def test_replicas_are_added_and_balancers_are_apart() -> None:
     seen = log(
         at("x", "triton", 40, 1.0), at("y", "triton", 43, 0.5), at("b", "agent", 41, 0.1), at("b", "haproxy", 41, 0.3)
     )  # fmt: skip
-    made = pod_usage.added(measured(), seen, [SERVER, SERVER]).hardware
+    made = pod_usage.added(measured(), seen, [SERVER, SERVER], "digits-bench").hardware
     assert made is not None
     assert made.server_cpu.mean.value == 1.5
     assert made.server_cpu_limit.value == 4
@@ -94,7 +96,7 @@ def test_replicas_are_added_and_balancers_are_apart() -> None:
 
 
 def test_a_short_run_has_no_window() -> None:
-    made = pod_usage.added(measured(10.0), log(at("x", "triton", 55, 1.0)), [SERVER]).hardware
+    made = pod_usage.added(measured(10.0), log(at("x", "triton", 55, 1.0)), [SERVER], "digits-bench").hardware
     assert made is not None
     assert made.server_cpu.mean.value is None
     assert made.server_cpu.mean.reason == "no window of metrics.k8s.io, of 15 s, lies within the 10 s of the run"
@@ -102,15 +104,15 @@ def test_a_short_run_has_no_window() -> None:
 
 def test_a_server_without_a_limit_has_no_share() -> None:
     pod = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "triton"}]}}
-    made = pod_usage.added(measured(), log(at("x", "triton", 40, 1.0)), [pod]).hardware
+    made = pod_usage.added(measured(), log(at("x", "triton", 40, 1.0)), [pod], "digits-bench").hardware
     assert made is not None
     assert made.server_cpu_limit.reason == "the servers have no limit of cpu"
 
 
 def test_the_verdict_knows_a_full_cpu() -> None:
     plain = measured()
-    full = pod_usage.added(plain, log(at("x", "triton", 40, 1.98)), [SERVER]).verdict
-    idle = pod_usage.added(plain, log(at("x", "triton", 40, 0.1)), [SERVER]).verdict
+    full = pod_usage.added(plain, log(at("x", "triton", 40, 1.98)), [SERVER], "digits-bench").verdict
+    idle = pod_usage.added(plain, log(at("x", "triton", 40, 0.1)), [SERVER], "digits-bench").verdict
     assert full is not None
     assert idle is not None
     assert full.limit == "server CPU"
@@ -122,6 +124,6 @@ def test_what_the_client_has_measured_stays() -> None:
     plain = measured()
     assert plain.hardware is not None
     plain = plain.model_copy(update={"hardware": plain.hardware.model_copy(update={"server_cpu": own})})
-    made = pod_usage.added(plain, log(at("x", "triton", 40, 1.5)), [SERVER]).hardware
+    made = pod_usage.added(plain, log(at("x", "triton", 40, 1.5)), [SERVER], "digits-bench").hardware
     assert made is not None
     assert made.server_cpu == own
