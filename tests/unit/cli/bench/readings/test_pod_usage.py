@@ -52,7 +52,7 @@ def test_a_recorded_document_is_read_container_by_container() -> None:
     "change",
     [{"timestamp": None}, {"window": "soon"}, {"window": None}, {"containers": [{"name": "triton", "usage": {}}]}],
 )
-def test_what_can_not_be_read_is_left_out(change: dict[str, Any]) -> None:
+def test_unreadable_values_are_left_out(change: dict[str, Any]) -> None:
     assert pod_usage.parse([RECORDED["items"][0] | change]) == []
 
 
@@ -119,7 +119,7 @@ def test_the_verdict_knows_a_full_cpu() -> None:
     assert idle.limit != "server CPU"
 
 
-def test_what_the_client_has_measured_stays() -> None:
+def test_figures_of_the_client_stay() -> None:
     own = hardware.series([1.0, 3.0], "cores", "CPU time of the servers' processes", "")
     plain = measured()
     assert plain.hardware is not None
