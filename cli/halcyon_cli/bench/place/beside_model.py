@@ -15,11 +15,10 @@ from typing import Any, Self
 
 from halcyon.kube import kinds
 from halcyon.render import names
-from halcyon_cli.bench.place import client_job, copied_model, log_result
+from halcyon_cli.bench.place import client_job, copied_model, log_result, metrics_access
 from halcyon_cli.bench.place.client_job import JOB, ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
 from halcyon_cli.bench.place.site import push_hint
-from halcyon_cli.bench.readings import metrics_access
 from halcyon_cli.bench.readings.pod_usage import UsageLog
 from halcyon_cli.errors import ClusterError, Failure
 from halcyon_cli.kube import fields

@@ -69,7 +69,7 @@ class ClientSettings:
     others: tuple[str, ...] = ()
     """Names of further ModelDeployments that get the load in turns."""
     metrics: tuple[tuple[str, str], ...] = ()
-    """ModelDeployments and their components whose metrics the client reads (`readings.metrics_access`)."""
+    """ModelDeployments and their components whose metrics the client reads (`metrics_access`)."""
     prometheus_port: int | None = None
     """Port of the Prometheus that the client reads; None for none."""
 

@@ -24,12 +24,21 @@ from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
-from halcyon_cli.bench.place import admission, client_job, copied_model, guard, history, live_event, placed_document
+from halcyon_cli.bench.place import (
+    admission,
+    client_job,
+    copied_model,
+    guard,
+    history,
+    live_event,
+    metrics_access,
+    placed_document,
+)
 from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines
 from halcyon_cli.bench.place.client_job import ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
 from halcyon_cli.bench.place.site import BenchSite, read_site
-from halcyon_cli.bench.readings import metrics_access, site_prices
+from halcyon_cli.bench.readings import site_prices
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.object_writer import ObjectWriter
@@ -123,7 +132,9 @@ def run(
     sent = replace(request.server, url=request.url(measured.name), model=measured.model)
     runtime = fields.mapping(fields.mapping(measured.document["spec"]).get("runtime"))
     own_secrets = [str(one.get("name")) for one in fields.mappings(runtime.get("imagePullSecrets"))]
-    sampling = site_prices.priced(site_prices.of_site(request.sampling, site), model, measured.document)
+    sampling = site_prices.priced(
+        site_prices.of_site(request.sampling, site.carbon_intensity), model, admission.gpus_of(measured.document)
+    )
     client = ClientSettings(
         model=request.name,
         namespace=cluster.namespace,

@@ -73,7 +73,7 @@ def text(request: BenchRequest, command: click.Command, site: BenchSite, namespa
                         request.load,
                         request.answer,
                         request.inputs,
-                        site_prices.of_site(request.sampling, site),
+                        site_prices.of_site(request.sampling, site.carbon_intensity),
                         request.place,
                     ),
                     *([] if request.place.bench_image else ["--bench-image", site.image]),

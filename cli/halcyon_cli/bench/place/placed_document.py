@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from halcyon.kube.kinds import Kind
 from halcyon.render import names
+from halcyon_cli.bench.place import metrics_access
 from halcyon_cli.bench.place.beside_model import PlacedResult
 from halcyon_cli.bench.place.copied_model import CopiedModel
-from halcyon_cli.bench.readings import metrics_access, pod_usage
+from halcyon_cli.bench.readings import pod_usage
 from halcyon_cli.errors import ClusterError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.object_writer import ObjectWriter

@@ -1,1 +1,1 @@
-"""What is read beside a measured copy, and by whom: metrics by its client, usage of pods and prices by the command."""
+"""What the command knows beside a measurement: usage of the pods, carbon and prices of the site."""

@@ -17,13 +17,13 @@ from halcyon.render import names
 from halcyon_cli.bench.options.group import arguments
 from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.sampling import SamplingOptions
-from halcyon_cli.bench.place import admission, client_job, in_cluster, placed_document
+from halcyon_cli.bench.place import admission, client_job, in_cluster, metrics_access, placed_document
 from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines, PlacedResult
 from halcyon_cli.bench.place.client_job import ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
 from halcyon_cli.bench.place.in_cluster import BenchRequest
 from halcyon_cli.bench.place.site import BenchSite, read_site
-from halcyon_cli.bench.readings import metrics_access, site_prices
+from halcyon_cli.bench.readings import site_prices
 from halcyon_cli.bench.turns.sides import Side
 from halcyon_cli.errors import InputError
 from halcyon_cli.kube import fields
@@ -147,7 +147,9 @@ def _side(cluster: ObjectWriter, request: BenchRequest, site: BenchSite) -> Copi
     admission.check_free(cluster, request.name, copies=True)
     in_cluster.check_stateless(cluster, request.name)
     copy = in_cluster.copied(cluster, model, request, request.place.priority_class or site.priority_class)
-    sampling = site_prices.priced(site_prices.of_site(request.sampling, site), model, copy.document)
+    sampling = site_prices.priced(
+        site_prices.of_site(request.sampling, site.carbon_intensity), model, admission.gpus_of(copy.document)
+    )
     return CopiedSide(request, model, in_cluster.with_objective(request.load, model), copy, sampling)
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from halcyon.render import names
 from halcyon_cli.bench.options.sampling import SamplingOptions
-from halcyon_cli.bench.place import client_job
+from halcyon_cli.bench.place import client_job, metrics_access
 from halcyon_cli.bench.place.client_job import ClientSettings
-from halcyon_cli.bench.readings import metrics_access
 from halcyon_measure.breakdown import hardware
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.observations import Observations, Readings, ServerSample
