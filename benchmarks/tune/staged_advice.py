@@ -14,7 +14,7 @@ import numpy as np
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from halcyon.api.types import duration_s, quantity
-from halcyon.control.advice.evidence import ModelEvidence, SignalSample, Window, executed, is_measured, with_learnt
+from halcyon.control.advice.evidence import ModelEvidence, Window, executed, is_measured, with_learnt
 from halcyon.control.advice.rules import RULES, opinions
 from halcyon.control.advice.selection import Advice, AdviceSelection
 from halcyon.render.server_connections import server_connections
@@ -130,24 +130,24 @@ class _Advised(HalcyonPolicy):
         count = super().desired(view)
         if view.now - self._sampled_s >= SAMPLE_INTERVAL_S:
             self._sampled_s = view.now
-            self._window.add(self._sample(view))
+            self._sample(view)
             self._samples += 1
             if self._samples % SAMPLES == 0:
                 self._select(view.now)
         return count
 
-    def _sample(self, view: PolicyView) -> SignalSample:
+    def _sample(self, view: PolicyView) -> None:
         ready, busy = round(view.value(SampleColumn.READY) or 0), view.rate(SampleColumn.BUSY_S, 15.0)
         at_once = self._model.gpu_instances
         on_gpu = 1 - (self._law.t0_s - self._model.t0_s) / self._law.seconds(1)
-        return SignalSample(
+        self._window.add(
             view.now,
             ready,
-            waiting=view.mean(SampleColumn.WAITING, 15.0),
-            gpu=min(busy * on_gpu / ready / at_once, 1.0) if at_once and busy is not None and ready else None,
-            requests=view.rate(SampleColumn.ANSWERED, 15.0),
-            queue_s=view.rate(SampleColumn.QUEUE_S, 15.0),
-            executed=executed(self.memory),
+            view.mean(SampleColumn.WAITING, 15.0),
+            min(busy * on_gpu / ready / at_once, 1.0) if at_once and busy is not None and ready else None,
+            view.rate(SampleColumn.ANSWERED, 15.0),
+            view.rate(SampleColumn.QUEUE_S, 15.0),
+            executed(self.memory),
         )
 
     def _select(self, now: float) -> None:

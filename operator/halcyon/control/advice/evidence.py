@@ -5,12 +5,14 @@ Out of scope: reading the signals (`control.reporting.model_advice`), and what t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from halcyon.api.spec import Spec
 from halcyon.scaling.planner import whatif
 from halcyon.scaling.planner.capacity.queueing import ServiceLine
-from halcyon.scaling.planner.forecast.seasonality import BIN_S, DAY
+from halcyon.scaling.planner.forecast.season_models import DAY
+from halcyon.scaling.planner.forecast.seasonality import BIN_S
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.whatif import Known
 
@@ -56,81 +58,74 @@ class ModelEvidence:
     """Duration of the last start of a pod."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignalSample:
-    """Signals of a model at one monotonic time, in seconds. None means unknown."""
-
-    at: float
-    ready: int
-    """Ready replicas. The other signals are of all of them."""
-    waiting: float | None = None
-    """Requests that wait."""
-    gpu: float | None = None
-    """As in `ModelEvidence`."""
-    requests: float | None = None
-    """Requests per second that were answered."""
-    queue_s: float | None = None
-    """Seconds that requests have waited in Triton's queue, per second."""
-    executed: tuple[float, float, float] | None = None
-    """Counters of executions, of their rows and of their seconds."""
+Executed = tuple[int, int, float]
+"""Counters of executions, of their rows and of their seconds."""
+_NAMES = ("ready", "waiting", "gpu", "requests", "queue_s", "ready_s", "executions", "rows", "seconds")
 
 
 @dataclass(slots=True)
 class Window:
     """Sums over the samples since the last evidence."""
 
-    last: SignalSample | None = None
-    sums: dict[str, float] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
+    last: tuple[float, int, Executed | None] = (-math.inf, 0, None)
+    """Time, ready replicas and counters in the last sample."""
+    sums: list[float] = field(default_factory=lambda: [0.0] * len(_NAMES))
+    counts: list[int] = field(default_factory=lambda: [0] * len(_NAMES))
 
-    def add(self, sample: SignalSample) -> None:
-        """Add a sample. Counters that fell were reset, and count from the next sample on."""
-        last, self.last = self.last, sample
-        self._add("ready", sample.ready)
-        if not sample.ready:
-            return
-        self._add("waiting", None if sample.waiting is None else sample.waiting / sample.ready)
-        self._add("gpu", sample.gpu)
-        self._add("requests", sample.requests)
-        self._add("queue_s", sample.queue_s)
-        if last is None or not last.executed or not sample.executed or not 0 < sample.at - last.at <= _MAX_GAP_S:
-            return
-        grown = [now - before for now, before in zip(sample.executed, last.executed, strict=True)]
-        if min(grown) >= 0:
-            for name, more in zip(("executions", "rows", "seconds"), grown, strict=True):
-                self._add(name, more)
-            self._add("ready_s", (last.ready + sample.ready) / 2 * (sample.at - last.at))
+    def add(  # noqa: PLR0917  # the signals of one sample
+        self,
+        now: float,
+        ready: int,
+        waiting: float | None,
+        gpu: float | None,
+        requests: float | None,
+        queue_s: float | None,
+        executed: Executed | None,
+    ) -> None:
+        """Add a sample. Counters that fell were reset, and count from the next sample on.
+
+        Args:
+            now: monotonic time in seconds.
+            ready: ready replicas; the other signals are of all of them.
+            waiting: requests that wait.
+            gpu: as in `ModelEvidence`.
+            requests: requests per second that were answered.
+            queue_s: seconds that requests have waited in Triton's queue, per second.
+            executed: counters.
+        """
+        (at, before, counters), self.last = self.last, (now, ready, executed)
+        values: list[float | None] = [ready]
+        if ready:
+            values += [None if waiting is None else waiting / ready, gpu, requests, queue_s]
+            if counters is not None and executed is not None and now - at <= _MAX_GAP_S:
+                grown = [new - old for new, old in zip(executed, counters, strict=True)]
+                values += [(before + ready) / 2 * (now - at), *grown] if min(grown) >= 0 else []
+        for index, value in enumerate(values):
+            if value is not None:
+                self.sums[index] += value
+                self.counts[index] += 1
 
     def evidence(self, spec: Spec) -> ModelEvidence:
         """Return the means since the last evidence, and begin again."""
-        replicas, requests, queue_s, ready_s, executions, rows, seconds = (
-            self._mean(name) or None
-            for name in ("ready", "requests", "queue_s", "ready_s", "executions", "rows", "seconds")
-        )
-        ran = executions is not None and self.sums["executions"] >= _MIN_EXECUTIONS
-        rate = requests / replicas if requests and replicas else None
-        made = ModelEvidence(
+        means = [
+            total / count if count >= _MIN_SAMPLES else None
+            for total, count in zip(self.sums, self.counts, strict=True)
+        ]
+        ready, waiting, gpu, requests, queue_s, ready_s, executions, rows, seconds = means
+        ran = self.sums[_NAMES.index("executions")] >= _MIN_EXECUTIONS
+        self.sums, self.counts = [0.0] * len(_NAMES), [0] * len(_NAMES)
+        rate = requests / ready if requests and ready else None
+        return ModelEvidence(
             spec,
-            replicas=replicas,
+            replicas=ready or None,
             rate=rate,
             request_rows=rows / ready_s / rate if ran and rows and ready_s and rate else None,
             batch_rows=rows / executions if ran and rows and executions else None,
-            busy=(seconds or 0.0) / (ready_s * instances(spec)) if ready_s else None,
-            wait_s=(queue_s or 0.0) / requests if requests and "queue_s" in self.sums else None,
-            waiting=self._mean("waiting"),
-            gpu=self._mean("gpu"),
+            busy=seconds / (ready_s * instances(spec)) if ready_s and seconds is not None else None,
+            wait_s=queue_s / requests if requests and queue_s is not None else None,
+            waiting=waiting,
+            gpu=gpu,
         )
-        self.sums, self.counts = {}, {}
-        return made
-
-    def _add(self, name: str, value: float | None) -> None:
-        if value is not None:
-            self.sums[name] = self.sums.get(name, 0.0) + value
-            self.counts[name] = self.counts.get(name, 0) + 1
-
-    def _mean(self, name: str) -> float | None:
-        count = self.counts.get(name, 0)
-        return self.sums[name] / count if count >= _MIN_SAMPLES else None
 
 
 def instances(spec: Spec) -> int:
@@ -144,12 +139,14 @@ def is_measured(memory: PlannerMemory) -> bool:
     return known.weight > 0 and known.rows2 - known.rows**2 / known.weight >= _MIN_SPREAD
 
 
-def executed(memory: PlannerMemory | None) -> tuple[float, float, float] | None:
-    """Return the counters of a sample's executions, from the batches that the planner has read."""
-    seen = memory.capacity.seen if memory else ()
-    if not seen:
+def executed(memory: PlannerMemory | None) -> Executed | None:
+    """Return the counters of executions, from the batches that the planner has read."""
+    if memory is None or not memory.capacity.seen:
         return None
-    return sum(n for _, n, _ in seen), sum(rows * n for rows, n, _ in seen), sum(took for _, _, took in seen)
+    executions, rows, seconds = 0, 0, 0.0
+    for size, count, took in memory.capacity.seen:
+        executions, rows, seconds = executions + count, rows + size * count, seconds + took
+    return executions, rows, seconds
 
 
 def with_learnt(means: ModelEvidence, memory: PlannerMemory, known: Known | None, *, measured: bool) -> ModelEvidence:

@@ -43,12 +43,15 @@ class AdviceSelection:
     changed_at: float = 0.0
     """Time at which `shown` was last changed, in seconds since the epoch."""
     since: Mapping[str, tuple[bool, float]] = field(default_factory=dict)
-    """Whether a rule applies, and since when, by its name."""
+    """Whether a rule applies, and since when, by its name; without those that neither apply nor are shown."""
 
     def updated(self, now: float, opinions: Mapping[str, AdviceFinding | None]) -> AdviceSelection:
         """Return the selection after another evidence. `opinions`: what each rule has found that has an opinion."""
         since, kept = dict(self.since), {advice.rule: advice for advice in self.shown}
         for rule, finding in opinions.items():
+            if finding is None and rule not in kept:
+                since.pop(rule, None)
+                continue
             applies, begin = since.get(rule, (None, now))
             if applies is not (finding is not None):
                 begin = now

@@ -13,7 +13,7 @@ from typing import Any
 from halcyon.api.spec import Spec
 from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.advice import selection
-from halcyon.control.advice.evidence import ModelEvidence, SignalSample, Window, executed, is_measured, with_learnt
+from halcyon.control.advice.evidence import ModelEvidence, Window, executed, is_measured, with_learnt
 from halcyon.control.advice.rules import opinions
 from halcyon.control.advice.selection import AdviceSelection
 from halcyon.control.autoscaling.loop import Autoscaler
@@ -85,7 +85,7 @@ class ModelAdvice:
             status = resource.get("status") or {}
             known = self._models[key] = _Watched(uid, selection.read(status.get("advice")))
         memory, decision = self.autoscaler.decider.memory(key), self._decision(key)
-        known.window.add(_sample(self._snapshot(key), memory, decision, self.clock.monotonic()))
+        _add_sample(known.window, self.clock.monotonic(), self._snapshot(key), memory, decision)
         known.samples = (known.samples + 1) % SAMPLES
         if known.samples or spec is None or spec.scaling is None:
             return
@@ -121,23 +121,16 @@ class ModelAdvice:
         return with_learnt(means, memory, self.autoscaler.decider.known(key, spec), measured=measured)
 
 
-def _sample(
-    snapshot: ModelSnapshot | None, memory: PlannerMemory | None, decision: Decision | None, now: float
-) -> SignalSample:
-    if snapshot is None:
-        return SignalSample(now, 0)
+def _add_sample(
+    window: Window, now: float, snapshot: ModelSnapshot | None, memory: PlannerMemory | None, decision: Decision | None
+) -> None:
     signals = {signal.name: signal for signal in decision.signals} if decision else {}
     queue, gpu = signals.get("queueDepth"), signals.get("gpuUtilization")
-    pods = snapshot.pods.values()
-    rates = [pod.ring.rates(_COLUMNS, now, _WINDOW_S) for pod in pods if pod.ring is not None]
-    answered = [rate for rate, _ in rates if rate is not None]
-    waited = [rate for _, rate in rates if rate is not None]
-    return SignalSample(
-        now,
-        sum(pod.state == "ready" for pod in pods),
-        waiting=queue.shown if queue else None,
-        gpu=gpu.shown / 100 if gpu and gpu.shown is not None and gpu.source != DERIVED else None,
-        requests=sum(answered) if answered else None,
-        queue_s=sum(waited) / 1e6 if waited else None,
-        executed=executed(memory),
-    )
+    ready, answered, waited = 0, None, None
+    for pod in snapshot.pods.values() if snapshot else ():
+        ready += pod.state == "ready"
+        rates = (None, None) if pod.ring is None else pod.ring.rates(_COLUMNS, now, _WINDOW_S)
+        answered = answered if rates[0] is None else (answered or 0.0) + rates[0]
+        waited = waited if rates[1] is None else (waited or 0.0) + rates[1] / 1e6
+    used = None if gpu is None or gpu.shown is None or gpu.source == DERIVED else gpu.shown / 100
+    window.add(now, ready, queue.shown if queue else None, used, answered, waited, executed(memory))

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from halcyon.api.spec.parse import parse
-from halcyon.control.advice.evidence import ModelEvidence, SignalSample, Window, executed, is_measured, with_learnt
+from halcyon.control.advice.evidence import ModelEvidence, Window, executed, is_measured, with_learnt
 from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
-from halcyon.scaling.planner.forecast.seasonality import DAY, History
+from halcyon.scaling.planner.forecast.season_models import DAY
+from halcyon.scaling.planner.forecast.seasonality import History
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.reading import Objectives
 from halcyon.scaling.planner.whatif import Known
@@ -27,30 +28,30 @@ REPLICA = Replica(ServiceLine(0.080, 0.006), 8)
 KNOWN = Known(Objectives(low=4, high=8, max_batch=8), REPLICA, 1.0, 0.0)
 
 
-def sample(number: int) -> SignalSample:
+def add(window: Window, number: int, *, at: float | None = None, executed_at: float | None = None) -> None:
     """Two replicas: 10 executions of 4 rows and 100 ms each second, one row per request."""
-    at = 30.0 * number
-    counters = (10 * at, 40 * at, 1.0 * at)
-    return SignalSample(at, 2, waiting=6.0, gpu=0.5, requests=40.0, queue_s=2.0, executed=counters)
+    now = 30.0 * number
+    ran = round(now if executed_at is None else executed_at)
+    window.add(now if at is None else at, 2, 6.0, 0.5, 40.0, 2.0, (10 * ran, 40 * ran, 1.0 * ran))
 
 
 def test_means_are_per_replica_instance_and_request() -> None:
     window = Window()
     for number in range(11):
-        window.add(sample(number))
+        add(window, number)
     found = window.evidence(SPEC)
     assert (found.replicas, found.rate, found.waiting, found.gpu) == (2.0, 20.0, 3.0, 0.5)
     assert (found.batch_rows, found.request_rows, found.wait_s) == (4.0, 1.0, 0.05)
     assert found.busy == pytest.approx(1.0 / 2 / 2)
-    window.add(sample(11))
+    add(window, 11)
     assert window.evidence(SPEC) == ModelEvidence(SPEC), "five samples are needed"
 
 
 def test_counters_that_fell_or_are_far_apart_do_not_count() -> None:
     falling, rare = Window(), Window()
     for number in range(10):
-        falling.add(replace(sample(number), executed=sample(10 - number).executed))
-        rare.add(replace(sample(number), at=100.0 * number))
+        add(falling, number, executed_at=30.0 * (10 - number))
+        add(rare, number, at=100.0 * number)
     for found in (falling.evidence(SPEC), rare.evidence(SPEC)):
         assert (found.busy, found.batch_rows, found.rate) == (None, None, 20.0)
 
@@ -58,7 +59,7 @@ def test_counters_that_fell_or_are_far_apart_do_not_count() -> None:
 def test_a_model_at_rest_is_idle_and_its_batches_are_unknown() -> None:
     window = Window()
     for number in range(11):
-        window.add(SignalSample(30.0 * number, 1, waiting=0.0, requests=0.0, queue_s=0.0, executed=(10.0, 40.0, 1.0)))
+        window.add(30.0 * number, 1, 0.0, None, 0.0, 0.0, (10, 40, 1.0))
     found = window.evidence(SPEC)
     assert (found.busy, found.waiting) == (0.0, 0.0)
     assert (found.batch_rows, found.request_rows, found.wait_s, found.rate) == (None, None, None, None)
@@ -67,7 +68,7 @@ def test_a_model_at_rest_is_idle_and_its_batches_are_unknown() -> None:
 def test_unknown_signals_are_not_zero() -> None:
     window = Window()
     for number in range(11):
-        window.add(SignalSample(30.0 * number, 1))
+        window.add(30.0 * number, 1, None, None, None, None, None)
     assert window.evidence(SPEC) == ModelEvidence(SPEC, replicas=1.0)
 
 
