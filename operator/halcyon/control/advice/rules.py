@@ -209,15 +209,17 @@ def _objective(found: ModelEvidence, ease: float) -> AdviceFinding | None:
 
 def _idle_minimum(found: ModelEvidence, _ease: float) -> AdviceFinding | None:
     need, least = found.peak_replicas or 0, found.spec.scaling.min_replicas if found.spec.scaling else 0
-    if need >= least:
+    # The second replica may be there for the failure of the first.
+    value = need and max(need, min(least, 2))
+    if value >= least:
         return None
-    said = f"the replicas that the busiest five minutes of the last day needed: {need}"
+    said = f"the busiest five minutes of the last day needed {need} of at least {least} replicas"
     return AdviceFinding(
-        str(need),
+        str(value),
         said if need else "no request arrived in the last day",
-        f"{least - need} of {least} replicas less at times of little load"
+        f"{least - value} of {least} replicas less at times of little load"
         + ("" if need else "; the first request then waits for a start"),
-        1 - need / least,
+        1 - value / least,
     )
 
 
@@ -316,7 +318,7 @@ RULES: tuple[AdviceRule, ...] = (
     AdviceRule(
         "MinReplicasIdle",
         "spec.scaling.minReplicas",
-        "the busiest five minutes of the last day needed fewer replicas",
+        "the busiest five minutes of the last day needed fewer replicas; two stay while there are requests",
         "peak_replicas",
         _idle_minimum,
     ),

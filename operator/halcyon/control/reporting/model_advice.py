@@ -84,14 +84,18 @@ class ModelAdvice:
         if known is None or known.uid != uid:
             status = resource.get("status") or {}
             known = self._models[key] = _Watched(uid, selection.read(status.get("advice")))
-        memory, decision = self.autoscaler.decider.memory(key), self._decision(key)
-        _add_sample(known.window, self.clock.monotonic(), self._snapshot(key), memory, decision)
-        known.samples = (known.samples + 1) % SAMPLES
-        if known.samples or spec is None or spec.scaling is None:
+        if spec is None:
             return
-        before, evidence = known.selection, self._evidence(key, known, spec, memory, resource)
-        shown = frozenset(advice.rule for advice in before.shown)
-        known.selection = before.updated(self.clock.wall(), opinions(evidence, shown))
+        before, memory = known.selection, self.autoscaler.decider.memory(key)
+        if spec.scaling is None:
+            known.selection = AdviceSelection()
+        else:
+            _add_sample(known.window, self.clock.monotonic(), self._snapshot(key), memory, self._decision(key))
+            known.samples = (known.samples + 1) % SAMPLES
+        if spec.scaling is not None and not known.samples:
+            shown = frozenset(advice.rule for advice in before.shown)
+            found = opinions(self._evidence(key, known, spec, memory, resource), shown)
+            known.selection = before.updated(self.clock.wall(), found)
         if known.selection.shown != before.shown:
             self.enqueue(key)
 

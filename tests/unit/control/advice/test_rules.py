@@ -168,7 +168,9 @@ def test_an_objective_below_one_request_can_not_be_met() -> None:
 def test_replicas_that_a_day_did_not_need_are_advised_away() -> None:
     idle = replace(SATURATED, spec=spec_of(scaling={"minReplicas": 4}), busy=0.1, batch_rows=1.0, wait_s=0.0)
     ((rule, one),) = found(idle).items()
-    assert (rule, one.value, one.share) == ("MinReplicasIdle", "1", 0.75)
+    assert (rule, one.value, one.share) == ("MinReplicasIdle", "2", 0.5)
+    pair = spec_of(scaling={"minReplicas": 2})
+    assert not found(replace(idle, spec=pair)), "the second replica is there for a failure of the first"
     assert not found(replace(idle, peak_replicas=4))
     assert not found(replace(idle, peak_replicas=None)), "less than a day is known"
     asleep = found(replace(idle, peak_replicas=0))["MinReplicasIdle"]

@@ -144,6 +144,18 @@ def test_followed_advice_leaves_the_status_at_once() -> None:
     live(scenario)
 
 
+def test_a_model_that_is_no_longer_autoscaled_has_no_advice() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        model = Advised(world)
+        await model.run(16)
+        assert model.status()
+        world.specs[DIGITS] = parse("digits", {"model": {"source": PVC}})
+        await model.run(SAMPLE_INTERVAL_S / 60 + 0.1)
+        assert (model.status(), len(model.queued)) == (None, 2)
+
+    live(scenario)
+
+
 def test_a_deleted_model_is_forgotten() -> None:
     async def scenario(world: OperatorReplica) -> None:
         model = Advised(world)
