@@ -67,8 +67,8 @@ class ModelAdvice:
         while True:
             await asyncio.sleep(SAMPLE_INTERVAL_S)
             began = self.clock.monotonic()
-            keys = self.caches.resources.all_keys() if self.leadership.is_leader else ()
-            self._models = {key: known for key, known in self._models.items() if key in set(keys)}
+            keys = list(self.caches.resources.all_keys()) if self.leadership.is_leader else []
+            self._models = {key: self._models[key] for key in keys if key in self._models}
             for key in keys:
                 with self.caches.malformed.passed_over(kinds.MODEL_DEPLOYMENT.kind, key, "advice"):
                     self.sample(key)
@@ -86,14 +86,15 @@ class ModelAdvice:
             known = self._models[key] = _Watched(uid, selection.read(status.get("advice")))
         if spec is None:
             return
-        before, memory = known.selection, self.autoscaler.decider.memory(key)
+        before, memory, now = known.selection, self.autoscaler.decider.memory(key), self.clock.monotonic()
         if spec.scaling is None:
             known.selection = AdviceSelection()
         else:
-            _add_sample(known.window, self.clock.monotonic(), self._snapshot(key), memory, self._decision(key))
-            known.samples = (known.samples + 1) % SAMPLES
-        if spec.scaling is not None and not known.samples:
-            shown = frozenset(advice.rule for advice in before.shown)
+            snapshot, model = self.autoscaler.signals.hub.snapshot(*key, now), self.autoscaler.state(key)
+            _add_sample(known.window, now, snapshot, memory, model.verdict if model else None)
+            known.samples += 1
+        if known.samples == SAMPLES:
+            known.samples, shown = 0, frozenset(advice.rule for advice in before.shown)
             found = opinions(self._evidence(key, known, spec, memory, resource), shown)
             known.selection = before.updated(self.clock.wall(), found)
         if known.selection.shown != before.shown:
@@ -103,13 +104,6 @@ class ModelAdvice:
         """Return the selection of a model; None if there is none yet, so that the status keeps its advice."""
         known = self._models.get(key)
         return None if known is None else known.selection
-
-    def _decision(self, key: Key) -> Decision | None:
-        model = self.autoscaler.state(key)
-        return None if model is None else model.verdict
-
-    def _snapshot(self, key: Key) -> ModelSnapshot | None:
-        return self.autoscaler.signals.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
 
     def _evidence(
         self, key: Key, watched: _Watched, spec: Spec, memory: PlannerMemory | None, resource: Mapping[str, Any]
