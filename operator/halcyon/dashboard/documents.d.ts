@@ -146,6 +146,16 @@ export interface Scaling {
   parts?: { name: string; replicas: number; why: string }[];
 }
 
+/** A change of the spec that would help, as in `status.advice`. */
+export interface Advice {
+  field: string;
+  currentValue?: string;
+  value: string;
+  evidence: string;
+  gain: string;
+  since: string;
+}
+
 export interface Decision {
   time: string;
   before: number;
@@ -194,6 +204,8 @@ export interface Model {
   conditions: Condition[];
   scaling: Scaling;
   decisions: Decision[];
+  /** The largest gain first. */
+  advice: Advice[];
   events: { at: number; type: string; reason: string; message: string }[];
   revision: { current?: string; target?: string };
   address: { url?: string };

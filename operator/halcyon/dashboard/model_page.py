@@ -76,6 +76,7 @@ def _page(
         "conditions": sorted(status.get("conditions") or (), key=_urgency),
         "scaling": scaling,
         "decisions": decisions,
+        "advice": status.get("advice") or [],
         "events": [one._asdict() for one in events],
         "rollout": status.get("rollout") or {},
         "revision": status.get("revision") or {},

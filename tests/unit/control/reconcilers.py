@@ -44,6 +44,11 @@ class _NoCosts:
         return PublishedCosts()
 
 
+class _NoAdvice:
+    def published(self, _: Key, /) -> None:
+        return None
+
+
 def scope_builder(
     client: Kube,
     caches: ClusterState,
@@ -64,6 +69,7 @@ def scope_builder(
         canaries=CanaryAnalysis(reports, clock),
         scaling=_NoScaling(),
         costs=_NoCosts(),
+        advice=_NoAdvice(),
         balancer_errors=reports,
         metrics_api=MetricsApiCheck(
             client, cast("CertificateSource", None), namespace="halcyon-system", service="halcyon"
