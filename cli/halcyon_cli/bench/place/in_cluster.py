@@ -24,7 +24,7 @@ from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
-from halcyon_cli.bench.place import admission, client_job, copied_model, guard, history, live_event
+from halcyon_cli.bench.place import admission, client_job, copied_model, guard, history, live_event, teach
 from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines, PlacedResult
 from halcyon_cli.bench.place.client_job import ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
@@ -70,6 +70,11 @@ class BenchRequest:
         self.answer.check()
         if self.place.live and self.answer.sweep:
             raise InputError("--live raises the rate in steps by itself; leave --sweep out, or measure a copy")
+        if self.place.teach and (self.load.is_given or self.answer.sweep or self.answer.against):
+            raise InputError(
+                "--teach needs the search for the capacity, without --rate, --callers, --sweep or --against; for example "
+                f"halcyon bench {self.name} --teach"
+            )
         self.sampling.settings()
         self.sampling.prices()
         for option in _NOT_HERE:
@@ -115,6 +120,8 @@ def run(
     priority_class = request.place.priority_class or site.priority_class
     load, inputs, files = client_job.packed(_with_objective(request.load, model), request.inputs)
     admission.check_rights(cluster, needs_files=bool(files), copies=not request.place.live)
+    if request.place.teach:
+        teach.check_rights(cluster)
     admission.check_free(cluster, request.name, copies=not request.place.live)
     servers = _readable(
         cluster,
