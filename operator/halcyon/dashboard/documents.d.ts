@@ -141,7 +141,6 @@ export interface Scaling {
   actuator?: string;
   why?: string;
   limitedBy?: string[];
-  capacity?: { source: string; requestsPerSecond?: string; why: string };
   signals?: Signal[];
   parts?: { name: string; replicas: number; why: string }[];
 }
@@ -154,6 +153,20 @@ export interface Advice {
   evidence: string;
   gain: string;
   since: string;
+}
+
+/** `status.capacity`. */
+export interface Capacity {
+  source?: string;
+  requestsPerSecond?: string;
+  sustainedRequestsPerSecond?: string;
+  lines?: { instances: number; constantMilliseconds: string; perRowMilliseconds: string; maxBatchSize: number }[];
+  requestsAtOnce?: number;
+  observedAt?: string;
+  revision?: string;
+  gpuProduct?: string;
+  why?: string;
+  ignored?: string;
 }
 
 export interface Decision {
@@ -203,6 +216,7 @@ export interface Model {
   access_log: string;
   conditions: Condition[];
   scaling: Scaling;
+  capacity: Capacity;
   decisions: Decision[];
   /** The largest gain first. */
   advice: Advice[];

@@ -53,6 +53,7 @@ from halcyon.control.runtime.leader_state import LeaderState
 from halcyon.control.runtime.operator import Operator
 from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.measured_capacities import MeasuredCapacities
 from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.control.state.model_sources import ModelSources
 from halcyon.control.state.reported_models import ReportedModels
@@ -287,6 +288,7 @@ def build_reconciler(
             metrics_api=metrics_api,
             site=current_site(base.settings, identity, hold),
             clock=clock,
+            measured=MeasuredCapacities(caches),
         ),
         children=ChildrenWriter(client, caches, reservations, counts),
         restarts=BackendRestart(client, events, clock),

@@ -357,14 +357,27 @@ function factList(page) {
   ];
 }
 
+/** @param {import("../documents.js").Capacity} capacity */
+function replica(capacity) {
+  const parts = [];
+  if (capacity.source) {
+    const sustained = capacity.sustainedRequestsPerSecond ? `, ${capacity.sustainedRequestsPerSecond} within the objective` : "";
+    const rate = capacity.requestsPerSecond ? `${capacity.requestsPerSecond} requests/s${sustained}` : "unknown";
+    parts.push(h("p", { class: "hint" }, `One replica: ${rate} (${capacity.source}): ${capacity.why}`));
+  }
+  const lines = (capacity.lines || []).map((one) => `${one.constantMilliseconds} ms + ${one.perRowMilliseconds} ms for each row, up to ${one.maxBatchSize} rows, with ${one.instances} instance${one.instances === 1 ? "" : "s"}`);
+  if (lines.length) parts.push(h("p", { class: "hint" }, `A batch takes ${lines.join("; ")}${capacity.gpuProduct ? ` on ${capacity.gpuProduct}` : ""}${capacity.observedAt ? `, ${clock(seconds(capacity.observedAt))}` : ""}`));
+  if (capacity.ignored) parts.push(h("p", { class: "hint" }, capacity.ignored));
+  return parts;
+}
+
 /** @param {Model} page @param {import("../documents.js").Scaling} scaling */
 function why(page, scaling) {
   if (!scaling.mode) return [h("p", {}, "The model is not autoscaled: spec.scaling is not set, so spec.replicas applies.")];
   const parts = [h("p", { class: "why" }, scaling.why || "No decision has been made yet.")];
   const details = `${scaling.policy}, written by ${scaling.actuator}${scaling.mode === "Active" ? "" : `; ${scaling.mode}`}${scaling.limitedBy ? `; limited by ${scaling.limitedBy.join(", ")}` : ""}${page.note ? `; ${page.note}` : ""}`;
   parts.push(h("p", { class: "hint" }, details));
-  const capacity = scaling.capacity;
-  if (capacity) parts.push(h("p", { class: "hint" }, `One replica: ${capacity.requestsPerSecond ? `${capacity.requestsPerSecond} requests/s` : "unknown"} (${capacity.source}): ${capacity.why}`));
+  parts.push(...replica(page.capacity));
   if (scaling.parts) parts.push(h("ul", {}, ...scaling.parts.map((one) => h("li", {}, h("b", {}, `${one.name}: ${one.replicas}`), ` ${one.why}`))));
   const absent = (scaling.signals || []).filter((one) => one.missing);
   if (absent.length) parts.push(h("ul", {}, ...absent.map((one) => h("li", { class: "error" }, `${one.name} is missing: ${one.missing}`))));
