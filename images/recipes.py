@@ -135,6 +135,7 @@ RECIPES = {
                 "cli/pyproject.toml",
                 "requirements/bench.lock",
                 "operator/halcyon",
+                "cli/halcyon_batch",
                 "cli/halcyon_cli",
                 "cli/halcyon_measure",
             ),

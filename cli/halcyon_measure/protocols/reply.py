@@ -43,6 +43,8 @@ class Reply(NamedTuple):
     """Length of the JSON in front of the binary outputs in `body`, if there are any."""
     written_s: float = math.nan
     """When the last byte of the request was in the socket; NaN if unknown."""
+    retry_after_s: float = 0.0
+    """Seconds to wait before the next request, if a refusal names them."""
 
 
 @dataclass(frozen=True)
