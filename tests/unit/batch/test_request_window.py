@@ -21,11 +21,14 @@ def test_the_window_keeps_servers_busy_without_a_long_queue(replicas: int) -> No
 
 
 def test_slow_answers_and_rejections_shrink_the_window_to_one_request() -> None:
-    for shrink in (lambda window: window.answered(60.0), lambda window: window.rejected()):
+    for is_rejected in (False, True):
         window = RequestWindow(gentle=False)
         begun = settled(window, 8)
         for _ in range(4 * begun):
-            shrink(window)
+            if is_rejected:
+                window.rejected()
+            else:
+                window.answered(60.0)
         assert window.limit == 1
 
 

@@ -14,6 +14,8 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from halcyon.api.documents.balancer_plan import CollectorAddress
+from halcyon.batch.controller import BatchController
+from halcyon.batch.job import BatchSite
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
 from halcyon.control.autoscaling.balancer_errors import BalancerErrorStore
 from halcyon.control.autoscaling.decider import Decider
@@ -186,6 +188,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         costs=costs,
         hold=hold,
         site_queries=site_queries,
+        batches=build_batches(base),
         model_metrics=ModelMetrics(base.caches, base.specs, autoscaler, starts, costs, base.leadership, clock),
     )
     register_instruments(base, counts)
@@ -290,6 +293,21 @@ def build_reconciler(
         observers=(autoscaler, canaries, base.reports),
         tracer=base.tracer,
     )
+
+
+def build_batches(base: Foundation) -> BatchController:
+    """Build the controller of BatchInferences, which follows ModelDeployments until they can be used."""
+    settings, models = base.settings, base.caches.resources
+    site = BatchSite(
+        settings.bench_image,
+        settings.bench_priority_class,
+        settings.image_pull_secrets,
+        settings.fixed_user_ids,
+        settings.network,
+    )
+    made = BatchController(base.client, base.clock, site, models.get, settings.watch_namespaces)
+    models.listeners.append(made.model_changed)
+    return made
 
 
 def build_certificate(base: Foundation) -> ServingCertificate:
