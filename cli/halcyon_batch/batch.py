@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from halcyon.api.documents.batch_documents import BatchProgress, BatchRecipe
+from halcyon.api.documents.batch_documents import CLASS_HEADER, BatchProgress, BatchRecipe
 from halcyon_batch import functions
 from halcyon_batch.errors import BatchError
 from halcyon_batch.functions import Functions
@@ -28,8 +28,6 @@ from halcyon_measure.protocols import connect, target
 from halcyon_measure.protocols.target import Target
 
 _Row = tuple[Sample, RowTensors]
-LOWER_CLASS = ("x-halcyon-class", "batch")
-"""Header with which balancers let all other requests go first."""
 _OPEN_PARTS = 3
 """Parts whose rows are in memory: one that is read, one that is sent, one that waits for its last answers."""
 _REQUEST_BYTES = 4 * 2**20
@@ -245,7 +243,7 @@ class Batch:
     async def _described(self) -> Target:
         """Return the model with its inputs. It waits until a server describes it, because a model may start from zero."""
         recipe = self._recipe
-        headers = (LOWER_CLASS, *_key_header(recipe.api_key_file))
+        headers = ((CLASS_HEADER, recipe.name), *_key_header(recipe.api_key_file))
         to = target.parse(
             recipe.url,
             api="kserve",
@@ -267,7 +265,13 @@ class Batch:
 
 
 def _key_header(file: str) -> tuple[tuple[str, str], ...]:
-    return (("Authorization", f"Bearer {Path(file).read_text('ascii').strip()}"),) if file else ()
+    """Return the header with the API key in a file, or in the first visible file of a folder; none without one."""
+    if not file:
+        return ()
+    path = Path(file)
+    if path.is_dir():
+        path = min(one for one in path.iterdir() if not one.name.startswith("."))
+    return (("Authorization", f"Bearer {path.read_text('ascii').strip()}"),)
 
 
 async def _results(

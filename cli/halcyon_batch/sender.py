@@ -10,9 +10,10 @@ import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from halcyon.api.documents.batch_documents import ROWS_HEADER
 from halcyon_batch.errors import RowError
 from halcyon_batch.request_rows import RequestRows
 from halcyon_batch.request_window import RequestWindow
@@ -125,7 +126,8 @@ class Sender:
     async def _send(self, rows: Sequence[RowTensors]) -> tuple[Reply, float]:
         self._number += 1
         try:
-            request = self.client.encode(payload(rows))
+            encoded = self.client.encode(payload(rows))
+            request = replace(encoded, headers=((ROWS_HEADER, str(len(rows))),))
         except (MeasureError, ValueError, TypeError) as error:
             return Reply(Outcome.ERROR, f"it can't be sent: {error}", 0.0, b"", ""), 0.0
         began = self.clock()

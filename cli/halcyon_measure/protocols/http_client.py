@@ -51,7 +51,7 @@ class HttpClient:
         first = 0.0
         body_sent = _Body(request.body, self._clock)
         try:
-            headers = {"Content-Type": self._content_type(request)}
+            headers = {"Content-Type": self._content_type(request), **dict(request.headers)}
             if request.header_length is not None:
                 headers[_LENGTH] = str(request.header_length)
             async with self._session.post(

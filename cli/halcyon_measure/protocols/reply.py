@@ -57,6 +57,8 @@ class Prepared:
     """Length of the JSON in front of binary tensors, if there are any."""
     encode_s: float = 0.0
     """Time to serialise it when it was due; 0 if it was serialised before the run."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Headers of this request, besides those of its target. Only over HTTP."""
 
 
 class Client(Protocol):

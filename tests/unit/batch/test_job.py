@@ -33,7 +33,7 @@ def pod(document: dict[str, Any]) -> Any:
     return document["spec"]["template"]["spec"]
 
 
-def test_the_pod_of_a_runner_complies_with_the_restricted_standard_and_has_no_token() -> None:
+def test_a_runner_complies_with_the_restricted_standard_and_has_no_token() -> None:
     built = pod(made())
     container = built["containers"][0]
     assert built["automountServiceAccountToken"] is False
@@ -93,13 +93,13 @@ def test_another_image_of_the_site_leaves_a_job_alone() -> None:
     assert digests[0] == digests[1]
 
 
-def test_a_final_failure_ends_the_job_and_a_lost_node_does_not_count() -> None:
+def test_a_final_failure_ends_the_job_and_a_lost_node_doesnt() -> None:
     final, lost = made()["spec"]["podFailurePolicy"]["rules"]
     assert (final["action"], final["onExitCodes"]["values"]) == ("FailJob", [2])
     assert (lost["action"], lost["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
 
 
-def test_the_network_policy_lets_the_operator_in_and_the_runner_to_its_model() -> None:
+def test_the_network_policy_admits_the_operator_and_reaches_the_model() -> None:
     peers: tuple[dict[str, Any], ...] = ({"namespaceSelector": {}},)
     policy = network_policy(BATCH, parse(spec()), SiteNetwork(operator=peers))["spec"]
     assert policy["ingress"] == [{"from": [*peers], "ports": [{"port": 8080, "protocol": "TCP"}]}]
