@@ -26,7 +26,7 @@ from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.clock import Clock
 from halcyon.kube.encoding import creating
-from halcyon.kube.informer import Informer
+from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key
 from halcyon.kube.work_queue import WorkQueue
 

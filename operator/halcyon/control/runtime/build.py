@@ -14,8 +14,6 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from halcyon.api.documents.balancer_plan import CollectorAddress
-from halcyon.batch.controller import BatchController
-from halcyon.batch.job import BatchSite
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
 from halcyon.control.autoscaling.balancer_errors import BalancerErrorStore
 from halcyon.control.autoscaling.decider import Decider
@@ -50,6 +48,7 @@ from halcyon.control.reporting.start_time_metrics import StartTimes
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.rollout.canary_queries import QUERY_TIMEOUT_S, CanaryQueries
 from halcyon.control.runtime import memory_limit
+from halcyon.control.runtime.batch_inference import build_batches
 from halcyon.control.runtime.leader_state import LeaderState
 from halcyon.control.runtime.operator import Operator
 from halcyon.control.runtime.settings import OperatorSettings
@@ -189,7 +188,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         costs=costs,
         hold=hold,
         site_queries=site_queries,
-        batches=build_batches(base),
+        batches=build_batches(settings, client, clock, base.caches.resources),
         model_metrics=ModelMetrics(base.caches, base.specs, autoscaler, starts, costs, base.leadership, clock),
     )
     register_instruments(base, counts)
@@ -294,21 +293,6 @@ def build_reconciler(
         observers=(autoscaler, canaries, base.reports),
         tracer=base.tracer,
     )
-
-
-def build_batches(base: Foundation) -> BatchController:
-    """Build the controller of BatchInferences, which follows ModelDeployments until they can be used."""
-    settings, models = base.settings, base.caches.resources
-    site = BatchSite(
-        settings.bench_image,
-        settings.bench_priority_class,
-        settings.image_pull_secrets,
-        settings.fixed_user_ids,
-        settings.network,
-    )
-    made = BatchController(base.client, base.clock, site, models.get, settings.watch_namespaces)
-    models.listeners.append(made.model_changed)
-    return made
 
 
 def build_certificate(base: Foundation) -> ServingCertificate:
