@@ -7,7 +7,6 @@ from typing import Any
 
 from generators.conditions_reference import documentation
 from halcyon.api.batch_inference import (
-    KIND,
     BatchConditionType,
     BatchInferenceSpec,
     BatchInferenceStatus,
@@ -15,6 +14,7 @@ from halcyon.api.batch_inference import (
 )
 from halcyon.api.schema.structural_schema import schema
 from halcyon.api.types import API_VERSION
+from halcyon.api.types import BATCH_KIND as KIND
 
 EXAMPLE = """\
 apiVersion: serving.halcyon.dev/v1alpha1

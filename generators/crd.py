@@ -7,12 +7,21 @@ from typing import Any
 
 import yaml
 
-from halcyon.api import batch_inference
 from halcyon.api.batch_inference import BatchInferenceSpec, BatchInferenceStatus
 from halcyon.api.schema.structural_schema import JsonSchema, schema
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
-from halcyon.api.types import GROUP, KIND, NAME_MESSAGE, NAME_PATTERN, PLURAL, VERSION, cel_string
+from halcyon.api.types import (
+    BATCH_KIND,
+    BATCH_PLURAL,
+    GROUP,
+    KIND,
+    NAME_MESSAGE,
+    NAME_PATTERN,
+    PLURAL,
+    VERSION,
+    cel_string,
+)
 
 _COLUMNS = (
     ("Status", "string", ".status.summary.state", "Reason of the most important condition", 0),
@@ -71,7 +80,7 @@ def build_batch() -> dict[str, Any]:
         schema(BatchInferenceSpec),
         schema(BatchInferenceStatus),
         _BATCH_COLUMNS,
-        names=(batch_inference.KIND, batch_inference.PLURAL, "batchinf"),
+        names=(BATCH_KIND, BATCH_PLURAL, "batchinf"),
         subresources={},
     )
 
@@ -146,4 +155,4 @@ def to_yaml(definition: dict[str, Any] | None = None) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(to_yaml(build_batch() if sys.argv[1:] == [batch_inference.KIND] else build()))
+    sys.stdout.write(to_yaml(build_batch() if sys.argv[1:] == [BATCH_KIND] else build()))

@@ -26,8 +26,8 @@ from halcyon_measure.protocols.target import Target
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.25, 30.0
 _BLAMED = 5
 """Failures without an error of the model, each while other requests were answered, after which a request itself is the cause."""
-_ERRORS = 3
-"""Errors of the model for one row, after which the row has no result."""
+_ERRORS, _ERROR_WAIT_S = 2, 0.1
+"""Errors of the model for one row, after which the row has no result, and the time between them."""
 _TOO_MANY_ROWS = re.compile(r"batch-size must be <= (\d+)")
 _WAITS = frozenset({Outcome.REJECTED, Outcome.TIMED_OUT, Outcome.DISCONNECTED})
 
@@ -116,8 +116,10 @@ class Sender:
         if len(rows) > 1:
             return False
         tries.errors += 1
-        await self.sleep(_FIRST_WAIT_S)
-        return tries.errors < _ERRORS
+        if tries.errors >= _ERRORS:
+            return False
+        await self.sleep(_ERROR_WAIT_S)
+        return True
 
     async def _halves(self, rows: Sequence[RowTensors]) -> list[Mapping[str, Any] | str]:
         middle = len(rows) // 2

@@ -20,7 +20,7 @@ from halcyon.api import batch_inference
 from halcyon.api.policy import triton_images
 from halcyon.api.spec import Spec, defaults, field_hints
 from halcyon.api.spec.parse import SpecError, parse
-from halcyon.api.types import API_VERSION, GROUP, KIND, VERSION
+from halcyon.api.types import API_VERSION, BATCH_KIND, GROUP, KIND, VERSION
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import problems
 from halcyon_cli.lint.rules import RULES, Level
@@ -141,7 +141,7 @@ def _document(node: MappingNode, loader: Any, file: str) -> Iterator[Finding]:  
         )
         return
     constructed = loader.construct_document(spec)
-    is_batch = _scalar(node, "kind") == batch_inference.KIND
+    is_batch = _scalar(node, "kind") == BATCH_KIND
     for rule, message in _batch(constructed) if is_batch else _spec(name or _ANY_NAME, constructed):
         line = _line_of_field(node, message)
         if rule != "invalid-value" or line not in {scalar.start_mark.line + 1 for scalar in unquoted}:
@@ -157,8 +157,8 @@ def _metadata_errors(node: MappingNode) -> Iterator[tuple[int, str, str]]:
             "api-version",
             f"apiVersion is {version or 'missing'}; it must be {API_VERSION}",
         )
-    if kind not in {KIND, batch_inference.KIND}:
-        message = f"kind is {kind or 'missing'}; it must be {KIND} or {batch_inference.KIND} for {GROUP}/{VERSION}"
+    if kind not in {KIND, BATCH_KIND}:
+        message = f"kind is {kind or 'missing'}; it must be {KIND} or {BATCH_KIND} for {GROUP}/{VERSION}"
         yield _line(node, "kind"), "kind", message
     for key, _ in node.value:
         if key.value not in _FIELDS:

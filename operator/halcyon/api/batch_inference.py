@@ -6,15 +6,12 @@ Out of scope: when a condition is true (`halcyon.batch.status`, with a truth tab
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError
 
 from halcyon.api.status import ConditionStatus, Short, Time
 from halcyon.api.types import ApiModel, DnsName, Documented, ListMap, RelativePath, Rule, quantity_field
-
-KIND: Final = "BatchInference"
-PLURAL: Final = "batchinferences"
 
 _FUNCTION = r"^[-._a-zA-Z0-9]+\.py:[A-Za-z_][A-Za-z0-9_]*$"
 _FIXED = ("modelDeployment", "input", "output", "hooks")

@@ -20,14 +20,14 @@ from halcyon.api.documents.batch_documents import BatchProgress
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.batch import job as objects
 from halcyon.batch import runner_pod, status
-from halcyon.batch.job import BATCH_INFERENCE, JOB, LABEL, SPEC_ANNOTATION, BatchSite, ServedModel, job_name
+from halcyon.batch.job import LABEL, SPEC_ANNOTATION, BatchSite, ServedModel, job_name
 from halcyon.batch.status import Observed, Obstacle
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.clock import Clock
 from halcyon.kube.encoding import creating
 from halcyon.kube.informers.informer import Informer
-from halcyon.kube.kinds import Key
+from halcyon.kube.kinds import BATCH_INFERENCE, JOB, Key
 from halcyon.kube.work_queue import WorkQueue
 
 log = logging.getLogger(__name__)

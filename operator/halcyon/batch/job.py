@@ -9,16 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from halcyon.api.batch_inference import KIND, PLURAL, BatchInferenceSpec
+from halcyon.api.batch_inference import BatchInferenceSpec
 from halcyon.api.documents.batch_documents import FAILED, PORT, BatchRecipe
 from halcyon.api.policy.network import SiteNetwork
-from halcyon.api.types import API_VERSION, GROUP
-from halcyon.kube.kinds import Kind, Object
+from halcyon.api.types import GROUP
+from halcyon.kube.kinds import BATCH_INFERENCE, JOB, NETWORK_POLICY, Kind, Object
 from halcyon.render import names
 from halcyon.render.metadata import RESTRICTED
 
-BATCH_INFERENCE: Final = Kind(API_VERSION, KIND, PLURAL)
-JOB: Final = Kind("batch/v1", "Job", "jobs")
 LABEL: Final = f"{GROUP}/batch-inference"
 """Label of all objects of a BatchInference; its value is the name."""
 SPEC_ANNOTATION: Final = f"{GROUP}/batch-spec"
@@ -174,7 +172,7 @@ def network_policy(batch: Object, spec: BatchInferenceSpec, network: SiteNetwork
     """Return the NetworkPolicy: the operator reads the progress, and the pod reaches DNS and the model's pods."""
     model = {"podSelector": {"matchLabels": {names.OWNER_LABEL: spec.model_deployment}}}
     dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
-    return _owned(Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"), batch, {}) | {
+    return _owned(NETWORK_POLICY, batch, {}) | {
         "spec": {
             "podSelector": {"matchLabels": labels(batch["metadata"]["name"])},
             "policyTypes": ["Ingress", "Egress"],
@@ -191,7 +189,13 @@ def _owned(kind: Kind, batch: Object, annotations: dict[str, Any]) -> Object:
         "name": job_name(meta["name"]),
         "labels": labels(meta["name"]),
         "ownerReferences": [
-            {"apiVersion": API_VERSION, "kind": KIND, "name": meta["name"], "uid": meta["uid"], "controller": True}
+            {
+                "apiVersion": BATCH_INFERENCE.api_version,
+                "kind": BATCH_INFERENCE.kind,
+                "name": meta["name"],
+                "uid": meta["uid"],
+                "controller": True,
+            }
         ],
     }
     if annotations:

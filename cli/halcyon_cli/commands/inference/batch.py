@@ -14,10 +14,10 @@ from typing import Any
 import click
 
 from halcyon.api import batch_inference
-from halcyon.api.batch_inference import KIND, PLURAL
 from halcyon.api.timestamps import rfc3339
 from halcyon.api.types import API_VERSION, duration_s
-from halcyon.kube.kinds import Kind
+from halcyon.api.types import BATCH_KIND as KIND
+from halcyon.kube.kinds import BATCH_INFERENCE
 from halcyon_cli.arguments.options import Output, OutputForm, cluster_options, emit, with_options
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
@@ -26,7 +26,6 @@ from halcyon_cli.kube.object_writer import ObjectWriter
 
 Json = Mapping[str, Any]
 
-BATCH_INFERENCE = Kind(API_VERSION, KIND, PLURAL)
 _ACTIONS = ("follow", "suspend", "resume", "cancel")
 _PLACE = re.compile(r"pvc://([a-z0-9][a-z0-9.-]*)/(.+)")
 _POLL_INTERVAL_S = 2.0
