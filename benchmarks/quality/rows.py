@@ -29,6 +29,7 @@ TITLES = {
     "adoption": "The first quarter of an hour",
     "hold": "Against tenants, clients and faults, and at size",
     "measure": "Measure a served model",
+    "tune": "Tune a model, teach the autoscaler, and batch inference beside the users",
 }
 """Title of each table's page."""
 
