@@ -11,6 +11,8 @@ from collections import deque
 MAX_REQUESTS = 256
 _SLOW, _SLOW_GENTLE = 3.0, 1.3
 """Latency, as a multiple of the lowest one, above which the window shrinks. An instance then has a request that runs and one that waits."""
+_LEAST, _LEAST_GENTLE = 2, 1
+"""Smallest window. A request that waits in a balancer of the lower class costs users nothing, and uses what they leave at once."""
 _REMEMBERED = 500
 """Answers among which the lowest latency counts, so that it follows another revision or another GPU."""
 
@@ -20,7 +22,8 @@ class RequestWindow:
 
     def __init__(self, *, gentle: bool, most: int = MAX_REQUESTS) -> None:
         """Begin with one request. `gentle` keeps servers nearly free of waiting requests of this batch."""
-        self._slow, self._most = _SLOW_GENTLE if gentle else _SLOW, most
+        self._slow, self._least = (_SLOW_GENTLE, _LEAST_GENTLE) if gentle else (_SLOW, _LEAST)
+        self._most = most
         self._size = 1.0
         self._doubles = True
         self._latencies: deque[float] = deque(maxlen=_REMEMBERED)
@@ -44,12 +47,12 @@ class RequestWindow:
             self._doubles = False
         else:
             self._size += 1.0 if self._doubles else 1.0 / self._size
-        self._size = min(max(self._size, 1.0), float(self._most))
+        self._size = min(max(self._size, float(self._least)), float(self._most))
 
     def rejected(self) -> None:
         """Take a rejection: the class of this batch waits."""
         self._doubles = False
-        self._size = max(self._size / 2, 1.0)
+        self._size = max(self._size / 2, float(self._least))
 
     def restart(self) -> None:
         """Forget the latencies, because requests have another size from now on."""

@@ -20,16 +20,17 @@ def test_the_window_keeps_servers_busy_without_a_long_queue(replicas: int) -> No
     assert replicas <= settled(RequestWindow(gentle=True), replicas) <= 1.3 * replicas + 1
 
 
-def test_slow_answers_and_rejections_shrink_the_window_to_one_request() -> None:
+@pytest.mark.parametrize(("gentle", "least"), [(False, 2), (True, 1)])
+def test_slow_answers_and_rejections_shrink_the_window(*, gentle: bool, least: int) -> None:
     for is_rejected in (False, True):
-        window = RequestWindow(gentle=False)
+        window = RequestWindow(gentle=gentle)
         begun = settled(window, 8)
         for _ in range(4 * begun):
             if is_rejected:
                 window.rejected()
             else:
                 window.answered(60.0)
-        assert window.limit == 1
+        assert window.limit == least
 
 
 def test_the_window_grows_again_after_users_have_gone() -> None:
