@@ -49,6 +49,7 @@ from halcyon.control.reporting.start_time_metrics import StartTimes
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.rollout.canary_queries import QUERY_TIMEOUT_S, CanaryQueries
 from halcyon.control.runtime import memory_limit
+from halcyon.control.runtime.batch_inference import build_batches
 from halcyon.control.runtime.leader_state import LeaderState
 from halcyon.control.runtime.operator import Operator
 from halcyon.control.runtime.settings import OperatorSettings
@@ -192,6 +193,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         advice=advice,
         hold=hold,
         site_queries=site_queries,
+        batches=build_batches(settings, client, clock, base.caches.resources),
         model_metrics=ModelMetrics(base.caches, base.specs, autoscaler, starts, costs, base.leadership, clock),
     )
     register_instruments(base, counts)
