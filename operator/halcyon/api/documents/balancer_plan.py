@@ -134,6 +134,16 @@ class BalancerPlan:
         """Whether the requests at a server are bounded over all balancers."""
         return self.max_concurrency > 0 or self.finds_concurrency or self.objective_ms > 0
 
+    @property
+    def exchanges_loads(self) -> bool:
+        """Whether the balancers exchange their loads."""
+        return self.shares_pods or self.has_lower_class
+
+    @property
+    def has_lower_class(self) -> bool:
+        """Whether there is a lower class of requests."""
+        return self.lower_class != "None"
+
     def to_json(self) -> str:
         """Return the plan as one line of JSON with sorted keys, so that equal plans result in equal text.
 

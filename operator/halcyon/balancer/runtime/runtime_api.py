@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.error_responses import PROTOCOLS
 from halcyon.balancer.config.model import Ports, ServerKey
 from halcyon.balancer.config.queueing import COUNTERS, HELD_SERVER
+from halcyon.balancer.runtime import class_load
+from halcyon.balancer.runtime.class_load import ClassLoad, LowerStats
 from halcyon.balancer.runtime.server_assignment import AdminState, Command, ServerState
 from halcyon.balancer.runtime.shares import PodLoad
 
@@ -28,7 +30,6 @@ _FORCED_MAINT = 0x01
 _FORCED_DRAIN = 0x08
 _BACKEND = re.compile(r"(http|grpc)_([a-z])")
 _SERVER = re.compile(r"s([0-9]{1,5})")
-_GPC = re.compile(r" gpc([0-9]{1,2})=([0-9]+)")
 _HELD = re.compile(r"held=([0-9]+) came=([0-9]+)")
 _BROKEN = re.compile(r"broken=([0-9]+)")
 _QCUR, _SCUR, _SLIM, _STOT, _RESPONSES = 2, 4, 6, 7, slice(39, 45)
@@ -87,6 +88,8 @@ class BackendLoads:
     servers: Mapping[ServerKey, PodLoad] = field(default_factory=dict)
     responses: Mapping[ServerKey, int] = field(default_factory=dict)
     """Counter of the responses whose headers have arrived, of both protocols."""
+    classes: ClassLoad | None = None
+    """None if they were not read."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ class HaproxyStats:
     held: int = 0
     """Number of requests that are held until a first server is up, HTTP and gRPC together."""
     inflight: int = 0
-    """Number of requests in progress on servers."""
+    """Number of requests in progress on servers, without those of the lower class."""
     requests: int = 0
     rejected: int = 0
     errors: int = 0
@@ -135,6 +138,8 @@ class HaproxyStats:
     """Slots whose server `held` (`queueing`) is not in maintenance in both protocols."""
     broken: int = 0
     """Number of streams that were cut because their server disappeared, or because they did not end within its drain time."""
+    lower: LowerStats | None = None
+    """Requests of the lower class; None if there were none yet."""
 
     @property
     def demand(self) -> int:
@@ -166,8 +171,9 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
         loads = parse_loads(stat)
         sessions = {key: sum(load.inflight) for key, load in loads.servers.items()}
         process = int(fields["Pid"])
-        now = {int(index): int(count) for index, count in _GPC.findall(table)}
-        now |= {_OF_STREAMS + int(index): int(count) for index, count in _GPC.findall(streams)}
+        classes = class_load.class_load(table)
+        now = class_load.all_counters(table)
+        now |= {_OF_STREAMS + index: count for index, count in class_load.counters(streams).items()}
         counts = wide.read(process, now, uptime_s=int(fields["Uptime_sec"]))
         requests, rejected, errors, retried, unavailable, repeated = (counts.get(index, 0) for index in range(6))
         slots, held = latency_buckets.read(counts), parse_held(held_text)
@@ -180,7 +186,8 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             loads=loads,
             held=held.held,
             held_total=held.total,
-            inflight=sum(sessions.values()),
+            inflight=max(sum(sessions.values()) - classes.sent, 0),
+            lower=class_load.lower_stats(counts, classes),
             requests=requests,
             rejected=rejected,
             errors=errors,
@@ -327,13 +334,15 @@ class RuntimeSocket:
         """
         return parse_held(await self._request(self.path, "show held", self.timeout_s))
 
-    async def loads(self) -> BackendLoads:
-        """Return the load and the limits of each server. This is a small part of `read`, for frequent polling.
+    async def loads(self, *, classes: bool = False) -> BackendLoads:
+        """Return the load and the limits of each server, and that of the classes. This is a small part of `read`, for frequent polling.
 
         Raises:
             HaproxyError: HAProxy does not respond.
         """
-        return parse_loads(await self._request(self.path, _SHOW_STAT, self.timeout_s))
+        commands = f"{_SHOW_STAT};show table {COUNTERS}" if classes else _SHOW_STAT
+        stat, _, table = (await self._request(self.path, commands, self.timeout_s)).strip("\n").partition("\n\n")
+        return replace(parse_loads(stat), classes=class_load.class_load(table) if classes else None)
 
     async def set(self, variables: Mapping[str, int]) -> None:
         """Set process variables to integers, by name.

@@ -52,7 +52,7 @@ def test_a_jobs_own_maximum_and_the_models_bound_what_is_added() -> None:
     assert (more.replicas, more.needed) == (0, 2)
 
 
-def test_replicas_without_a_deadline_are_added_only_for_as_long_as_they_have_work() -> None:
+def test_replicas_without_a_deadline_are_added_only_while_they_have_work() -> None:
     assert count(replace(JOB, max_replicas=3)) == 3
     assert count(replace(JOB, max_replicas=3, rows_left=1000)) == 0
     # The one that runs already stays while there is work for half a minute.
@@ -68,7 +68,7 @@ def test_a_rate_that_changes_a_little_keeps_the_replicas() -> None:
     assert count(replace(just, rows_left=10_000), current=2) == 0
 
 
-def test_at_zero_only_a_job_that_may_wake_the_model_has_a_replica() -> None:
+def test_at_zero_only_a_waking_job_has_a_replica() -> None:
     asleep = replace(SUPPLY, users_rows_s=0.0)
     pressing = replace(JOB, deadline=NOW + 330)
     assert count(pressing, users=0, current=0, supply=asleep) == 0
@@ -85,7 +85,7 @@ def test_while_the_capacity_is_unknown_nothing_is_added_to_running_replicas() ->
     assert count(replace(JOB, deadline=NOW + 330), supply=replace(SUPPLY, replica_rows_s=None)) == 0
 
 
-def test_a_deadline_that_no_new_replica_reaches_adds_none_and_keeps_those_that_run() -> None:
+def test_a_deadline_too_close_for_a_new_replica_adds_none() -> None:
     late = replace(JOB, deadline=NOW + 20)
     assert count(late) == 0
     assert count(replace(late, deadline=NOW - 5), current=4) == 3
