@@ -131,7 +131,7 @@ class PartStatus(_Documented):
     """One part of a decision."""
 
     name: Short
-    """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency, metric or gpuUtilization."""
+    """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency, metric, gpuUtilization or batch."""
     replicas: Count
     """Replicas that the part requires."""
     why: Long
