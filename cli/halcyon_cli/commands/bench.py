@@ -42,6 +42,7 @@ examples:
   halcyon bench digits
   halcyon bench digits --objective 500ms --percentile 95
   halcyon bench digits --rate 200 --objective 500ms --replicas 2
+  halcyon bench digits --trial --callers 8 --shared-memory system
   halcyon bench digits --rate 50 -o yaml > job.yaml
   halcyon bench history digits
   halcyon bench --url http://localhost:8000 --model digits

@@ -48,7 +48,8 @@ def _settings(document: BenchDocument) -> dict[str, str]:
     return {
         "model": target.model or target.url,
         "url": target.url.rpartition("://")[2] if place is None or place.kind == "url" else "",
-        "protocol": f"{target.protocol} {target.encoding}".strip(),
+        "protocol": f"{target.protocol} {target.encoding}".strip()
+        + (", shared memory" if target.shared_memory != "none" else ""),
         "rows": f"{target.rows} rows" if target.rows != "1" else "1 row",
         "kind": scenario.preset or scenario.kind,
         "rate": rate_text(scenario),

@@ -35,6 +35,8 @@ TTL_S = 30
 """Seconds after which an ended Job is removed, with everything that it owns."""
 MAX_FILES_BYTES = 700 * 2**10
 """Size of all files together; a ConfigMap holds 1 MiB, and base64 adds a third."""
+NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+"""Reasons of a container that waits because its image can't be pulled."""
 _UID = 65532
 _FILES, _KEYS, _VOLUME = "/etc/halcyon/files", "/etc/halcyon/api-keys", "/data"
 _TOPOLOGY = {"node": "kubernetes.io/hostname", "zone": "topology.kubernetes.io/zone"}
@@ -78,8 +80,13 @@ def labels(model: str) -> dict[str, str]:
     return {BENCH_LABEL: model, names.COMPONENT_LABEL: COMPONENT, names.MANAGER_LABEL: names.MANAGER}
 
 
-def job(settings: ClientSettings, *, parallelism: int = 0, deadline_s: int = LEASE_S) -> dict[str, Any]:
-    """Return the Job, which complies with the Pod Security Standard "restricted" and has no token."""
+def job(
+    settings: ClientSettings, *, template: Json | None = None, parallelism: int = 0, deadline_s: int = LEASE_S
+) -> dict[str, Any]:
+    """Return the Job, which complies with the Pod Security Standard "restricted" and has no token.
+
+    `template` replaces the pod with the client alone.
+    """
     marks = labels(settings.model)
     return {
         "apiVersion": "batch/v1",
@@ -91,7 +98,7 @@ def job(settings: ClientSettings, *, parallelism: int = 0, deadline_s: int = LEA
             "backoffLimit": 0,
             "activeDeadlineSeconds": deadline_s,
             "ttlSecondsAfterFinished": TTL_S,
-            "template": {"metadata": {"labels": marks}, "spec": pod(settings)},
+            "template": template or {"metadata": {"labels": marks}, "spec": pod(settings)},
         },
     }
 
@@ -154,19 +161,19 @@ def _near(settings: ClientSettings) -> dict[str, Any]:
     return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
 
 
-def config_map(settings: ClientSettings, owner: Json) -> dict[str, Any]:
+def config_map(settings: ClientSettings, job: Json) -> dict[str, Any]:
     """Return the ConfigMap with the files that the client reads."""
-    return _owned("v1", "ConfigMap", settings, owner) | {
+    return _owned("v1", "ConfigMap", settings, job) | {
         "binaryData": {key: base64.b64encode(content).decode() for key, content in settings.files.items()}
     }
 
 
-def network_policy(settings: ClientSettings, owner: Json) -> dict[str, Any]:
+def network_policy(settings: ClientSettings, job: Json) -> dict[str, Any]:
     """Return the NetworkPolicy of the client's pod: it may reach DNS and the measured model's pods, and nothing else."""
     ports = [{"port": port, "protocol": "TCP"} for port in (names.HTTP_PORT, names.GRPC_PORT)]
     dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     measured = {"podSelector": {"matchLabels": {names.OWNER_LABEL: settings.measured}}}
-    return _owned("networking.k8s.io/v1", "NetworkPolicy", settings, owner) | {
+    return _owned("networking.k8s.io/v1", "NetworkPolicy", settings, job) | {
         "spec": {
             "podSelector": {"matchLabels": labels(settings.model)},
             "policyTypes": ["Ingress", "Egress"],
@@ -175,21 +182,19 @@ def network_policy(settings: ClientSettings, owner: Json) -> dict[str, Any]:
     }
 
 
-def _owned(api_version: str, kind: str, settings: ClientSettings, owner: Json) -> dict[str, Any]:
+def _owned(api_version: str, kind: str, settings: ClientSettings, job: Json) -> dict[str, Any]:
     meta = {
         "namespace": settings.namespace,
         "name": job_name(settings.model),
         "labels": labels(settings.model),
-        "ownerReferences": [
-            {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "name": owner["metadata"]["name"],
-                "uid": owner["metadata"]["uid"],
-            }
-        ],
+        "ownerReferences": [owner(job)],
     }
     return {"apiVersion": api_version, "kind": kind, "metadata": meta}
+
+
+def owner(job: Json) -> dict[str, Any]:
+    """Return a reference to the Job, with which Kubernetes deletes the objects that have it."""
+    return {"apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
 
 
 def lease_s(since_created_s: float, longest_s: float) -> int:

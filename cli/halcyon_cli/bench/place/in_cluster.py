@@ -24,7 +24,7 @@ from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
-from halcyon_cli.bench.place import admission, client_job, copied_model, guard, history, live_event
+from halcyon_cli.bench.place import admission, client_job, copied_model, guard, history, live_event, trial_pod
 from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines, PlacedResult
 from halcyon_cli.bench.place.client_job import ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
@@ -72,6 +72,10 @@ class BenchRequest:
             raise InputError("--live raises the rate in steps by itself; leave --sweep out, or measure a copy")
         self.sampling.settings()
         self.sampling.prices()
+        if self.server.shared_memory != "none" and not self.place.trial:
+            raise InputError(
+                f"--shared-memory {self.server.shared_memory} needs client and server in one pod; add --trial"
+            )
         for option in _NOT_HERE:
             if getattr(self.server, option):
                 raise InputError(
@@ -88,7 +92,7 @@ class BenchRequest:
         return self
 
     def url(self, measured: str) -> str:
-        """Return the URL of a ModelDeployment's Service, in its namespace: gRPC for its encodings, else HTTP."""
+        """Return the URL of a host in the model's namespace: gRPC for its encodings, else HTTP."""
         if self.server.encoding in {"raw", "typed"}:
             return f"grpc://{measured}:{names.GRPC_PORT}"
         return f"http://{measured}:{names.HTTP_PORT}"
@@ -114,8 +118,9 @@ def run(
     site = read_site(cluster, request.name, image=request.place.bench_image)
     priority_class = request.place.priority_class or site.priority_class
     load, inputs, files = client_job.packed(_with_objective(request.load, model), request.inputs)
-    admission.check_rights(cluster, needs_files=bool(files), copies=not request.place.live)
-    admission.check_free(cluster, request.name, copies=not request.place.live)
+    copies = not request.place.live and not request.place.trial
+    admission.check_rights(cluster, needs_files=bool(files) or request.place.trial, copies=copies)
+    admission.check_free(cluster, request.name, copies=copies)
     servers = _readable(
         cluster,
         kinds.POD,
@@ -127,9 +132,11 @@ def run(
             f"sequences: the server would reject them. What can be measured: single requests, with halcyon infer {request.name}"
         )
     measured = _served(model) if request.place.live else _copied(cluster, model, request, priority_class)
-    for note in measured.notes:
+    for note in (*measured.notes, *((trial_pod.NOTE,) if request.place.trial else measured.traffic_notes)):
         print(f"halcyon bench: {note}", file=sys.stderr)
-    sent = replace(request.server, url=request.url(measured.name), model=measured.model)
+    host = trial_pod.ADDRESS if request.place.trial else measured.name
+    api_keys = "" if request.place.trial else measured.api_keys
+    sent = replace(request.server, url=request.url(host), model=measured.model)
     runtime = fields.mapping(fields.mapping(measured.document["spec"]).get("runtime"))
     own_secrets = [str(one.get("name")) for one in fields.mappings(runtime.get("imagePullSecrets"))]
     client = ClientSettings(
@@ -139,7 +146,7 @@ def run(
         arguments=(
             "bench",
             *arguments(command, sent, load, request.answer.of_client(), inputs, request.sampling),
-            *client_job.key_arguments(measured.api_keys),
+            *client_job.key_arguments(api_keys),
             *(_guard_arguments(model) if request.place.live else ()),
             *("--wait", f"{request.place.start_timeout:.0f}s", "--to-log"),
         ),
@@ -147,7 +154,7 @@ def run(
         near=request.place.near or "zone",
         cpu=request.place.client_cpu,
         memory=request.place.client_memory,
-        api_keys=measured.api_keys,
+        api_keys=api_keys,
         pull_secrets=tuple(dict.fromkeys([*own_secrets, *site.pull_secrets])),
         fixed_user_ids=site.fixed_user_ids,
         priority_class=priority_class,
@@ -155,10 +162,13 @@ def run(
         files=files,
         claim=request.place.volume,
     )
-    copy = None if request.place.live else measured
-    pods = [admission.client_pods(client)] if copy is None else admission.planned(cluster, copy, client)
-    if copy is not None:
-        admission.check_budget(cluster, copy, site.gpu_budget)
+    objects = [] if request.place.live else admission.rendered(cluster, measured, request.name)
+    trial = trial_pod.trial_pod(objects, client, model=measured.model) if request.place.trial else None
+    if request.place.live:
+        pods = [admission.client_pods(client)]
+    else:
+        pods = admission.planned(objects, measured, client) if trial is None else [admission.trial_pods(trial)]
+        admission.check_budget(cluster, measured, site.gpu_budget)
     admission.check_pods(cluster, pods)
     starts: list[Boundaries] = []
 
@@ -175,13 +185,19 @@ def run(
         )
 
     with BesideModel(
-        cluster, client, copy, _deadlines(request), progress, on_copy=on_copy if request.place.cold_start else None
+        cluster,
+        client,
+        measured if copies else None,
+        _deadlines(request),
+        progress,
+        trial=trial,
+        on_copy=on_copy if request.place.cold_start else None,
     ) as beside:
-        if copy is None:
+        if request.place.live:
             live_event.record(cluster, model, began=True)
         result = beside.run(network_policy=site.network_policies)
     document = _placed(cluster, request, command, result, measured)
-    if copy is None:
+    if request.place.live:
         live_event.record(cluster, model, began=False, ended=document.place.ended if document.place else None)
     return _with_starts(document, starts), result.requests
 
@@ -272,10 +288,10 @@ def _placed(
     image, image_id, limits = _server(result.servers)
     source = fields.mapping(fields.mapping(measured.document["spec"]["model"]).get("source"))
     place = Place(
-        kind="live" if request.place.live else "copy",
+        kind="live" if request.place.live else "trial" if request.place.trial else "copy",
         namespace=cluster.namespace,
         name=request.name,
-        measured=measured.name,
+        measured=request.name if request.place.trial else measured.name,
         revision=measured.revision,
         source=_source(source),
         image=image,
@@ -283,7 +299,7 @@ def _placed(
         node=",".join(nodes) or None,
         gpu_product=_gpu_product(cluster, nodes) if limits is not None and limits.gpu else None,
         limits=limits,
-        routing="direct" if measured.is_direct else "balancer",
+        routing="direct" if measured.is_direct or request.place.trial else "balancer",
         replicas=len(result.servers),
         client_node=fields.text(fields.mapping(result.client.get("spec")).get("nodeName")),
         client_limits=_limits_of(fields.mappings(fields.mapping(result.client.get("spec")).get("containers"))),
@@ -297,12 +313,17 @@ def _server(servers: Sequence[Json]) -> tuple[str | None, str | None, Any]:
     """Return image, image with digest, and limits of the container with Triton in the first pod."""
     if not servers:
         return None, None, None
+    spec, status = (fields.mapping(servers[0].get(part)) for part in ("spec", "status"))
+    # In a trial pod, it is a sidecar.
     found = [
         one
-        for one in fields.mappings(fields.mapping(servers[0].get("spec")).get("containers"))
+        for part in ("containers", "initContainers")
+        for one in fields.mappings(spec.get(part))
         if one.get("name") == names.TRITON
     ]
-    statuses = fields.mappings(fields.mapping(servers[0].get("status")).get("containerStatuses"))
+    statuses = [
+        one for part in ("containerStatuses", "initContainerStatuses") for one in fields.mappings(status.get(part))
+    ]
     ids = [str(one.get("imageID")) for one in statuses if one.get("name") == names.TRITON and one.get("imageID")]
     return str(found[0].get("image")) if found else None, ids[0] if ids else None, _limits_of(found)
 
