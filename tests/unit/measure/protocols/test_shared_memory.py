@@ -59,7 +59,9 @@ def test_outputs_of_unknown_size_come_in_the_answer() -> None:
         ({}, True, "functions of --prepare, --finish and --decode run in other processes"),
     ],
 )
-def test_protocols_and_functions_without_shared_memory_are_refused(changed: dict[str, str], has_functions: bool, said: str) -> None:
+def test_protocols_and_functions_without_shared_memory_are_refused(
+    changed: dict[str, str], has_functions: bool, said: str
+) -> None:
     with pytest.raises(TargetError, match=said):
         shared_memory.check(Target.from_dict(TARGET.to_dict() | changed), has_functions=has_functions)
     shared_memory.check(TARGET, has_functions=False)
