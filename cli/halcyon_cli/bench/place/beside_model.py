@@ -42,7 +42,7 @@ class PlacedResult:
     """What a client in the cluster has measured, and the pods that took part."""
 
     document: bytes
-    """bench.json."""
+    """bench.json, or the document of another command in the client's pod."""
     requests: bytes | None
     """requests.npz, if it was small enough for a log."""
     servers: tuple[Json, ...]
@@ -73,14 +73,15 @@ class BesideModel:
         progress: Callable[[str], None],
         *,
         trial: TrialPod | None = None,
+        document: str = log_result.DOCUMENT,
         on_copy: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         """Keep the settings. `on_copy` is called when the copy is made, with a function that extends the Job's lease.
 
-        `trial` is measured instead of a copy or the served model.
+        `trial` is measured instead of a copy or the served model; `document` is the name of the result in the client's log.
         """
         self._cluster, self._client, self._copy, self._limits, self._progress = cluster, client, copy, limits, progress
-        self._trial, self._on_copy = trial, on_copy
+        self._trial, self._document, self._on_copy = trial, document, on_copy
         self._job: Json = {}
         self._created = self._renewed = 0.0
 
@@ -106,6 +107,47 @@ class BesideModel:
             ClusterError: the user lacks a right, or the API server is unreachable.
             PlaceError: a pod can't start, the client failed, or time is over.
         """
+        servers = self._prepared(network_policy=network_policy)
+        pod = self._started()
+        try:
+            pod = self._ended(pod)
+            if self._trial is None:
+                # Their status has the digest of the image by now. They are gone if the original was scaled down meanwhile.
+                servers = tuple(self._measured()) or servers
+            else:
+                servers = (pod,)
+                self._check_trial(pod)
+            text = self._log(str(pod["metadata"]["name"]))
+        except KeyboardInterrupt:
+            text = self._stopped(pod)
+        return self._result(text, servers, pod)
+
+    def start(self, *, network_policy: bool) -> Json:
+        """Make the client's pod with all that it needs, wait until its container runs, and return it.
+
+        Raises:
+            ClusterError: the user lacks a right, or the API server is unreachable.
+            PlaceError: the pod can't start in time.
+        """
+        self._prepared(network_policy=network_policy)
+        return self._started()
+
+    def keep(self, pod: str) -> None:
+        """Extend the Job's lease when it is time.
+
+        Raises:
+            PlaceError: the Job was deleted, or the client's pod has ended or is gone.
+        """
+        self._extend()
+        found = self._cluster.find(kinds.POD, pod)
+        if found is None:
+            raise PlaceError("the client's pod was deleted, for example with its node")
+        if fields.mapping(found.get("status")).get("phase") in {"Succeeded", "Failed"}:
+            self._check_trial(found)
+            raise PlaceError(f"the client has ended: {self._last_line(pod)}")
+
+    def _prepared(self, *, network_policy: bool) -> tuple[Json, ...]:
+        """Make everything but the client's pod, let the Job make that, and return the measured pods, if they are others."""
         if self._client.files:
             self._cluster.create(kinds.CONFIG_MAP, client_job.config_map(self._client, self._job))
         if network_policy:
@@ -124,19 +166,7 @@ class BesideModel:
             self._on_copy(self._extend)
         servers = self._servers() if self._trial is None else ()
         self._cluster.change(JOB, self._job["metadata"]["name"], {"spec": {"parallelism": 1}})
-        pod = self._started()
-        try:
-            pod = self._ended(pod)
-            if self._trial is None:
-                # Their status has the digest of the image by now. They are gone if the original was scaled down meanwhile.
-                servers = tuple(self._measured()) or servers
-            else:
-                servers = (pod,)
-                self._check_trial(pod)
-            text = self._log(str(pod["metadata"]["name"]))
-        except KeyboardInterrupt:
-            text = self._stopped(pod)
-        return self._result(text, servers, pod)
+        return servers
 
     def _network_policy(self) -> dict[str, Any]:
         if self._trial is None:
@@ -268,7 +298,7 @@ class BesideModel:
 
     def _result(self, text: str, servers: tuple[Json, ...], pod: Json) -> PlacedResult:
         lines = text.splitlines()
-        document = log_result.content(lines, log_result.DOCUMENT)
+        document = log_result.content(lines, self._document)
         if document is None:
             raise PlaceError(f"the client ended without a result: {' '.join(lines[-3:]) or 'its log is empty'}")
         return PlacedResult(document, log_result.content(lines, log_result.REQUESTS), servers, pod)

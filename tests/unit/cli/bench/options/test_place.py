@@ -10,7 +10,7 @@ from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.server import ServerOptions
-from halcyon_cli.bench.place.in_cluster import BenchRequest
+from halcyon_cli.bench.place.bench_request import BenchRequest
 from halcyon_cli.errors import InputError
 
 

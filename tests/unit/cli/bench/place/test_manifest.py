@@ -13,7 +13,7 @@ from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.server import ServerOptions
 from halcyon_cli.bench.place.admission import NEEDED
-from halcyon_cli.bench.place.in_cluster import BenchRequest
+from halcyon_cli.bench.place.bench_request import BenchRequest
 from halcyon_cli.bench.place.manifest import RULES, text
 from halcyon_cli.bench.place.site import BenchSite
 from halcyon_cli.commands.bench import main
