@@ -109,14 +109,13 @@ class BesideModel:
         """
         servers = self._prepared(network_policy=network_policy)
         pod = self._started()
+        if self._trial is not None:
+            servers = (pod,)
         try:
             pod = self._ended(pod)
-            if self._trial is None:
-                # Their status has the digest of the image by now. They are gone if the original was scaled down meanwhile.
-                servers = tuple(self._measured()) or servers
-            else:
-                servers = (pod,)
-                self._check_trial(pod)
+            # Its status has the digest of the image by now. Pods of a served model are gone if it was scaled down meanwhile.
+            servers = (tuple(self._measured()) or servers) if self._trial is None else (pod,)
+            self._check_trial(pod)
             text = self._log(str(pod["metadata"]["name"]))
         except KeyboardInterrupt:
             text = self._stopped(pod)
