@@ -40,6 +40,7 @@ _NEW_WARM_UP_S, _SAME_WARM_UP_S = 10.0, 1.0
 _NEAR_LIMIT = 0.85
 """Share of the limit of memory from which a server that ended is taken for one that had too little."""
 _POLL_S = 0.25
+_ATTEMPTS = 8
 
 
 class TrialRunner:
@@ -106,7 +107,7 @@ class TrialRunner:
             raise TuneError(f"{configuration.text()}, {load.text()}: the load can't be sent: {error}") from error
         self._note_memory(run.observations)
         why = _messages(run)
-        if self._process() != process or not self._repository.is_ready():
+        if self._process() != process or not self._answers():
             return failed(*self._ended(why))
         if model_config.is_about_memory(why):
             return failed("Memory", why)
@@ -140,6 +141,14 @@ class TrialRunner:
         if run.partial and not has_enough:
             raise KeyboardInterrupt
         return run
+
+    def _answers(self) -> bool:
+        """Return whether the server is ready. One that a load has just ended on may need a moment."""
+        for _ in range(_ATTEMPTS):
+            if self._repository.is_ready():
+                return True
+            time.sleep(_POLL_S)
+        return False
 
     def _process(self) -> int | None:
         """Return the server's process, by which a restart is found; None if it can't be seen."""

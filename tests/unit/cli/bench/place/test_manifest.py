@@ -42,6 +42,17 @@ def test_manifest_is_valid_and_runs_the_same_measurement() -> None:
     ]  # fmt: skip
 
 
+def test_manifest_of_a_trial_pod_runs_the_same_measurement() -> None:
+    trial = replace(REQUEST, server=ServerOptions(shared_memory="system"), place=PlaceOptions(trial=True))
+    job = list(yaml.safe_load_all(text(trial, main, SITE, "team")))[3]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["args"][:2] == ["bench", "digits"]
+    assert "--trial" in container["args"]
+    assert container["args"][container["args"].index("--shared-memory") + 1] == "system"
+    (make_config_maps,) = (rule for rule in RULES if "configmaps" in rule["resources"])
+    assert "create" in make_config_maps["verbs"]
+
+
 def test_role_has_every_right_that_a_measurement_needs() -> None:
     for verb, kind, part in NEEDED:
         group = kind.api_version.rpartition("/")[0]
