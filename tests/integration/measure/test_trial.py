@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -26,8 +27,10 @@ from halcyon_measure.engine.pool import WarmUp
 from halcyon_measure.errors import TargetError
 from halcyon_measure.inputs.payloads import Rows
 from halcyon_measure.measurement import Measurement
-from halcyon_measure.protocols import target
+from halcyon_measure.protocols import connect, target
+from halcyon_measure.protocols.reply import Reply
 from halcyon_measure.protocols.repository import LoadError, Repository
+from halcyon_measure.protocols.shared_memory import SharedRegion
 from halcyon_measure.sampling.sampler import SamplingSettings, Source
 from halcyon_measure.schedule.scenario import Scenario
 from halcyon_tune.errors import TuneError
@@ -59,6 +62,37 @@ class Lacking:
     @property
     def files(self) -> dict[str, str]:
         return Work("m", max_batch=4).files | {"1/model.py": LACKING}
+
+
+MIXED = """import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            values = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+            texts = np.array([[str(value).encode()] for value in values[:, 0]], dtype=np.object_)
+            outputs = [pb_utils.Tensor("text", texts), pb_utils.Tensor("y", 2 * values)]
+            responses.append(pb_utils.InferenceResponse(outputs))
+        return responses
+"""
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A model with an output of strings, whose size its metadata doesn't say, before one of numbers."""
+
+    name: str = "m"
+
+    @property
+    def files(self) -> dict[str, str]:
+        config = Work("m", max_batch=4).files["config.pbtxt"]
+        return {
+            "config.pbtxt": config + 'output [ { name: "text" data_type: TYPE_STRING dims: [ 1 ] } ]\n',
+            "1/model.py": MIXED,
+        }
 
 
 @pytest.fixture(scope="module")
@@ -245,6 +279,42 @@ def test_tensors_in_shared_memory_are_those_of_the_model(triton: Triton, protoco
     assert counts == [(80, 0), (0, 80)]
     assert left() == []
     assert regions(triton) == []
+
+
+def test_outputs_of_strings_stay_in_the_answer(tmp_path: Path) -> None:
+    sample, expected = tmp_path / "x.npy", tmp_path / "y.npz"
+    values = np.array([[1.5], [2.0]], np.float32)
+    np.save(sample, values)
+    np.savez(expected, y=2 * values)
+    with tritons.running([Mixed()], shares_memory=True) as (mixed,):
+        for protocol in ("http", "grpc"):
+            made = Measurement(
+                target=to(mixed, protocol, shared_memory="system"),
+                scenario=Scenario(requests=20),
+                payload=PayloadSettings(samples=((("x", str(sample)),),)),
+                warm_up=NO_WARM_UP,
+                expect=str(expected),
+                sampling=None,
+            ).prepare()
+            payloads = made.payload.payloads(made.target)
+            region = SharedRegion(made.target, payloads)
+            try:
+                answered = made.document(made.run(), made_by="test").requests.answered
+                outputs = region.outputs(asyncio.run(answer(made.target, region)))
+            finally:
+                region.close()
+            assert answered == 20
+            assert outputs["text"].tolist() == [[b"1.5"], [b"2.0"]]
+            assert outputs["y"].tolist() == [[3.0], [4.0]]
+
+
+async def answer(to_target: target.Target, region: SharedRegion) -> Reply:
+    """Return the answer to the first request of a region."""
+    client = connect.client(to_target)
+    try:
+        return await client.send(region.requests[0], 0)
+    finally:
+        await client.close()
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])

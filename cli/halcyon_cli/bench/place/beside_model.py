@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
 from halcyon.render import names
 from halcyon_cli.bench.place import client_job, log_result, trial_pod
 from halcyon_cli.bench.place.client_job import JOB, ClientSettings
@@ -29,6 +30,8 @@ Json = Mapping[str, Any]
 
 _POLL_S = 1.0
 _RENEW_S = 20.0
+_REMOVAL_S = 60.0
+"""Time for Kubernetes to delete what an earlier measurement has left."""
 _LOG_LINES = 1_000_000
 _LOG_ATTEMPTS = 5
 
@@ -42,7 +45,7 @@ class PlacedResult:
     """What a client in the cluster has measured, and the pods that took part."""
 
     document: bytes
-    """bench.json, or the document of another command in the client's pod."""
+    """bench.json."""
     requests: bytes | None
     """requests.npz, if it was small enough for a log."""
     servers: tuple[Json, ...]
@@ -73,15 +76,14 @@ class BesideModel:
         progress: Callable[[str], None],
         *,
         trial: TrialPod | None = None,
-        document: str = log_result.DOCUMENT,
         on_copy: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         """Keep the settings. `on_copy` is called when the copy is made, with a function that extends the Job's lease.
 
-        `trial` is measured instead of a copy or the served model; `document` is the name of the result in the client's log.
+        `trial` is measured instead of a copy or the served model.
         """
         self._cluster, self._client, self._copy, self._limits, self._progress = cluster, client, copy, limits, progress
-        self._trial, self._document, self._on_copy = trial, document, on_copy
+        self._trial, self._on_copy = trial, on_copy
         self._job: Json = {}
         self._created = self._renewed = 0.0
 
@@ -148,10 +150,10 @@ class BesideModel:
     def _prepared(self, *, network_policy: bool) -> tuple[Json, ...]:
         """Make everything but the client's pod, let the Job make that, and return the measured pods, if they are others."""
         if self._client.files:
-            self._cluster.create(kinds.CONFIG_MAP, client_job.config_map(self._client, self._job))
+            self._create(kinds.CONFIG_MAP, client_job.config_map(self._client, self._job))
         if network_policy:
             try:
-                self._cluster.create(kinds.NETWORK_POLICY, self._network_policy())
+                self._create(kinds.NETWORK_POLICY, self._network_policy())
             except ClusterError as error:
                 print(f"halcyon bench: without a NetworkPolicy of its own for the client: {error}", file=sys.stderr)
         if (
@@ -160,12 +162,25 @@ class BesideModel:
         ):
             raise PlaceError(f"ModelDeployment {self._copy.name} exists; try again when Kubernetes has deleted it")
         for config_map in () if self._trial is None else self._trial.config_maps:
-            self._cluster.create(kinds.CONFIG_MAP, trial_pod.owned(config_map, self._job))
+            self._create(kinds.CONFIG_MAP, trial_pod.owned(config_map, self._job))
         if self._on_copy is not None:
             self._on_copy(self._extend)
         servers = self._servers() if self._trial is None else ()
         self._cluster.change(JOB, self._job["metadata"]["name"], {"spec": {"parallelism": 1}})
         return servers
+
+    def _create(self, kind: Kind, obj: Json) -> None:
+        """Create an object. One of the same name, left by an earlier measurement, is being deleted by Kubernetes."""
+        end = time.monotonic() + _REMOVAL_S
+        while self._cluster.create(kind, obj) is None:
+            name = obj["metadata"]["name"]
+            if time.monotonic() > end:
+                raise PlaceError(
+                    f"{kind.plural} {name} exists, and isn't of this measurement; if you don't need it: "
+                    f"kubectl delete {kind.plural} {name} -n {self._cluster.namespace}"
+                )
+            self._progress(f"waiting until {kind.plural} {name} of an earlier measurement is deleted")
+            self._pause()
 
     def _network_policy(self) -> dict[str, Any]:
         if self._trial is None:
@@ -297,7 +312,7 @@ class BesideModel:
 
     def _result(self, text: str, servers: tuple[Json, ...], pod: Json) -> PlacedResult:
         lines = text.splitlines()
-        document = log_result.content(lines, self._document)
+        document = log_result.content(lines, log_result.DOCUMENT)
         if document is None:
             raise PlaceError(f"the client ended without a result: {' '.join(lines[-3:]) or 'its log is empty'}")
         return PlacedResult(document, log_result.content(lines, log_result.REQUESTS), servers, pod)
