@@ -177,14 +177,21 @@ class TrialRunner:
                     "the log of its container has the reason"
                 )
             time.sleep(_POLL_S)
-        used, limit = self._memory or (0.0, 0.0)
-        kind: FailureKind = "Ended"
-        why = f"the server has ended: {said}" if said else "the server has ended"
-        if model_config.is_about_memory(said) or (limit and used >= _NEAR_LIMIT * limit):
-            kind = "Memory"
-        if limit:
-            why += f"; it had {used / 2**20:.0f} of {limit / 2**20:.0f} MiB of memory"
-        return kind, why
+        return ending(said, self._memory)
+
+
+def ending(said: str, memory: tuple[float, float] | None) -> tuple[FailureKind, str]:
+    """Return what a server ended of, in a word and in words. Pure.
+
+    `memory` is the last reading of its memory and its limit, in bytes. Its cgroup is gone with it, so a server that was near
+    its limit counts as one that had too little.
+    """
+    used, limit = memory or (0.0, 0.0)
+    lacks = model_config.is_about_memory(said) or (limit > 0 and used >= _NEAR_LIMIT * limit)
+    why = f"the server has ended: {said}" if said else "the server has ended"
+    if limit:
+        why += f"; it had {used / 2**20:.0f} of {limit / 2**20:.0f} MiB of memory"
+    return "Memory" if lacks else "Ended", why
 
 
 def point(configuration: Configuration, load: Load, run: Run, *, seconds: float) -> Point:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from halcyon_cli.bench.trial.trial_runner import point
+from halcyon_cli.bench.trial.trial_runner import ending, point
 from halcyon_measure.protocols.reply import Outcome
 from halcyon_measure.results.columns import Columns
 from halcyon_measure.results.observations import (
@@ -74,3 +74,23 @@ def test_batches_memory_and_power_come_from_the_readings() -> None:
     without = point(Configuration(), Rate(rate_rps=10), run([0.01] * 10), seconds=1.0)
     assert (dict(without.batches), without.memory_bytes, without.power_w) == ({}, None, None)
     assert np.isfinite(without.p99_s)
+
+
+@pytest.mark.parametrize(
+    ("said", "memory", "kind", "why"),
+    [
+        ("connection reset", None, "Ended", "the server has ended: connection reset"),
+        ("", (1.0 * 2**30, 4.0 * 2**30), "Ended", "the server has ended; it had 1024 of 4096 MiB of memory"),
+        (
+            "reset",
+            (3.9 * 2**30, 4.0 * 2**30),
+            "Memory",
+            "the server has ended: reset; it had 3994 of 4096 MiB of memory",
+        ),
+        ("CUDA out of memory", None, "Memory", "the server has ended: CUDA out of memory"),
+    ],
+)
+def test_server_that_ends_near_its_limit_had_too_little_memory(
+    said: str, memory: tuple[float, float] | None, kind: str, why: str
+) -> None:
+    assert ending(said, memory) == (kind, why)
