@@ -137,6 +137,7 @@ RECIPES = {
                 "operator/halcyon",
                 "cli/halcyon_cli",
                 "cli/halcyon_measure",
+                "cli/halcyon_tune",
             ),
             values_key="images.bench",
         ),

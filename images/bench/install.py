@@ -17,7 +17,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-OWN = ("halcyon_cli", "halcyon_measure")
+OWN = ("halcyon_cli", "halcyon_measure", "halcyon_tune")
 
 
 def install(source: Path) -> None:
