@@ -16,8 +16,8 @@ from demo.kube import SYSTEM, Kube
 from demo.models import REPOSITORY
 from e2e.cluster import binaries
 from e2e.cluster import cluster as clusters
-from e2e.cluster.cluster import Options
 from e2e.cluster.errors import ClusterError
+from e2e.cluster.options import Options
 from images.build import build_images
 from images.host import ImagesError
 from images.recipes import RECIPES

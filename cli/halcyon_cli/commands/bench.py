@@ -28,6 +28,7 @@ from halcyon_cli.bench.options.pod import PodOptions, pod_options
 from halcyon_cli.bench.options.sampling import SamplingOptions, sampling_options
 from halcyon_cli.bench.options.server import ServerOptions, server_options
 from halcyon_cli.bench.place import in_cluster, manifest, past_results
+from halcyon_cli.bench.place.bench_request import BenchRequest
 from halcyon_cli.bench.place.site import read_site
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube.client import Target
@@ -42,6 +43,7 @@ examples:
   halcyon bench digits
   halcyon bench digits --objective 500ms --percentile 95
   halcyon bench digits --rate 200 --objective 500ms --replicas 2
+  halcyon bench digits --trial --callers 8 --shared-memory system
   halcyon bench digits --rate 50 -o yaml > job.yaml
   halcyon bench history digits
   halcyon bench --url http://localhost:8000 --model digits
@@ -158,7 +160,7 @@ def main(
             save=save,
             output=output,
         )
-    request = in_cluster.BenchRequest(
+    request = BenchRequest(
         name=names[0], server=server, load=load, answer=answer, inputs=inputs, sampling=sampling, place=place
     ).check()
     if output.form == "yaml":
@@ -186,6 +188,14 @@ def _measure_url(
 
     answer.check()
     made = from_here.measurement(server, load, inputs, sampling)
+    if pod.points:
+        from halcyon_cli.bench.trial import point_server  # noqa: PLC0415  # only in a trial pod
+
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        wait_s = pod.wait or 0.0
+        return point_server.serve(
+            lambda: from_here.prepared_within(made, wait_s), from_here.line_of_progress(to_log=True)
+        )
     prepared = made.prepare() if pod.wait is None else from_here.prepared_within(made, pod.wait)
     if pod.guard:
         run, document = from_here.run_within_guard(prepared, pod.guard_latency, to_log=pod.to_log)
@@ -222,7 +232,7 @@ def _status(document: BenchDocument) -> int:
 
 
 def _measure_model(
-    request: in_cluster.BenchRequest,
+    request: BenchRequest,
     cluster: ObjectWriter,
     model_file: ModelFileOptions,
     save: Path | None,
@@ -288,7 +298,7 @@ def _measure_several(
                 raise InputError(f"{name}: it needs the model after #, for example {url}#digits")
             one = from_here.measurement(replace(server, url=url, model=model or server.model), load, inputs, sampling)
             return from_here.run_search(one.prepare(), answer)[1]
-        request = in_cluster.BenchRequest(
+        request = BenchRequest(
             name=name, server=server, load=load, answer=answer, inputs=inputs, sampling=sampling, place=place
         ).check()
         return in_cluster.run(ObjectWriter(target), request, click.get_current_context().command, shown)[0]

@@ -18,6 +18,7 @@ class PodOptions:
     to_log: bool = False
     guard: bool = False
     guard_latency: float | None = None
+    points: bool = False
 
 
 pod_options = option_group(
@@ -29,4 +30,5 @@ pod_options = option_group(
     click.option("--to-log", is_flag=True, hidden=True, help="Write the result for a reader of the log."),
     click.option("--guard", is_flag=True, hidden=True, help="Raise the rate in steps, and end when clients suffer."),
     click.option("--guard-latency", type=DURATION, hidden=True, help="The model's latency objective, as the bound."),
+    click.option("--points", is_flag=True, hidden=True, help="Serve points of a tuning on localhost."),
 )

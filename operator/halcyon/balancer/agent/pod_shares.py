@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from halcyon.balancer.discovery.peers import Peers
 from halcyon.balancer.runtime.concurrency import Concurrency
-from halcyon.balancer.runtime.runtime_api import HaproxyError
+from halcyon.balancer.runtime.haproxy_stats import HaproxyError
 from halcyon.triton.client import TritonError
 
 if TYPE_CHECKING:

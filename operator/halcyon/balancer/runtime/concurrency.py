@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from halcyon.api.documents.balancer_plan import BalancerPlan
     from halcyon.balancer.config.model import ServerKey
-    from halcyon.balancer.runtime.runtime_api import BackendLoads
+    from halcyon.balancer.runtime.haproxy_stats import BackendLoads
     from halcyon.balancer.runtime.server_assignment import AssignedServer
     from halcyon.triton.client import Endpoint
 

@@ -16,8 +16,9 @@ from halcyon.balancer.config import haproxy_cfg
 from halcyon.balancer.config.model import TlsFiles
 from halcyon.balancer.runtime import server_assignment
 from halcyon.balancer.runtime.concurrency import Concurrency
+from halcyon.balancer.runtime.haproxy_stats import HaproxyError
 from halcyon.balancer.runtime.process_variables import Variables
-from halcyon.balancer.runtime.runtime_api import HaproxyError, RejectedError
+from halcyon.balancer.runtime.runtime_api import RejectedError
 from halcyon.balancer.runtime.server_assignment import Command
 from halcyon.triton.json_log import log
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
     from halcyon.api.documents.balancer_plan import BalancerPlan
     from halcyon.balancer.config.model import Listen
-    from halcyon.balancer.runtime.runtime_api import BackendLoads, HaproxyStats, RuntimeSocket
+    from halcyon.balancer.runtime.haproxy_stats import BackendLoads, HaproxyStats
+    from halcyon.balancer.runtime.runtime_api import RuntimeSocket
     from halcyon.balancer.runtime.server_assignment import AssignedServer
     from halcyon.balancer.secrets.mounted_secrets import MountedSecrets
     from halcyon.triton.client import Endpoint

@@ -1,13 +1,14 @@
-"""Part of an agent's report that describes the balancer, from HAProxy's statistics."""
+"""Part of an agent's report that describes the balancer, and its requests in each pod, from HAProxy's statistics."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from halcyon.api.documents.observation_report import BalancerSample, ReportedHistogram, SlotLatency
+from halcyon.triton.dead_backend import PodRequests
 
 if TYPE_CHECKING:
-    from halcyon.balancer.runtime.runtime_api import HaproxyStats
+    from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
 
 
 def balancer_sample(reading: HaproxyStats | None, problem: str = "") -> BalancerSample | None:
@@ -28,6 +29,17 @@ def balancer_sample(reading: HaproxyStats | None, problem: str = "") -> Balancer
         if reading.clients is None
         else ReportedHistogram(reading.clients.bounds_ms, reading.clients.counts),
     )
+
+
+def pod_requests(reading: HaproxyStats | None) -> dict[str, PodRequests]:
+    """Return this balancer's requests in each pod, by address; empty before HAProxy's first statistics."""
+    if reading is None:
+        return {}
+    return {
+        server.address: PodRequests(server.sessions, reading.loads.responses.get(key, 0))
+        for key, server in reading.servers.items()
+        if server.admin != "maint"
+    }
 
 
 def _latency(reading: HaproxyStats) -> tuple[SlotLatency, ...]:

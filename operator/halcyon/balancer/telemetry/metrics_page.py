@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from halcyon.balancer.config.latency_buckets import Latency
-    from halcyon.balancer.runtime.runtime_api import HaproxyStats
+    from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
     from halcyon.monitoring.metric import Labels, Sample
     from halcyon.triton.client import Endpoint
     from halcyon.triton.pod_sampler import ScrapedPod

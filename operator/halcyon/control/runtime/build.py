@@ -58,13 +58,14 @@ from halcyon.control.state.reported_models import ReportedModels
 from halcyon.dashboard.authorization import ModelReviews
 from halcyon.dashboard.measured import config_map_name
 from halcyon.dashboard.pod_logs import PodLogs
-from halcyon.kube import malformed_objects, rbac_denials
+from halcyon.kube import rbac_denials
 from halcyon.kube.auth.callers import Reviews
 from halcyon.kube.auth.namespaced_reviews import NamespacedReviews
 from halcyon.kube.auth.reviews import ApiServerReviews
 from halcyon.kube.client import KubeClient
 from halcyon.kube.clock import Clock
 from halcyon.kube.event_recorder import EventRecorder
+from halcyon.kube.informers import malformed_objects
 from halcyon.kube.kinds import CONFIG_MAP, Key
 from halcyon.kube.leader_election import DURATION_S, RENEW_DEADLINE_S, LeaderElector
 from halcyon.kube.lease_fence import LeaseFence

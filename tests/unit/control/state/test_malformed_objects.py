@@ -35,11 +35,12 @@ from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.model_row import TableRow, row
 from halcyon.dashboard.model_table import Fleet, TableQuery
 from halcyon.dashboard.ports import UNKNOWN, Name
-from halcyon.kube import kinds, malformed_objects
+from halcyon.kube import kinds
 from halcyon.kube.client import Object
-from halcyon.kube.informer import Informer
+from halcyon.kube.informers import malformed_objects
+from halcyon.kube.informers.informer import Informer
+from halcyon.kube.informers.malformed_objects import Malformed
 from halcyon.kube.kinds import Key, Kind
-from halcyon.kube.malformed_objects import Malformed
 from halcyon.render import names
 from halcyon.signals.observation_store import ObservationStore
 from halcyon_cli.output import model_rows as cli_fleet
