@@ -97,6 +97,14 @@ class Point:
     why: str = ""
     """Reason of the failure, in words."""
 
+    def rules_out(self, configuration: Configuration) -> bool:
+        """Return whether a configuration would fail as this point has: itself, and without memory all that need as much."""
+        if self.failure is None:
+            return False
+        own = self.configuration
+        is_as_large = configuration.max_batch >= own.max_batch and configuration.instances >= own.instances
+        return configuration == own or (self.failure == "Memory" and is_as_large)
+
 
 class Measuring(Protocol):
     """The side that measures points, one after the other."""
