@@ -13,6 +13,8 @@ from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.error_responses import PROTOCOLS
 from halcyon.balancer.config.model import ServerKey
 from halcyon.balancer.config.queueing import HELD_SERVER
+from halcyon.balancer.runtime import class_load
+from halcyon.balancer.runtime.class_load import ClassLoad, LowerStats
 from halcyon.balancer.runtime.server_assignment import AdminState, ServerState
 from halcyon.balancer.runtime.shares import PodLoad
 
@@ -25,7 +27,6 @@ _FORCED_MAINT = 0x01
 _FORCED_DRAIN = 0x08
 _BACKEND = re.compile(r"(http|grpc)_([a-z])")
 _SERVER = re.compile(r"s([0-9]{1,5})")
-_GPC = re.compile(r" gpc([0-9]{1,2})=([0-9]+)")
 _HELD = re.compile(r"held=([0-9]+) came=([0-9]+)")
 _BROKEN = re.compile(r"broken=([0-9]+)")
 _QCUR, _SCUR, _SLIM, _STOT, _RESPONSES = 2, 4, 6, 7, slice(39, 45)
@@ -77,6 +78,8 @@ class BackendLoads:
     servers: Mapping[ServerKey, PodLoad] = field(default_factory=dict)
     responses: Mapping[ServerKey, int] = field(default_factory=dict)
     """Counter of the responses whose headers have arrived, of both protocols."""
+    classes: ClassLoad | None = None
+    """None if they were not read."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class HaproxyStats:
     held: int = 0
     """Number of requests that are held until a first server is up, HTTP and gRPC together."""
     inflight: int = 0
-    """Number of requests in progress on servers."""
+    """Number of requests in progress on servers, without those of the lower class."""
     requests: int = 0
     rejected: int = 0
     errors: int = 0
@@ -125,6 +128,8 @@ class HaproxyStats:
     """Slots whose server `held` (`queueing`) is not in maintenance in both protocols."""
     broken: int = 0
     """Number of streams that were cut because their server disappeared, or because they did not end within its drain time."""
+    lower: LowerStats | None = None
+    """Requests of the lower class; None if there were none yet."""
 
     @property
     def demand(self) -> int:
@@ -156,8 +161,9 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
         loads = parse_loads(stat)
         sessions = {key: sum(load.inflight) for key, load in loads.servers.items()}
         process = int(fields["Pid"])
-        now = {int(index): int(count) for index, count in _GPC.findall(table)}
-        now |= {_OF_STREAMS + int(index): int(count) for index, count in _GPC.findall(streams)}
+        classes = class_load.class_load(table)
+        now = class_load.all_counters(table)
+        now |= {_OF_STREAMS + index: count for index, count in class_load.counters(streams).items()}
         counts = wide.read(process, now, uptime_s=int(fields["Uptime_sec"]))
         requests, rejected, errors, retried, unavailable, client_retries = (counts.get(index, 0) for index in range(6))
         slots, held = latency_buckets.read(counts), parse_held(held_text)
@@ -170,7 +176,8 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             loads=loads,
             held=held.held,
             held_total=held.total,
-            inflight=sum(sessions.values()),
+            inflight=max(sum(sessions.values()) - classes.sent, 0),
+            lower=class_load.lower_stats(counts, classes),
             requests=requests,
             rejected=rejected,
             errors=errors,
