@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from halcyon_measure.results.columns import Floats
+from halcyon_measure.results.columns import Floats, Integers
 
 _BINS_PER_DECADE = 460
 """Bins of half a percent each, for the bootstrap alone; the percentile itself is exact."""
@@ -42,13 +42,16 @@ def supports(count: int, share: float) -> bool:
 class Blocks:
     """Latencies by second of the run, and intervals from draws of whole seconds."""
 
-    def __init__(self, due: Floats, latency: Floats, length_s: float, *, seed: int = 1) -> None:
+    def __init__(
+        self, due: Floats, latency: Floats, length_s: float, *, seed: int = 1, counts: Integers | None = None
+    ) -> None:
+        """Count the latencies; `counts` says how often each of them stands, once by default."""
         self._count = max(math.floor(length_s), 1)
         block = np.minimum(np.floor(np.clip(due, 0, None)).astype(np.int64), self._count - 1)
         place = np.log10(np.maximum(latency, _LEAST_S) / _LEAST_S) * _BINS_PER_DECADE
         bins = _BINS_PER_DECADE * _DECADES
         table = np.zeros((self._count, bins), dtype=np.int32)
-        np.add.at(table, (block, np.minimum(place.astype(np.int64), bins - 1)), 1)
+        np.add.at(table, (block, np.minimum(place.astype(np.int64), bins - 1)), 1 if counts is None else counts)
         self._answered = table.sum(axis=1)
         draws = np.random.default_rng(seed).integers(0, self._count, (_DRAWS, self._count))
         # How often each block is in each draw.
