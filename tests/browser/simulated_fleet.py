@@ -35,6 +35,15 @@ RUN_S = 4200
 """Length of a run in seconds. Its last hour is shown; before that, the planner learns."""
 WINDOW_S = 15
 GROUP = "serving.halcyon.dev"
+ADVICE: Object = {
+    "rule": "GPUIdle",
+    "field": "spec.runtime.instancesPerGPU",
+    "value": "2",
+    "evidence": "instances execute 97 % of the time while the GPU is used 41 %, and 24 requests wait for each replica",
+    "gain": "up to 100 % more requests per second from a replica, as far as its GPU is idle",
+    "gainPercent": 50,
+    "since": "2026-11-19T10:00:00Z",
+}
 
 
 @dataclass(frozen=True)
@@ -424,6 +433,7 @@ class SimulatedFleet:
             "revision": {"current": current, "target": target},
             "rollout": one.rollout or {"phase": "Complete", "strategy": "Surge"},
             "address": {"url": f"http://{one.name}.{one.namespace}.svc:8000"},
+            **({"advice": [ADVICE]} if one.story == "limited" else {}),
             "cost": {"gpus": held, "currency": "USD", **({"perHour": f"{held * one.price:.2f}"} if one.price else {})},
         }
         spec: Object = {

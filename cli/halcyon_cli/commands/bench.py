@@ -27,7 +27,7 @@ from halcyon_cli.bench.options.place import PlaceOptions, place_options
 from halcyon_cli.bench.options.pod import PodOptions, pod_options
 from halcyon_cli.bench.options.sampling import SamplingOptions, sampling_options
 from halcyon_cli.bench.options.server import ServerOptions, server_options
-from halcyon_cli.bench.place import in_cluster, manifest, past_results
+from halcyon_cli.bench.place import in_cluster, manifest, past_results, teach
 from halcyon_cli.bench.place.site import read_site
 from halcyon_cli.bench.turns import copies, sides
 from halcyon_cli.errors import ClusterError, InputError
@@ -42,6 +42,7 @@ _EPILOG = """\
 examples:
   halcyon bench digits
   halcyon bench digits --objective 500ms --percentile 95
+  halcyon bench digits --objective 500ms --teach
   halcyon bench digits --rate 200 --objective 500ms --replicas 2
   halcyon bench digits --rate 50 -o yaml > job.yaml
   halcyon bench history digits
@@ -87,7 +88,7 @@ presets, in the manner of MLPerf's scenarios, but no MLPerf results:
 exit status:
   0  the run is valid
   1  the run isn't valid, or was interrupted: the reasons are shown; or a
-     condition of --fail-if is met
+     condition of --fail-if is met, or --teach had nothing to write
   2  nothing was measured: usage error, invalid file, no such server or model,
      no room or no rights for a copy
 """
@@ -134,6 +135,8 @@ def main(
     """
     if len(names) == 2 and names[0] == "history":
         return past_results.show(ObjectWriter(target), names[1], output)
+    if place.teach and len(names) != 1:
+        raise InputError("--teach is for one ModelDeployment; for example halcyon bench digits --teach")
     if len(names) > 1:
         return _measure_several(
             names,
@@ -266,6 +269,14 @@ def _measure_model(
         in_cluster.remember(cluster, model, document)
     except ClusterError as error:
         print(f"halcyon bench: the result isn't kept in the history: {error}", file=sys.stderr)
+    if request.place.teach:
+        try:
+            taught = teach.measured(document)
+            teach.write(cluster, model, taught)
+        except (InputError, ClusterError) as error:
+            print(f"halcyon bench: {error}", file=sys.stderr)
+            return 1
+        print(f"halcyon bench: {teach.sentence(model, taught)}", file=sys.stderr)
     return _status(document)
 
 

@@ -141,9 +141,32 @@ export interface Scaling {
   actuator?: string;
   why?: string;
   limitedBy?: string[];
-  capacity?: { source: string; requestsPerSecond?: string; why: string };
   signals?: Signal[];
   parts?: { name: string; replicas: number; why: string }[];
+}
+
+/** A change of the spec that would help, as in `status.advice`. */
+export interface Advice {
+  field: string;
+  currentValue?: string;
+  value: string;
+  evidence: string;
+  gain: string;
+  since: string;
+}
+
+/** `status.capacity`. */
+export interface Capacity {
+  source?: string;
+  requestsPerSecond?: string;
+  sustainedRequestsPerSecond?: string;
+  lines?: { instances: number; constantMilliseconds: string; perRowMilliseconds: string; maxBatchSize: number }[];
+  requestsAtOnce?: number;
+  observedAt?: string;
+  revision?: string;
+  gpuProduct?: string;
+  why?: string;
+  ignored?: string;
 }
 
 export interface Decision {
@@ -193,7 +216,10 @@ export interface Model {
   access_log: string;
   conditions: Condition[];
   scaling: Scaling;
+  capacity: Capacity;
   decisions: Decision[];
+  /** The largest gain first. */
+  advice: Advice[];
   events: { at: number; type: string; reason: string; message: string }[];
   revision: { current?: string; target?: string };
   address: { url?: string };

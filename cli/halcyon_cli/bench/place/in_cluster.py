@@ -33,6 +33,7 @@ from halcyon_cli.bench.place import (
     live_event,
     metrics_access,
     placed_document,
+    teach,
 )
 from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines
 from halcyon_cli.bench.place.client_job import ClientSettings
@@ -79,6 +80,11 @@ class BenchRequest:
         self.answer.check()
         if self.place.live and self.answer.sweep:
             raise InputError("--live raises the rate in steps by itself; leave --sweep out, or measure a copy")
+        if self.place.teach and (self.load.is_given or self.answer.sweep or self.answer.against):
+            raise InputError(
+                "--teach needs the search for the capacity, without --rate, --callers, --sweep or --against; for example "
+                f"halcyon bench {self.name} --teach"
+            )
         self.sampling.settings()
         self.sampling.prices()
         for option in _NOT_HERE:
@@ -124,6 +130,8 @@ def run(
     priority_class = request.place.priority_class or site.priority_class
     load, inputs, files = client_job.packed(with_objective(request.load, model), request.inputs)
     admission.check_rights(cluster, needs_files=bool(files), copies=not request.place.live)
+    if request.place.teach:
+        teach.check_rights(cluster)
     admission.check_free(cluster, request.name, copies=not request.place.live)
     check_stateless(cluster, request.name)
     measured = _served(model) if request.place.live else copied(cluster, model, request, priority_class)
