@@ -107,6 +107,7 @@ def not_together(requests: Sequence[BenchRequest]) -> str:
     place, answer = requests[0].place, requests[0].answer
     one_model = (
         ("--live", place.live),
+        ("--trial", place.trial),
         ("--cold-start", place.cold_start),
         ("--sweep", answer.sweep),
         ("--teach", place.teach),

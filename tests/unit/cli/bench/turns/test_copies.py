@@ -97,6 +97,7 @@ def test_comparison_passes_its_rounds_and_conditions() -> None:
         (PlaceOptions(cold_start=2), AnswerOptions(), "--cold-start"),
         (PlaceOptions(), AnswerOptions(sweep=("rows=1,2",)), "--sweep"),
         (PlaceOptions(teach=True), AnswerOptions(), "--teach"),
+        (PlaceOptions(trial=True), AnswerOptions(), "--trial"),
     ],
 )
 def test_some_measurements_are_of_one_model_at_a_time(place: PlaceOptions, answer: AnswerOptions, option: str) -> None:
