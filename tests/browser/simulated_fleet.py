@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -274,6 +275,11 @@ class SimulatedFleet:
             reasons = ("the client limits (cores): it waited for a core 40% of the time",) if failures else ()
             facts = {"valid": not reasons, "invalid_because": reasons}
             document = document.model_copy(update={"run": document.run.model_copy(update=facts)})
+            if failures and document.place is not None:
+                # The served model was loaded a minute ago.
+                live = document.place.model_copy(update={"kind": "live", "ended": "p95 was above its bound"})
+                made = datetime.fromtimestamp(self.now - 60, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+                document = document.model_copy(update={"place": live, "made_at": made})
             stored = bench_history.extended(model, stored, document)
             stored["metadata"]["resourceVersion"] = str(seed)
         return stored

@@ -87,7 +87,7 @@ class _Page:
             )
             facts.append(("limited by", reasons))
         if explained.capacity is not None:
-            facts.append(("replica", explained.capacity.describe()))
+            facts += [("replica", line) for line in explained.capacity.describe()]
         if explained.pods is not None:
             facts.append(("pods", _pods(explained.pods)))
         if explained.start is not None:

@@ -75,6 +75,7 @@ def _page(
         "latency_target_ms": model_row.latency_target_ms(model),
         "conditions": sorted(status.get("conditions") or (), key=_urgency),
         "scaling": scaling,
+        "capacity": status.get("capacity") or {},
         "decisions": decisions,
         "advice": status.get("advice") or [],
         "events": [one._asdict() for one in events],

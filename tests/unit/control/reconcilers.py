@@ -17,6 +17,7 @@ from halcyon.control.reconcile.scope_builder import ScopeBuilder
 from halcyon.control.reconcile.status_writer import StatusWriter
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.measured_capacities import MeasuredCapacities
 from halcyon.control.state.metrics_api_check import CertificateSource, MetricsApiCheck
 from halcyon.control.state.model_sources import ModelSources
 from halcyon.control.state.scope import PublishedCosts, PublishedScaling, Signals
@@ -76,6 +77,7 @@ def scope_builder(
         ),
         site=lambda: site,
         clock=clock,
+        measured=MeasuredCapacities(caches),
     )
 
 

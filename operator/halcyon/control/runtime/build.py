@@ -49,10 +49,12 @@ from halcyon.control.reporting.start_time_metrics import StartTimes
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.rollout.canary_queries import QUERY_TIMEOUT_S, CanaryQueries
 from halcyon.control.runtime import memory_limit
+from halcyon.control.runtime.batch_inference import build_batches
 from halcyon.control.runtime.leader_state import LeaderState
 from halcyon.control.runtime.operator import Operator
 from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.measured_capacities import MeasuredCapacities
 from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.control.state.model_sources import ModelSources
 from halcyon.control.state.reported_models import ReportedModels
@@ -191,6 +193,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         advice=advice,
         hold=hold,
         site_queries=site_queries,
+        batches=build_batches(settings, client, clock, base.caches.resources),
         model_metrics=ModelMetrics(base.caches, base.specs, autoscaler, starts, costs, base.leadership, clock),
     )
     register_instruments(base, counts)
@@ -287,6 +290,7 @@ def build_reconciler(
             metrics_api=metrics_api,
             site=current_site(base.settings, identity, hold),
             clock=clock,
+            measured=MeasuredCapacities(caches),
         ),
         children=ChildrenWriter(client, caches, reservations, counts),
         restarts=BackendRestart(client, events, clock),

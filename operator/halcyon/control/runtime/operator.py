@@ -3,7 +3,7 @@
     run on                   parts
     both replicas            caches, leader election, certificates, TLS server (metrics API, collector), plain HTTP server, kopf,
                              decision loop, dashboard, GPU costs, scraping of servers without an agent, queries to Prometheus
-    the leader only          workers, events, saving of planner memories, check of which server serves the metrics API
+    the leader only          workers, events, saving of planner memories, batch inference, check of which server serves the metrics API
 
 The standby has filled caches and the agents' reports, so that it can serve the metrics API too, and can become the leader at once.
 """
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from halcyon.batch.controller import BatchController
 from halcyon.control.autoscaling.limits.site_hold import SiteHold
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
@@ -98,6 +99,7 @@ class Operator:
     dashboard: DashboardService | None
     """The web dashboard; None if it is disabled."""
     model_metrics: ModelMetrics
+    batches: BatchController
     costs: GpuCosts
     advice: ModelAdvice
     hold: SiteHold
@@ -174,6 +176,7 @@ class Operator:
                 group.create_task(self._resync(), name="resync")
                 group.create_task(self.memories.run(lambda: set(self.caches.resources.all_keys())), name="memories")
                 group.create_task(self.events.run(), name="events")
+                group.create_task(self.batches.run(), name="batches")
                 if self.queries is not None:
                     group.create_task(self.queries.run(), name="canary-queries")
         finally:
