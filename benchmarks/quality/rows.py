@@ -29,6 +29,7 @@ TITLES = {
     "adoption": "The first quarter of an hour",
     "hold": "Against tenants, clients and faults, and at size",
     "measure": "Measure a served model",
+    "tune": "Tune it, teach the autoscaler, and run data sets beside the users",
 }
 """Title of each table's page."""
 

@@ -1,0 +1,1 @@
+"""Measurements of `halcyon tune`, and of what the autoscaler is taught."""
