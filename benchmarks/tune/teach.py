@@ -108,6 +108,8 @@ def run(law: ServiceLaw, factor: float | None, *, seed: int = 1) -> Run:
         @override
         def desired(self, view: PolicyView) -> int:
             count = super().desired(view)
+            # Agents report each second while the load changes, so decisions don't wait for the calm interval.
+            self.next_look_s = None
             anchor = self.memory.evidence.anchor
             answered = 0.0 if anchor is None else anchor[1]
             ran = self.memory.capacity.batches if law.reported_s is None else answered
