@@ -15,7 +15,7 @@ from benchmarks.errors import BenchError
 from halcyon.control.objects import pods as pod_facts
 from halcyon.kube import kinds, pod_times
 from halcyon.kube.client import KubeClient, connect
-from halcyon.kube.informer import Informer
+from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key
 from halcyon.render import names
 

@@ -14,7 +14,8 @@ from typing import Any
 from benchmarks.errors import BenchError
 from benchmarks.rows import FILE
 from e2e.cluster import cluster as clusters
-from e2e.cluster.cluster import Cluster, Options
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.options import Options
 from e2e.cluster.places import names
 from halcyon.api.types import API_VERSION, KIND
 from tests.integration.operator_process import Operator, install

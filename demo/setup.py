@@ -16,8 +16,8 @@ from demo.kube import SYSTEM, Kube
 from demo.models import REPOSITORY
 from e2e.cluster import binaries
 from e2e.cluster import cluster as clusters
-from e2e.cluster.cluster import Options
 from e2e.cluster.errors import ClusterError
+from e2e.cluster.options import Options
 from images.build import build_images
 from images.host import ImagesError
 from images.recipes import RECIPES
@@ -182,5 +182,5 @@ def remove(name: str, *, step: Callable[[str], None]) -> bool:
     # Helm keeps the CRD of a chart. It is removed only if no other ModelDeployments exist.
     left = kube("get", "modeldeployments", "--all-namespaces", "--ignore-not-found", "-o", "name").strip()
     if not left:
-        kube("delete", "crd", "modeldeployments.serving.halcyon.dev", "--ignore-not-found")
+        kube("delete", "crd", "modeldeployments.serving.halcyon.dev", "batchinferences.serving.halcyon.dev", "--ignore-not-found")
     return True

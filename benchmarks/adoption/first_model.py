@@ -29,7 +29,8 @@ from demo.kube import Kube
 from e2e import interrupts
 from e2e.blocks import blocks
 from e2e.cluster import cluster as clusters
-from e2e.cluster.cluster import Cluster, Options
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.options import Options
 from e2e.load import process
 from e2e.load.settings import Load
 from images.build import build_images

@@ -19,7 +19,7 @@ from e2e.cluster.progress import say
 from halcyon.control.objects import pods as pod_facts
 from halcyon.kube import kinds
 from halcyon.kube.client import connect
-from halcyon.kube.informer import Informer
+from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key
 from halcyon.render import names
 

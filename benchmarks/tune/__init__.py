@@ -1,1 +1,1 @@
-"""Measurements of `halcyon tune`, and of what the autoscaler is taught."""
+"""Measurements of the table `tune`: tuning a model, what the autoscaler is taught, and the advice about a model."""

@@ -12,6 +12,7 @@ from e2e import interrupts
 from e2e.cluster import binaries, cluster, registry
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
+from e2e.cluster.options import Options
 from e2e.cluster.places import cache, names, place
 from e2e.cluster.progress import say
 
@@ -100,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _up(options: argparse.Namespace) -> int:
-    wanted = cluster.Options(
+    wanted = Options(
         hpa_sync=options.hpa_sync,
         control_plane_only=options.control_plane_only,
         gpus=options.gpus,

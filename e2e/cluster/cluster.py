@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from e2e.cluster import binaries, cgroups, control_plane, kwok, leavings, networ
 from e2e.cluster.api import Api
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.network import Network
+from e2e.cluster.options import Options
 from e2e.cluster.places import Place, cache, lock_of, locked, place
 from e2e.cluster.processes import Started, memory_mib, other_kubelet, running, wait_until
 from e2e.cluster.progress import say
@@ -21,37 +21,6 @@ _COMMON = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"
 _READY_LIMIT_S = 90
 _ROOM_GIB = 2
 _OWNER = "owner"
-_DURATION = re.compile(r"([1-9]\d*)(ms|s|m)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of `up`. `hpa_sync` is a Go duration, `gpus` a number. With `registry` the node has an image registry."""
-
-    hpa_sync: str = "15s"
-    control_plane_only: bool = False
-    gpus: int = 8
-    registry: bool = False
-    ipv6: bool = False
-    """Whether a control plane without a node has IPv6 addresses only."""
-
-    def __post_init__(self) -> None:
-        if not _DURATION.fullmatch(self.hpa_sync):
-            raise ClusterError(f"--hpa-sync {self.hpa_sync}: not a whole number of ms, s or m above 0, e.g. 15s")
-        if not 0 <= self.gpus <= 64:
-            raise ClusterError(f"--gpus {self.gpus}: not from 0 to 64, e.g. 8")
-        if self.registry and self.control_plane_only:
-            raise ClusterError("--registry: there is no node to pull from it with --control-plane-only; leave one out")
-        if self.ipv6 and not self.control_plane_only:
-            raise ClusterError("--ipv6: the network of a cluster with a node is IPv4; add --control-plane-only")
-
-    @property
-    def text(self) -> str:
-        """Return the options as on the command line."""
-        only = ["--control-plane-only"] if self.control_plane_only else []
-        images = ["--registry"] if self.registry else []
-        family = ["--ipv6"] if self.ipv6 else []
-        return " ".join([f"--hpa-sync {self.hpa_sync}", *only, f"--gpus {self.gpus}", *images, *family])
 
 
 @dataclass(frozen=True, kw_only=True)

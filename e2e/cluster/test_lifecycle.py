@@ -18,9 +18,10 @@ import pytest
 
 from e2e.cluster import cgroups, leavings, network
 from e2e.cluster import cluster as clusters
-from e2e.cluster.cluster import Cluster, Options
+from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.kubectl import Kubectl
+from e2e.cluster.options import Options
 from e2e.cluster.places import cache, names, place
 from e2e.cluster.processes import running, wait_until
 from e2e.cluster.system import command

@@ -22,7 +22,8 @@ from e2e import interrupts
 from e2e.blocks import blocks
 from e2e.cluster import cluster as clusters
 from e2e.cluster import registry
-from e2e.cluster.cluster import Cluster, Options
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.options import Options
 from e2e.cluster.places import cache
 from e2e.load import process
 from e2e.load.settings import Load

@@ -19,6 +19,7 @@ from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import InForce, Opening, in_force
+from halcyon_cli.explain import advice
 from halcyon_cli.explain.report import (
     Note,
     Part,
@@ -133,6 +134,7 @@ def report(resource: Mapping[str, Any], now: datetime, capacity: Sequence[FreeCa
         free_capacity=tuple(capacity),
         notes=(*_outdated(meta, status), *_notes(state, headline)),
         decisions=tuple(_decisions(scaling)),
+        advice=advice.read(status),
     )
 
 

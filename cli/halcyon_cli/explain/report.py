@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
+from halcyon_cli.explain.advice import ShownAdvice
 from halcyon_cli.kube.free_capacity import FreeCapacity
 
 
@@ -185,6 +186,8 @@ class Report:
     notes: tuple[Note, ...]
     decisions: tuple[ShownChange, ...]
     """Recent changes of the desired replicas, newest first."""
+    advice: tuple[ShownAdvice, ...] = ()
+    """Changes of the spec that would help, the largest gain first."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form: names in camel case, times as strings, null for unknown values."""

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Literal
 
-from halcyon_measure.onnx_count import operators
+from halcyon_measure.onnx_count import operators, uncounted_operators
 from halcyon_measure.onnx_count.graph import Graph, Node, Tensor
 from halcyon_measure.results.sections.static import OperatorCount, StaticSize, UncountedKind, UncountedOperator
 
@@ -229,7 +229,7 @@ def _inputs(node: Node, tensors: Mapping[str, Tensor]) -> str:
 
 def _activations(node: Node, scope: _Constants) -> int:
     """Return the bytes that a node reads and writes beside constants."""
-    if node.operator in operators.VIEWS and not node.domain:
+    if node.operator in uncounted_operators.VIEWS and not node.domain:
         return 0
     names = {name for name in (*node.inputs, *node.outputs) if name and name not in scope.names}
     return sum(_bytes(scope.tensors, name) for name in names)
@@ -247,7 +247,7 @@ def _live(graph: Graph, constants: AbstractSet[str]) -> tuple[int, int]:
     for index, node in enumerate(graph.nodes):
         for name in node.inputs:
             last[storage.get(name, name)] = index
-        if node.operator in operators.VIEWS and not node.domain and node.inputs:
+        if node.operator in uncounted_operators.VIEWS and not node.domain and node.inputs:
             storage[node.outputs[0]] = storage.get(node.inputs[0], node.inputs[0])
     kept = {storage.get(name, name) for name in (*graph.inputs, *graph.outputs)}
     live = {name: _bytes(graph.tensors, name) for name in set(graph.inputs)}

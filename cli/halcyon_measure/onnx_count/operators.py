@@ -11,207 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from halcyon_measure.onnx_count.graph import Node, Tensor
+from halcyon_measure.onnx_count.uncounted_operators import ELEMENTS, ELEMENTS_MICROSOFT, MICROSOFT, MOVES
 
 Shapes = list[tuple[int, ...]]
-VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
-"""Operators whose output is their first input in another shape: they move nothing."""
-_MOVES = VIEWS | frozenset(
-    [
-        "Shape",
-        "Size",
-        "Transpose",
-        "Concat",
-        "Split",
-        "Slice",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "Scatter",
-        "ScatterElements",
-        "ScatterND",
-        "Tile",
-        "Expand",
-        "Pad",
-        "Cast",
-        "CastLike",
-        "Constant",
-        "ConstantOfShape",
-        "Range",
-        "OneHot",
-        "DepthToSpace",
-        "SpaceToDepth",
-        "ReverseSequence",
-        "NonZero",
-        "Compress",
-        "Trilu",
-        "EyeLike",
-        "Where",
-        "RandomNormal",
-        "RandomUniform",
-        "RandomNormalLike",
-        "RandomUniformLike",
-        "SequenceConstruct",
-        "SequenceAt",
-        "SequenceInsert",
-        "SequenceErase",
-        "SequenceLength",
-        "SequenceEmpty",
-        "ConcatFromSequence",
-        "SplitToSequence",
-        "Optional",
-        "OptionalGetElement",
-        "OptionalHasElement",
-        "CenterCropPad",
-        "Col2Im",
-        "Unique",
-        "BitCast",
-        "TensorScatter",
-    ]
-)
-_ELEMENTS = frozenset(
-    [
-        "Abs",
-        "Acos",
-        "Acosh",
-        "Add",
-        "And",
-        "ArgMax",
-        "ArgMin",
-        "Asin",
-        "Asinh",
-        "Atan",
-        "Atanh",
-        "AveragePool",
-        "BatchNormalization",
-        "Bernoulli",
-        "BitShift",
-        "BitwiseAnd",
-        "BitwiseNot",
-        "BitwiseOr",
-        "BitwiseXor",
-        "Ceil",
-        "Celu",
-        "Clip",
-        "Cos",
-        "Cosh",
-        "CumSum",
-        "CumProd",
-        "DequantizeLinear",
-        "Div",
-        "DynamicQuantizeLinear",
-        "Elu",
-        "Equal",
-        "Erf",
-        "Exp",
-        "Floor",
-        "GlobalAveragePool",
-        "GlobalLpPool",
-        "GlobalMaxPool",
-        "Greater",
-        "GreaterOrEqual",
-        "GroupNormalization",
-        "Gelu",
-        "HardSigmoid",
-        "HardSwish",
-        "Hardmax",
-        "InstanceNormalization",
-        "IsInf",
-        "IsNaN",
-        "LRN",
-        "LayerNormalization",
-        "LeakyRelu",
-        "Less",
-        "LessOrEqual",
-        "Log",
-        "LogSoftmax",
-        "LpNormalization",
-        "LpPool",
-        "Max",
-        "MaxPool",
-        "MaxUnpool",
-        "Mean",
-        "MeanVarianceNormalization",
-        "Min",
-        "Mish",
-        "Mod",
-        "Mul",
-        "Neg",
-        "Not",
-        "Or",
-        "PRelu",
-        "Pow",
-        "QuantizeLinear",
-        "RMSNormalization",
-        "Reciprocal",
-        "ReduceL1",
-        "ReduceL2",
-        "ReduceLogSum",
-        "ReduceLogSumExp",
-        "ReduceMax",
-        "ReduceMean",
-        "ReduceMin",
-        "ReduceProd",
-        "ReduceSum",
-        "ReduceSumSquare",
-        "Relu",
-        "Resize",
-        "RotaryEmbedding",
-        "Round",
-        "Selu",
-        "Shrink",
-        "Sigmoid",
-        "Sign",
-        "Sin",
-        "Sinh",
-        "Softmax",
-        "SoftmaxCrossEntropyLoss",
-        "Softplus",
-        "Softsign",
-        "Sqrt",
-        "Sub",
-        "Sum",
-        "Swish",
-        "Tan",
-        "Tanh",
-        "ThresholdedRelu",
-        "TopK",
-        "Upsample",
-        "Xor",
-        "NegativeLogLikelihoodLoss",
-        "BlackmanWindow",
-        "HannWindow",
-        "HammingWindow",
-    ]
-)
-_ELEMENTS_MICROSOFT = frozenset(
-    [
-        "BiasGelu",
-        "FastGelu",
-        "Gelu",
-        "QuickGelu",
-        "SkipLayerNormalization",
-        "SimplifiedLayerNormalization",
-        "SkipSimplifiedLayerNormalization",
-        "EmbedLayerNormalization",
-        "BiasSoftmax",
-        "BiasAdd",
-        "BiasSplitGelu",
-        "GroupNorm",
-        "SkipGroupNorm",
-        "RotaryEmbedding",
-        "QuantizeLinear",
-        "DequantizeLinear",
-        "QLinearAdd",
-        "QLinearMul",
-        "QLinearSigmoid",
-        "QLinearSoftmax",
-        "QLinearLeakyRelu",
-        "QLinearAveragePool",
-        "QLinearGlobalAveragePool",
-        "NhwcMaxPool",
-    ]
-)
-_MICROSOFT = "com.microsoft"
 _QUANTIZED: Mapping[str, tuple[int, ...]] = {
     "QuantizeLinear": (0,),
     "DequantizeLinear": (0,),
@@ -240,17 +42,17 @@ def values(node: Node) -> tuple[int, ...]:
 
 def kind_of(node: Node) -> Literal["counted", "element-wise", "data movement", "unknown"]:
     """Return what a node is: counted, element-wise, data movement or unknown."""
-    if node.domain == _MICROSOFT:
+    if node.domain == MICROSOFT:
         if node.operator in _COUNTED_MICROSOFT:
             return "counted"
-        return "element-wise" if node.operator in _ELEMENTS_MICROSOFT else "unknown"
+        return "element-wise" if node.operator in ELEMENTS_MICROSOFT else "unknown"
     if node.domain:
         return "unknown"
     if node.operator in _COUNTED:
         return "counted"
-    if node.operator in _MOVES:
+    if node.operator in MOVES:
         return "data movement"
-    return "element-wise" if node.operator in _ELEMENTS else "unknown"
+    return "element-wise" if node.operator in ELEMENTS else "unknown"
 
 
 def macs(node: Node, tensors: Mapping[str, Tensor]) -> int:
@@ -259,7 +61,7 @@ def macs(node: Node, tensors: Mapping[str, Tensor]) -> int:
     Raises:
         UnknownShapeError: the shape of an input or an output isn't known.
     """
-    table = _COUNTED_MICROSOFT if node.domain == _MICROSOFT else _COUNTED
+    table = _COUNTED_MICROSOFT if node.domain == MICROSOFT else _COUNTED
     return table[node.operator](_Call(node, tensors))
 
 

@@ -131,7 +131,7 @@ class PartStatus(_Documented):
     """One part of a decision."""
 
     name: Short
-    """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency, metric or gpuUtilization."""
+    """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency, metric, gpuUtilization or batch."""
     replicas: Count
     """Replicas that the part requires."""
     why: Long
@@ -276,6 +276,27 @@ class CostStatus(_Documented):
     """Share of the GPU time, in percent, during which the GPUs of ready pods were not in use."""
 
 
+class AdviceStatus(_Documented):
+    """A change of the spec that would help, from the signals of the last minutes. Halcyon never makes it."""
+
+    rule: Short
+    """Name of the rule that applies, from the advice reference, for example `BatchAlwaysFull`."""
+    field: Short
+    """Field to change, for example `spec.batching.maxBatchSize`."""
+    current_value: Short | None = None
+    """Value of the field in the spec; absent if it isn't set."""
+    value: Short
+    """Advised value of the field."""
+    evidence: Long
+    """Signals that led to the advice, with numbers from the time when it was first shown."""
+    gain: Long
+    """Gain that is expected, with numbers."""
+    gain_percent: Annotated[int, Field(ge=0, le=100)]
+    """Gain that is expected, in percent of the time, the replicas or the capacity that the gain is about."""
+    since: Time
+    """Time since which the rule has applied."""
+
+
 class RevisionStatus(_Documented):
     """Revisions, identified by the names of their ControllerRevisions."""
 
@@ -385,5 +406,8 @@ class Status(_Documented):
     """Cost and use of the model's GPUs over the last day; absent for a model on CPU. The period is shorter if the
     operator has not been recording for that long. Values are rounded; shares are calculated at most once every ten
     minutes."""
+    advice: Annotated[tuple[AdviceStatus, ...], Field(max_length=5), ListMap(("rule",))] | None = None
+    """Changes of the spec that would help, the largest gain first, 5 at most. Absent if there are none, or if the signals for
+    them are unknown. Changed every ten minutes at most."""
     cold_start: ColdStartStatus | None = None
     """Duration of the last start of a server pod, in whole seconds, in total and by part."""

@@ -77,6 +77,7 @@ def _page(
         "scaling": scaling,
         "capacity": status.get("capacity") or {},
         "decisions": decisions,
+        "advice": status.get("advice") or [],
         "events": [one._asdict() for one in events],
         "rollout": status.get("rollout") or {},
         "revision": status.get("revision") or {},

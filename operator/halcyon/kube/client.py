@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import aclosing
 from typing import Any, Protocol
-from urllib.parse import urlencode
 
 import aiohttp
 import orjson
@@ -23,21 +21,13 @@ from typing_extensions import override
 
 from halcyon.kube import encoding, errors, kinds
 from halcyon.kube.clock import SYSTEM_CLOCK, Clock, ClusterClock
+from halcyon.kube.http_transport import APPLY, PLAIN, HttpTransport, tcp_socket
 from halcyon.kube.kinds import Kind
 from halcyon.kube.lease_fence import LeaseFence
-from halcyon.kube.rbac_denials import RbacDenials
 from halcyon.kube.token_file import FILE, TokenFile
-from halcyon.kube.tracing import OFF, Span, Tracer
+from halcyon.kube.tracing import OFF, Tracer
 
 FIELD_MANAGER = "halcyon"
-REQUEST_TIMEOUT_S = 20.0
-"""Timeout of a request in seconds. A leader's write has less: the time until another replica may hold the Lease."""
-UNACKNOWLEDGED_S = 3.0
-"""Time after which a connection is dropped if the API server has not acknowledged what was sent, in seconds.
-
-It is the lease duration less the renewal deadline. Otherwise the kernel could deliver a write long after its timeout, when the network
-works again and another replica leads.
-"""
 WATCH_TIMEOUT_S = 290
 """Time after which the API server ends a watch, in seconds. The next watch continues from there."""
 SILENCE_S = 100.0
@@ -46,27 +36,7 @@ SILENCE_S = 100.0
 A watch receives a bookmark about once a minute, sometimes slightly later.
 """
 CHUNK = 500
-MAX_AT_ONCE = 32
-"""Maximum number of concurrent requests, except watches, Leases, /scale and reviews.
-
-Without this limit, 20 new models would open 170 connections, each of which takes 0.3 MiB.
-"""
-MAX_COUNTS_AT_ONCE = 16
-"""Maximum number of concurrent writes to /scale. A separate limit prevents them from waiting for the writes that earlier ones caused."""
-MAX_REVIEWS_AT_ONCE = 16
-"""Maximum number of concurrent token and access reviews. Clients of the operator cause them, and they must not delay other requests."""
-
-LEASE_LATE_S = 0.5
-"""Time after which a Lease request without a response delays further applies, in seconds.
-
-Applies are the most expensive requests. On an API server that is short of CPU, a burst of new models would otherwise make the operator
-lose its lease.
-"""
-
 Object = kinds.Object
-_PLAIN = "application/json"
-_APPLY = "application/apply-patch+yaml; charset=utf-8"
-"""Content type of an apply. With the charset, the package sends the body unchanged; without it, as ASCII JSON (`encoding.as_yaml`)."""
 _METADATA = "application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
 
 
@@ -145,16 +115,9 @@ async def connect(
     # No limit: each watch needs a connection, and other requests are limited by semaphores.
     configuration.connection_pool_maxsize = 0
     api = ApiClient(configuration)
-    connector = aiohttp.TCPConnector(limit=0, ssl=api.rest_client.ssl_context, socket_factory=_socket)
+    connector = aiohttp.TCPConnector(limit=0, ssl=api.rest_client.ssl_context, socket_factory=tcp_socket)
     configuration.client_session_kwargs = {"connector": connector}
     return KubeClient(api, fence=fence, tracer=tracer, clock=clock, connector=connector)
-
-
-def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNACKNOWLEDGED_S * 1000))
-    return made
 
 
 class KubeClient(Kube):
@@ -179,22 +142,16 @@ class KubeClient(Kube):
             connector: connector of `api` to close with it, if `api` was given one.
         """
         self._api, self._connector = api, connector
-        self._host = str(api.configuration.host).rstrip("/")
-        self._turns = asyncio.Semaphore(MAX_AT_ONCE)
-        self._count_turns = asyncio.Semaphore(MAX_COUNTS_AT_ONCE)
-        self._review_turns = asyncio.Semaphore(MAX_REVIEWS_AT_ONCE)
-        self._calm = asyncio.Event()
-        self._calm.set()
-        self.rights = RbacDenials(clock.monotonic)
+        self._transport = HttpTransport(api, fence=fence, tracer=tracer, clock=clock)
+        self.rights = self._transport.rights
         """Permissions that are missing according to responses of the API server."""
-        self._fence, self._tracer, self._clock = fence, tracer, clock
         self.writes = 0
         """Number of writes so far, except writes to Leases, token reviews and access reviews."""
 
     @property
     def endpoint(self) -> tuple[str, str | None]:
         """URL of the API server without a path, and the path of the PEM file with its CA (None: the system's CAs)."""
-        return self._host, self._api.configuration.ssl_ca_cert or None
+        return self._transport.host, self._api.configuration.ssl_ca_cert or None
 
     async def close(self) -> None:
         """Close all connections."""
@@ -205,26 +162,26 @@ class KubeClient(Kube):
     @override
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         try:
-            return await self._json("GET", kind.path(namespace, name))
+            return await self._transport.json("GET", kind.path(namespace, name))
         except errors.NotFound:
             return None
 
     async def read(self, path: str) -> Object:
         """Return the document at a path of the API server that is not a resource."""
         # Some documents are available only with their own media type.
-        return await self._json("GET", path, accept="*/*")
+        return await self._transport.json("GET", path, accept="*/*")
 
     @override
     async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
         meta = obj["metadata"]
         self.writes += 1
         with _another_uid_conflicts():
-            return await self._json(
+            return await self._transport.json(
                 "PATCH",
                 kind.path(meta.get("namespace", ""), meta["name"], subresource),
                 query={"fieldManager": manager, "force": "true"},
                 body=encoding.as_yaml(obj),
-                content=_APPLY,
+                content=APPLY,
             )
 
     @override
@@ -236,7 +193,7 @@ class KubeClient(Kube):
             "localsubjectaccessreviews",
         }
         query = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
-        return await self._json("POST", kind.path(namespace), query=query, body=obj)
+        return await self._transport.json("POST", kind.path(namespace), query=query, body=obj)
 
     @override
     async def evict(self, namespace: str, pod: Object) -> None:
@@ -248,7 +205,7 @@ class KubeClient(Kube):
             "deleteOptions": {"preconditions": {"uid": pod["metadata"]["uid"]}},
         }
         self.writes += 1
-        await self._json("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body=body)
+        await self._transport.json("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body=body)
 
     @override
     async def patch(
@@ -256,7 +213,7 @@ class KubeClient(Kube):
     ) -> Object:
         self.writes += kind.plural != "leases"
         with _another_uid_conflicts():
-            return await self._json(
+            return await self._transport.json(
                 "PATCH",
                 kind.path(namespace, name, subresource),
                 query={"fieldManager": FIELD_MANAGER},
@@ -269,7 +226,7 @@ class KubeClient(Kube):
         meta = obj["metadata"]
         self.writes += 1
         try:
-            return await self._json(
+            return await self._transport.json(
                 "PATCH",
                 kind.path(meta["namespace"], meta["name"], "scale"),
                 query={"fieldManager": FIELD_MANAGER},
@@ -293,7 +250,7 @@ class KubeClient(Kube):
             body["preconditions"] = {field: seen["metadata"][field] for field in ("uid", "resourceVersion")}
         self.writes += 1
         try:
-            await self._json("DELETE", kind.path(namespace, name), body=body)
+            await self._transport.json("DELETE", kind.path(namespace, name), body=body)
         except errors.NotFound:
             return
 
@@ -302,10 +259,10 @@ class KubeClient(Kube):
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
     ) -> tuple[list[Object], str]:
         query = {"limit": str(CHUNK)} | ({"labelSelector": selector} if selector else {})
-        accept = _METADATA.format(kind="PartialObjectMetadataList") if metadata_only else _PLAIN
+        accept = _METADATA.format(kind="PartialObjectMetadataList") if metadata_only else PLAIN
         items: list[Object] = []
         while True:
-            page = await self._json("GET", kind.path(namespace), query=query, accept=accept)
+            page = await self._transport.json("GET", kind.path(namespace), query=query, accept=accept)
             # Items of a list have no apiVersion and kind. Add them, so that comparison with the desired objects finds no difference.
             items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or []]
             query["continue"] = page["metadata"].get("continue") or ""
@@ -322,8 +279,8 @@ class KubeClient(Kube):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_TIMEOUT_S),
         } | ({"labelSelector": selector} if selector else {})
-        accept = _METADATA.format(kind="PartialObjectMetadata") if metadata_only else _PLAIN
-        response = await self._send(
+        accept = _METADATA.format(kind="PartialObjectMetadata") if metadata_only else PLAIN
+        response = await self._transport.send(
             "GET",
             kind.path(namespace),
             query=query,
@@ -341,119 +298,6 @@ class KubeClient(Kube):
             raise errors.Unreachable(f"watch {kind.plural}: {error!r}") from error
         finally:
             response.close()
-
-    async def _json(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Object | Sequence[Object] | bytes | None = None,
-        content: str = _PLAIN,
-        accept: str = _PLAIN,
-    ) -> Object:
-        # Requests for the lease must never wait for other requests.
-        while True:
-            if content is _APPLY:
-                # Wait before acquiring the semaphore, so that a waiting apply does not block other requests.
-                await self._calm.wait()
-            async with self._turn(path):
-                if content is _APPLY and not self._calm.is_set():
-                    continue  # the Lease request became late while this one waited for the semaphore
-                left_s = REQUEST_TIMEOUT_S
-                if self._fence is not None and method != "GET" and "/leases" not in path:
-                    left_s = min(self._fence.left_s(), REQUEST_TIMEOUT_S)
-                    query = {**(query or {}), "timeout": f"{int(left_s * 1000)}ms"}
-                response = await self._send(
-                    method,
-                    path,
-                    query=query,
-                    body=body,
-                    content=content,
-                    accept=accept,
-                    timeout=aiohttp.ClientTimeout(total=left_s, sock_connect=10),
-                )
-                try:
-                    return dict(orjson.loads(await response.read()))
-                except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
-                    raise errors.Unreachable(f"{method} {path}: {error!r}") from error
-
-    def _turn(self, path: str) -> contextlib.AbstractAsyncContextManager[None]:
-        if "/leases" in path:
-            return self._lease_first()
-        if path.endswith("reviews"):
-            return self._review_turns
-        return self._count_turns if path.endswith("/scale") else self._turns
-
-    @contextlib.asynccontextmanager
-    async def _lease_first(self) -> AsyncGenerator[None, None]:
-        late = asyncio.get_running_loop().call_later(LEASE_LATE_S, self._calm.clear)
-        try:
-            yield
-        finally:
-            late.cancel()
-            self._calm.set()
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Object | Sequence[Object] | bytes | None = None,
-        content: str = _PLAIN,
-        accept: str = _PLAIN,
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  # aiohttp's own
-    ) -> aiohttp.ClientResponse:
-        with self._tracer.request(method, path) as span:
-            return await self._answered(
-                span,
-                method,
-                path,
-                query=query,
-                body=body,
-                headers={"Accept": accept, "Content-Type": content},
-                timeout=timeout,
-            )
-
-    async def _answered(
-        self,
-        span: Span,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None,
-        body: Object | Sequence[Object] | bytes | None,
-        headers: dict[str, str],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  # aiohttp's own
-    ) -> aiohttp.ClientResponse:
-        url = f"{self._host}{path}" + (f"?{urlencode(query)}" if query else "")
-        try:
-            await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-            answer = await self._api.rest_client.request(
-                method,
-                url,
-                headers=headers,
-                body=body,
-                _request_timeout=timeout,
-            )
-            response: aiohttp.ClientResponse = answer.response
-            span.note(http__response__status_code=response.status)
-            if isinstance(self._clock, ClusterClock):
-                self._clock.responded(response.headers.get("Date"))
-            watching = "watch" in (query or {})
-            # A request that was throttled or failed may not have been authorized yet, so it proves no permission.
-            if response.status < 500 and response.status not in {401, 403, 429}:
-                self.rights.answered(method, path, watching=watching)
-            if response.status < 400:
-                return response
-            detail = await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise errors.Unreachable(f"{method} {path}: {error!r}") from error
-        said = encoding.status(detail)
-        if response.status == 403:
-            self.rights.refused(method, path, str(said.get("message") or ""), watching=watching)
-        raise encoding.error(f"{method} {path}", response.status, said, response.headers.get("Retry-After"))
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """The table of `make bench-scaling`: scenarios x laws x start delays x policies x seeds, resumable run by run.
 
 The first pass runs every peer's grid of knobs on one seed. The second one runs the points that may be on the peers' front on a few seeds.
-The third one runs Halcyon, the peers' defaults and that front on all seeds. Out of scope: the store (`result_store`), the page (`page`).
+The third one runs Halcyon, the peers' defaults and that front on all seeds. Out of scope: the processes
+that run them (`jobs`), the store (`result_store`), the page (`page`).
 """
 
 from __future__ import annotations
@@ -9,31 +10,20 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import orjson
 
-from halcyon_simulator.benchmark import budgeted, page, scenarios, statistics
+from halcyon_simulator.benchmark import jobs, page, scenarios, statistics
 from halcyon_simulator.benchmark.result_store import Store, StoredResult
 from halcyon_simulator.benchmark.scenarios import LAWS
 from halcyon_simulator.benchmark.statistics import Cell, PolicyPoint
-from halcyon_simulator.bounds.clairvoyant import Bounds, bounds
-from halcyon_simulator.bounds.score import score
-from halcyon_simulator.engine.case import Case
 from halcyon_simulator.policies import peers
 from halcyon_simulator.policies.registry import BALANCED, HALCYON, OWN, Named, parsed
-
-_TOGETHER = 8
-"""Number of policies that one job runs on its case. An interruption loses at most the results of the unfinished
-jobs."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +64,6 @@ _BASELINES_SEEDS = 3
 _SINGLE = ("S1", "S2", "S3", "S3r", "S4", "S5", "S6", "S7", "S8", "S11", "S12")
 _TOO_LONG = frozenset({"S4", "S5"})
 """Scenarios that run with the second law only in the full table: they have 22 and 93 million requests per run."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """A unit of work for one process: a case, and the policies to run on it."""
-
-    cell: Cell
-    seed: int
-    policies: tuple[Named, ...]
 
 
 def _end(_signal: int, _frame: FrameType | None) -> None:
@@ -277,7 +258,7 @@ class Table:
         """Return the knobs to try for every peer, including its defaults."""
         if self._effort(cell).grid == 0:
             return
-        case = _drawn(cell, 1)[0]
+        case = jobs.drawn(cell, 1)[0]
         for name in self._names:
             if name not in OWN | page.BASELINES:
                 yield from dict.fromkeys((Named(name), *(Named.of(name, params) for params in peers.sweep(name, case))))
@@ -303,17 +284,7 @@ class Table:
 
     def complete(self, title: str, runs: Sequence[tuple[Cell, Named, int]]) -> None:
         """Do those of these runs that the store doesn't have, and store them."""
-        missing: dict[tuple[Cell, int], dict[Named, None]] = {}
-        for cell, point, seed in runs:
-            if self._store.find(cell, point, seed) is None:
-                missing.setdefault((cell, seed), {})[point] = None
-        jobs = [Job(cell, seed, part) for (cell, seed), points in missing.items() for part in _parts(tuple(points))]
-        progress = _Progress(title, sum(len(job.policies) for job in jobs), len(set(runs)))
-        for job, results in _done(jobs, self._jobs):
-            for policy, result in zip(job.policies, results, strict=True):
-                self._store.add(job.cell, policy, job.seed, result)
-            progress.step(len(results), str(job.cell))
-        progress.end()
+        jobs.complete(self._store, title, runs, processes=self._jobs)
 
 
 def effort(cell: Cell) -> Effort:
@@ -340,85 +311,8 @@ def rows(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int])
     ]
 
 
-def _done(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, list[StoredResult]]]:
-    if processes <= 1:
-        yield from ((job, work(job)) for job in jobs)
-        return
-    # The processes are spawned, not forked, because the parent already has threads.
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        futures: dict[Future[list[StoredResult]], Job] = {pool.submit(work, job): job for job in jobs}
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def work(job: Job) -> list[StoredResult]:
-    """Run a job's policies on its case, and return one result per policy."""
-    cases = _drawn(job.cell, job.seed)
-    return [_result(cases, policy, job.cell, job.seed) for policy in job.policies]
-
-
-def _result(cases: Sequence[Case], policy: Named, cell: Cell, seed: int) -> StoredResult:
-    runs = budgeted.runs(cases, policy)
-    outcomes = [
-        score(case, run, policy=policy.name, params=dict(policy.params), limits=_bounds(cell, seed)[number])
-        for number, (case, run) in enumerate(zip(cases, runs, strict=True))
-    ]
-    outcome = outcomes[0] if len(outcomes) == 1 else statistics.together(outcomes, scenario=cell.scenario)
-    if cell.family != "S9":
-        return StoredResult(outcome, 0)
-    return StoredResult(outcome, scenarios.wrong_scalings(cases[0], runs[0].writes))
-
-
-@lru_cache(maxsize=1)
-def _drawn(cell: Cell, seed: int) -> tuple[Case, ...]:
-    names = scenarios.members(cell.scenario)
-    return tuple(scenarios.scenario(name, law=LAWS[cell.law], start_s=cell.start_s, seed=seed) for name in names)
-
-
-def _parts(points: tuple[Named, ...]) -> Iterator[tuple[Named, ...]]:
-    for begin in range(0, len(points), _TOGETHER):
-        yield points[begin : begin + _TOGETHER]
-
-
-@lru_cache(maxsize=1)
-def _bounds(cell: Cell, seed: int) -> tuple[Bounds, ...]:
-    return tuple(bounds(case) for case in _drawn(cell, seed))
-
-
 def _seeds(number: int) -> range:
     return range(1, number + 1)
-
-
-class _Progress:
-    """Progress on stderr: the number of finished runs, and an estimate of the remaining time."""
-
-    def __init__(self, title: str, runs: int, known: int) -> None:
-        self._title, self._runs, self._done = title, runs, 0
-        self._begin_s = self._said_s = time.monotonic()
-        self._live = sys.stderr.isatty()
-        self._say(f"{title}: {runs} runs to do, {known - runs} known\n")
-
-    def step(self, runs: int, doing: str) -> None:
-        self._done += runs
-        now = time.monotonic()
-        if not self._live and now - self._said_s < 60:
-            return
-        self._said_s = now
-        left_s = (now - self._begin_s) / self._done * (self._runs - self._done)
-        text = f"{self._title}: {self._done} of {self._runs} runs, about {left_s / 60:.0f} min left; {doing}"
-        self._say(f"\r\x1b[K{text}" if self._live else f"{text}\n")
-
-    def end(self) -> None:
-        if self._live and self._runs:
-            self._say("\n")
-
-    @staticmethod
-    def _say(text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ import pytest
 
 from halcyon.balancer.agent import probes
 from halcyon.balancer.config.model import ServerKey
-from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket, WideCounters, parse, parse_loads
+from halcyon.balancer.runtime.haproxy_stats import HaproxyError, WideCounters, parse, parse_loads
+from halcyon.balancer.runtime.runtime_api import RuntimeSocket
 from halcyon.balancer.runtime.server_assignment import Command, ServerState
 from tests.integration.waiting import PATIENCE
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import cluster as clusters
-from e2e.cluster.cluster import Cluster, Options
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.options import Options
 from halcyon.balancer.discovery import endpoint_slices
 from halcyon.kube import kinds
 from tests.integration.operator_process import running

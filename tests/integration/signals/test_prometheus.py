@@ -16,7 +16,8 @@ import pytest_asyncio
 from halcyon.control.rollout.canary_queries import Ask, CanaryQueries
 from halcyon.control.state.scope import CanaryResult
 from halcyon.metricsapi.certificates import issue, make_ca
-from halcyon.scaling.planner.forecast.seasonality import BIN_S, DAY, forecast
+from halcyon.scaling.planner.forecast.season_models import DAY
+from halcyon.scaling.planner.forecast.seasonality import BIN_S, forecast
 from halcyon.signals.prometheus.client import PrometheusError, PrometheusSite
 from halcyon.signals.prometheus.dcgm import MAX_AGE_S
 from halcyon.signals.prometheus.source import PollInterval, PrometheusSource, Sampled

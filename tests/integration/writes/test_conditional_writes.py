@@ -13,7 +13,8 @@ import pytest
 from e2e.cluster import pki
 from e2e.cluster.cluster import Cluster
 from halcyon.kube import encoding, errors, kinds
-from halcyon.kube.client import FIELD_MANAGER, UNACKNOWLEDGED_S, KubeClient, connect
+from halcyon.kube.client import FIELD_MANAGER, KubeClient, connect
+from halcyon.kube.http_transport import UNACKNOWLEDGED_S
 from halcyon.kube.kinds import CHILDREN, WALLS, WITH_STATUS, Kind
 from tests.integration.operator_process import Operator, install
 from tests.integration.operator_space import Object, Space, deployment, files

@@ -45,6 +45,11 @@ class _NoCosts:
         return PublishedCosts()
 
 
+class _NoAdvice:
+    def published(self, _: Key, /) -> None:
+        return None
+
+
 def scope_builder(
     client: Kube,
     caches: ClusterState,
@@ -65,6 +70,7 @@ def scope_builder(
         canaries=CanaryAnalysis(reports, clock),
         scaling=_NoScaling(),
         costs=_NoCosts(),
+        advice=_NoAdvice(),
         balancer_errors=reports,
         metrics_api=MetricsApiCheck(
             client, cast("CertificateSource", None), namespace="halcyon-system", service="halcyon"

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.kube import errors, kinds
-from halcyon.kube.client import LEASE_LATE_S, MAX_AT_ONCE, KubeClient
+from halcyon.kube.client import KubeClient
 from halcyon.kube.encoding import as_yaml
 from halcyon.kube.errors import Busy, Conflicted, Gone, NotFound, Refused, of_status
+from halcyon.kube.http_transport import LEASE_LATE_S, MAX_AT_ONCE
 from halcyon.kube.lease_fence import LeaseFence
 from tests.clocks import DrivenClock
 from tests.unit.kube.virtual_time import VirtualTime, run

@@ -11,7 +11,7 @@ import pytest
 from halcyon.api.documents.observation_report import AgentReport, ReportedHistogram, SlotLatency
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.model import ServerKey
-from halcyon.balancer.runtime.runtime_api import HaproxyStats
+from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
 from halcyon.balancer.runtime.server_assignment import ServerState
 from halcyon.balancer.telemetry.balancer_sample import balancer_sample
 from halcyon.scaling.observations import MAX_AGE_S

@@ -16,34 +16,36 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan, PlanError
-from halcyon.balancer.agent import probes
+from halcyon.balancer.agent import probes, readiness, tasks
+from halcyon.balancer.agent.api_denials import ApiDenials
+from halcyon.balancer.agent.drain import HELD_POLL_INTERVAL_S, BalancerDrain
 from halcyon.balancer.agent.front_end_checks import FrontEndChecks
+from halcyon.balancer.agent.plan_watch import PlanWatch
 from halcyon.balancer.agent.pod_shares import BALANCERS, PodShares
 from halcyon.balancer.agent.settings import collector_of, files, listen
 from halcyon.balancer.config.haproxy_cfg import STOPPING
-from halcyon.balancer.config.writer import ConfigError
 from halcyon.balancer.discovery import endpoint_slices
-from halcyon.balancer.discovery.kube_watch import ApiServerAccess, KubeError, Watch
+from halcyon.balancer.discovery.kube_watch import ApiServerAccess, Watch
 from halcyon.balancer.discovery.pod_notices import NoticedEndpoints
 from halcyon.balancer.runtime.controller import HaproxyController
+from halcyon.balancer.runtime.haproxy_stats import HaproxyError
 from halcyon.balancer.runtime.rate_feedback import RateFeedback
-from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket
+from halcyon.balancer.runtime.runtime_api import RuntimeSocket
 from halcyon.balancer.telemetry import metrics_page
 from halcyon.balancer.telemetry.arrival_surge import CONFIRM_INTERVAL_S, ArrivalSurge
-from halcyon.balancer.telemetry.balancer_sample import balancer_sample
+from halcyon.balancer.telemetry.balancer_sample import balancer_sample, pod_requests, users_report
 from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.triton import pod_sampler as sampler
 from halcyon.triton.backend_probe import MAX_EXAMINED, MAX_PROBED_INSTANCES, BackendProbes
 from halcyon.triton.client import TritonClient
-from halcyon.triton.dead_backend import DeadBackends, PodRequests
+from halcyon.triton.dead_backend import DeadBackends
 from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
-    from halcyon.api.documents.balancer_plan import CollectorAddress
+    from halcyon.api.documents.balancer_plan import BalancerPlan, CollectorAddress
     from halcyon.api.documents.pod_notice import Notice
     from halcyon.balancer.agent.settings import AgentSettings
     from halcyon.triton.client import Endpoint
@@ -56,18 +58,10 @@ MIN_PASS_INTERVAL_S = 0.05
 
 A single change takes effect at once; the changes of a burst take effect together.
 """
-HELD_POLL_INTERVAL_S = 0.15
-"""Interval at which the agent polls HAProxy for held requests while no server is in use, in seconds."""
 MIN_URGENT_INTERVAL_S = 1.0
 """Minimum time between two urgent reports to the operator, in seconds."""
 SAMPLE_INTERVAL_S = 1.0
 SUSPECT_SAMPLE_INTERVAL_S = 0.5
-_RESPONSE_TIMEOUT_S = 5.0
-FORBIDDEN_TIMEOUT_S = 10.0
-"""Time until the agent exits if the API server forbids it to read the plan or the EndpointSlices and it has no copy, in seconds.
-
-The pod status then shows the reason.
-"""
 
 
 class Agent:
@@ -78,7 +72,6 @@ class Agent:
         run_dir = settings.run_dir
         self._settings = settings
         self._access = access
-        self._plan_copy = run_dir / "plan.json"
         self._runtime = RuntimeSocket(str(run_dir / "haproxy.sock"), str(run_dir / "master.sock"), settings.ports)
         self._shares = PodShares(settings)
         self._front_ends = FrontEndChecks(run_dir)
@@ -89,7 +82,6 @@ class Agent:
             files=files(settings),
             concurrency=self._shares.concurrency,
         )
-        self._plan: BalancerPlan | None = None
         self._slices: Mapping[str, Mapping[str, Any]] | None = None
         self._listed: tuple[Endpoint, ...] | None = None
         self._noticed = NoticedEndpoints()
@@ -97,15 +89,14 @@ class Agent:
         self._dead = DeadBackends()
         self._samples: dict[str, ScrapedPod] = {}
         self._wake = asyncio.Event()
-        self._replan = asyncio.Event()
+        self._plans = PlanWatch(settings, self._accept_plan)
+        self._drain = BalancerDrain(self._runtime, settings.stop_within_s)
+        self._denials = ApiDenials(settings.plan, self._wake.set)
         self._stream: ReportStream | None = None
         self._feedback = RateFeedback(self._controller.variables)
         self._surge = ArrivalSurge()
         self._held_total = 0
         self._reported_at = float("-inf")
-        self._plan_errors = 0
-        self._leaving_until = float("-inf")
-        self._denials: dict[str, str] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run all loops until `stop` is set.
@@ -115,7 +106,7 @@ class Agent:
         """
         settings = self._settings
         server = await probes.serve(self, host=settings.host, port=settings.port, drain_key=settings.drain_key)
-        self._read_copy()
+        self._plans.read_copy()
         connector = aiohttp.TCPConnector(
             # Probes of pods that hang must not use up the connections for samples.
             limit=sampler.MAX_CONCURRENT_READS + MAX_EXAMINED * MAX_PROBED_INSTANCES + 4,
@@ -125,18 +116,18 @@ class Agent:
         try:
             async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
                 loops = [
-                    self._watch_plan(session),
+                    self._plans.run(session, self._access, self._denials.callback("the plan")),
                     self._follow_plan(session),
                     self._run_passes(),
-                    self._check_permissions(),
+                    self._denials.check(lambda: self._plan is not None and self._knows_endpoints),
                     self._front_ends.run(),
-                    _until(stop),
+                    tasks.until(stop),
                 ]
-                tasks = [asyncio.ensure_future(loop) for loop in loops]
+                running = [asyncio.ensure_future(loop) for loop in loops]
                 try:
-                    await _first(tasks)
+                    await tasks.first(running)
                 finally:
-                    await _end(tasks)
+                    await tasks.end(running)
         finally:
             server.close()
 
@@ -151,30 +142,17 @@ class Agent:
 
     def healthy(self) -> str | None:
         """Return None if HAProxy's configuration has been written, so that HAProxy may start; else the reason why not."""
-        return (
-            None if self._controller.written else "; ".join(["the plan has not been read yet", *self._denials.values()])
-        )
+        return None if self._controller.written else "; ".join(["the plan has not been read yet", *self._denials.texts])
 
     def ready(self) -> str | None:
-        """Return None if the balancer is ready, else the reason why not.
-
-        It is ready if HAProxy and its front ends respond, HAProxy runs an accepted plan, and the endpoints are known from the API server or
-        from a previous agent. It stays ready if all connections of a port are in use: its clients would crowd the next balancer.
-        """
-        if self._is_leaving():
-            return "draining"
-        if self._controller.is_shut:
-            return self._controller.problem or "HAProxy is loading its first certificate"
-        if not self._controller.answered_within(_RESPONSE_TIMEOUT_S):
-            return "HAProxy does not respond"
-        reading = self._controller.reading
-        if (silent := self._front_ends.silent(_RESPONSE_TIMEOUT_S)) and (
-            reading is None or reading.connections_used < 1
-        ):
-            return f"HAProxy's front end {silent[0]} does not respond"
-        if self._endpoints is None and not self._has_adopted:
-            return "; ".join(["EndpointSlices have not been read yet", *self._denials.values()])
-        return None
+        """Return None if the balancer is ready, else the reason why not (`readiness`)."""
+        return readiness.why_unready(
+            self._controller,
+            self._front_ends,
+            is_leaving=self._drain.is_leaving,
+            knows_endpoints=self._knows_endpoints,
+            denials=self._denials.texts,
+        )
 
     @property
     def _endpoints(self) -> tuple[Endpoint, ...] | None:
@@ -182,9 +160,17 @@ class Agent:
         return self._noticed.amend(self._listed, time.monotonic())
 
     @property
+    def _knows_endpoints(self) -> bool:
+        return self._endpoints is not None or self._has_adopted
+
+    @property
+    def _plan(self) -> BalancerPlan | None:
+        return self._plans.plan
+
+    @property
     def _problems(self) -> str:
         """Problems of this balancer as text, for the report; empty if there are none."""
-        return "; ".join(filter(None, [self._controller.problem, *self._denials.values()]))
+        return "; ".join(filter(None, [self._controller.problem, *self._denials.texts]))
 
     def load(self) -> str:
         """Return the load of this balancer, which the other agents read."""
@@ -200,7 +186,7 @@ class Agent:
                 maintenance=self._dead.out,
                 unplaced=len(self._controller.unplaced),
                 reloads=self._controller.reloads,
-                plan_errors=self._plan_errors,
+                plan_errors=self._plans.errors,
                 has_problem=bool(self._problems),
                 expires=self._controller.expires,
                 streams=self._stream.connected if self._stream else 0,
@@ -214,121 +200,49 @@ class Agent:
         The method returns after `delay_s`. If requests are held until a first server is ready, it waits longer, by at most the plan's
         drain time, because a stopping HAProxy does not receive new servers.
 
-        If HAProxy has not stopped `stop_within_s` after that, the agent becomes ready again. If the agent itself restarts during a
-        drain, the drain is lost: the new agent is ready and asks no client to disconnect.
+        If HAProxy has not stopped `stop_within_s` after that, the agent becomes ready again.
         """
-        longest_s = delay_s + (self._plan.drain_ms / 1000 if self._plan else 0.0)
-        until = time.monotonic() + longest_s
-        self._leaving_until = max(self._leaving_until, until + self._settings.stop_within_s)
+        until = self._drain.begin(delay_s + (self._plan.drain_ms / 1000 if self._plan else 0.0))
         self._wake.set()
-        await asyncio.sleep(delay_s)
-        with contextlib.suppress(HaproxyError):
-            while (await self._runtime.held_requests()).held:
-                if time.monotonic() >= until:
-                    break
-                await asyncio.sleep(HELD_POLL_INTERVAL_S)
-        self._leaving_until = time.monotonic() + self._settings.stop_within_s
+        await self._drain.finish(delay_s, until)
 
-    def _is_leaving(self) -> bool:
-        return time.monotonic() < self._leaving_until
+    def _accept_plan(self, plan: BalancerPlan) -> None:
+        self._controller.accept(plan)
+        self._wake.set()
 
     # Loops.
 
-    async def _watch_plan(self, session: aiohttp.ClientSession) -> None:
-        def take(kept: Mapping[str, str | None]) -> None:
-            text = kept.get(self._settings.plan)
-            # A ConfigMap that is gone changes nothing: the last accepted plan stays in force.
-            if text is not None:
-                self._accept_plan(text, keep=True)
-
-        await Watch(
-            session,
-            self._access,
-            f"/api/v1/namespaces/{self._settings.namespace}/configmaps",
-            params={"fieldSelector": f"metadata.name={self._settings.plan}"},
-            project=lambda item: (item.get("data") or {}).get(PLAN_KEY),
-            on_change=take,
-            on_denied=self._denial_callback("the plan"),
-        ).run()
-
-    def _denial_callback(self, resource: str) -> Callable[[str], None]:
-        """Return a callback that records why the API server denied access to `resource`; an empty text clears the record."""
-
-        def on_denied(text: str) -> None:
-            self._denials.pop(resource, None)
-            if text:
-                self._denials[resource] = f"{resource} can't be read: {text}; Role {self._settings.plan} must grant it"
-            self._wake.set()
-
-        return on_denied
-
-    async def _check_permissions(self) -> None:
-        """Raise an error if the agent still may not read the plan or the endpoints after `FORBIDDEN_TIMEOUT_S`.
-
-        An agent that has both, for example from a previous run, keeps running.
-        """
-        clock = asyncio.get_running_loop().time
-        known_at = clock()
-        while True:
-            is_known = self._plan is not None and (self._endpoints is not None or self._has_adopted)
-            if is_known or not self._denials:
-                known_at = clock()
-            elif clock() - known_at > FORBIDDEN_TIMEOUT_S:
-                raise KubeError("; ".join(self._denials.values()))
-            await asyncio.sleep(1)
-
-    def _read_copy(self) -> None:
-        # With this copy, a container that restarts while the API server is unavailable still has its plan.
-        if self._plan_copy.exists():
-            self._accept_plan(self._plan_copy.read_text(), keep=False)
-
-    def _accept_plan(self, text: str, *, keep: bool) -> None:
-        try:
-            plan = BalancerPlan.from_json(text)
-            if plan == self._plan:
-                return
-            self._controller.accept(plan)
-        except (PlanError, ConfigError) as error:
-            self._plan_errors += 1
-            log("error", "the plan is invalid; the last valid one stays in force", error=str(error))
-            return
-        if keep:
-            self._plan_copy.write_text(text)
-        self._plan = plan
-        self._replan.set()
-        self._wake.set()
-
     async def _follow_plan(self, session: aiohttp.ClientSession) -> None:
         """Restart each task that depends on the plan whenever a changed plan affects it."""
-        tasks: list[asyncio.Future[None]] = []
+        running: list[asyncio.Future[None]] = []
         current: tuple[object, ...] = ()
         try:
             while True:
                 plan = self._plan
-                self._replan.clear()
+                self._plans.changed.clear()
                 if plan is not None:
                     # The client Service, which has the model's name, lists the balancers.
                     services = {slot.service: slot.name for slot in plan.slots} | {plan.name: BALANCERS}
                     collector = collector_of(self._settings, plan)
                     inputs = (plan.namespace, plan.name, plan.model, collector, tuple(services.items()))
                     if inputs != current:
-                        await _end(tasks)
-                        tasks = [
+                        await tasks.end(running)
+                        running = [
                             asyncio.ensure_future(self._watch_slices(session, plan.namespace, services)),
                             asyncio.ensure_future(self._sample_pods(session, plan)),
                             asyncio.ensure_future(self._shares.run(self._controller, self._limit_queue)),
                         ]
                         self._stream = None
                         if collector is not None:
-                            tasks.append(asyncio.ensure_future(self._report(collector)))
+                            running.append(asyncio.ensure_future(self._report(collector)))
                         current = inputs
-                waiting = asyncio.ensure_future(_until(self._replan))
+                waiting = asyncio.ensure_future(tasks.until(self._plans.changed))
                 try:
-                    await _first([*tasks, waiting])
+                    await tasks.first([*running, waiting])
                 finally:
                     waiting.cancel()
         finally:
-            await _end(tasks)
+            await tasks.end(running)
 
     async def _watch_slices(self, session: aiohttp.ClientSession, namespace: str, services: Mapping[str, str]) -> None:
         def take(kept: Mapping[str, tuple[Endpoint, ...]]) -> None:
@@ -344,7 +258,7 @@ class Agent:
             params={"labelSelector": f"{endpoint_slices.SERVICE_LABEL} in ({','.join(sorted(services))})"},
             project=lambda item: endpoint_slices.of_slice(item, slots=services),
             on_change=take,
-            on_denied=self._denial_callback("endpoints"),
+            on_denied=self._denials.callback("endpoints"),
         ).run()
 
     async def _report(self, collector: CollectorAddress) -> None:
@@ -363,7 +277,7 @@ class Agent:
     async def _run_passes(self) -> None:
         while True:
             self._wake.clear()
-            self._controller.variables.set({STOPPING: int(self._is_leaving())})
+            self._controller.variables.set({STOPPING: int(self._drain.is_leaving)})
             await self._controller.run_pass(self._endpoints, out=self._dead.out)
             if self._controller.reading is not None:
                 self._has_adopted = self._has_adopted or self._controller.in_use > 0
@@ -416,14 +330,16 @@ class Agent:
             known = self._endpoints or ()
             self._samples, _ = await asyncio.gather(pod_sampler.sample(known), self._shares.read_facts(client, known))
             self._shares.concurrency.add_samples({pod: sample.metrics for pod, sample in self._samples.items()})
-            suspects = self._dead.look(known, self._samples, clock(), self._loads())
+            suspects = self._dead.look(known, self._samples, clock(), pod_requests(self._controller.reading))
             examinations.examine(known, suspects)
             # Read HAProxy right after the pods, so that the report describes one moment.
             await self._controller.run_pass(self._endpoints, out=self._dead.out)
+            statistics = {pod: sampler.statistics(sample) for pod, sample in self._samples.items()}
+            self._shares.sample(self._plan or plan, statistics)
             await self._feedback.update(
                 self._plan or plan,
                 self._controller.reading,
-                {pod: sampler.statistics(sample) for pod, sample in self._samples.items()},
+                statistics,
                 servers=self._controller.in_use,
                 now=clock(),
                 share=self._shares.concurrency.share(plan.balancers),
@@ -453,24 +369,10 @@ class Agent:
             capacity.bound(servers, plan.balancers) if capacity is not None and servers and limits.lasts else 0
         )
         values = limits.values(
-            servers=servers,
-            share=share,
-            least_share=1 / plan.balancers,
-            sent=concurrency.sent,
-            elsewhere=elsewhere,
+            servers=servers, share=share, least_share=1 / plan.balancers, sent=concurrency.sent, elsewhere=elsewhere
         )
-        self._controller.variables.set(values)
+        self._controller.variables.set(values | self._shares.room(plan, self._controller.classes, servers=servers))
         await self._controller.variables.write(reading.process)
-
-    def _loads(self) -> dict[str, PodRequests]:
-        """Return this balancer's requests in each pod, by address."""
-        if (reading := self._controller.reading) is None:
-            return {}
-        return {
-            server.address: PodRequests(server.sessions, reading.loads.responses.get(key, 0))
-            for key, server in reading.servers.items()
-            if server.admin != "maint"
-        }
 
     def _is_surge(self, now: float) -> bool:
         """Return True if arrivals grew by more than chance explains. The caller then samples again soon, to confirm the growth."""
@@ -493,20 +395,4 @@ class Agent:
             maintenance=self._dead.out,
             backend_failures=self._dead.failures(asyncio.get_running_loop().time()),
         )
-        self._stream.publish(report, urgent=urgent)
-
-
-async def _until(event: asyncio.Event) -> None:
-    await event.wait()
-
-
-async def _first(tasks: Sequence[asyncio.Future[None]]) -> None:
-    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
-
-
-async def _end(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        self._stream.publish(users_report(report, self._shares.concurrency.users_part), urgent=urgent)

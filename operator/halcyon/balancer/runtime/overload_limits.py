@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from halcyon.api.documents.balancer_plan import BalancerPlan
-    from halcyon.balancer.runtime.runtime_api import HaproxyStats
+    from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
     from halcyon.balancer.runtime.service_rate import ServiceRate
 
 MARGIN: Final = 0.95

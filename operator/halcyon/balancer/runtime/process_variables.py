@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from halcyon.balancer.config.haproxy_cfg import STOPPING
 from halcyon.balancer.config.queueing import RATE, SERVICE
 from halcyon.balancer.config.retries import ONCE
-from halcyon.balancer.runtime.runtime_api import HaproxyError
+from halcyon.balancer.runtime.haproxy_stats import HaproxyError
 from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from halcyon.api.documents.balancer_plan import BalancerPlan
+    from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
     from halcyon.balancer.runtime.process_variables import Variables
-    from halcyon.balancer.runtime.runtime_api import HaproxyStats
     from halcyon.triton.pod_sampler import PodStatistics
 
 

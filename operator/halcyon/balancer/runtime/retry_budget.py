@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from halcyon.balancer.runtime.runtime_api import HaproxyStats
+    from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
 
 MAX_SHARE = 0.1
 """Maximum share of all requests that may be retried."""

@@ -1,296 +1,44 @@
 """Client of HAProxy's Runtime API over unix sockets. It reads HAProxy's state, and makes the few changes that are safe at run time.
 
 The commands `add server` and `del server` are not used, because they have crashed HAProxy versions from 2.6 to 3.2 (haproxy issues
-2378, 2298, 2323, 3177). Out of scope: decisions about servers.
+2378, 2298, 2323, 3177). Out of scope: decisions about servers, and the format of the responses (`haproxy_stats`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.error_responses import PROTOCOLS
-from halcyon.balancer.config.model import Ports, ServerKey
+from halcyon.balancer.config.model import Ports
 from halcyon.balancer.config.queueing import COUNTERS, HELD_SERVER
-from halcyon.balancer.runtime.server_assignment import AdminState, Command, ServerState
-from halcyon.balancer.runtime.shares import PodLoad
+from halcyon.balancer.runtime.class_load import class_load
+from halcyon.balancer.runtime.haproxy_stats import (
+    BackendLoads,
+    HaproxyError,
+    HaproxyStats,
+    HeldRequests,
+    WideCounters,
+    parse,
+    parse_held,
+    parse_loads,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from halcyon.balancer.config.latency_buckets import Latency
+    from halcyon.balancer.runtime.server_assignment import Command
 
-_FORCED_MAINT = 0x01
-_FORCED_DRAIN = 0x08
-_BACKEND = re.compile(r"(http|grpc)_([a-z])")
-_SERVER = re.compile(r"s([0-9]{1,5})")
-_GPC = re.compile(r" gpc([0-9]{1,2})=([0-9]+)")
-_HELD = re.compile(r"held=([0-9]+) came=([0-9]+)")
-_BROKEN = re.compile(r"broken=([0-9]+)")
-_QCUR, _SCUR, _SLIM, _STOT, _RESPONSES = 2, 4, 6, 7, slice(39, 45)
-"""Columns of `show stat`. The last are the numbers of responses by status."""
-_WRAP = 2**32
-_MAX_UNWRAPPED_S = 3600
-"""Seconds in which no counter of requests wraps: even a million requests per second need 71 minutes for 2^32."""
 _SHOW_STAT = "show stat -1 7 -1"
-_SHOW = f"show info;show servers state;{_SHOW_STAT};show table {COUNTERS};show held;show broken;show table {latency_buckets.STREAMS}"
-_OF_STREAMS = 100
-"""Offset of the numbers of the counters of streams, to tell them from those of `COUNTERS`."""
+SHOW = f"show info;show servers state;{_SHOW_STAT};show table {COUNTERS};show held;show broken;show table {latency_buckets.STREAMS}"
 _VERBS = {"ready": "state ready", "drain": "state drain", "maint": "state maint"}
-
-
-class HaproxyError(OSError):
-    """HAProxy did not respond, or its response cannot be parsed."""
 
 
 class RejectedError(HaproxyError):
     """HAProxy rejected a command."""
-
-
-class WideCounters:
-    """Continuation of HAProxy's 32-bit counters beyond their wrap, as long as the same process counts.
-
-    No counter grows by 2^32 between two reads, so each growth is exact modulo 2^32. Differences of two counters need this: after a wrap
-    of only one of them, they are wrong until the other one wraps, hours or days later. In a process that ran before this agent, some
-    counters of a histogram may have wrapped already, so they start at 0 here.
-    """
-
-    def __init__(self) -> None:
-        """Start without counters."""
-        self._process = -1
-        self._wide: dict[int, int] = {}
-        self._base: dict[int, int] = {}
-        """Values that count as 0, by number."""
-
-    def read(self, process: int, counters: Mapping[int, int], *, uptime_s: int) -> dict[int, int]:
-        """Return the counters without their wraps, by number. Counters of a new process start again."""
-        if process != self._process:
-            self._process, self._wide, self._base = process, {}, {}
-            if uptime_s > _MAX_UNWRAPPED_S:
-                self._base = {number: value for number, value in counters.items() if number >= latency_buckets.FIRST}
-        for number, value in counters.items():
-            known = self._wide.get(number, 0)
-            self._wide[number] = known + (value - self._base.get(number, 0) - known) % _WRAP
-        return dict(self._wide)
-
-
-@dataclass(frozen=True)
-class BackendLoads:
-    """Load of the slots' back ends in one HAProxy process; numbers for HTTP and for gRPC."""
-
-    waiting: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Number of queued requests, by slot."""
-    servers: Mapping[ServerKey, PodLoad] = field(default_factory=dict)
-    responses: Mapping[ServerKey, int] = field(default_factory=dict)
-    """Counter of the responses whose headers have arrived, of both protocols."""
-
-
-@dataclass(frozen=True)
-class HaproxyStats:
-    """State and counters of one HAProxy process."""
-
-    at: float
-    """Time of the response, in seconds since the epoch."""
-    process: int
-    """Process id. If it changes, HAProxy has lost all state and counters."""
-    config: str
-    """Digest of the running configuration, as computed by `haproxy_cfg.digest`."""
-    servers: Mapping[ServerKey, ServerState] = field(default_factory=dict)
-    queued: int = 0
-    """Number of requests that are queued because all servers are at their limit, HTTP and gRPC together."""
-    held: int = 0
-    """Number of requests that are held until a first server is up, HTTP and gRPC together."""
-    inflight: int = 0
-    """Number of requests in progress on servers."""
-    requests: int = 0
-    rejected: int = 0
-    errors: int = 0
-    unavailable: int = 0
-    """Number of requests that a server refused itself (HTTP 503, gRPC UNAVAILABLE), for example because its own queue is full."""
-    answered: int = 0
-    """Number of responses from servers, including error responses. A stream is counted at its first response."""
-    service_ms: int = 0
-    """Total time, in milliseconds, from sending these requests to a server until the response headers arrived."""
-    latency: Mapping[str, Latency] = field(default_factory=dict)
-    """Latency histogram of the servers' responses, by slot."""
-    clients: Latency | None = None
-    """Latency histogram of the servers' responses as clients see it, from the arrival of the request."""
-    first_events: Latency | None = None
-    """Histogram of the time to the first event of streams as clients see it, from the arrival of the request."""
-    held_total: int = 0
-    """Number of requests that this process has held since it started."""
-    repeated: int = 0
-    """Number of requests that a client repeated after a rejection; for HTTP an estimate."""
-    retried: int = 0
-    """Number of requests that were retried, or that needed more than one connection attempt."""
-    loads: BackendLoads = field(default_factory=BackendLoads)
-    """Load and limits of each server."""
-    connections_used: float = 0.0
-    """Largest share of a client port's maximum number of connections that is in use."""
-    open_holds: frozenset[str] = frozenset()
-    """Slots whose server `held` (`queueing`) is not in maintenance in both protocols."""
-    broken: int = 0
-    """Number of streams that were cut because their server disappeared, or because they did not end within its drain time."""
-
-    @property
-    def demand(self) -> int:
-        """Number of requests without their repetitions after a rejection."""
-        return self.requests - min(self.repeated, self.rejected)
-
-
-@dataclass(frozen=True)
-class HeldRequests:
-    """Numbers of requests that HAProxy holds or held because no server was up."""
-
-    held: int
-    """Number of requests held now."""
-    total: int
-    """Number of requests that this HAProxy process has held since it started."""
-
-
-def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxyStats:
-    """Parse the responses to the commands of `_SHOW`.
-
-    `wide` continues the counters of the earlier responses.
-
-    Raises:
-        HaproxyError: a response does not have the format of HAProxy 3.0.
-    """
-    try:
-        info, state, stat, table, held_text, broken, streams = answers
-        fields = dict(row.split(": ", 1) for row in info.splitlines() if ": " in row)
-        loads = parse_loads(stat)
-        sessions = {key: sum(load.inflight) for key, load in loads.servers.items()}
-        process = int(fields["Pid"])
-        now = {int(index): int(count) for index, count in _GPC.findall(table)}
-        now |= {_OF_STREAMS + int(index): int(count) for index, count in _GPC.findall(streams)}
-        counts = wide.read(process, now, uptime_s=int(fields["Uptime_sec"]))
-        requests, rejected, errors, retried, unavailable, repeated = (counts.get(index, 0) for index in range(6))
-        slots, held = latency_buckets.read(counts), parse_held(held_text)
-        return HaproxyStats(
-            at=at,
-            process=process,
-            config=fields.get("description", ""),
-            servers=_lines(state, sessions),
-            queued=sum(map(sum, loads.waiting.values())),
-            loads=loads,
-            held=held.held,
-            held_total=held.total,
-            inflight=sum(sessions.values()),
-            requests=requests,
-            rejected=rejected,
-            errors=errors,
-            unavailable=unavailable,
-            answered=sum(slot.answered for slot in slots.values()),
-            service_ms=sum(slot.total_ms for slot in slots.values()),
-            latency=slots,
-            clients=latency_buckets.read_clients(counts),
-            retried=retried,
-            first_events=latency_buckets.read_streams(
-                {number - _OF_STREAMS: count for number, count in counts.items() if number >= _OF_STREAMS}
-            ),
-            repeated=repeated,
-            broken=_broken(broken),
-            connections_used=_connections_used(stat),
-            open_holds=_open_holds(state),
-        )
-    except (ValueError, IndexError, KeyError, ZeroDivisionError) as error:
-        raise HaproxyError(f"HAProxy's response can't be parsed: {error!r}") from error
-
-
-def parse_held(answer: str) -> HeldRequests:
-    """Parse the response to `show held`.
-
-    Raises:
-        HaproxyError: the response does not have the expected format.
-    """
-    match = _HELD.search(answer)
-    if not match:
-        raise HaproxyError(f"HAProxy's response can't be parsed: {answer[:80]!r}; expected, for example, held=0 came=0")
-    return HeldRequests(int(match[1]), int(match[2]))
-
-
-def _broken(answer: str) -> int:
-    match = _BROKEN.search(answer)
-    if not match:
-        raise HaproxyError(f"HAProxy's response can't be parsed: {answer[:80]!r}; expected, for example, broken=0")
-    return int(match[1])
-
-
-def parse_loads(text: str) -> BackendLoads:
-    """Parse the response to `show stat` for back ends and servers.
-
-    Raises:
-        HaproxyError: the response does not have the format of HAProxy 3.0.
-    """
-    waiting: dict[str, list[int]] = {}
-    servers: dict[ServerKey, list[tuple[int, int, int]]] = {}
-    responses: dict[ServerKey, int] = {}
-    try:
-        for row in text.splitlines():
-            columns = row.split(",", _RESPONSES.stop)
-            if not (backend := _BACKEND.fullmatch(columns[0])):
-                continue
-            slot, index = backend[2], PROTOCOLS.index(backend[1])
-            waiting.setdefault(slot, [0, 0])[index] += int(columns[_QCUR])
-            if server := _SERVER.fullmatch(columns[1]):
-                key = ServerKey(slot, int(server[1]))
-                responses[key] = responses.get(key, 0) + sum(int(column or 0) for column in columns[_RESPONSES])
-                pair = servers.setdefault(key, [(0, 0, 0), (0, 0, 0)])
-                pair[index] = (int(columns[_SCUR]), int(columns[_SLIM] or 0), int(columns[_STOT]))
-    except (ValueError, IndexError) as error:
-        raise HaproxyError(f"HAProxy's response can't be parsed: {error!r}") from error
-    loads = {
-        key: PodLoad((http[0], grpc[0]), (http[1], grpc[1]), http[2] + grpc[2] - http[0] - grpc[0])
-        for key, (http, grpc) in servers.items()
-    }
-    return BackendLoads({slot: (pair[0], pair[1]) for slot, pair in waiting.items()}, loads, responses)
-
-
-def _lines(text: str, sessions: Mapping[ServerKey, int]) -> dict[ServerKey, ServerState]:
-    by_protocol: dict[ServerKey, list[tuple[str, AdminState]]] = {}
-    for row in text.splitlines():
-        columns = row.split(" ", 7)
-        if len(columns) < 8 or not (backend := _BACKEND.fullmatch(columns[1])):
-            continue
-        if server := _SERVER.fullmatch(columns[3]):
-            key = ServerKey(backend[2], int(server[1]))
-            by_protocol.setdefault(key, []).append((columns[4], _admin(int(columns[6]))))
-    return {
-        key: ServerState(
-            address=states[0][0] if len({address for address, _ in states}) == 1 else "",
-            admin=states[0][1] if len({admin for _, admin in states}) == 1 else "mixed",
-            sessions=sessions.get(key, 0),
-        )
-        for key, states in by_protocol.items()
-    }
-
-
-def _connections_used(text: str) -> float:
-    rows = (row.split(",", _STOT) for row in text.splitlines())
-    ports = [row for row in rows if row[0] in PROTOCOLS and row[1] == "FRONTEND"]
-    return max((int(row[_SCUR]) / int(row[_SLIM]) for row in ports), default=0.0)
-
-
-def _open_holds(text: str) -> frozenset[str]:
-    rows = (row.split(" ", 7) for row in text.splitlines())
-    return frozenset(
-        backend[2]
-        for columns in rows
-        if len(columns) == 8 and columns[3] == HELD_SERVER and not int(columns[6]) & _FORCED_MAINT
-        if (backend := _BACKEND.fullmatch(columns[1]))
-    )
-
-
-def _admin(bits: int) -> AdminState:
-    # Only state that was set on this server itself counts. State inherited from the tracked server changes with that server.
-    if bits & _FORCED_MAINT:
-        return "maint"
-    return "drain" if bits & _FORCED_DRAIN else "ready"
 
 
 _CONNECT_RETRY_INTERVAL_S = 0.02
@@ -315,7 +63,7 @@ class RuntimeSocket:
         """
         sent_at = time.time()
         # Each response ends with an empty line, and none contains another.
-        answers = (await self._request(self.path, _SHOW, self.timeout_s)).strip("\n").split("\n\n")
+        answers = (await self._request(self.path, SHOW, self.timeout_s)).strip("\n").split("\n\n")
         # HAProxy created the responses between the two times; on a busy machine, both processes may have been delayed.
         return parse([answer.lstrip("\n") for answer in answers], at=(sent_at + time.time()) / 2, wide=self._wide)
 
@@ -327,13 +75,15 @@ class RuntimeSocket:
         """
         return parse_held(await self._request(self.path, "show held", self.timeout_s))
 
-    async def loads(self) -> BackendLoads:
-        """Return the load and the limits of each server. This is a small part of `read`, for frequent polling.
+    async def loads(self, *, classes: bool = False) -> BackendLoads:
+        """Return the load and the limits of each server, and that of the classes. This is a small part of `read`, for frequent polling.
 
         Raises:
             HaproxyError: HAProxy does not respond.
         """
-        return parse_loads(await self._request(self.path, _SHOW_STAT, self.timeout_s))
+        commands = f"{_SHOW_STAT};show table {COUNTERS}" if classes else _SHOW_STAT
+        stat, _, table = (await self._request(self.path, commands, self.timeout_s)).strip("\n").partition("\n\n")
+        return replace(parse_loads(stat), classes=class_load(table) if classes else None)
 
     async def set(self, variables: Mapping[str, int]) -> None:
         """Set process variables to integers, by name.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from halcyon.balancer.runtime.runtime_api import HaproxyStats
+    from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
 
 WINDOW_S = 3.0
 """Time with queued requests over which a rate is measured, in seconds. It is extended if there are too few responses."""

@@ -1,13 +1,16 @@
-"""Part of an agent's report that describes the balancer, from HAProxy's statistics."""
+"""Part of an agent's report that describes the balancer, and its requests in each pod, from HAProxy's statistics."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from halcyon.api.documents.observation_report import BalancerSample, ReportedHistogram, SlotLatency
+from halcyon.triton.dead_backend import PodRequests
 
 if TYPE_CHECKING:
-    from halcyon.balancer.runtime.runtime_api import HaproxyStats
+    from halcyon.api.documents.observation_report import AgentReport
+    from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
 
 
 def balancer_sample(reading: HaproxyStats | None, problem: str = "") -> BalancerSample | None:
@@ -28,6 +31,38 @@ def balancer_sample(reading: HaproxyStats | None, problem: str = "") -> Balancer
         if reading.clients is None
         else ReportedHistogram(reading.clients.bounds_ms, reading.clients.counts),
     )
+
+
+def pod_requests(reading: HaproxyStats | None) -> dict[str, PodRequests]:
+    """Return this balancer's requests in each pod, by address; empty before HAProxy's first statistics."""
+    if reading is None:
+        return {}
+    return {
+        server.address: PodRequests(server.sessions, reading.loads.responses.get(key, 0))
+        for key, server in reading.servers.items()
+        if server.admin != "maint"
+    }
+
+
+def users_report(report: AgentReport, part: float | None) -> AgentReport:
+    """Return the report without the load of the lower class, which is no demand.
+
+    `part` is the users' part of the requests in pods. Their part of the queue and of the GPU's work is estimated by it. How many rows
+    their requests have is unknown meanwhile. None: there is no lower class, and the report stays as it is.
+    """
+    if part is None:
+        return report
+    pods = tuple(
+        replace(
+            pod,
+            pending=None if pod.pending is None else round(pod.pending * part),
+            gpu=None if pod.gpu is None else pod.gpu * part,
+            engine_used=None if pod.engine_used is None else pod.engine_used * part,
+            rows=None,
+        )
+        for pod in report.pods
+    )
+    return replace(report, pods=pods)
 
 
 def _latency(reading: HaproxyStats) -> tuple[SlotLatency, ...]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from halcyon.balancer.config.latency_buckets import Latency
-    from halcyon.balancer.runtime.runtime_api import HaproxyStats
+    from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
     from halcyon.monitoring.metric import Labels, Sample
     from halcyon.triton.client import Endpoint
     from halcyon.triton.pod_sampler import ScrapedPod
@@ -89,7 +89,7 @@ def _samples(view: PageInput) -> dict[str, list[Sample]]:
         plain |= {
             "requests_total": reading.requests,
             "rejected_total": reading.rejected,
-            "repeated_total": reading.repeated,
+            "client_retries_total": reading.client_retries,
             "errors_total": reading.errors,
             "server_rejected_total": reading.unavailable,
             "retries_total": reading.retried,

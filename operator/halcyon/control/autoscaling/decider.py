@@ -33,7 +33,8 @@ from halcyon.scaling.hpa.behavior import HpaMemory
 from halcyon.scaling.observations import Missing
 from halcyon.scaling.planner.capacity_source import source
 from halcyon.scaling.planner.clock_shift import shifted
-from halcyon.scaling.planner.forecast.seasonality import DAY, History
+from halcyon.scaling.planner.forecast.season_models import DAY
+from halcyon.scaling.planner.forecast.seasonality import History
 from halcyon.scaling.planner.objectives import largest, objectives, schedules, windows
 from halcyon.scaling.planner.outputs import Plan, PlannerMemory
 from halcyon.scaling.planner.plan import bounds, plan, replica_of

@@ -14,22 +14,16 @@ from halcyon.api.documents.observation_report import PodState
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Targets
-from halcyon.api.types import duration_s
 from halcyon.control.autoscaling.sources.gpu_utilization import AGENTS, GpuUtilizationSources
-from halcyon.control.objects import pods
+from halcyon.control.autoscaling.sources.model_pods import ModelPods
 from halcyon.control.state.cluster_state import ClusterState
-from halcyon.control.state.lookups import ready_balancers, servers
 from halcyon.control.state.scope import Signals
-from halcyon.kube import kinds
-from halcyon.kube.client import Object
 from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
-from halcyon.render import names
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.gpu_cost import ReportedWork
 from halcyon.scaling.hpa import metrics
 from halcyon.scaling.observations import Missing, Observation, Value, mean_batch
-from halcyon.scaling.planner.reading import PodReading
 from halcyon.scaling.policy.decision import Signal
 from halcyon.signals import gpu_work
 from halcyon.signals.clock import WallClock
@@ -104,31 +98,12 @@ def _mean(samples: _Samples) -> float | None:
 
 
 @dataclass(slots=True)
-class _Standing:
-    """Data about a model's pods and Deployments, cached until one of them changes."""
-
-    spec: Spec
-    changes: tuple[int, int]
-    """Values of the change counters of pods and of Deployments, over all models, when this was built."""
-    found: Sequence[Object]
-    """Server pods from which the other fields were computed."""
-    beside: Sequence[Object]
-    """Balancer pods from which the other fields were computed."""
-    pods: tuple[PodReading, ...]
-    balancers: frozenset[str]
-    revision: str
-    of_revision: frozenset[str]
-
-
-@dataclass(slots=True)
 class _Model:
     """State of one model that is kept between readings."""
 
     memory: SignalMemory = field(default_factory=SignalMemory)
     means: _Means = field(default_factory=_Means)
-    stands: _Standing | None = None
-    ready_at: dict[str, float] = field(default_factory=dict)
-    """Time at which each pod first became ready, in seconds since the epoch, by uid of the pod."""
+    pods: ModelPods = field(default_factory=ModelPods)
 
 
 @dataclass
@@ -149,7 +124,6 @@ class ModelSignals:
     def __post_init__(self) -> None:
         """Determine the offset between the monotonic clock and the wall clock."""
         self.epoch = WallClock.of(monotonic_s=self.clock.monotonic(), wall_s=self.clock.wall())
-        self._deployments = self.caches.children[kinds.DEPLOYMENT]
 
     def check_clocks(self) -> None:
         """Determine the offset between the clocks again, in case the wall clock was set."""
@@ -175,16 +149,16 @@ class ModelSignals:
         if picture is None:
             return None
         model = self._model(key)
-        stands = self._standing(key, model, spec)
+        facts = model.pods.facts(self.caches, key, spec)
         gathered = reading(
             picture,
             replicas=self.caches.replicas(key),
-            pods=stands.pods,
+            pods=facts.pods,
             epoch=self.epoch,
             memory=model.memory,
-            balancers=stands.balancers,
-            revision=stands.revision,
-            of_revision=stands.of_revision,
+            balancers=facts.balancers,
+            revision=facts.revision,
+            of_revision=facts.of_revision,
         )
         model.memory = gathered.memory
         source, seen_at = AGENTS, gathered.reading.at
@@ -324,38 +298,6 @@ class ModelSignals:
             return replace(signal, missing=value.reason)
         return replace(signal, value=value.value, at=self.epoch.at(value.at))
 
-    def _standing(self, key: Key, model: _Model, spec: Spec) -> _Standing:
-        """Return data about the model's pods and Deployments; it is computed again only after one of them has changed."""
-        pods_now, deployments_now = self.caches.pods.changes, self._deployments.changes
-        held = model.stands
-        if held is not None and held.spec is spec and held.changes == (pods_now, deployments_now):
-            return held
-        revision = self._revision(key)
-        found = self.caches.pods.find(key.namespace, key.name)
-        beside = self.caches.pods.find(key.namespace, f"balancer/{key.name}")
-        if held is not None and (held.spec, held.revision, held.found, held.beside) == (spec, revision, found, beside):
-            held.spec, held.changes = spec, (pods_now, deployments_now)
-            return held
-        made = model.stands = _Standing(
-            spec=spec,
-            changes=(pods_now, deployments_now),
-            found=found,
-            beside=beside,
-            pods=_pods(model, found, duration_s(spec.runtime.startup_timeout)),
-            balancers=ready_balancers(self.caches, key),
-            revision=revision,
-            of_revision=frozenset(pod["metadata"]["name"] for pod in found if pods.revision(pod) == revision),
-        )
-        return made
-
-    def _revision(self, key: Key) -> str:
-        """Return the key of the revision in the servers' Deployment; empty if there is no Deployment yet."""
-        deployment = servers(self.caches, key)
-        if deployment is None:
-            return ""
-        labels = deployment["spec"]["template"]["metadata"].get("labels") or {}
-        return str(labels.get(names.REVISION_LABEL, ""))
-
 
 def _shown(
     means: _Means, spec: Spec, gathered: ReadingResult, source: str, gpu_at: float | None, *, ready: int
@@ -384,28 +326,6 @@ def _shown(
         return *found, Signal("gpuUtilization", target=targets.gpu_utilization, source=source, missing=why)
     total = means.gpu * ready
     return *found, Signal("gpuUtilization", total, targets.gpu_utilization, at=gpu_at, source=source, shown=means.gpu)
-
-
-def _pods(model: _Model, found: Sequence[Object], longest_start_s: float) -> tuple[PodReading, ...]:
-    known = model.ready_at
-    fresh: dict[str, float] = {}
-    for pod in found:
-        uid = pod["metadata"]["uid"]
-        if uid in known:
-            fresh[uid] = known[uid]
-        elif (since := pods.ready_since(pod)) is not None:
-            fresh[uid] = since
-    model.ready_at = fresh
-    readings = []
-    for pod in found:
-        ready_at = fresh.get(pod["metadata"]["uid"])
-        made = pods.reading(pod, ready_at)
-        if made is None:
-            continue
-        if ready_at is not None and ready_at - made.created_at > longest_start_s:
-            made = replace(made, ready_at=None)
-        readings.append(made)
-    return tuple(readings)
 
 
 def _failures(observation: Observation, state: PodState) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
+from halcyon.control.advice.selection import AdviceSelection
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.state.cluster_state import ClusterState, unready_reason
@@ -40,6 +41,13 @@ class CostState(Protocol):
         """Return the costs as last published."""
 
 
+class AdviceState(Protocol):
+    """Advice for models."""
+
+    def published(self, key: Key, /) -> AdviceSelection | None:
+        """Return the selection of a model; None if there is none yet."""
+
+
 class BalancerErrors(Protocol):
     """Errors that balancers report about themselves."""
 
@@ -58,6 +66,7 @@ class ScopeBuilder:
     canaries: CanaryAnalysis
     scaling: ScalingState
     costs: CostState
+    advice: AdviceState
     balancer_errors: BalancerErrors
     metrics_api: MetricsApiCheck
     site: Callable[[], Site]
@@ -113,6 +122,7 @@ class ScopeBuilder:
             measured=Measured() if (spec := self.accepted.get(key)) is None else self.measured.of(key, spec),
             canary=self.canaries.result(key, caches.pods.find(key.namespace, key.name)),
             costs=self.costs.published(key),
+            advice=self.advice.published(key),
             accepted=spec,
             troubles=self.balancer_errors.errors(key, self.clock.monotonic()),
             now=self.clock.wall(),

@@ -28,12 +28,13 @@ from halcyon.api.spec import Spec
 from halcyon.api.spec.rollout import Canary
 from halcyon.control.objects.deployment_status import SlotState
 from halcyon.control.rollout.canary_progress import Advance, advance, wish
-from halcyon.control.rollout.observed import CANT_LOAD, REPORTS_TIMEOUT_S, ObservedRollout, RevisionFailure
+from halcyon.control.rollout.observed import CANT_LOAD, REPORTS_TIMEOUT_S, ObservedRollout
 from halcyon.control.rollout.rollout_failure import deadlines, failure, is_overdue, replacement_due
+from halcyon.control.rollout.rollout_phase import is_making_room, phase_of
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult, away, home, last_good
 from halcyon.control.rollout.sequence_models import keeps_state
-from halcyon.control.rollout.slot_allocation import SlotAllocation, canary_slots, lone_slots
+from halcyon.control.rollout.slot_allocation import canary_slots, lone_slots
 from halcyon.control.rollout.superseded import left
 from halcyon.control.rollout.surge_strategy import SURGE, SurgeSettings, pace
 from halcyon.control.state.scope import Scope
@@ -197,8 +198,8 @@ def _planned(seen: ObservedRollout, asked: Revision, placed: _Placement, course:
     else:
         known = {**placed.known, noted.key: noted}
         slots = lone_slots(seen, made_of, course.speed, course.stays, known=known, routed=model)
-    phase, trouble = _phase(seen, target, record, seen.slots.get(course.stays), returns=target is not asked)
-    if phase is RolloutPhase.BLOCKED and (step or _gives_way(seen, target, course.speed, slots)):
+    phase, trouble = phase_of(seen, target, record, seen.slots.get(course.stays), returns=target is not asked)
+    if phase is RolloutPhase.BLOCKED and (step or is_making_room(seen, target, course.speed, slots)):
         phase = RolloutPhase.PROGRESSING  # a pod was removed for the new one, which is then either scheduled or fails
     slot = seen.slots.get(placed.place)
     return RolloutPlan(
@@ -349,40 +350,6 @@ def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Rev
     if record.served or slot is None or slot.revision != other.key or not (slot.complete and seen.ready(other.key)):
         return other
     return record.finish(seen.view.now, at_home).on(other)
-
-
-def _gives_way(
-    seen: ObservedRollout, target: Revision, speed: SurgeSettings, slots: tuple[SlotAllocation, ...]
-) -> bool:
-    """Return whether pods of other revisions are being removed, one at a time, to make room for pods of the target revision."""
-    if speed.strategy != "Replace":
-        return False
-    ready = sum(seen.ready_in(placed.slot) for placed in slots)
-    return not seen.ready(target.key) or (len(slots) > 1 and ready >= seen.count - speed.max_unavailable)
-
-
-def _phase(
-    seen: ObservedRollout, target: Revision, record: RolloutRecord, slot: SlotState | None, *, returns: bool
-) -> tuple[RolloutPhase, RevisionFailure | None]:
-    there = (
-        slot is not None
-        and slot.revision == target.key
-        and slot.whole
-        # If the revision was served, the only change that the controller may not have observed is one in replicas: no rollout.
-        and (slot.seen or returns or record.result == RolloutResult.SERVED)
-        and not seen.others(target.key)
-    )
-    failed = RevisionFailure(Reason(record.reason), record.message) if record.ended and record.reason else None
-    if returns:
-        return (RolloutPhase.ROLLED_BACK if there else RolloutPhase.ROLLING_BACK), failed
-    if there and (seen.ready(target.key) or seen.count == 0):
-        return RolloutPhase.COMPLETE, None
-    if record.result == RolloutResult.FAILED:
-        return RolloutPhase.FAILED, failed
-    lack = seen.lack(target, slot)
-    if lack is not None and seen.lacks_long(lack):
-        return RolloutPhase.BLOCKED, RevisionFailure(Reason.UNSCHEDULABLE, lack.message)
-    return RolloutPhase.PROGRESSING, None if seen.ready(target.key) else seen.why_not(target.key, slot)
 
 
 def _again(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import urlsplit
 
 from halcyon.api.policy.downloads import NO_DOWNLOADS, SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
@@ -14,14 +12,11 @@ from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.placement import Placement
 from halcyon.control.autoscaling.planner_memory_store import CONFIG_MAPS as MEMORY_CONFIG_MAPS
 from halcyon.control.reporting.dashboard_source import DashboardSettings
-from halcyon.control.runtime import option_values
-from halcyon.dashboard.authorization import Proxy
-from halcyon.dashboard.site import LINKED, Links
-from halcyon.kube.errors import SettingsError
+from halcyon.control.runtime import option_groups, option_values
+from halcyon.dashboard.site import LINKED
 from halcyon.kube.tracing import TracesSite
 from halcyon.render.site import ANYWHERE, SERVICE_ANNOTATIONS
 from halcyon.scaling.gpu_cost import Prices
-from halcyon.signals.prometheus import arrival_history
 from halcyon.signals.prometheus.client import PrometheusSite
 
 
@@ -71,6 +66,10 @@ class OperatorSettings:
     """Peers in the NetworkPolicies of models; None if no NetworkPolicies are created."""
     prices: Prices | None = None
     """Prices of GPUs; None if they are unknown."""
+    bench_image: str = ""
+    """Image of measurements' clients and of runners of batch inference; empty if the site has none."""
+    bench_priority_class: str = ""
+    """PriorityClass of runners; empty for none."""
     traces: TracesSite | None = None
     """Receiver of traces; None if no traces are sent."""
 
@@ -110,6 +109,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--operator-image", required=True, help="image of agents and fetchers")
     add("--balancer-image", required=True, help="image with HAProxy")
     add("--server-image", required=True, help="Triton image of models that set none")
+    add("--bench-image", default="", help="image of runners of batch inference (default: none, and none runs)")
+    add("--bench-priority-class", default="", metavar="NAME", help="PriorityClass of these runners (default: none)")
     add(
         "--image-pull-secret",
         dest="image_pull_secrets",
@@ -330,74 +331,10 @@ def of(arguments: argparse.Namespace) -> OperatorSettings:
     return OperatorSettings(
         **given
         | lists
-        | {"prices": known, "prometheus": _prometheus(arguments), "dashboard": _dashboard(arguments)}
-        | {"traces": _traces(arguments)}
+        | {
+            "prices": known,
+            "prometheus": option_groups.prometheus(arguments),
+            "dashboard": option_groups.dashboard(arguments),
+        }
+        | {"traces": option_groups.traces(arguments)}
     )
-
-
-def _traces(arguments: argparse.Namespace) -> TracesSite | None:
-    url, good = (
-        arguments.traces_endpoint,
-        "for example --traces-endpoint=http://collector.observability.svc:4318/v1/traces",
-    )
-    if not url:
-        if arguments.traces_ratio is not None:
-            raise SettingsError(f"--traces-ratio is given without --traces-endpoint; {good}")
-        return None
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.path.strip("/"):
-        raise SettingsError(f"--traces-endpoint is {url}, which is not an http:// or https:// URL with a path; {good}")
-    return TracesSite(url, 1.0 if arguments.traces_ratio is None else arguments.traces_ratio)
-
-
-def _dashboard(arguments: argparse.Namespace) -> DashboardSettings | None:
-    if arguments.dashboard == "off":
-        return None
-    local, networks = arguments.dashboard == "localhost", tuple(arguments.dashboard_proxies)
-    if local and networks:
-        raise SettingsError(
-            f"--dashboard-proxy={networks[0]} is given with --dashboard=localhost, which has no sign-in; "
-            "for example --dashboard=pod"
-        )
-    proxy = Proxy(networks, arguments.dashboard_user_header, arguments.dashboard_groups_header) if networks else None
-    links = Links(**{tool: getattr(arguments, f"dashboard_{tool}") or "" for tool in LINKED})
-    return DashboardSettings(local, arguments.dashboard_port, proxy, links)
-
-
-def _prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
-    if not arguments.prometheus_url:
-        for option in ("token_file", "ca_file", "gpu_matchers", "arrivals", "query"):
-            if getattr(arguments, f"prometheus_{option}"):
-                raise SettingsError(
-                    f"--prometheus-{option.replace('_', '-')} is given without --prometheus-url; for example "
-                    "--prometheus-url=http://prometheus-operated.monitoring:9090"
-                )
-        return None
-    try:
-        return PrometheusSite(
-            arguments.prometheus_url,
-            token_file=_readable("--prometheus-token-file", arguments.prometheus_token_file),
-            ca_file=_readable("--prometheus-ca-file", arguments.prometheus_ca_file),
-            gpu_matchers=arguments.prometheus_gpu_matchers,
-            arrivals=arguments.prometheus_arrivals or arrival_history.ARRIVALS,
-            queries=dict(arguments.prometheus_query),
-        )
-    except ValueError as error:
-        raise SettingsError(f"--prometheus-url and the options that belong to it: {error}") from error
-
-
-def _readable(option: str, name: str) -> Path | None:
-    """Return the path of a file, None if no name is given.
-
-    Raises:
-        SettingsError: the file can't be read. A missing file is more often a wrong path than a late mount, so fail at the start.
-    """
-    if not name:
-        return None
-    path = Path(name)
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        good = f"{option}=/etc/halcyon/prometheus/file, of a volume of the pod"
-        raise SettingsError(f"cannot read {option}={name}: {error.strerror}; for example {good}") from None
-    return path

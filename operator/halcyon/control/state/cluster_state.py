@@ -20,9 +20,9 @@ from halcyon.control.state.ownership import belongs
 from halcyon.kube import kinds
 from halcyon.kube.client import FIELD_MANAGER, Kube, Object
 from halcyon.kube.clock import SYSTEM_CLOCK, Clock
-from halcyon.kube.informer import Informer, OnChange, drop_managed_fields
+from halcyon.kube.informers.informer import Informer, OnChange, drop_managed_fields
+from halcyon.kube.informers.malformed_objects import Malformed
 from halcyon.kube.kinds import CHILDREN, Key, Kind
-from halcyon.kube.malformed_objects import Malformed
 from halcyon.render import names
 
 OURS = f"{names.MANAGER_LABEL}={names.MANAGER}"

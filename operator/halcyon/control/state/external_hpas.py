@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from halcyon.control.state.ownership import belongs
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
-from halcyon.kube.informer import Informer
+from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key
 
 _DEPLOYMENT = "deployment/"

@@ -12,7 +12,7 @@ from functools import partial
 from halcyon.control.state import route_conflicts
 from halcyon.kube import errors
 from halcyon.kube.client import Kube, Object
-from halcyon.kube.informer import Informer
+from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key, Kind
 
 log = logging.getLogger(__name__)

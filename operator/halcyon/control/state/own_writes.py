@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from halcyon.kube.client import Object
 from halcyon.kube.clock import Clock
-from halcyon.kube.informer import Informer
+from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key, Kind
 
 READ_YOUR_WRITES_TIMEOUT_S = 5.0

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from halcyon.api.documents.measured_capacity import MeasuredCapacity, MeasuredLine, Served
 from halcyon.api.spec import Spec
+from halcyon.control.advice.selection import AdviceSelection
 from halcyon.kube.kinds import Key, Kind, Object
 from halcyon.metricsapi import api_service
 from halcyon.metricsapi.api_service import ExternalMetricsApi
@@ -145,6 +146,8 @@ class Scope:
     canary: CanaryResult | None = None
     """Verdict on the canary; None without a canary, or before any request was measured."""
     costs: PublishedCosts = PublishedCosts()
+    advice: AdviceSelection | None = None
+    """Advice as last selected; None if it wasn't selected yet. If so, the status keeps its previous one."""
     accepted: Spec | None = None
     """The last accepted spec; None if this process has not read one with a valid digest."""
     now: float = 0.0

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
 from halcyon.balancer.config import overload_rules
+from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
 from halcyon.balancer.runtime.overload_limits import (
     NO_LIMITS,
     BatchTime,
@@ -18,7 +19,6 @@ from halcyon.balancer.runtime.overload_limits import (
     batch_time,
     pod_capacity,
 )
-from halcyon.balancer.runtime.runtime_api import HaproxyStats
 from halcyon.balancer.runtime.service_rate import ServiceRate
 from halcyon.triton.pod_sampler import PodStatistics
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
 from halcyon.balancer.config.haproxy_cfg import render
 from halcyon.balancer.config.model import Listen
+from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
 from halcyon.balancer.runtime.retry_budget import MAX_SHARE, MIN_RETRIES, WINDOW_S, RetryBudget
-from halcyon.balancer.runtime.runtime_api import HaproxyStats
 
 PLAN = BalancerPlan("default", "m", "m", (Slot("a", "m-a", 100, 4),), 48, 200, 60000, 60000, 30000)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.balancer.runtime.runtime_api import HaproxyStats
+from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
 from halcyon.balancer.runtime.service_rate import MAX_AGE_S, MAX_WINDOW_S, ServiceRate, ServiceRateMeter
 
 

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.latency_buckets import BOUNDS_MS, SHOWN_MS, Latency
 from halcyon.balancer.config.model import ServerKey
-from halcyon.balancer.runtime.runtime_api import HaproxyStats
+from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
 from halcyon.balancer.runtime.server_assignment import ServerState
 from halcyon.balancer.telemetry.metrics_page import PageInput, page
 from halcyon.monitoring.agent_metrics import METRICS

@@ -147,7 +147,7 @@ def test_a_deleted_pod_leaves_no_state() -> None:
     made.caches.pods._store(POD, None)
 
     assert reading(made).pods == ()
-    assert made.sensing._models[DIGITS].ready_at == {}
+    assert made.sensing._models[DIGITS].pods.ready_at == {}
 
 
 @pytest.mark.parametrize(("took_s", "known"), [(40.0, True), (600.0, True), (601.0, False), (86_400.0, False)])

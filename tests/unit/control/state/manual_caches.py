@@ -7,7 +7,7 @@ from typing import Any
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
-from halcyon.kube.informer import Informer
+from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key, Kind
 from halcyon.render import names
 from tests.unit.control.reconcilers import scope_builder

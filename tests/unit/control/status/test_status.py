@@ -219,6 +219,12 @@ def test_servers_ready_follows_its_table(now: Scope, expected: tuple[str, str]) 
     assert reason_and_message(now, "ServersReady") == expected
 
 
+def test_more_ready_servers_than_desired_are_not_a_part_of_them() -> None:
+    assert condition(deployed({"replicas": 2}, ready=3), "ServersReady") == (
+        "True", "ServersReady", "2 servers are desired, and 3 are ready",
+    )  # fmt: skip
+
+
 def test_servers_that_are_partly_ready_say_what_the_others_wait_for() -> None:
     now = deployed({"replicas": 2}, ready=1, starting=1, troubled={"unschedulable": "0/1 nodes: no GPU"})
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import field
 from itertools import pairwise
 
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.forecast.dispersion import Dispersion
+from halcyon.scaling.planner.forecast.steady_rise import TREND_BLOCKS, extrapolated, rises_steadily
 
 _WINDOWS_S = (0.9, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Lengths, in seconds, of the windows that can prove a higher rate than the mean of longer windows. The shortest is the
@@ -54,31 +54,13 @@ longer than this.
 
 The multiples are those of the clock, not of the time since the previous sample. Otherwise, two models with the same
 load would detect a trend up to one interval apart."""
-_TREND_BLOCKS = 7
-"""Number of blocks into which the span of a trend is divided. It is the smallest at which the median of the increases
-ignores a step."""
-_TREND_SIGMAS = 5.0
-"""Minimum rise of a line through all blocks, in standard errors, for a trend to be extrapolated. It is high because
-trends are tested continuously and in five spans. At 5 standard errors, a line detects rises as well as the difference
-of the last and first block at 4, with a hundredth of the false detections."""
-_BEFORE_SIGMAS = 3.0
-"""Minimum rise of a line through all blocks but the last, in standard errors. A step that has just begun is only in the
-last block, so it does not pass this test."""
 _ENDS_SIGMAS = 2.0
 """Minimum difference of the last and first block, in standard errors, for a span to be tested further. The difference
 is smaller in only one of 2,500 proven rises."""
-_STEP_BLOCKS = 3
-"""Minimum number of blocks that are tested for a step."""
 _TREND_SPANS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Spans that are searched for a trend, as multiples of the horizon."""
 _MIN_TREND_S = 60.0
 """Minimum span of a trend in seconds."""
-_STEP_SIGMAS = 2.0
-"""Number of standard errors by which a step must fit the blocks better than a line to be accepted as a step."""
-_MEDIAN_ERROR = 0.5
-"""Amount subtracted from the median increase between blocks, as a multiple of the standard deviation of a block's
-count. The standard error of the median of six neighbouring differences is 0.72 (computed), and two thirds of it are
-subtracted. Subtracting all of it misses rises that are no longer than the start of a pod."""
 
 
 @immutable(frozen=True, slots=True)
@@ -320,10 +302,10 @@ class ArrivalRate:
         for span, first, last in self._spans(horizon_s):
             if last - first > _ENDS_SIGMAS * math.sqrt(spread * (first + last)):
                 counts = self._blocks(span, first, last)
-                if (rate := _extrapolated(counts, span / _TREND_BLOCKS, spread, horizon_s)) is not None:
+                if (rate := extrapolated(counts, span / TREND_BLOCKS, spread, horizon_s)) is not None:
                     rates.append((rate, counts))
         # The highest rate is tested first, so the others usually need no test.
-        return next((rate for rate, counts in sorted(rates, reverse=True) if _rises(counts, spread)), None)
+        return next((rate for rate, counts in sorted(rates, reverse=True) if rises_steadily(counts, spread)), None)
 
     def _spans(self, horizon_s: float) -> tuple[tuple[float, float, float], ...]:
         """Return (span, arrivals in its first block, arrivals in its last block) for each span that the samples cover."""
@@ -333,7 +315,7 @@ class ArrivalRate:
         now, total = self.coarse_times[-1], self.coarse_counts[-1]
         known = []
         for span in spans:
-            begin, block = self._at(now - span), span / _TREND_BLOCKS
+            begin, block = self._at(now - span), span / TREND_BLOCKS
             if begin is not None:
                 known.append(
                     (span, (self._at(now - span + block) or 0.0) - begin, total - (self._at(now - block) or 0.0))
@@ -344,8 +326,8 @@ class ArrivalRate:
 
     def _blocks(self, span_s: float, first: float, last: float) -> list[float]:
         """Return the number of arrivals in each block of a span, given those in its first and last block."""
-        now, block = self.coarse_times[-1], span_s / _TREND_BLOCKS
-        between = [self._at(now - block * k) or 0.0 for k in range(_TREND_BLOCKS - 1, 0, -1)]
+        now, block = self.coarse_times[-1], span_s / TREND_BLOCKS
+        between = [self._at(now - block * k) or 0.0 for k in range(TREND_BLOCKS - 1, 0, -1)]
         return [first, *(b - a for a, b in pairwise(between)), last]
 
     def _at(self, when: float) -> float | None:
@@ -358,59 +340,3 @@ class ArrivalRate:
         t0, t1 = self.coarse_times[index], self.coarse_times[index + 1]
         c0, c1 = self.coarse_counts[index], self.coarse_counts[index + 1]
         return c0 + (c1 - c0) * (when - t0) / (t1 - t0)
-
-
-def _extrapolated(counts: Sequence[float], block_s: float, spread: float, horizon_s: float) -> float | None:
-    """Return the rate extrapolated to `horizon_s` seconds from now; None if most blocks don't rise.
-
-    `counts` are the arrivals in blocks of `block_s` seconds, and `spread` is their dispersion.
-    """
-    increases = sorted(b - a for a, b in pairwise(counts))
-    half = len(increases) // 2
-    median = (increases[half - 1] + increases[half]) / 2
-    # For counts with standard deviation s, the median of six neighbouring differences has a standard error of about
-    # 0.72 s.
-    slope = (median - _MEDIAN_ERROR * math.sqrt(spread * sum(counts) / len(counts))) / block_s**2
-    return counts[-1] / block_s + slope * (block_s / 2 + min(horizon_s, block_s * len(counts))) if slope > 0 else None
-
-
-def _rises(counts: Sequence[float], spread: float) -> bool:
-    """Return whether the counts of equal blocks rise steadily and by more than chance.
-
-    The last block is not included in the search for a step, so a higher last block never prevents a trend. All other
-    blocks are searched for a step, and then only the newest of them. Two steps in a row, for example from nothing to
-    some load and then to more, are closer to a line than to any single step, but the newest blocks contain only one of
-    them.
-    """
-    before = counts[:-1]
-    if _rise(counts) <= _TREND_SIGMAS * math.sqrt(spread) or _rise(before) <= _BEFORE_SIGMAS * math.sqrt(spread):
-        return False
-    return not any(_is_step(before[skipped:], spread) for skipped in range(len(before) - _STEP_BLOCKS + 1))
-
-
-def _rise(counts: Sequence[float]) -> float:
-    """Return the rise of a line through the counts of equal blocks, in standard errors of Poisson arrivals."""
-    middle = (len(counts) - 1) / 2
-    rise = error = 0.0
-    for index, count in enumerate(counts):
-        rise += (index - middle) * count
-        error += (index - middle) ** 2 * count
-    return rise / math.sqrt(error) if error > 0 else 0.0
-
-
-def _is_step(counts: Sequence[float], spread: float) -> bool:
-    """Return whether the best step fits the counts of equal blocks better than the best line, by more than chance.
-
-    Both models have two parameters for the level. Their sums of squared errors are compared, in units of the variance
-    of the counts.
-    """
-    size, total = len(counts), sum(counts)
-    mean = total / size
-    middle = (size - 1) / 2
-    tilt = sum((index - middle) * count for index, count in enumerate(counts))
-    by_line = 12 * tilt**2 / (size * (size**2 - 1))
-    by_step = below = 0.0
-    for index in range(1, size):
-        below += counts[index - 1]
-        by_step = max(by_step, (below - index * mean) ** 2 * size / (index * (size - index)))
-    return by_step - by_line > _STEP_SIGMAS**2 * spread * mean

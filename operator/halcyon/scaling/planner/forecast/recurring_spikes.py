@@ -4,17 +4,9 @@ The rate is sampled every 1 to 10 s and compared with a baseline, which is its s
 rate exceeds twice the baseline, and exceeds it by more than a Poisson fluctuation (or by more than the usual
 fluctuation, if the load is burstier). It ends when the rate has been below half the spike's height for a while.
 
-A bet is a prediction of the next onset:
-
-    spikes so far                                 predicted onset
-    one                                           none
-    two, and no bet was wrong so far              last onset + interval
-    more, and the newest intervals agree          last onset + mean of the intervals that agree
-    a bet was wrong                               none until two intervals that ended after it agree
-
-A bet is wrong if its time passes without an onset, or if an onset comes long before it. If there were no samples at its
-time, it is unknown whether the bet was wrong, and the bet is moved to one interval later. Out of scope: seasons
-(`seasonality`), and the use of a bet.
+A bet is a prediction of the next onset, made when a spike ends (`spike_prediction`). A bet is wrong if its time passes
+without an onset, or if an onset comes long before it. If there were no samples at its time, it is unknown whether the
+bet was wrong, and the bet is moved to one interval later. Out of scope: seasons (`seasonality`), and the use of a bet.
 """
 
 from __future__ import annotations
@@ -24,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from halcyon.scaling.frozen import immutable
+from halcyon.scaling.planner.forecast.spike_prediction import Bet, Spike, predicted, tolerance
 
 BASE_S = 300.0
 """Time constant of the baseline, in seconds. The baseline does not change during a spike."""
@@ -55,61 +48,12 @@ MAX_GAP_S = 60.0
 """Maximum seconds between two samples. A longer time counts as unobserved."""
 MAX_SPIKES = 16
 """Maximum number of spikes stored. The intervals that must agree are the newest, so older spikes are not needed."""
-MIN_PERIOD_S = 120.0
-"""Minimum interval between spikes in seconds. More frequent spikes are part of the load: their pods are held from one
-to the next anyway."""
-MAX_PERIOD_S = 86_400.0
-"""Maximum interval between spikes in seconds. Longer intervals are left to the seasons."""
-AGREE = 0.1
-"""Maximum relative difference between two intervals that agree. The intervals of timers, cron jobs and people with a
-habit stay within it. Of exponentially distributed intervals, only one pair in 20 does. With 5 %, which was tried first,
-spikes with 30 s of jitter were missed."""
-AGREE_S = 15.0
-"""Difference in seconds up to which intervals agree, however short they are."""
-MAX_AGREE_S = 600.0
-"""Maximum difference in seconds between two intervals that agree, however long they are. A spike predicted ten minutes
-too early costs 15 minutes of unused pods."""
-MIN_MARGIN_S = 8.0
-"""Minimum margin in seconds before and after the time when a spike is due. Detecting a spike takes a few seconds, and
-jobs start a few seconds apart."""
 ROW = 3
 """Minimum number of similar spikes that form a known series. Two can be similar by chance."""
 ALIKE = 1.25
 """Maximum ratio of the lengths, and of the heights, of the spikes in a known series. After such a spike ends, the next
 one is predicted, so no pods are held for it. Bursts that only come at similar intervals are no series: in a production
 trace, their lengths differ twofold."""
-FIRST_MARGIN = 0.02
-"""Margin of a bet that is based on only one interval, as a share of the interval. The jitter of the intervals is then
-unknown."""
-MAX_FIRST_MARGIN_S = 60.0
-"""Maximum margin of a bet that is based on one interval, in seconds."""
-
-
-@immutable(frozen=True, slots=True)
-class Spike:
-    """Spike that has ended."""
-
-    onset: float
-    length_s: float
-    height: float
-    """Height in requests per second: the mean of the rate, weighted by the rate itself. For a ramp it is two thirds of
-    the peak."""
-
-
-@immutable(frozen=True, slots=True)
-class Bet:
-    """Prediction of the next spike, made at the end of each spike.
-
-    Times are in seconds, the height in requests per second.
-    """
-
-    due: float
-    margin_s: float
-    period_s: float
-    height: float
-    length_s: float
-    seen: int
-    """Number of spikes that the bet is based on."""
 
 
 @immutable(frozen=True, slots=True)
@@ -301,7 +245,7 @@ def _begun(memory: SpikeMemory, at: float, rate: float, count: float, seconds: f
     """
     onset = max(memory.at, at - FAST_S)
     bet, wrong_at = memory.bet, memory.wrong_at
-    if bet is not None and onset < bet.due - max(bet.margin_s, _tolerance(bet.period_s)):
+    if bet is not None and onset < bet.due - max(bet.margin_s, tolerance(bet.period_s)):
         bet, wrong_at = None, onset
     mass, square = rate * (at - onset), rate * rate * (at - onset)
     return SpikeMemory(
@@ -334,7 +278,7 @@ def _within(memory: SpikeMemory, onset: float, at: float, rate: float, *, count:
     if low_since is not None and at - low_since >= MIN_QUIET_S:
         spike = Spike(onset, max(low_since - onset, 1.0), height)
         spikes = (*memory.spikes[-(MAX_SPIKES - 1) :], spike)
-        bet = _bet(spikes, memory.wrong_at)
+        bet = predicted(spikes, memory.wrong_at)
         return replace(
             memory,
             at=at,
@@ -376,39 +320,3 @@ def _resumed(memory: SpikeMemory, at: float) -> SpikeMemory:
         margin = bet.margin_s * math.sqrt(1 + missed)
         bet = replace(bet, due=bet.due + missed * bet.period_s, margin_s=margin) if missed <= 3 else None
     return replace(memory, at=at, count=0.0, seconds=0.0, onset=None, low_since=None, mass=0.0, square=0.0, bet=bet)
-
-
-def _bet(spikes: tuple[Spike, ...], wrong_at: float | None) -> Bet | None:
-    """Return the prediction after the last of `spikes` has ended; None if there is too little evidence."""
-    if len(spikes) < 2:
-        return None
-    last = spikes[-1].onset
-    newest = last - spikes[-2].onset
-    agreeing: list[float] = []
-    for later, earlier in zip(reversed(spikes), reversed(spikes[:-1]), strict=False):
-        interval = later.onset - earlier.onset
-        if abs(interval - newest) > _tolerance(newest) or (wrong_at is not None and later.onset < wrong_at):
-            break
-        agreeing.append(interval)
-    if len(agreeing) < (1 if wrong_at is None else 2):
-        return None
-    period = sum(agreeing) / len(agreeing)
-    if not MIN_PERIOD_S * (1 - AGREE) <= period <= MAX_PERIOD_S * (1 + AGREE):
-        return None
-    margin = min(FIRST_MARGIN * period, MAX_FIRST_MARGIN_S)
-    if len(agreeing) > 1:
-        margin = 2 * max(abs(interval - period) for interval in agreeing)
-    behind = spikes[-min(len(agreeing) + 1, 5) :]
-    heights, lengths = sorted(spike.height for spike in behind), sorted(spike.length_s for spike in behind)
-    return Bet(
-        due=last + period,
-        margin_s=min(max(margin, MIN_MARGIN_S), _tolerance(period)),
-        period_s=period,
-        height=heights[-1],
-        length_s=lengths[len(lengths) // 2],
-        seen=len(agreeing) + 1,
-    )
-
-
-def _tolerance(interval_s: float) -> float:
-    return min(max(AGREE_S, AGREE * interval_s), MAX_AGREE_S)

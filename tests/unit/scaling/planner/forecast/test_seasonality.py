@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.forecast.seasonality import AHEAD, BIN_S, DAY, MAX_BINS, Forecast, History, forecast
+from halcyon.scaling.planner.forecast.season_models import AHEAD, DAY
+from halcyon.scaling.planner.forecast.seasonality import BIN_S, MAX_BINS, Forecast, History, forecast
 from tests.drawn import draws
 
 Shape = Callable[[int], float]

@@ -25,8 +25,8 @@ from typing import Any
 
 from halcyon.kube import errors
 from halcyon.kube.client import Kube, Object
+from halcyon.kube.informers.malformed_objects import Malformed
 from halcyon.kube.kinds import Key, Kind
-from halcyon.kube.malformed_objects import Malformed
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from halcyon.kube import errors
 from halcyon.kube.client import Object
-from halcyon.kube.informer import Informer, drop_managed_fields
+from halcyon.kube.informers.informer import Informer, drop_managed_fields
 from halcyon.kube.kinds import POD, Key, Kind
 from tests.unit.kube.memory_kube import MemoryKube
 from tests.unit.kube.virtual_time import VirtualTime, run

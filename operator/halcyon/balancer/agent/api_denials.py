@@ -1,0 +1,64 @@
+"""What the API server forbids the agent to read, for its probes and reports, and its end if it can't start without it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from halcyon.balancer.discovery.kube_watch import KubeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FORBIDDEN_TIMEOUT_S = 10.0
+"""Time until the agent exits if the API server forbids it to read the plan or the EndpointSlices and it has no copy, in seconds.
+
+The pod status then shows the reason.
+"""
+
+
+class ApiDenials:
+    """Resources that the agent may not read now."""
+
+    def __init__(self, role: str, on_change: Callable[[], object]) -> None:
+        """Create an instance without denials.
+
+        Args:
+            role: name of the Role that must grant the permissions.
+            on_change: called after each change.
+        """
+        self._role, self._on_change = role, on_change
+        self._texts: dict[str, str] = {}
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """One sentence for each resource that can't be read."""
+        return tuple(self._texts.values())
+
+    def callback(self, resource: str) -> Callable[[str], None]:
+        """Return a callback that records why the API server denied access to `resource`; an empty text clears the record."""
+
+        def on_denied(text: str) -> None:
+            self._texts.pop(resource, None)
+            if text:
+                self._texts[resource] = f"{resource} can't be read: {text}; Role {self._role} must grant it"
+            self._on_change()
+
+        return on_denied
+
+    async def check(self, is_known: Callable[[], bool]) -> None:
+        """Raise an error if the agent still may not read the plan or the endpoints after `FORBIDDEN_TIMEOUT_S`.
+
+        An agent that has both (`is_known`), for example from a previous run, keeps running.
+
+        Raises:
+            KubeError: the time has passed.
+        """
+        clock = asyncio.get_running_loop().time
+        known_at = clock()
+        while True:
+            if is_known() or not self._texts:
+                known_at = clock()
+            elif clock() - known_at > FORBIDDEN_TIMEOUT_S:
+                raise KubeError("; ".join(self._texts.values()))
+            await asyncio.sleep(1)

@@ -1,0 +1,57 @@
+"""Connection draining of a balancer pod: its clients leave before HAProxy stops, and held requests are waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from halcyon.balancer.runtime.haproxy_stats import HaproxyError
+
+if TYPE_CHECKING:
+    from halcyon.balancer.runtime.runtime_api import RuntimeSocket
+
+HELD_POLL_INTERVAL_S = 0.15
+"""Interval at which the agent polls HAProxy for held requests while no server is in use, in seconds."""
+
+
+class BalancerDrain:
+    """Connection draining of one balancer.
+
+    If the agent itself restarts during a drain, the drain is lost: the new agent is ready and asks no client to disconnect.
+    """
+
+    def __init__(self, runtime: RuntimeSocket, stop_within_s: float) -> None:
+        """Create an instance of a balancer that doesn't drain.
+
+        Args:
+            runtime: client of the HAProxy.
+            stop_within_s: time after the end of the drain in which HAProxy stops, in seconds. After it, the drain is void.
+        """
+        self._runtime, self._stop_within_s = runtime, stop_within_s
+        self._until = float("-inf")
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the balancer drains now, or may stop at any time because it has drained."""
+        return time.monotonic() < self._until
+
+    def begin(self, longest_s: float) -> float:
+        """Begin a drain of at most `longest_s` seconds, and return the monotonic time at which it ends."""
+        until = time.monotonic() + longest_s
+        self._until = max(self._until, until + self._stop_within_s)
+        return until
+
+    async def finish(self, delay_s: float, until: float) -> None:
+        """Return when HAProxy may stop: after `delay_s`, or later if requests are held, but no later than `until`.
+
+        A stopping HAProxy does not receive new servers, so held requests would fail.
+        """
+        await asyncio.sleep(delay_s)
+        with contextlib.suppress(HaproxyError):
+            while (await self._runtime.held_requests()).held:
+                if time.monotonic() >= until:
+                    break
+                await asyncio.sleep(HELD_POLL_INTERVAL_S)
+        self._until = time.monotonic() + self._stop_within_s

@@ -1,0 +1,77 @@
+"""The agent's plan: the last accepted one, from its ConfigMap or from the copy that an earlier agent in this pod has left."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan, PlanError
+from halcyon.balancer.config.writer import ConfigError
+from halcyon.balancer.discovery.kube_watch import ApiServerAccess, Watch
+from halcyon.triton.json_log import log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import aiohttp
+
+    from halcyon.balancer.agent.settings import AgentSettings
+
+
+class PlanWatch:
+    """Watch of the plan. An invalid plan changes nothing: the last accepted one stays in force."""
+
+    def __init__(self, settings: AgentSettings, accept: Callable[[BalancerPlan], None]) -> None:
+        """Create the watch without starting it.
+
+        Args:
+            settings: settings of the agent, with the name of the ConfigMap.
+            accept: applies a plan, or raises ConfigError.
+        """
+        self._settings, self._accept = settings, accept
+        self._copy = settings.run_dir / "plan.json"
+        self.plan: BalancerPlan | None = None
+        """The last accepted plan; None before the first."""
+        self.errors = 0
+        """Number of invalid plans."""
+        self.changed = asyncio.Event()
+        """Set by each accepted plan."""
+
+    def read_copy(self) -> None:
+        """Take the copy, if there is one. With it, a container that restarts while the API server is unavailable has its plan."""
+        if self._copy.exists():
+            self._take(self._copy.read_text(), keep=False)
+
+    async def run(self, session: aiohttp.ClientSession, access: ApiServerAccess, denied: Callable[[str], None]) -> None:
+        """Watch the ConfigMap until cancelled; `denied` receives the reason if the API server forbids it."""
+
+        def take(kept: Mapping[str, str | None]) -> None:
+            text = kept.get(self._settings.plan)
+            # A ConfigMap that is gone changes nothing: the last accepted plan stays in force.
+            if text is not None:
+                self._take(text, keep=True)
+
+        await Watch(
+            session,
+            access,
+            f"/api/v1/namespaces/{self._settings.namespace}/configmaps",
+            params={"fieldSelector": f"metadata.name={self._settings.plan}"},
+            project=lambda item: (item.get("data") or {}).get(PLAN_KEY),
+            on_change=take,
+            on_denied=denied,
+        ).run()
+
+    def _take(self, text: str, *, keep: bool) -> None:
+        try:
+            plan = BalancerPlan.from_json(text)
+            if plan == self.plan:
+                return
+            self._accept(plan)
+        except (PlanError, ConfigError) as error:
+            self.errors += 1
+            log("error", "the plan is invalid; the last valid one stays in force", error=str(error))
+            return
+        if keep:
+            self._copy.write_text(text)
+        self.plan = plan
+        self.changed.set()

@@ -1,0 +1,40 @@
+"""Readiness of a balancer pod: why it should not receive connections from clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from halcyon.balancer.agent.front_end_checks import FrontEndChecks
+    from halcyon.balancer.runtime.controller import HaproxyController
+
+_RESPONSE_TIMEOUT_S = 5.0
+
+
+def why_unready(
+    controller: HaproxyController,
+    front_ends: FrontEndChecks,
+    *,
+    is_leaving: bool,
+    knows_endpoints: bool,
+    denials: Sequence[str],
+) -> str | None:
+    """Return why the balancer isn't ready; None if it is.
+
+    It is ready if HAProxy and its front ends respond, HAProxy runs an accepted plan, and the endpoints are known from the API server or
+    from a previous agent. It stays ready if all connections of a port are in use: its clients would crowd the next balancer.
+    """
+    if is_leaving:
+        return "draining"
+    if controller.is_shut:
+        return controller.problem or "HAProxy is loading its first certificate"
+    if not controller.answered_within(_RESPONSE_TIMEOUT_S):
+        return "HAProxy does not respond"
+    reading = controller.reading
+    if (silent := front_ends.silent(_RESPONSE_TIMEOUT_S)) and (reading is None or reading.connections_used < 1):
+        return f"HAProxy's front end {silent[0]} does not respond"
+    if not knows_endpoints:
+        return "; ".join(["EndpointSlices have not been read yet", *denials])
+    return None

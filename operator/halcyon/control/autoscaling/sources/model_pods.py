@@ -1,0 +1,100 @@
+"""Pods and Deployments of a model in the caches, as the planner reads them.
+
+Out of scope: what agents report on the pods (`signals.planner_reading`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from halcyon.api.spec import Spec
+from halcyon.api.types import duration_s
+from halcyon.control.objects import pods
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.lookups import ready_balancers, servers
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key
+from halcyon.render import names
+from halcyon.scaling.planner.reading import PodReading
+
+
+@dataclass(slots=True)
+class ModelPodFacts:
+    """Data about a model's pods and Deployments, cached until one of them changes."""
+
+    spec: Spec
+    changes: tuple[int, int]
+    """Values of the change counters of pods and of Deployments, over all models, when this was built."""
+    found: Sequence[Object]
+    """Server pods from which the other fields were computed."""
+    beside: Sequence[Object]
+    """Balancer pods from which the other fields were computed."""
+    pods: tuple[PodReading, ...]
+    balancers: frozenset[str]
+    revision: str
+    of_revision: frozenset[str]
+
+
+@dataclass(slots=True)
+class ModelPods:
+    """Facts about the pods of one model, with the times at which they became ready."""
+
+    ready_at: dict[str, float] = field(default_factory=dict)
+    """Time at which each pod first became ready, in seconds since the epoch, by uid of the pod."""
+    _facts: ModelPodFacts | None = None
+
+    def facts(self, caches: ClusterState, key: Key, spec: Spec) -> ModelPodFacts:
+        """Return facts about the model's pods; they are computed again only after a pod or a Deployment has changed."""
+        pods_now, deployments_now = caches.pods.changes, caches.children[kinds.DEPLOYMENT].changes
+        held = self._facts
+        if held is not None and held.spec is spec and held.changes == (pods_now, deployments_now):
+            return held
+        revision = _revision(caches, key)
+        found = caches.pods.find(key.namespace, key.name)
+        beside = caches.pods.find(key.namespace, f"balancer/{key.name}")
+        if held is not None and (held.spec, held.revision, held.found, held.beside) == (spec, revision, found, beside):
+            held.spec, held.changes = spec, (pods_now, deployments_now)
+            return held
+        made = self._facts = ModelPodFacts(
+            spec=spec,
+            changes=(pods_now, deployments_now),
+            found=found,
+            beside=beside,
+            pods=self._readings(found, duration_s(spec.runtime.startup_timeout)),
+            balancers=ready_balancers(caches, key),
+            revision=revision,
+            of_revision=frozenset(pod["metadata"]["name"] for pod in found if pods.revision(pod) == revision),
+        )
+        return made
+
+    def _readings(self, found: Sequence[Object], longest_start_s: float) -> tuple[PodReading, ...]:
+        known = self.ready_at
+        fresh: dict[str, float] = {}
+        for pod in found:
+            uid = pod["metadata"]["uid"]
+            if uid in known:
+                fresh[uid] = known[uid]
+            elif (since := pods.ready_since(pod)) is not None:
+                fresh[uid] = since
+        self.ready_at = fresh
+        readings = []
+        for pod in found:
+            ready_at = fresh.get(pod["metadata"]["uid"])
+            made = pods.reading(pod, ready_at)
+            if made is None:
+                continue
+            if ready_at is not None and ready_at - made.created_at > longest_start_s:
+                made = replace(made, ready_at=None)
+            readings.append(made)
+        return tuple(readings)
+
+
+def _revision(caches: ClusterState, key: Key) -> str:
+    """Return the key of the revision in the servers' Deployment; empty if there is no Deployment yet."""
+    deployment = servers(caches, key)
+    if deployment is None:
+        return ""
+    labels = deployment["spec"]["template"]["metadata"].get("labels") or {}
+    return str(labels.get(names.REVISION_LABEL, ""))

@@ -1,0 +1,101 @@
+"""Settings that several command-line options make together: traces, the dashboard and Prometheus.
+
+Out of scope: the options themselves (`settings`), and values of single options (`option_values`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from halcyon.control.reporting.dashboard_source import DashboardSettings
+from halcyon.dashboard.authorization import Proxy
+from halcyon.dashboard.site import LINKED, Links
+from halcyon.kube.errors import SettingsError
+from halcyon.kube.tracing import TracesSite
+from halcyon.signals.prometheus import arrival_history
+from halcyon.signals.prometheus.client import PrometheusSite
+
+
+def traces(arguments: argparse.Namespace) -> TracesSite | None:
+    """Return where traces are sent; None if no endpoint is given.
+
+    Raises:
+        SettingsError: the options contradict each other, or the value of one is invalid.
+    """
+    url, good = (
+        arguments.traces_endpoint,
+        "for example --traces-endpoint=http://collector.observability.svc:4318/v1/traces",
+    )
+    if not url:
+        if arguments.traces_ratio is not None:
+            raise SettingsError(f"--traces-ratio is given without --traces-endpoint; {good}")
+        return None
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.path.strip("/"):
+        raise SettingsError(f"--traces-endpoint is {url}, which is not an http:// or https:// URL with a path; {good}")
+    return TracesSite(url, 1.0 if arguments.traces_ratio is None else arguments.traces_ratio)
+
+
+def dashboard(arguments: argparse.Namespace) -> DashboardSettings | None:
+    """Return the settings of the dashboard; None if it is off.
+
+    Raises:
+        SettingsError: the options contradict each other, or the value of one is invalid.
+    """
+    if arguments.dashboard == "off":
+        return None
+    local, networks = arguments.dashboard == "localhost", tuple(arguments.dashboard_proxies)
+    if local and networks:
+        raise SettingsError(
+            f"--dashboard-proxy={networks[0]} is given with --dashboard=localhost, which has no sign-in; "
+            "for example --dashboard=pod"
+        )
+    proxy = Proxy(networks, arguments.dashboard_user_header, arguments.dashboard_groups_header) if networks else None
+    links = Links(**{tool: getattr(arguments, f"dashboard_{tool}") or "" for tool in LINKED})
+    return DashboardSettings(local, arguments.dashboard_port, proxy, links)
+
+
+def prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
+    """Return the site's Prometheus; None if no URL is given.
+
+    Raises:
+        SettingsError: the options contradict each other, or the value of one is invalid.
+    """
+    if not arguments.prometheus_url:
+        for option in ("token_file", "ca_file", "gpu_matchers", "arrivals", "query"):
+            if getattr(arguments, f"prometheus_{option}"):
+                raise SettingsError(
+                    f"--prometheus-{option.replace('_', '-')} is given without --prometheus-url; for example "
+                    "--prometheus-url=http://prometheus-operated.monitoring:9090"
+                )
+        return None
+    try:
+        return PrometheusSite(
+            arguments.prometheus_url,
+            token_file=_readable("--prometheus-token-file", arguments.prometheus_token_file),
+            ca_file=_readable("--prometheus-ca-file", arguments.prometheus_ca_file),
+            gpu_matchers=arguments.prometheus_gpu_matchers,
+            arrivals=arguments.prometheus_arrivals or arrival_history.ARRIVALS,
+            queries=dict(arguments.prometheus_query),
+        )
+    except ValueError as error:
+        raise SettingsError(f"--prometheus-url and the options that belong to it: {error}") from error
+
+
+def _readable(option: str, name: str) -> Path | None:
+    """Return the path of a file, None if no name is given.
+
+    Raises:
+        SettingsError: the file can't be read. A missing file is more often a wrong path than a late mount, so fail at the start.
+    """
+    if not name:
+        return None
+    path = Path(name)
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        good = f"{option}=/etc/halcyon/prometheus/file, of a volume of the pod"
+        raise SettingsError(f"cannot read {option}={name}: {error.strerror}; for example {good}") from None
+    return path

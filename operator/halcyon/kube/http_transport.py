@@ -1,0 +1,203 @@
+"""HTTP requests to the API server: timeouts, limits on concurrency, credentials, the lease fence, and errors.
+
+Out of scope: operations on objects (`client`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from urllib.parse import urlencode
+
+import aiohttp
+import orjson
+from kubernetes.aio.client.api_client import ApiClient
+
+from halcyon.kube import encoding, errors
+from halcyon.kube.clock import Clock, ClusterClock
+from halcyon.kube.kinds import Object
+from halcyon.kube.lease_fence import LeaseFence
+from halcyon.kube.rbac_denials import RbacDenials
+from halcyon.kube.tracing import Span, Tracer
+
+REQUEST_TIMEOUT_S = 20.0
+"""Timeout of a request in seconds. A leader's write has less: the time until another replica may hold the Lease."""
+UNACKNOWLEDGED_S = 3.0
+"""Time after which a connection is dropped if the API server has not acknowledged what was sent, in seconds.
+
+It is the lease duration less the renewal deadline. Otherwise the kernel could deliver a write long after its timeout, when the network
+works again and another replica leads.
+"""
+MAX_AT_ONCE = 32
+"""Maximum number of concurrent requests, except watches, Leases, /scale and reviews.
+
+Without this limit, 20 new models would open 170 connections, each of which takes 0.3 MiB.
+"""
+MAX_COUNTS_AT_ONCE = 16
+"""Maximum number of concurrent writes to /scale. A separate limit prevents them from waiting for the writes that earlier ones caused."""
+MAX_REVIEWS_AT_ONCE = 16
+"""Maximum number of concurrent token and access reviews. Clients of the operator cause them, and they must not delay other requests."""
+
+LEASE_LATE_S = 0.5
+"""Time after which a Lease request without a response delays further applies, in seconds.
+
+Applies are the most expensive requests. On an API server that is short of CPU, a burst of new models would otherwise make the operator
+lose its lease.
+"""
+
+PLAIN = "application/json"
+APPLY = "application/apply-patch+yaml; charset=utf-8"
+"""Content type of an apply. With the charset, the package sends the body unchanged; without it, as ASCII JSON (`encoding.as_yaml`)."""
+
+
+def tcp_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Return a socket that drops its connection after `UNACKNOWLEDGED_S`."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNACKNOWLEDGED_S * 1000))
+    return made
+
+
+class HttpTransport:
+    """Sender of requests to one API server."""
+
+    def __init__(self, api: ApiClient, *, fence: LeaseFence | None, tracer: Tracer, clock: Clock) -> None:
+        """Create the transport; `KubeClient` describes the arguments."""
+        self._api, self._fence, self._tracer, self._clock = api, fence, tracer, clock
+        self.host = str(api.configuration.host).rstrip("/")
+        """URL of the API server without a path."""
+        self._turns = asyncio.Semaphore(MAX_AT_ONCE)
+        self._count_turns = asyncio.Semaphore(MAX_COUNTS_AT_ONCE)
+        self._review_turns = asyncio.Semaphore(MAX_REVIEWS_AT_ONCE)
+        self._calm = asyncio.Event()
+        self._calm.set()
+        self.rights = RbacDenials(clock.monotonic)
+        """Permissions that are missing according to responses of the API server."""
+
+    async def json(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Object | Sequence[Object] | bytes | None = None,
+        content: str = PLAIN,
+        accept: str = PLAIN,
+    ) -> Object:
+        """Send a request, and return the document in the response.
+
+        Raises:
+            ApiError: the API server responds with an error.
+            Unreachable: it does not respond.
+            LeaseLost: the request is a write, and this process's Lease was not renewed in time.
+        """
+        # Requests for the lease must never wait for other requests.
+        while True:
+            if content is APPLY:
+                # Wait before acquiring the semaphore, so that a waiting apply does not block other requests.
+                await self._calm.wait()
+            async with self._turn(path):
+                if content is APPLY and not self._calm.is_set():
+                    continue  # the Lease request became late while this one waited for the semaphore
+                left_s = REQUEST_TIMEOUT_S
+                if self._fence is not None and method != "GET" and "/leases" not in path:
+                    left_s = min(self._fence.left_s(), REQUEST_TIMEOUT_S)
+                    query = {**(query or {}), "timeout": f"{int(left_s * 1000)}ms"}
+                response = await self.send(
+                    method,
+                    path,
+                    query=query,
+                    body=body,
+                    content=content,
+                    accept=accept,
+                    timeout=aiohttp.ClientTimeout(total=left_s, sock_connect=10),
+                )
+                try:
+                    return dict(orjson.loads(await response.read()))
+                except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
+                    raise errors.Unreachable(f"{method} {path}: {error!r}") from error
+
+    def _turn(self, path: str) -> contextlib.AbstractAsyncContextManager[None]:
+        if "/leases" in path:
+            return self._lease_first()
+        if path.endswith("reviews"):
+            return self._review_turns
+        return self._count_turns if path.endswith("/scale") else self._turns
+
+    @contextlib.asynccontextmanager
+    async def _lease_first(self) -> AsyncGenerator[None, None]:
+        late = asyncio.get_running_loop().call_later(LEASE_LATE_S, self._calm.clear)
+        try:
+            yield
+        finally:
+            late.cancel()
+            self._calm.set()
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Object | Sequence[Object] | bytes | None = None,
+        content: str = PLAIN,
+        accept: str = PLAIN,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  # aiohttp's own
+    ) -> aiohttp.ClientResponse:
+        """Send a request, and return the response whose body is still to be read. No limit on concurrency applies.
+
+        Raises:
+            ApiError: the API server responds with an error.
+            Unreachable: it does not respond.
+        """
+        with self._tracer.request(method, path) as span:
+            return await self._answered(
+                span,
+                method,
+                path,
+                query=query,
+                body=body,
+                headers={"Accept": accept, "Content-Type": content},
+                timeout=timeout,
+            )
+
+    async def _answered(
+        self,
+        span: Span,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None,
+        body: Object | Sequence[Object] | bytes | None,
+        headers: dict[str, str],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  # aiohttp's own
+    ) -> aiohttp.ClientResponse:
+        url = f"{self.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        try:
+            await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+            answer = await self._api.rest_client.request(
+                method,
+                url,
+                headers=headers,
+                body=body,
+                _request_timeout=timeout,
+            )
+            response: aiohttp.ClientResponse = answer.response
+            span.note(http__response__status_code=response.status)
+            if isinstance(self._clock, ClusterClock):
+                self._clock.responded(response.headers.get("Date"))
+            watching = "watch" in (query or {})
+            # A request that was throttled or failed may not have been authorized yet, so it proves no permission.
+            if response.status < 500 and response.status not in {401, 403, 429}:
+                self.rights.answered(method, path, watching=watching)
+            if response.status < 400:
+                return response
+            detail = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise errors.Unreachable(f"{method} {path}: {error!r}") from error
+        said = encoding.status(detail)
+        if response.status == 403:
+            self.rights.refused(method, path, str(said.get("message") or ""), watching=watching)
+        raise encoding.error(f"{method} {path}", response.status, said, response.headers.get("Retry-After"))

@@ -1,0 +1,85 @@
+"""Whether the arrivals in equal blocks of time rise steadily, and the rate that a steady rise leads to. Pure.
+
+Out of scope: which time the blocks cover (`arrival_rate`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+TREND_BLOCKS = 7
+"""Number of blocks into which the span of a trend is divided. It is the smallest at which the median of the increases
+ignores a step."""
+_TREND_SIGMAS = 5.0
+"""Minimum rise of a line through all blocks, in standard errors, for a trend to be extrapolated. It is high because
+trends are tested continuously and in five spans. At 5 standard errors, a line detects rises as well as the difference
+of the last and first block at 4, with a hundredth of the false detections."""
+_BEFORE_SIGMAS = 3.0
+"""Minimum rise of a line through all blocks but the last, in standard errors. A step that has just begun is only in the
+last block, so it does not pass this test."""
+_STEP_BLOCKS = 3
+"""Minimum number of blocks that are tested for a step."""
+_STEP_SIGMAS = 2.0
+"""Number of standard errors by which a step must fit the blocks better than a line to be accepted as a step."""
+_MEDIAN_ERROR = 0.5
+"""Amount subtracted from the median increase between blocks, as a multiple of the standard deviation of a block's
+count. The standard error of the median of six neighbouring differences is 0.72 (computed), and two thirds of it are
+subtracted. Subtracting all of it misses rises that are no longer than the start of a pod."""
+
+
+def extrapolated(counts: Sequence[float], block_s: float, spread: float, horizon_s: float) -> float | None:
+    """Return the rate extrapolated to `horizon_s` seconds from now; None if most blocks don't rise.
+
+    `counts` are the arrivals in blocks of `block_s` seconds, and `spread` is their dispersion.
+    """
+    increases = sorted(b - a for a, b in pairwise(counts))
+    half = len(increases) // 2
+    median = (increases[half - 1] + increases[half]) / 2
+    # For counts with standard deviation s, the median of six neighbouring differences has a standard error of about
+    # 0.72 s.
+    slope = (median - _MEDIAN_ERROR * math.sqrt(spread * sum(counts) / len(counts))) / block_s**2
+    return counts[-1] / block_s + slope * (block_s / 2 + min(horizon_s, block_s * len(counts))) if slope > 0 else None
+
+
+def rises_steadily(counts: Sequence[float], spread: float) -> bool:
+    """Return whether the counts of equal blocks rise steadily and by more than chance.
+
+    The last block is not included in the search for a step, so a higher last block never prevents a trend. All other
+    blocks are searched for a step, and then only the newest of them. Two steps in a row, for example from nothing to
+    some load and then to more, are closer to a line than to any single step, but the newest blocks contain only one of
+    them.
+    """
+    before = counts[:-1]
+    if _rise(counts) <= _TREND_SIGMAS * math.sqrt(spread) or _rise(before) <= _BEFORE_SIGMAS * math.sqrt(spread):
+        return False
+    return not any(_is_step(before[skipped:], spread) for skipped in range(len(before) - _STEP_BLOCKS + 1))
+
+
+def _rise(counts: Sequence[float]) -> float:
+    """Return the rise of a line through the counts of equal blocks, in standard errors of Poisson arrivals."""
+    middle = (len(counts) - 1) / 2
+    rise = error = 0.0
+    for index, count in enumerate(counts):
+        rise += (index - middle) * count
+        error += (index - middle) ** 2 * count
+    return rise / math.sqrt(error) if error > 0 else 0.0
+
+
+def _is_step(counts: Sequence[float], spread: float) -> bool:
+    """Return whether the best step fits the counts of equal blocks better than the best line, by more than chance.
+
+    Both models have two parameters for the level. Their sums of squared errors are compared, in units of the variance
+    of the counts.
+    """
+    size, total = len(counts), sum(counts)
+    mean = total / size
+    middle = (size - 1) / 2
+    tilt = sum((index - middle) * count for index, count in enumerate(counts))
+    by_line = 12 * tilt**2 / (size * (size**2 - 1))
+    by_step = below = 0.0
+    for index in range(1, size):
+        below += counts[index - 1]
+        by_step = max(by_step, (below - index * mean) ** 2 * size / (index * (size - index)))
+    return by_step - by_line > _STEP_SIGMAS**2 * spread * mean

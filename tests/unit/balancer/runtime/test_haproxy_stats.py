@@ -1,0 +1,44 @@
+"""Counters of HAProxy across wraps and restarts. With the real HAProxy: tests/integration/balancer/test_haproxy.py."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halcyon.balancer.config import latency_buckets
+from halcyon.balancer.runtime.haproxy_stats import WideCounters
+
+
+@given(st.integers(0, 2**40), st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20))
+def test_counters_of_32_bits_go_on_after_their_wrap(start: int, steps: list[int]) -> None:
+    wide, true = WideCounters(), start % 2**32
+    assert wide.read(1, {0: true}, uptime_s=10) == {0: true}
+    for step in steps:
+        true += step
+        assert wide.read(1, {0: true % 2**32}, uptime_s=10) == {0: true}
+
+
+def test_latency_of_steady_load_stays_the_same_across_a_wrap() -> None:
+    wide, first = WideCounters(), latency_buckets.FIRST
+    clients = {
+        first: 20,
+        first + 2: 20,
+        first + 3: 19,
+        first + 4: 15,
+        first + 5: 2,
+    }  # per second, of answers and of slower ones
+    seen = []
+    for second in range(2**32 // 20 - 30, 2**32 // 20 + 30):
+        counters = {number: count * second % 2**32 for number, count in clients.items()}
+        seen.append(latency_buckets.read_clients(wide.read(1, counters, uptime_s=86_400)).counts)
+    grown = {tuple(b - a for a, b in zip(before, after, strict=True)) for before, after in itertools.pairwise(seen)}
+    assert grown == {(0, 1, 4, 13, 2, *[0] * 10)}
+
+
+def test_a_new_process_counts_from_its_own_values() -> None:
+    wide = WideCounters()
+    wide.read(1, {0: 2**32 - 1}, uptime_s=10)
+    assert wide.read(1, {0: 5}, uptime_s=11) == {0: 2**32 + 5}
+    assert wide.read(2, {0: 5}, uptime_s=1) == {0: 5}
