@@ -1,1 +1,1 @@
-"""Measurements of the table `tune`: tuning a model, what the autoscaler is taught, and the advice about a model."""
+"""Measurements of the table `tune`: tuning a model, what is known and advised of one, and batch inference."""
