@@ -17,7 +17,7 @@ from typing_extensions import override
 from halcyon.api.documents.measured_capacity import KEY, MAX_BYTES, MeasuredCapacity, MeasuredLine
 from halcyon.api.documents.observation_report import AgentReport, BalancerSample, PodSample
 from halcyon.kube import kinds
-from halcyon_cli.bench.place import teach
+from halcyon_cli.bench.records import teach
 from halcyon_cli.explain.build import report
 from tests.integration.autoscaling.test_planner import DIRECT, Load, count, reached, scaling_of
 from tests.integration.operator_process import Operator
