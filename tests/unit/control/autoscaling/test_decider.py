@@ -433,6 +433,7 @@ def test_a_silent_balancer_stops_growth_for_half_a_minute() -> None:
     assert made.desired > 2
     assert not made.unknown
     assert SILENT_REASON in made.text
+    assert made.capacity is not None
     assert RULES_REASON not in made.text
     assert "digits-balancer-1 has not reported yet" in made.text
 
