@@ -176,7 +176,7 @@ bench-faults: bootstrap ## faults at every step of the operator, goes on where i
 	@$(PY) -m benchmarks.hold.faults $(ONLY)
 
 .PHONY: bench-measure
-bench-measure: bootstrap ## halcyon bench against known truths, goes on where it has ended (ONLY=1.1: a row): docs/quality/measure.md
+bench-measure: bootstrap ## halcyon bench against known truths, goes on where it has ended (ONLY=1.1: a row): docs/quality/measure.md, docs/benchmarks/measure.md
 	@$(PY) -m benchmarks.measure $(ONLY)
 
 clean: ## remove what was built in the tree (the caches outside stay)

@@ -37,6 +37,13 @@ _COLUMNS = (
     ("Policy", "string", ".status.scaling.policy", "Scaling policy", 1),
     ("Actuator", "string", ".status.scaling.actuator", "Component that writes spec.replicas", 1),
     ("Scaled", "date", ".status.scaling.decisions[0].time", "Time since the desired replicas last changed", 1),
+    (
+        "Capacity",
+        "string",
+        ".status.capacity.sustainedRequestsPerSecond",
+        "Requests per second of one replica within the objective",
+        1,
+    ),
 )
 _BATCH_COLUMNS = (
     ("Model", "string", ".spec.modelDeployment", "ModelDeployment that computes the rows", 0),

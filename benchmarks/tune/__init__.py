@@ -1,1 +1,1 @@
-"""Measurements of what finds settings, teaches the autoscaler and computes data sets: the table `tune`."""
+"""Measurements of the table `tune`: tuning a model, and the advice about one."""

@@ -28,6 +28,7 @@ from halcyon.control.autoscaling.sources.site_queries import SiteQueries
 from halcyon.control.reconcile.workers import Workers
 from halcyon.control.reporting.dashboard_source import DashboardService
 from halcyon.control.reporting.gpu_costs import GpuCosts
+from halcyon.control.reporting.model_advice import ModelAdvice
 from halcyon.control.reporting.model_metrics import ModelMetrics
 from halcyon.control.rollout.canary_queries import CanaryQueries
 from halcyon.control.runtime import http_endpoints as probes
@@ -100,6 +101,7 @@ class Operator:
     model_metrics: ModelMetrics
     batches: BatchController
     costs: GpuCosts
+    advice: ModelAdvice
     hold: SiteHold
     site_queries: SiteQueries | None
 
@@ -121,6 +123,7 @@ class Operator:
                 group.create_task(self._scrape(), name="scraping"),
                 group.create_task(self._serve_dashboard(), name="dashboard"),
                 group.create_task(self._count_costs(), name="costs"),
+                group.create_task(self._advise(), name="advice"),
                 group.create_task(self.hold.run(), name="switches"),
                 group.create_task(self._query_site(), name="site-queries"),
                 group.create_task(GcFreeze(self.caches.size, self.caches.changes).run(), name="heap"),
@@ -193,6 +196,10 @@ class Operator:
     async def _count_costs(self) -> None:
         await self.caches.wait_synced()
         await self.costs.run()
+
+    async def _advise(self) -> None:
+        await self.caches.wait_synced()
+        await self.advice.run()
 
     async def _serve_dashboard(self) -> None:
         """Run the web dashboard, if it is enabled."""
