@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from halcyon.api.documents.batch_documents import CLASS_HEADER, BatchProgress, BatchRecipe
+from halcyon.api.documents.balancer_plan import LOWER_CLASS_HEADER
+from halcyon.api.documents.batch_documents import BatchProgress, BatchRecipe
 from halcyon_batch import functions
 from halcyon_batch.errors import BatchError
 from halcyon_batch.functions import Functions
@@ -248,7 +249,7 @@ class Batch:
         It waits until a server describes the model, which may start from zero.
         """
         recipe = self._recipe
-        headers = ((CLASS_HEADER, recipe.name), *_key_header(recipe.api_key_file))
+        headers = ((LOWER_CLASS_HEADER, recipe.name), *_key_header(recipe.api_key_file))
         to = target.parse(
             recipe.url,
             api="kserve",
