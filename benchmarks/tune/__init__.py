@@ -1,1 +1,1 @@
-"""Figures of tuning, of what is known of a model, and of batch inference beside its users."""
+"""Measurements of the table `tune`: tuning a model, and the advice about one."""

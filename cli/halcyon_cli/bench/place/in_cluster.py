@@ -24,11 +24,22 @@ from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
-from halcyon_cli.bench.place import admission, client_job, copied_model, guard, history, live_event
-from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines, PlacedResult
+from halcyon_cli.bench.place import (
+    admission,
+    client_job,
+    copied_model,
+    guard,
+    history,
+    live_event,
+    metrics_access,
+    placed_document,
+    teach,
+)
+from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines
 from halcyon_cli.bench.place.client_job import ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
-from halcyon_cli.bench.place.site import read_site
+from halcyon_cli.bench.place.site import BenchSite, read_site
+from halcyon_cli.bench.readings import site_prices
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.object_writer import ObjectWriter
@@ -40,7 +51,6 @@ if TYPE_CHECKING:
 
 Json = Mapping[str, Any]
 
-_NODE = Kind("v1", "Node", "nodes", namespaced=False)
 _WARM_UP_S, _END_S = 30.0, 60.0
 _SEARCH_S = 480.0
 """Longest search for the capacity: six minutes of runs, with their starts and last answers."""
@@ -70,6 +80,11 @@ class BenchRequest:
         self.answer.check()
         if self.place.live and self.answer.sweep:
             raise InputError("--live raises the rate in steps by itself; leave --sweep out, or measure a copy")
+        if self.place.teach and (self.load.is_given or self.answer.sweep or self.answer.against):
+            raise InputError(
+                "--teach needs the search for the capacity, without --rate, --callers, --sweep or --against; for example "
+                f"halcyon bench {self.name} --teach"
+            )
         self.sampling.settings()
         self.sampling.prices()
         for option in _NOT_HERE:
@@ -113,36 +128,26 @@ def run(
     model = cluster.model(request.name)
     site = read_site(cluster, request.name, image=request.place.bench_image)
     priority_class = request.place.priority_class or site.priority_class
-    load, inputs, files = client_job.packed(_with_objective(request.load, model), request.inputs)
+    load, inputs, files = client_job.packed(with_objective(request.load, model), request.inputs)
     admission.check_rights(cluster, needs_files=bool(files), copies=not request.place.live)
+    if request.place.teach:
+        teach.check_rights(cluster)
     admission.check_free(cluster, request.name, copies=not request.place.live)
-    servers = _readable(
-        cluster,
-        kinds.POD,
-        ",".join(f"{key}={value}" for key, value in names.selector(request.name, names.SERVER).items()),
-    )
-    if copied_model.keeps_state(servers):
-        raise InputError(
-            f"{request.name} keeps state between requests (sequence_batching in its config.pbtxt), and the requests of a bench form no "
-            f"sequences: the server would reject them. What can be measured: single requests, with halcyon infer {request.name}"
-        )
-    measured = _served(model) if request.place.live else _copied(cluster, model, request, priority_class)
+    check_stateless(cluster, request.name)
+    measured = _served(model) if request.place.live else copied(cluster, model, request, priority_class)
     for note in measured.notes:
         print(f"halcyon bench: {note}", file=sys.stderr)
     sent = replace(request.server, url=request.url(measured.name), model=measured.model)
     runtime = fields.mapping(fields.mapping(measured.document["spec"]).get("runtime"))
     own_secrets = [str(one.get("name")) for one in fields.mappings(runtime.get("imagePullSecrets"))]
+    sampling = site_prices.priced(
+        site_prices.of_site(request.sampling, site.carbon_intensity), model, admission.gpus_of(measured.document)
+    )
     client = ClientSettings(
         model=request.name,
         namespace=cluster.namespace,
         image=site.image,
-        arguments=(
-            "bench",
-            *arguments(command, sent, load, request.answer.of_client(), inputs, request.sampling),
-            *client_job.key_arguments(measured.api_keys),
-            *(_guard_arguments(model) if request.place.live else ()),
-            *("--wait", f"{request.place.start_timeout:.0f}s", "--to-log"),
-        ),
+        arguments=(),
         measured=measured.name,
         near=request.place.near or "zone",
         cpu=request.place.client_cpu,
@@ -154,6 +159,25 @@ def run(
         tolerations=fields.mappings(fields.mapping(runtime.get("placement")).get("tolerations")),
         files=files,
         claim=request.place.volume,
+        metrics=metrics_read(measured, sampling, site, is_copy=not request.place.live),
+        prometheus_port=metrics_access.prometheus_port(sampling),
+    )
+    client = replace(
+        client,
+        arguments=(
+            "bench",
+            *arguments(
+                command,
+                sent,
+                load,
+                request.answer.of_client(),
+                inputs,
+                metrics_access.addressed(sampling, client, measured.name),
+            ),
+            *client_job.key_arguments(measured.api_keys),
+            *(_guard_arguments(model) if request.place.live else ()),
+            *("--wait", f"{request.place.start_timeout:.0f}s", "--to-log"),
+        ),
     )
     copy = None if request.place.live else measured
     pods = [admission.client_pods(client)] if copy is None else admission.planned(cluster, copy, client)
@@ -175,15 +199,50 @@ def run(
         )
 
     with BesideModel(
-        cluster, client, copy, _deadlines(request), progress, on_copy=on_copy if request.place.cold_start else None
+        cluster, client, copy, deadlines(request), progress, on_copy=on_copy if request.place.cold_start else None
     ) as beside:
         if copy is None:
             live_event.record(cluster, model, began=True)
         result = beside.run(network_policy=site.network_policies)
-    document = _placed(cluster, request, command, result, measured)
+    document = placed_document.placed(
+        cluster,
+        result,
+        measured,
+        name=request.name,
+        arguments=request.repeat(command),
+        is_live=request.place.live,
+    )
     if copy is None:
         live_event.record(cluster, model, began=False, ended=document.place.ended if document.place else None)
     return _with_starts(document, starts), result.requests
+
+
+def check_stateless(cluster: ObjectWriter, name: str) -> None:
+    """Check that the requests of a model need no sequences.
+
+    Raises:
+        InputError: they do.
+    """
+    servers = _readable(
+        cluster, kinds.POD, ",".join(f"{key}={value}" for key, value in names.selector(name, names.SERVER).items())
+    )
+    if copied_model.keeps_state(servers):
+        raise InputError(
+            f"{name} keeps state between requests (sequence_batching in its config.pbtxt), and the requests of a bench form no "
+            f"sequences: the server would reject them. What can be measured: single requests, with halcyon infer {name}"
+        )
+
+
+def metrics_read(
+    measured: CopiedModel, sampling: SamplingOptions, site: BenchSite, *, is_copy: bool
+) -> tuple[tuple[str, str], ...]:
+    """Return the model with each component whose metrics the client reads."""
+    if sampling.no_sampling:
+        return ()
+    found = metrics_access.components(
+        is_direct=measured.is_direct, is_copy=is_copy, network_policies=site.network_policies
+    )
+    return tuple((measured.name, component) for component in found)
 
 
 def _with_starts(document: BenchDocument, starts: Sequence[Boundaries]) -> BenchDocument:
@@ -192,7 +251,12 @@ def _with_starts(document: BenchDocument, starts: Sequence[Boundaries]) -> Bench
     return document.model_copy(update={"cold_start": cold_start.build(starts)}) if starts else document
 
 
-def _copied(cluster: ObjectWriter, model: Json, request: BenchRequest, priority_class: str) -> CopiedModel:
+def copied(cluster: ObjectWriter, model: Json, request: BenchRequest, priority_class: str) -> CopiedModel:
+    """Return the copy of a served model.
+
+    Raises:
+        InputError: the model can't be copied.
+    """
     revisions = _readable(cluster, kinds.CONTROLLER_REVISION, f"{names.OWNER_LABEL}={request.name}")
     past = past_revisions(model, revisions)
     return copied_model.copied(model, past, replicas=request.place.replicas, priority_class=priority_class)
@@ -228,7 +292,7 @@ def _latency_target(model: Json) -> str | None:
     return fields.text(targets.get("latency"))
 
 
-def _with_objective(load: LoadOptions, model: Json) -> LoadOptions:
+def with_objective(load: LoadOptions, model: Json) -> LoadOptions:
     """Return the options with the model's latency target as objective, if none is given."""
     latency = _latency_target(model)
     return load if load.objective is not None or not latency else replace(load, objective=duration_s(latency))
@@ -246,7 +310,8 @@ def _readable(cluster: ObjectWriter, kind: Kind, selector: str) -> Sequence[Json
         return []
 
 
-def _deadlines(request: BenchRequest) -> Deadlines:
+def deadlines(request: BenchRequest) -> Deadlines:
+    """Return after which times a measurement is given up."""
     scenario = request.load.made_scenario()
     measured = scenario.trace[-1] if scenario.kind == "trace" else scenario.duration_s
     warm_up = max(request.load.made_warm_up().limit_s, _WARM_UP_S)
@@ -258,94 +323,6 @@ def _deadlines(request: BenchRequest) -> Deadlines:
         steps = _SEARCH_S
     run_s = measured + warm_up + steps + request.server.request_timeout + _END_S
     return Deadlines(start_s=request.place.start_timeout, run_s=run_s)
-
-
-def _placed(
-    cluster: ObjectWriter, request: BenchRequest, command: click.Command, result: PlacedResult, measured: CopiedModel
-) -> BenchDocument:
-    """Return the document with the place that it was measured in."""
-    from halcyon_measure.results.document import BenchDocument  # noqa: PLC0415
-    from halcyon_measure.results.place import Place  # noqa: PLC0415
-
-    document = BenchDocument.model_validate_json(result.document)
-    nodes = sorted({str(fields.mapping(pod.get("spec")).get("nodeName")) for pod in result.servers})
-    image, image_id, limits = _server(result.servers)
-    source = fields.mapping(fields.mapping(measured.document["spec"]["model"]).get("source"))
-    place = Place(
-        kind="live" if request.place.live else "copy",
-        namespace=cluster.namespace,
-        name=request.name,
-        measured=measured.name,
-        revision=measured.revision,
-        source=_source(source),
-        image=image,
-        image_id=image_id,
-        node=",".join(nodes) or None,
-        gpu_product=_gpu_product(cluster, nodes) if limits is not None and limits.gpu else None,
-        limits=limits,
-        routing="direct" if measured.is_direct else "balancer",
-        replicas=len(result.servers),
-        client_node=fields.text(fields.mapping(result.client.get("spec")).get("nodeName")),
-        client_limits=_limits_of(fields.mappings(fields.mapping(result.client.get("spec")).get("containers"))),
-        arguments=request.repeat(command),
-        ended=None if document.place is None else document.place.ended,
-    )
-    return document.model_copy(update={"place": place})
-
-
-def _server(servers: Sequence[Json]) -> tuple[str | None, str | None, Any]:
-    """Return image, image with digest, and limits of the container with Triton in the first pod."""
-    if not servers:
-        return None, None, None
-    found = [
-        one
-        for one in fields.mappings(fields.mapping(servers[0].get("spec")).get("containers"))
-        if one.get("name") == names.TRITON
-    ]
-    statuses = fields.mappings(fields.mapping(servers[0].get("status")).get("containerStatuses"))
-    ids = [str(one.get("imageID")) for one in statuses if one.get("name") == names.TRITON and one.get("imageID")]
-    return str(found[0].get("image")) if found else None, ids[0] if ids else None, _limits_of(found)
-
-
-def _limits_of(containers: Sequence[Json]) -> Any:
-    from halcyon_measure.results.place import ContainerLimits  # noqa: PLC0415
-
-    if not containers:
-        return None
-    limits = fields.mapping(fields.mapping(containers[0].get("resources")).get("limits"))
-    gpus = [f"{amount} {name}" for name, amount in limits.items() if "/" in str(name)]
-    return ContainerLimits(
-        cpu=str(limits.get("cpu") or ""), memory=str(limits.get("memory") or ""), gpu=", ".join(gpus)
-    )
-
-
-def _source(source: Json) -> str | None:
-    for kind, key in (
-        ("uri", ""),
-        ("image", "reference"),
-        ("persistentVolumeClaim", "claimName"),
-        ("configMap", "name"),
-    ):
-        value = source.get(kind)
-        if value is not None:
-            return f"{kind} {fields.mapping(value).get(key) if key else value}"
-    return None
-
-
-def _gpu_product(cluster: ObjectWriter, nodes: Sequence[str]) -> str | None:
-    found = set()
-    for name in nodes:
-        try:
-            node = cluster.find(_NODE, name)
-        except ClusterError:
-            return None
-        found.add(
-            str(
-                fields.mapping(fields.mapping((node or {}).get("metadata")).get("labels")).get("nvidia.com/gpu.product")
-                or ""
-            )
-        )
-    return ",".join(sorted(filter(None, found))) or None
 
 
 def remember(cluster: ObjectWriter, model: Json, document: BenchDocument) -> None:

@@ -116,8 +116,8 @@ class HaproxyStats:
     """Histogram of the time to the first event of streams as clients see it, from the arrival of the request."""
     held_total: int = 0
     """Number of requests that this process has held since it started."""
-    repeated: int = 0
-    """Number of requests that a client repeated after a rejection; for HTTP an estimate."""
+    client_retries: int = 0
+    """Number of requests that a client sent again after a rejection; for HTTP an estimate."""
     retried: int = 0
     """Number of requests that were retried, or that needed more than one connection attempt."""
     loads: BackendLoads = field(default_factory=BackendLoads)
@@ -133,8 +133,8 @@ class HaproxyStats:
 
     @property
     def demand(self) -> int:
-        """Number of requests without their repetitions after a rejection."""
-        return self.requests - min(self.repeated, self.rejected)
+        """Number of requests without those that a client sent again after a rejection."""
+        return self.requests - min(self.client_retries, self.rejected)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
         now = class_load.all_counters(table)
         now |= {_OF_STREAMS + index: count for index, count in class_load.counters(streams).items()}
         counts = wide.read(process, now, uptime_s=int(fields["Uptime_sec"]))
-        requests, rejected, errors, retried, unavailable, repeated = (counts.get(index, 0) for index in range(6))
+        requests, rejected, errors, retried, unavailable, client_retries = (counts.get(index, 0) for index in range(6))
         slots, held = latency_buckets.read(counts), parse_held(held_text)
         return HaproxyStats(
             at=at,
@@ -190,7 +190,7 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             first_events=latency_buckets.read_streams(
                 {number - _OF_STREAMS: count for number, count in counts.items() if number >= _OF_STREAMS}
             ),
-            repeated=repeated,
+            client_retries=client_retries,
             broken=_broken(broken),
             connections_used=_connections_used(stat),
             open_holds=_open_holds(state),
