@@ -10,7 +10,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from halcyon.api.documents.batch_documents import CLASS_HEADER, BatchProgress, BatchRecipe
+from halcyon.api.documents.balancer_plan import LOWER_CLASS_HEADER
+from halcyon.api.documents.batch_documents import BatchProgress, BatchRecipe
 from halcyon_batch import functions
 from halcyon_batch.errors import BatchError
 from halcyon_batch.functions import Functions
@@ -243,7 +244,7 @@ class Batch:
     async def _described(self) -> Target:
         """Return the model with its inputs. It waits until a server describes it, because a model may start from zero."""
         recipe = self._recipe
-        headers = ((CLASS_HEADER, recipe.name), *_key_header(recipe.api_key_file))
+        headers = ((LOWER_CLASS_HEADER, recipe.name), *_key_header(recipe.api_key_file))
         to = target.parse(
             recipe.url,
             api="kserve",

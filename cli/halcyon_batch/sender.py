@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from halcyon.api.documents.batch_documents import ROWS_HEADER
+from halcyon.api.documents.balancer_plan import ROWS_HEADER
 from halcyon_batch.errors import RowError
 from halcyon_batch.request_rows import RequestRows
 from halcyon_batch.request_window import RequestWindow
