@@ -60,7 +60,7 @@ properties: bootstrap ## the unit tests and those of the planner with other draw
 	@$(PY) -m pytest tests/unit tests/simulator/planner -q -n 2 --hypothesis-profile=thorough
 
 coverage: bootstrap ## the unit tests' coverage, by line and branch, into build/coverage
-	@$(PY) -m pytest tests/unit -q -n 2 --cov=halcyon --cov=halcyon_batch --cov=halcyon_cli --cov=halcyon_measure --cov-branch --cov-report=term:skip-covered --cov-report=html:build/coverage
+	@$(PY) -m pytest tests/unit -q -n 2 --cov=halcyon --cov=halcyon_batch --cov=halcyon_cli --cov=halcyon_measure --cov=halcyon_tune --cov-branch --cov-report=term:skip-covered --cov-report=html:build/coverage
 
 simulator: bootstrap ## the simulator's tests
 	@$(PY) -m pytest tests/simulator -q -n 2

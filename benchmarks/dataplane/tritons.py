@@ -111,10 +111,12 @@ class Triton:
 
 
 @contextmanager
-def running(works: Sequence[Served], *, arguments: Sequence[str] = ()) -> Iterator[list[Triton]]:
+def running(
+    works: Sequence[Served], *, arguments: Sequence[str] = (), shares_memory: bool = False
+) -> Iterator[list[Triton]]:
     """Start one Triton server per model, and yield them when all are ready. They are ended when the context is left.
 
-    `arguments` are added to each server's command line.
+    `arguments` are added to each server's command line. With `shares_memory`, the servers have the /dev/shm of this process.
 
     Raises:
         BenchError: a server doesn't start; the message has the end of its log.
@@ -133,7 +135,7 @@ def running(works: Sequence[Served], *, arguments: Sequence[str] = ()) -> Iterat
                 address = next(_addresses)
                 with (Path(folder) / f"{number}.log").open("wb") as log:
                     process = subprocess.Popen(
-                        _command(tree, home, address, arguments),
+                        _command(tree, home, address, arguments, shares_memory=shares_memory),
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
@@ -157,12 +159,14 @@ def running(works: Sequence[Served], *, arguments: Sequence[str] = ()) -> Iterat
                 process.wait()
 
 
-def _command(tree: Path, repository: Path, address: str, arguments: Sequence[str]) -> list[str]:
+def _command(
+    tree: Path, repository: Path, address: str, arguments: Sequence[str], *, shares_memory: bool = False
+) -> list[str]:
     ports = {"http": HTTP_PORT, "grpc": GRPC_PORT, "metrics": METRICS_PORT}
     options = " ".join(f"--{kind}-address={address} --{kind}-port={port}" for kind, port in ports.items())
     steps = [
         f"mount --rbind /dev {tree}/dev",
-        f"mount -t tmpfs -o size=256m shm {tree}/dev/shm",
+        *([] if shares_memory else [f"mount -t tmpfs -o size=256m shm {tree}/dev/shm"]),
         f"mount -t proc proc {tree}/proc",
         f"mount --bind {repository} {tree}/mnt",
         f"mount -t tmpfs tmp {tree}/tmp",

@@ -17,7 +17,7 @@ from halcyon_measure.engine.hooks import HookSettings
 from halcyon_measure.engine.job import Job, PayloadSettings
 from halcyon_measure.engine.pool import MAX_PROCESSES, Pool, Progress, WarmUp, processes_for
 from halcyon_measure.errors import ScenarioError, TensorError
-from halcyon_measure.protocols import connect
+from halcyon_measure.protocols import connect, shared_memory
 from halcyon_measure.protocols.target import Target
 from halcyon_measure.results import summary
 from halcyon_measure.results.document import BenchDocument
@@ -69,6 +69,8 @@ class Measurement:
             raise TensorError("api post needs the body of its requests; for example --input picture.jpg")
         if self.expect:
             _check_expected(self.expect)
+        if self.target.shared_memory != "none":
+            shared_memory.check(self.target, has_functions=bool(self.hooks.prepare or self.hooks.finish))
         target = connect.described(self.target)
         if server_statistics.read_config(target).keeps_state:
             raise ScenarioError(

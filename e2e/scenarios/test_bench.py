@@ -10,6 +10,16 @@ import pytest
 from demo.kube import Kube, wait_for
 from demo.models import DIGITS
 from halcyon.main import main
+from halcyon_cli.bench.options.inputs import InputOptions
+from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.place import PlaceOptions
+from halcyon_cli.bench.options.server import ServerOptions
+from halcyon_cli.bench.place.bench_request import BenchRequest
+from halcyon_cli.bench.trial.trial_session import TrialSession
+from halcyon_cli.commands.bench import main as bench_command
+from halcyon_cli.kube.client import Target
+from halcyon_cli.kube.object_writer import ObjectWriter
+from halcyon_tune.points import Callers, Configuration
 
 pytestmark = [pytest.mark.more, pytest.mark.usefixtures("digits")]
 
@@ -53,6 +63,45 @@ def test_a_copy_is_measured_and_nothing_is_left(kube: Kube, capsys: pytest.Captu
     assert after["spec"] == before["spec"]
 
     assert bench(kube, capsys, "history", DIGITS)[1].count("copy") == 1
+
+
+def test_a_trial_pod_shares_memory_and_its_cgroup_with_the_client(
+    kube: Kube, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = ("--callers", "4", "--duration", "5s", "--warm-up", "2s", "--shared-memory", "system")
+    status, out, err = bench(kube, capsys, DIGITS, "--trial", *load, "-o", "json")
+
+    assert status in {0, 1}, err
+    document: dict[str, Any] = json.loads(out)
+    assert document["requests"]["answered"] == document["requests"]["due"] > 20
+    assert document["target"]["shared_memory"] == "system"
+    place = document["place"]
+    assert (place["kind"], place["name"], place["routing"]) == ("trial", DIGITS, "direct")
+    assert place["image"].endswith("tritonserver-cpu:24.10")
+    hardware = document["hardware"]
+    assert hardware["server_cpu"]["mean"]["value"] is not None, hardware["server_cpu"]
+    assert hardware["server_memory_limit"]["value"] is not None, hardware["server_memory_limit"]
+    assert hardware["server_oom_kills"]["value"] == 0, hardware["server_oom_kills"]
+    wait_for(lambda: not left(kube), what="nothing of the measurement is left", limit_s=90)
+
+
+def test_points_of_a_tuning_are_measured_in_a_trial_pod(kube: Kube, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = ObjectWriter(Target("tune", kubeconfig=kube.kubeconfig, namespace="default"))
+    request = BenchRequest(
+        name=DIGITS, server=ServerOptions(), load=LoadOptions(), inputs=InputOptions(), place=PlaceOptions(trial=True)
+    )
+    with TrialSession(
+        cluster, cluster.model(DIGITS), request, bench_command, run_s=120, progress=lambda _: None
+    ) as session:
+        before = session.config()
+        made = session.points().measure(Configuration(instances=1, max_batch=4), Callers(callers=4))
+    assert before["max_batch_size"] != 4
+    assert made.failure is None, made.why
+    assert made.throughput_rps > 20
+    assert max(made.batches) <= 4
+    assert made.memory_bytes
+    assert "no balancer" in capsys.readouterr().err
+    wait_for(lambda: not left(kube), what="nothing of the measurement is left", limit_s=90)
 
 
 def test_a_served_model_is_loaded_until_the_bound(kube: Kube, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,6 +113,7 @@ def reconstructed(document: BenchDocument) -> list[str]:
     found += ["--model", target.model] if target.model else []
     found += ["--version", target.version] if target.version else []
     found += ["--encoding", target.encoding] if target.api == "kserve" else []
+    found += ["--shared-memory", target.shared_memory] if target.shared_memory != "none" else []
     found += ["--scenario", scenario.kind, "--rows", target.rows, "--duration", f"{scenario.duration_s:g}s"]
     for field, option, unit in _SCENARIO:
         value = getattr(scenario, field)

@@ -63,15 +63,19 @@ def prepared_within(made: Measurement, seconds: float) -> Measurement:
     """Return the prepared measurement once its server has the model.
 
     Raises:
-        MeasureError: it hasn't within this time, or the measurement can't be made.
+        MeasureError: it hasn't within this time, it can't load the model, or the measurement can't be made.
     """
     from halcyon_measure.errors import TargetError  # noqa: PLC0415
+    from halcyon_measure.protocols.repository import Repository  # noqa: PLC0415
 
+    repository = Repository(made.target, load_within_s=5.0)
     end = time.monotonic() + seconds
     while True:
         try:
             return made.prepare()
         except TargetError:
+            if made.target.api == "kserve" and (why := repository.failure()):
+                raise TargetError(f"{made.target.model} doesn't load: {why}") from None
             if time.monotonic() > end:
                 raise
         time.sleep(0.5)

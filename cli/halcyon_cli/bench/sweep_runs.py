@@ -105,7 +105,9 @@ def _measurement(prepared: Measurement, point: Point, length_s: float) -> Measur
 
 
 def _target(target: Target, point: Point) -> Target:
-    """Return the target with the point's encoding. The other protocol is at the next port, as Triton has it by default."""
+    """Return the target with the point's form of tensors. The other protocol is at the next port, as Triton has it by default."""
+    if point.shared_memory is not None:
+        target = replace(target, shared_memory=point.shared_memory)
     if point.encoding is None or target.api != "kserve":
         return target
     by_grpc = point.encoding in _BY_GRPC
@@ -119,7 +121,9 @@ def _text(point: Point) -> str:
     parts = [f"{point.rows} rows"] if point.rows is not None else []
     parts += [f"{point.callers} callers"] if point.callers is not None else []
     parts += [f"{point.rate_rps:g}/s"] if point.rate_rps is not None else []
-    return " ".join([*parts, *([point.encoding] if point.encoding else [])]) or "as given"
+    parts += [point.encoding] if point.encoding else []
+    parts += ["shared memory"] if point.shared_memory == "system" else []
+    return " ".join(parts) or "as given"
 
 
 def _costs(measurement: Measurement) -> Iterator[PayloadCost]:

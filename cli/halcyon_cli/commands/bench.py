@@ -27,8 +27,10 @@ from halcyon_cli.bench.options.place import PlaceOptions, place_options
 from halcyon_cli.bench.options.pod import PodOptions, pod_options
 from halcyon_cli.bench.options.sampling import SamplingOptions, sampling_options
 from halcyon_cli.bench.options.server import ServerOptions, server_options
-from halcyon_cli.bench.place import in_cluster, manifest, past_results, teach
+from halcyon_cli.bench.place import in_cluster, manifest
+from halcyon_cli.bench.place.bench_request import BenchRequest
 from halcyon_cli.bench.place.site import read_site
+from halcyon_cli.bench.records import past_results, teach
 from halcyon_cli.bench.turns import copies, sides
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube.client import Target
@@ -44,6 +46,7 @@ examples:
   halcyon bench digits --objective 500ms --percentile 95
   halcyon bench digits --objective 500ms --teach
   halcyon bench digits --rate 200 --objective 500ms --replicas 2
+  halcyon bench digits --trial --callers 8 --shared-memory system
   halcyon bench digits --rate 50 -o yaml > job.yaml
   halcyon bench history digits
   halcyon bench --url http://localhost:8000 --model digits
@@ -164,7 +167,7 @@ def main(
             save=save,
             output=output,
         )
-    request = in_cluster.BenchRequest(
+    request = BenchRequest(
         name=names[0], server=server, load=load, answer=answer, inputs=inputs, sampling=sampling, place=place
     ).check()
     if output.form == "yaml":
@@ -192,6 +195,14 @@ def _measure_url(
 
     answer.check()
     made = from_here.measurement(server, load, inputs, sampling)
+    if pod.points:
+        from halcyon_cli.bench.trial import point_server  # noqa: PLC0415  # only in a trial pod
+
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        wait_s = pod.wait or 0.0
+        return point_server.serve(
+            lambda: from_here.prepared_within(made, wait_s), from_here.line_of_progress(to_log=True)
+        )
     prepared = made.prepare() if pod.wait is None else from_here.prepared_within(made, pod.wait)
     if pod.guard:
         run, document = from_here.run_within_guard(prepared, pod.guard_latency, to_log=pod.to_log)
@@ -228,7 +239,7 @@ def _status(document: BenchDocument) -> int:
 
 
 def _measure_model(
-    request: in_cluster.BenchRequest,
+    request: BenchRequest,
     cluster: ObjectWriter,
     model_file: ModelFileOptions,
     save: Path | None,
@@ -297,7 +308,7 @@ def _measure_several(
     Two ModelDeployments under a given load are compared, the second with the first.
     """
     if load.is_given and len(names) == 2 and all(map(several_results.is_model, names)) and not answer.against:
-        request = in_cluster.BenchRequest(
+        request = BenchRequest(
             name=names[1],
             server=server,
             load=load,
@@ -315,8 +326,8 @@ def _measure_several(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     shown, command = from_here.line_of_progress(), click.get_current_context().command
 
-    def request_of(name: str) -> in_cluster.BenchRequest:
-        return in_cluster.BenchRequest(
+    def request_of(name: str) -> BenchRequest:
+        return BenchRequest(
             name=name, server=server, load=load, answer=answer, inputs=inputs, sampling=sampling, place=place
         ).check()
 

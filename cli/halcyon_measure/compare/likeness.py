@@ -15,6 +15,7 @@ def unlike(first: BenchDocument, second: BenchDocument) -> tuple[str, ...]:
         ("rows", first.target.rows, second.target.rows),
         ("API", first.target.api, second.target.api),
         ("encoding", first.target.encoding, second.target.encoding),
+        ("shared memory", first.target.shared_memory, second.target.shared_memory),
         ("load", _load(first), _load(second)),
         ("GPU", _gpu(first), _gpu(second)),
         ("replicas", _replicas(first), _replicas(second)),

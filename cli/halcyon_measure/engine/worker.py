@@ -21,7 +21,7 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -35,6 +35,8 @@ from halcyon_measure.engine.recorder import Recorder
 from halcyon_measure.engine.sender import Check, Sender, expected
 from halcyon_measure.errors import MeasureError
 from halcyon_measure.protocols import connect
+from halcyon_measure.protocols.reply import Reply
+from halcyon_measure.protocols.shared_memory import SharedRegion
 from halcyon_measure.results.columns import Columns
 from halcyon_measure.schedule.arrivals import share
 
@@ -105,13 +107,17 @@ class Worker:
         client = connect.client(job.target, pod_header=job.pod_header)
         hooks = Hooks(job.hooks, job.target) if job.hooks.prepare or job.hooks.finish else None
         seconds: asyncio.Task[None] | None = None
+        region: SharedRegion | None = None
         try:
             prepares = hooks is not None and hooks.prepares
             payloads = [] if prepares else job.payload.payloads(job.target)
             began = time.monotonic()
-            requests = [client.encode(payload) for payload in payloads]
+            if job.target.shared_memory != "none":
+                region = SharedRegion(job.target, payloads)
+            requests = region.requests if region is not None else [client.encode(payload) for payload in payloads]
             encoded = {"encode_each_s": (time.monotonic() - began) / len(requests)} if requests else {}
-            sender = Sender(client, requests, self._recorder, stop=self._stop, hooks=hooks, check=_check(job))
+            check = _check(job, partial(connect.outputs, job.target) if region is None else region.outputs)
+            sender = Sender(client, requests, self._recorder, stop=self._stop, hooks=hooks, check=check)
             if hooks is not None:
                 await hooks.start()
             emit({"event": "ready"})
@@ -126,6 +132,8 @@ class Worker:
             if seconds is not None:
                 seconds.cancel()
             await client.close()
+            if region is not None:
+                region.close()
             if hooks is not None:
                 hooks.close()
         if sender.error is not None:
@@ -188,11 +196,11 @@ class Worker:
             emit({"event": "second"} | self._recorder.next_second().to_dict())
 
 
-def _check(job: Job) -> Check | None:
+def _check(job: Job, outputs: Callable[[Reply], dict[str, Any]]) -> Check | None:
     if not job.expect:
         return None
     with np.load(job.expect, allow_pickle=False) as stored:
-        return expected({name: stored[name] for name in stored.files}, partial(connect.outputs, job.target))
+        return expected({name: stored[name] for name in stored.files}, outputs)
 
 
 def emit(event: dict[str, Any]) -> None:

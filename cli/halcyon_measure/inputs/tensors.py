@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tritonclient.utils import triton_to_np_dtype
+from tritonclient.utils import serialize_byte_tensor, triton_to_np_dtype
 
 from halcyon_measure.errors import TensorError
 
@@ -44,6 +44,16 @@ class InputFile:
     path: str
     content: bytes
     name: str | None = None
+
+
+def raw_content(array: Array, kind: str) -> bytes:
+    """Return the values of a tensor as KServe v2 has them in binary form."""
+    if kind == "BYTES":
+        return bytes(serialize_byte_tensor(np.asarray(array, dtype=np.object_)).item()) if array.size else b""
+    if kind == "BF16":
+        # The upper half of each FP32, as Triton's own clients do it.
+        return bytes((np.asarray(array, dtype="<f4").view("<u4") >> 16).astype("<u2").tobytes())
+    return bytes(array.tobytes())
 
 
 def model_inputs(metadata: Mapping[str, Any]) -> tuple[ModelInput, ...]:

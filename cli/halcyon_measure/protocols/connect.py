@@ -55,27 +55,31 @@ def described(target: Target) -> Target:
     if target.api == "post":
         return target
     if target.transport == "grpc":
-        return replace(target, inputs=_by_grpc(target))
+        return _by_grpc(target)
     if target.api == "tfserving":
         return replace(
             target, inputs=_by_tfserving(fetch(target, f"/v1/models/{quote(target.model, safe='')}/metadata"), target)
         )
     version = f"/versions/{quote(target.version)}" if target.version else ""
     document = fetch(target, f"/v2/models/{quote(target.model, safe='')}{version}")
-    return replace(target, inputs=_kserve_inputs(document, target))
+    return _by_kserve(document, target)
 
 
-def _kserve_inputs(document: Any, target: Target) -> tuple[ModelInput, ...]:
+def _by_kserve(document: Any, target: Target) -> Target:
     try:
-        return tuple(
-            ModelInput(str(one["name"]), str(one["datatype"]), tuple(int(dim) for dim in one["shape"]))
-            for one in document["inputs"]
+        inputs, outputs = (
+            tuple(
+                ModelInput(str(one["name"]), str(one["datatype"]), tuple(int(dim) for dim in one["shape"]))
+                for one in tensors
+            )
+            for tensors in (document["inputs"], document.get("outputs", ()))
         )
     except (KeyError, TypeError, ValueError):
         raise TargetError(
             f"{target.url} isn't a server of the KServe v2 protocol: its description of {target.model} is "
             f"{str(document)[:120]}; for another one: --api tfserving, or --api post --input FILE"
         ) from None
+    return replace(target, inputs=inputs, outputs=outputs)
 
 
 def _by_tfserving(document: Any, target: Target) -> tuple[ModelInput, ...]:
@@ -96,7 +100,7 @@ def _by_tfserving(document: Any, target: Target) -> tuple[ModelInput, ...]:
         ) from None
 
 
-def _by_grpc(target: Target) -> tuple[ModelInput, ...]:
+def _by_grpc(target: Target) -> Target:
     import grpc  # type: ignore[import-untyped]  # noqa: PLC0415  # grpcio has no types, and takes half a second
 
     from halcyon_measure.protocols import grpc_client  # noqa: PLC0415
@@ -107,7 +111,11 @@ def _by_grpc(target: Target) -> tuple[ModelInput, ...]:
         raise TargetError(
             f"{target.url} doesn't describe {target.model}: {error.code().name}: {' '.join(str(error.details()).split())}"
         ) from None
-    return tuple(ModelInput(one.name, one.datatype, tuple(one.shape)) for one in found.inputs)
+    inputs, outputs = (
+        tuple(ModelInput(one.name, one.datatype, tuple(one.shape)) for one in tensors)
+        for tensors in (found.inputs, found.outputs)
+    )
+    return replace(target, inputs=inputs, outputs=outputs)
 
 
 def fetch(target: Target, path: str) -> Any:
@@ -116,24 +124,7 @@ def fetch(target: Target, path: str) -> Any:
     Raises:
         TargetError: the server can't be reached, or doesn't answer with JSON.
     """
-    try:
-        connection = HTTPConnection(target.host, target.port, timeout=target.timeout_s)
-        try:
-            connection.connect()
-            if target.encrypted:
-                name = target.tls.server_name or target.host
-                connection.sock = target.tls.context().wrap_socket(connection.sock, server_hostname=name)
-            connection.request("GET", target.path + path, headers=dict(target.headers))
-            response = connection.getresponse()
-            body, status = response.read(), response.status
-        finally:
-            connection.close()
-    except (OSError, HTTPException) as error:
-        reason = "its certificate isn't valid: " if "CERTIFICATE_VERIFY" in str(error) else ""
-        example = "; to trust another authority: --ca FILE" if reason else ""
-        raise TargetError(
-            f"{target.url} can't be measured: {reason}{str(error) or type(error).__name__}{example}"
-        ) from None
+    status, body = exchange(target, "GET", path)
     if status >= 400:
         said = " ".join(body[:160].decode(errors="replace").split()) or "no message"
         raise TargetError(f"{target.url} doesn't describe {target.model}: {path} responds with {status}: {said}")
@@ -143,4 +134,31 @@ def fetch(target: Target, path: str) -> Any:
         raise TargetError(
             f"{target.url} isn't a server of the KServe v2 protocol: {path} responds with "
             f"{body[:60].decode(errors='replace')!r}; for another one: --api tfserving, or --api post --input FILE"
+        ) from None
+
+
+def exchange(target: Target, method: str, path: str, document: Any = None) -> tuple[int, bytes]:
+    """Send one request over HTTP, with a JSON document if there is one, and return the status and the body of the answer.
+
+    Raises:
+        TargetError: the server can't be reached.
+    """
+    content = None if document is None else json.dumps(document).encode()
+    try:
+        connection = HTTPConnection(target.host, target.port, timeout=target.timeout_s)
+        try:
+            connection.connect()
+            if target.encrypted:
+                name = target.tls.server_name or target.host
+                connection.sock = target.tls.context().wrap_socket(connection.sock, server_hostname=name)
+            connection.request(method, target.path + path, body=content, headers=dict(target.headers))
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+    except (OSError, HTTPException) as error:
+        reason = "its certificate isn't valid: " if "CERTIFICATE_VERIFY" in str(error) else ""
+        example = "; to trust another authority: --ca FILE" if reason else ""
+        raise TargetError(
+            f"{target.url} can't be measured: {reason}{str(error) or type(error).__name__}{example}"
         ) from None

@@ -9,13 +9,12 @@ from typing import Any, Literal
 
 import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # grpcio has no types
-import numpy as np
 from google.protobuf import json_format
 from tritonclient.grpc import InferResult, service_pb2
-from tritonclient.utils import serialize_byte_tensor
 
 from halcyon_measure.errors import TargetError, TensorError
 from halcyon_measure.inputs.payloads import Payload
+from halcyon_measure.inputs.tensors import raw_content
 from halcyon_measure.protocols.reply import Outcome, Prepared, Reply, one_line
 from halcyon_measure.protocols.target import Target, Tls
 
@@ -103,7 +102,7 @@ def encode(target: Target, payload: Payload) -> Prepared:
                 raise TensorError(f"input {name} is of {kinds[name]}, which has no typed contents; use --encoding raw")
             getattr(tensor.contents, field).extend(array.ravel().tolist())
         else:
-            message.raw_input_contents.append(_raw(array, kinds[name]))
+            message.raw_input_contents.append(raw_content(array, kinds[name]))
     return Prepared(message.SerializeToString(), payload.rows)
 
 
@@ -119,7 +118,7 @@ def metadata(target: Target) -> Any:
     Raises:
         grpc.RpcError: the server didn't answer, or has no such model.
     """
-    return _asked(target, "ModelMetadata")
+    return call(target, "ModelMetadata", name=target.model, version=target.version)
 
 
 def described(target: Target, method: Literal["ModelStatistics", "ModelConfig"]) -> dict[str, Any]:
@@ -129,35 +128,31 @@ def described(target: Target, method: Literal["ModelStatistics", "ModelConfig"])
         TargetError: the server didn't answer, or has no such description.
     """
     try:
-        found = _asked(target, method)
+        found = call(target, method, name=target.model, version=target.version)
     except grpc.RpcError as error:
         said = one_line(f"{error.code().name}: {error.details()}")
         raise TargetError(f"{target.url} doesn't answer {method} of {target.model}: {said}") from None
     return json_format.MessageToDict(found, preserving_proto_field_name=True)
 
 
-def _asked(target: Target, method: str) -> Any:
+def call(target: Target, method: str, **fields: Any) -> Any:
+    """Call another method of the server, whose request has these fields, and return its response.
+
+    Raises:
+        grpc.RpcError: the server didn't answer, or refused.
+    """
     request, response = (getattr(service_pb2, f"{method}{kind}") for kind in ("Request", "Response"))
     with _sync_channel(target) as channel:
-        call = channel.unary_unary(
+        sent = channel.unary_unary(
             f"/inference.GRPCInferenceService/{method}",
             request_serializer=request.SerializeToString,
             response_deserializer=response.FromString,
         )
-        return call(
-            request(name=target.model, version=target.version),
+        return sent(
+            request(**fields),
             timeout=target.timeout_s,
             metadata=[(name.lower(), value) for name, value in target.headers] or None,
         )
-
-
-def _raw(array: Any, kind: str) -> bytes:
-    if kind == "BYTES":
-        return bytes(serialize_byte_tensor(np.asarray(array, dtype=np.object_)).item()) if array.size else b""
-    if kind == "BF16":
-        # The upper half of each FP32, as Triton's own clients do it.
-        return bytes((np.asarray(array, dtype="<f4").view("<u4") >> 16).astype("<u2").tobytes())
-    return bytes(array.tobytes())
 
 
 def _channel(target: Target, options: Sequence[tuple[str, int | str]]) -> Any:

@@ -15,6 +15,7 @@ from halcyon_measure.inputs.tensors import ModelInput
 Api = Literal["kserve", "tfserving", "post"]
 Transport = Literal["http", "grpc"]
 Encoding = Literal["binary", "json", "raw", "typed"]
+SharedMemory = Literal["none", "system"]
 APIS: tuple[Api, ...] = get_args(Api)
 _DEFAULT_PORTS = {"http": 80, "https": 443, "grpc": 8001, "grpcs": 443}
 _ENCODINGS: Mapping[tuple[Api, Transport], tuple[Encoding, ...]] = {
@@ -90,6 +91,10 @@ class Target:
     content_type: str = "application/octet-stream"
     """Type of the body of a plain POST."""
     inputs: tuple[ModelInput, ...] = ()
+    outputs: tuple[ModelInput, ...] = ()
+    """Outputs of the model, if the server describes them."""
+    shared_memory: SharedMemory = "none"
+    """Memory that client and server share for tensors; without it, requests contain them."""
 
     @property
     def address(self) -> str:
@@ -109,9 +114,12 @@ class Target:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Parse the output of `to_dict` after JSON."""
-        inputs = tuple(ModelInput(one["name"], one["datatype"], tuple(one["shape"])) for one in fields["inputs"])
+        tensors = {
+            part: tuple(ModelInput(one["name"], one["datatype"], tuple(one["shape"])) for one in fields[part])
+            for part in ("inputs", "outputs")
+        }
         headers = tuple((name, value) for name, value in fields["headers"])
-        return cls(**{**fields, "tls": Tls(**fields["tls"]), "inputs": inputs, "headers": headers})
+        return cls(**{**fields, **tensors, "tls": Tls(**fields["tls"]), "headers": headers})
 
 
 def parse(url: str, *, api: Api, transport: Transport | None, encoding: Encoding | None, **others: Any) -> Target:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from halcyon_measure.results.document import BenchDocument, MeasuredScenario
 from halcyon_measure.results.document_file import StoredDocument
 from halcyon_measure.results.number_text import number
+from halcyon_measure.results.sections.sweep import request_form
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def _settings(document: BenchDocument) -> dict[str, str]:
     return {
         "model": target.model or target.url,
         "url": target.url.rpartition("://")[2] if place is None or place.kind == "url" else "",
-        "protocol": f"{target.protocol} {target.encoding}".strip(),
+        "protocol": request_form(target.protocol, target.encoding, target.shared_memory),
         "rows": f"{target.rows} rows" if target.rows != "1" else "1 row",
         "kind": scenario.preset or scenario.kind,
         "rate": rate_text(scenario),

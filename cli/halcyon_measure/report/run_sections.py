@@ -44,6 +44,7 @@ def _settings(document: BenchDocument) -> dict[str, str]:
         "Version": target.version,
         "Server": target.url,
         "API": f"{target.api}, {target.protocol}, {target.encoding}",
+        "Shared memory": target.shared_memory if target.shared_memory != "none" else "",
         "Inputs": inputs,
         "Rows of a request": target.rows,
         "Load": load_text(scenario),

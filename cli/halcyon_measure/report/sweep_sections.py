@@ -9,7 +9,7 @@ from halcyon_measure.report.chart import Axis, Line, chart
 from halcyon_measure.report.labels import LabelledRun
 from halcyon_measure.report.markup import Content, Html, element, section, table
 from halcyon_measure.results.number_text import number, quantity
-from halcyon_measure.results.sections.sweep import SweepPoint
+from halcyon_measure.results.sections.sweep import SweepPoint, request_form
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def points(runs: Sequence[LabelledRun]) -> list[Point]:
         found.append(
             Point(
                 rows=target.rows,
-                protocol=f"{target.protocol} {target.encoding}",
+                protocol=request_form(target.protocol, target.encoding, target.shared_memory),
                 rate_rps=scenario.rate_rps if scenario.kind != "blocking" else None,
                 callers=scenario.callers,
                 throughput=run.document.throughput.value,
@@ -56,7 +56,7 @@ def points(runs: Sequence[LabelledRun]) -> list[Point]:
 def _of_sweep(point: SweepPoint) -> Point:
     return Point(
         rows=point.rows,
-        protocol=f"{point.protocol} {point.encoding}",
+        protocol=point.form,
         rate_rps=point.rate_rps,
         callers=point.callers,
         throughput=point.throughput.value,
@@ -85,7 +85,7 @@ def _tables(runs: Sequence[LabelledRun]) -> list[Content]:
     for label, found in known:
         rows: list[list[Content]] = [
             [
-                f"{_rows(one.rows)}, {one.protocol} {one.encoding}",
+                f"{_rows(one.rows)}, {one.form}",
                 f"{number(one.rate_rps)}/s" if one.rate_rps is not None else f"{one.callers} callers",
                 number(one.replicas),
                 *(number(figure.value) for figure in (one.throughput, one.p50, one.p99, one.cpu_per_request)),

@@ -42,6 +42,10 @@ class MeasuredTarget(Part):
     api: str = Field(description="kserve, tfserving or post.")
     protocol: str = Field(description="http or grpc.")
     encoding: str = Field(description="Form of the tensors: binary, json, raw or typed.")
+    shared_memory: str = Field(
+        default="none",
+        description="Memory that client and server shared for the tensors: system, or none if requests contained them.",
+    )
     model: str = Field(description="Name of the model in the requests.")
     version: str = Field(description="Version in the requests; empty for the server's choice.")
     inputs: tuple[InputShape, ...] = Field(description="Inputs of the model, from its metadata.")

@@ -117,6 +117,7 @@ def _target(target: Target, rows: str) -> MeasuredTarget:
         api=target.api,
         protocol=target.transport,
         encoding=target.encoding,
+        shared_memory=target.shared_memory,
         model=target.model,
         version=target.version,
         inputs=tuple(InputShape(name=one.name, datatype=one.datatype, shape=one.shape) for one in target.inputs),

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from halcyon_measure.results.observations import ProcessSample
+from halcyon_measure.sampling import cgroup
+from halcyon_measure.sampling.cgroup import CgroupSample
 
-_PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+_PROC = Path("/proc")
 _RAPL = Path("/sys/class/powercap")
 _LISTEN = "0A"
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -61,7 +63,7 @@ class LocalServer:
         self._pid = pid
         self._tree: list[int] = []
         self._searched_s = float("-inf")
-        self._cgroup = _cgroup(pid)
+        self._cgroup = cgroup.of(pid)
 
     def sample(self, at_s: float) -> ProcessSample | None:
         """Return a reading; None if the process has ended."""
@@ -79,22 +81,17 @@ class LocalServer:
                 alive = True
         if not alive:
             return None
-        if self._cgroup is None:
-            return ProcessSample(
-                at_s, cpu_s=cpu_s, core_wait_s=wait_s, memory=float(memory), cpu_limit=_cores(self._pid)
-            )
-        stat = _numbers(self._cgroup / "cpu.stat")
-        used = stat.get("usage_usec")
+        found = CgroupSample() if self._cgroup is None else self._cgroup.sample()
         return ProcessSample(
             at_s,
-            cpu_s=cpu_s if used is None else used / 1e6,
+            cpu_s=cpu_s if found.cpu_s is None else found.cpu_s,
             core_wait_s=wait_s,
-            memory=_number(self._cgroup / "memory.current") or float(memory),
-            cpu_limit=_cpu_limit(self._cgroup / "cpu.max") or _cores(self._pid),
-            memory_limit=_number(self._cgroup / "memory.max"),
-            periods=stat.get("nr_periods"),
-            throttled=stat.get("nr_throttled"),
-            oom_kills=_numbers(self._cgroup / "memory.events").get("oom_kill"),
+            memory=float(memory) if found.memory is None else found.memory,
+            cpu_limit=found.cpu_limit or _cores(self._pid),
+            memory_limit=found.memory_limit,
+            periods=found.periods,
+            throttled=found.throttled,
+            oom_kills=found.oom_kills,
         )
 
 
@@ -147,35 +144,11 @@ def _with_children(pid: int) -> list[int]:
     return found
 
 
-def _cgroup(pid: int) -> Path | None:
-    """Return the folder of a process's cgroup; None for the root, which is the whole machine."""
-    with contextlib.suppress(OSError, IndexError):
-        for line in (_PROC / str(pid) / "cgroup").read_text("utf-8").splitlines():
-            number, _, path = line.split(":", 2)
-            folder = _CGROUPS / path.lstrip("/")
-            if number == "0" and path != "/" and (folder / "cpu.stat").is_file():
-                return folder
-    return None
-
-
 def _cores(pid: int) -> float | None:
     """Return the number of cores that a process may run on."""
     with contextlib.suppress(OSError):
         return float(len(os.sched_getaffinity(pid)))
     return None
-
-
-def _cpu_limit(path: Path) -> float | None:
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = path.read_text("ascii").split()
-        return int(quota) / int(period)
-    return None
-
-
-def _numbers(path: Path) -> dict[str, float]:
-    with contextlib.suppress(OSError, ValueError):
-        return {key: float(value) for key, value in (line.split() for line in path.read_text("ascii").splitlines())}
-    return {}
 
 
 def _number(path: Path) -> float | None:

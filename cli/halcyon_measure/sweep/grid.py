@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import get_args
 
 from halcyon_measure.errors import SettingError
-from halcyon_measure.protocols.target import Encoding
+from halcyon_measure.protocols.target import Encoding, SharedMemory
 
 MAX_POINTS = 500
 MAX_S = 7200.0
 _EXAMPLE = "for example 'rows=1,2,4 x callers=1..32'"
-_ENCODINGS: tuple[str, ...] = get_args(Encoding)
+_NAMED: Mapping[str, tuple[str, ...]] = {"encoding": get_args(Encoding), "shared-memory": get_args(SharedMemory)}
+"""Axes whose values are names."""
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _MOST: Mapping[str, float] = {"rows": 4096, "callers": 4096, "rate": 20_000}
 
@@ -27,6 +28,7 @@ class Point:
     callers: int | None = None
     rate_rps: float | None = None
     encoding: Encoding | None = None
+    shared_memory: SharedMemory | None = None
 
 
 def points(grids: Sequence[str]) -> tuple[Point, ...]:
@@ -54,17 +56,17 @@ def _points(grid: str) -> list[Point]:
     for part in re.split(r"\s+x\s+", grid.strip()):
         name, sign, text = part.partition("=")
         name = name.strip()
-        if not sign or name not in {*_MOST, "encoding"}:
-            known = ", ".join([*_MOST, "encoding"])
+        if not sign or name not in {*_MOST, *_NAMED}:
+            known = ", ".join([*_MOST, *_NAMED])
             raise SettingError(f"--sweep {grid!r}: {part!r} must be AXIS=VALUES with an axis of {known}, {_EXAMPLE}")
         if name in axes:
             raise SettingError(f"--sweep {grid!r}: {name} is there twice; give all its values at once, {_EXAMPLE}")
         axes[name] = _values(grid, name, text)
     if "callers" in axes and "rate" in axes:
         raise SettingError(f"--sweep {grid!r}: callers make their own rate; give callers or rate, {_EXAMPLE}")
-    fields = {"rows": "rows", "callers": "callers", "rate": "rate_rps", "encoding": "encoding"}
+    fields = {"rate": "rate_rps", "shared-memory": "shared_memory"}
     return [
-        Point(**{fields[name]: value for name, value in zip(axes, values, strict=True)})  # type: ignore[arg-type]  # each is of its axis
+        Point(**{fields.get(name, name): value for name, value in zip(axes, values, strict=True)})  # type: ignore[arg-type]  # each is of its axis
         for values in itertools.product(*axes.values())
     ]
 
@@ -73,9 +75,9 @@ def _values(grid: str, name: str, text: str) -> list[int | float | str]:
     """Return the values of an axis; a range `1..32` has each power of two, and its end."""
     found: list[int | float | str] = []
     for item in (one.strip() for one in text.split(",")):
-        if name == "encoding":
-            if item not in _ENCODINGS:
-                raise SettingError(f"--sweep {grid!r}: encoding is {item!r}; there are {', '.join(_ENCODINGS)}")
+        if name in _NAMED:
+            if item not in _NAMED[name]:
+                raise SettingError(f"--sweep {grid!r}: {name} is {item!r}; there are {', '.join(_NAMED[name])}")
             found.append(item)
             continue
         if span := _RANGE.fullmatch(item):

@@ -13,6 +13,7 @@ def point(document: BenchDocument) -> SweepPoint:
         rows=target.rows,
         protocol=target.protocol,
         encoding=target.encoding,
+        shared_memory=target.shared_memory,
         callers=scenario.callers,
         rate_rps=scenario.rate_rps,
         replicas=document.place.replicas if document.place is not None else None,

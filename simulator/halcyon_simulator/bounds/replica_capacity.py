@@ -26,16 +26,16 @@ _FOREVER_S = 1e300
 
 
 @lru_cache(maxsize=256)
-def capacity_rps(service: ServiceLaw, slo_s: float) -> float:
+def capacity_rps(service: ServiceLaw, slo_s: float, requests: int = _REQUESTS) -> float:
     """Return the highest Poisson rate at which one replica meets `slo_s` with the p99 of its time in system.
 
     The result is exact to 1 %, and at most `service.peak_rps`. All rates use the same arrivals, stretched in time, so
-    that the result is reproducible.
+    that the result is reproducible. Fewer `requests` are quicker: with 10,000, results of similar laws are comparable to 2 %.
 
     Raises:
         ValueError: no rate meets the objective.
     """
-    gaps = np.random.Generator(np.random.PCG64(0)).standard_exponential(_REQUESTS)
+    gaps = np.random.Generator(np.random.PCG64(0)).standard_exponential(requests)
     unit = np.cumsum(gaps)
     above = service.peak_rps
     if _meets(service, slo_s, unit / above):
@@ -73,5 +73,5 @@ def latencies(service: ServiceLaw, arrivals: Floats) -> Floats:
 
 
 def _meets(service: ServiceLaw, slo_s: float, arrivals: Floats) -> bool:
-    late = latencies(service, arrivals)[_WARM_UP:] > slo_s
+    late = latencies(service, arrivals)[min(_WARM_UP, len(arrivals) // 20) :] > slo_s
     return float(np.mean(late)) <= _MAX_LATE

@@ -14,7 +14,7 @@ import pytest
 from e2e.cluster.cluster import Cluster
 from halcyon.kube import kinds
 from halcyon.main import main
-from halcyon_cli.bench.place import client_job, copied_model
+from halcyon_cli.bench.place import admission, client_job, copied_model, trial_pod
 from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines
 from halcyon_cli.bench.place.client_job import JOB, ClientSettings
 from halcyon_cli.kube.client import Target
@@ -173,7 +173,10 @@ def test_a_full_quota_refuses_before_anything_is_made(space: Space, bench: Run, 
     assert left(space) == []
 
 
-def test_namespace_of_the_restricted_standard_admits_the_client(space: Space, bench: Run, namespace: str) -> None:
+@pytest.mark.parametrize("place", [(), ("--trial",)], ids=["copy", "trial"])
+def test_namespace_of_the_restricted_standard_admits_the_client(
+    space: Space, bench: Run, namespace: str, place: tuple[str, ...]
+) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     path = f"/api/v1/namespaces/{namespace}"
     assert (
@@ -183,9 +186,32 @@ def test_namespace_of_the_restricted_standard_admits_the_client(space: Space, be
         == 200
     )
     space.serve()
-    status, said = bench("m", "--duration", "1s", "--start-timeout", "60s")
+    status, said = bench("m", *place, "--duration", "1s", "--start-timeout", "60s")
     assert status == 2
     assert "can't be read from the client's log" in said, said
+
+
+def test_a_trial_pod_is_made_without_a_copy(space: Space, cluster: Cluster, namespace: str) -> None:
+    space.serve(replicas=2)
+    reached = writer(cluster, namespace)
+    copy = copied_model.copied(space.must(kinds.MODEL_DEPLOYMENT, "m"), [])
+    trial = trial_pod.trial_pod(admission.rendered(reached, copy, "m"), client(namespace), model=copy.model)
+    limits = Deadlines(start_s=60, run_s=60)
+    with BesideModel(reached, client(namespace), None, limits, lambda _: None, trial=trial) as beside:
+        name = beside.start(network_policy=True)["metadata"]["name"]
+        pod = space.must(kinds.POD, name)
+        assert [one["name"] for one in pod["spec"]["initContainers"]] == ["fetch", "triton"]
+        assert not any("serviceAccountToken" in str(volume) for volume in pod["spec"]["volumes"])
+        # No Service of a model selects it.
+        assert "serving.halcyon.dev/model-deployment" not in pod["metadata"]["labels"]
+        made = [obj for kind in (kinds.CONFIG_MAP, kinds.NETWORK_POLICY) for obj in space.every(kind)]
+        own = [obj for obj in made if obj["metadata"]["name"].startswith("m-bench")]
+        assert {obj["metadata"]["ownerReferences"][0]["kind"] for obj in own} == {"Job"}
+        assert {volume["configMap"]["name"] for volume in pod["spec"]["volumes"] if "configMap" in volume} <= {
+            obj["metadata"]["name"] for obj in own
+        }
+        assert [obj for obj in space.every(kinds.MODEL_DEPLOYMENT) if obj["metadata"]["name"] != "m"] == []
+    until(lambda: left(space), lambda names: not names, what="nothing is left", limit_s=60)
 
 
 def test_history_of_a_model_without_results_says_how_to_make_one(

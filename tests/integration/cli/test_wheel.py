@@ -18,7 +18,7 @@ DISTRIBUTIONS = {
     "halcyon_core": {"halcyon"},
     "halcyon_operator": {"halcyon"},
     "halcyon_sidecars": {"halcyon"},
-    "halcyon_cli": {"halcyon_cli", "halcyon_measure"},
+    "halcyon_cli": {"halcyon_cli", "halcyon_measure", "halcyon_tune"},
     "halcyon_simulator": {"halcyon_simulator"},
 }
 """The packages of each."""

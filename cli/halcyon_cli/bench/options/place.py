@@ -19,6 +19,7 @@ class PlaceOptions:
     """Values of the options."""
 
     live: bool = False
+    trial: bool = False
     replicas: int = 1
     cold_start: int = 0
     near: str | None = None
@@ -48,6 +49,19 @@ class PlaceOptions:
                 raise InputError(
                     f"{option} is {text}; it must be a quantity of at least {low}, for example {option} {good}"
                 )
+        if self.trial:
+            others = [
+                option
+                for option, given in (
+                    ("--live", self.live),
+                    (f"--replicas {self.replicas}", self.replicas != 1),
+                    (f"--cold-start {self.cold_start}", self.cold_start),
+                    (f"--near {self.near}", self.near),
+                )
+                if given
+            ]
+            if others:
+                raise InputError(f"--trial measures one pod, with its client in it; leave out {' and '.join(others)}")
         if self.cold_start and (self.live or self.replicas != 1):
             raise InputError(
                 f"--cold-start {self.cold_start} watches the starts of a copy with one replica; leave out "
@@ -66,6 +80,9 @@ place_options = option_group(
     "place",
     PlaceOptions,
     click.option("--live", is_flag=True, help="Measure the served model itself, within a guard, instead of a copy."),
+    click.option(
+        "--trial", is_flag=True, help="Measure a pod with the model's server and the client in it, without a balancer, instead of a copy."
+    ),
     click.option(
         "--replicas", type=click.IntRange(1, 100), default=PlaceOptions.replicas, metavar="N", help="Replicas of the copy. Default: 1."
     ),

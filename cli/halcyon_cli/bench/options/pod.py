@@ -20,6 +20,7 @@ class PodOptions:
     guard: bool = False
     guard_latency: float | None = None
     sides: Sequence[str] = ()
+    points: bool = False
 
 
 pod_options = option_group(
@@ -39,4 +40,5 @@ pod_options = option_group(
         metavar="JSON",
         help="One of several models that are measured in turns.",
     ),
+    click.option("--points", is_flag=True, hidden=True, help="Serve points of a tuning on localhost."),
 )

@@ -14,7 +14,7 @@ from halcyon_cli.bench.options.group import option_group
 from halcyon_cli.errors import InputError
 
 if TYPE_CHECKING:
-    from halcyon_measure.protocols.target import Api, Encoding, Target
+    from halcyon_measure.protocols.target import Api, Encoding, SharedMemory, Target
 
 _ENCODINGS = ("binary", "json", "raw", "typed")
 
@@ -28,6 +28,7 @@ class ServerOptions:
     version: str = ""
     api: Api = "kserve"
     encoding: Encoding | None = None
+    shared_memory: SharedMemory = "none"
     content_type: str = "application/octet-stream"
     headers: Sequence[str] = ()
     api_key_file: Path | None = None
@@ -59,6 +60,7 @@ class ServerOptions:
             api=self.api,
             transport=None,
             encoding=self.encoding,
+            shared_memory=self.shared_memory,
             model=self.model,
             version=self.version,
             tls=Tls(ca=self.ca, certificate=self.cert, key=self.key, server_name=self.server_name),
@@ -85,6 +87,12 @@ server_options = option_group(
         "--encoding",
         type=click.Choice(_ENCODINGS),
         help="Form of the tensors: binary or json over HTTP, raw or typed over gRPC. Default: binary, raw.",
+    ),
+    click.option(
+        "--shared-memory",
+        type=click.Choice(("none", "system")),
+        default=ServerOptions.shared_memory,
+        help="Memory for the tensors that client and Triton share, for example with --trial. Default: none.",
     ),
     click.option(
         "--content-type",

@@ -17,8 +17,9 @@ from halcyon.control.objects.resource_quotas import Promised
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from halcyon.render import names
-from halcyon_cli.bench.place.client_job import JOB, ClientSettings, job_name, pod
+from halcyon_cli.bench.place.client_job import JOB, ClientSettings, job_name, labels, pod
 from halcyon_cli.bench.place.copied_model import CopiedModel, copy_name
+from halcyon_cli.bench.place.trial_pod import TrialPod
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields, free_capacity
 from halcyon_cli.kube.object_writer import ObjectWriter
@@ -91,8 +92,8 @@ def check_free(cluster: ObjectWriter, model: str, *, copies: bool) -> None:
         )
 
 
-def planned(cluster: ObjectWriter, copy: CopiedModel, client: ClientSettings) -> list[PlannedPods]:
-    """Return the pods of a copy and of its client, as the operator would make them.
+def rendered(cluster: ObjectWriter, copy: CopiedModel, model: str) -> list[Json]:
+    """Return the objects that the operator would make for a copy of a model.
 
     Raises:
         InputError: the API server or the operator would refuse the copy.
@@ -100,12 +101,17 @@ def planned(cluster: ObjectWriter, copy: CopiedModel, client: ClientSettings) ->
     try:
         scope = live_scope(cluster, copy.document).scope
     except ClusterError as error:
-        raise InputError(f"a copy of {client.model} is refused: {error}") from None
+        raise InputError(f"a copy of {model} is refused: {error}") from None
     made = reconciled.make(scope)
     if not made.acceptance.accepted:
-        raise InputError(f"a copy of {client.model} is refused ({made.acceptance.reason}): {made.acceptance.message}")
+        raise InputError(f"a copy of {model} is refused ({made.acceptance.reason}): {made.acceptance.message}")
+    return [*made.first, *made.then]
+
+
+def planned(objects: Sequence[Json], copy: CopiedModel, client: ClientSettings) -> list[PlannedPods]:
+    """Return the pods of a copy with these objects, and of its client. Pure."""
     found = []
-    for obj in (*made.first, *made.then):
+    for obj in objects:
         if obj["kind"] != "Deployment":
             continue
         template, count = obj["spec"]["template"], int(obj["spec"].get("replicas") or 0)
@@ -119,9 +125,12 @@ def planned(cluster: ObjectWriter, copy: CopiedModel, client: ClientSettings) ->
 
 def client_pods(client: ClientSettings) -> PlannedPods:
     """Return the client's pod."""
-    from halcyon_cli.bench.place.client_job import labels  # noqa: PLC0415
-
     return PlannedPods("client", pod(client), {"labels": labels(client.model)}, 1)
+
+
+def trial_pods(trial: TrialPod) -> PlannedPods:
+    """Return the trial pod."""
+    return PlannedPods("trial", trial.spec, trial.template["metadata"], 1)
 
 
 def check_pods(cluster: ObjectWriter, pods: Sequence[PlannedPods]) -> None:
@@ -246,8 +255,9 @@ def all_gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
 
 
 def _of_pod(template: Json) -> Iterator[tuple[str, int]]:
-    """Yield the extended resources of a pod's containers."""
-    for container in fields.mappings(template.get("containers")):
+    """Yield the extended resources of a pod's containers, of which a trial pod's server is an init container."""
+    containers = (*fields.mappings(template.get("containers")), *fields.mappings(template.get("initContainers")))
+    for container in containers:
         for name, amount in fields.mapping(fields.mapping(container.get("resources")).get("limits")).items():
             if "/" in str(name):
                 yield str(name), int(str(amount))

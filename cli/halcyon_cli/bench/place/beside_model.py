@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
 from halcyon.render import names
-from halcyon_cli.bench.place import client_job, copied_model, log_result, metrics_access
+from halcyon_cli.bench.place import client_job, copied_model, log_result, metrics_access, trial_pod
 from halcyon_cli.bench.place.client_job import JOB, ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
 from halcyon_cli.bench.place.site import push_hint
+from halcyon_cli.bench.place.trial_pod import TrialPod
 from halcyon_cli.bench.readings.pod_usage import UsageLog
 from halcyon_cli.errors import ClusterError, Failure
 from halcyon_cli.kube import fields
@@ -29,9 +31,10 @@ Json = Mapping[str, Any]
 
 _POLL_S = 1.0
 _RENEW_S = 20.0
+_REMOVAL_S = 60.0
+"""Time for Kubernetes to delete what an earlier measurement has left."""
 _LOG_LINES = 1_000_000
 _LOG_ATTEMPTS = 5
-_PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 
 
 class PlaceError(Failure):
@@ -77,23 +80,25 @@ class BesideModel:
         limits: Deadlines,
         progress: Callable[[str], None],
         *,
+        trial: TrialPod | None = None,
         on_copy: Callable[[Callable[[], None]], None] | None = None,
         others: Sequence[CopiedModel] = (),
     ) -> None:
         """Keep the settings.
 
-        `on_copy` is called when the copies are made, with a function that extends the Job's lease. `others` are copies of
-        further models, which the same client measures in turns.
+        `trial` is measured instead of a copy or the served model. `on_copy` is called when the copies are made, with a function
+        that extends the Job's lease. `others` are copies of further models, which the same client measures in turns.
         """
         self._cluster, self._client, self._limits, self._progress = cluster, client, limits, progress
         self._copies = (*([] if copy is None else [copy]), *others)
-        self._on_copy = on_copy
+        self._trial, self._on_copy = trial, on_copy
         self._job: Json = {}
         self._usage = UsageLog()
         self._created = self._renewed = 0.0
 
     def __enter__(self) -> Self:
-        made = self._cluster.create(JOB, client_job.job(self._client))
+        template = None if self._trial is None else self._trial.template
+        made = self._cluster.create(JOB, client_job.job(self._client, template=template))
         if made is None:
             raise PlaceError(
                 f"{self._client.model} is being measured: Job {client_job.job_name(self._client.model)} exists; wait until it has ended"
@@ -113,30 +118,91 @@ class BesideModel:
             ClusterError: the user lacks a right, or the API server is unreachable.
             PlaceError: a pod can't start, the client failed, or time is over.
         """
+        servers = self._prepared(network_policy=network_policy)
+        pod = self._started()
+        if self._trial is not None:
+            servers = (pod,)
+        try:
+            pod = self._ended(pod)
+            # Its status has the digest of the image by now. Pods of a served model are gone if it was scaled down meanwhile.
+            servers = (tuple(self._measured()) or servers) if self._trial is None else (pod,)
+            self._check_trial(pod)
+            text = self._log(str(pod["metadata"]["name"]))
+        except KeyboardInterrupt:
+            text = self._stopped(pod)
+        return self._result(text, servers, pod)
+
+    def start(self, *, network_policy: bool) -> Json:
+        """Make the client's pod with all that it needs, wait until its container runs, and return it.
+
+        Raises:
+            ClusterError: the user lacks a right, or the API server is unreachable.
+            PlaceError: the pod can't start in time.
+        """
+        self._prepared(network_policy=network_policy)
+        return self._started()
+
+    def keep(self, pod: str) -> None:
+        """Extend the Job's lease when it is time.
+
+        Raises:
+            PlaceError: the Job was deleted, or the client's pod has ended or is gone.
+        """
+        self._extend()
+        found = self._cluster.find(kinds.POD, pod)
+        if found is None:
+            raise PlaceError("the client's pod was deleted, for example with its node")
+        if fields.mapping(found.get("status")).get("phase") in {"Succeeded", "Failed"}:
+            self._check_trial(found)
+            raise PlaceError(f"the client has ended: {self._last_line(pod)}")
+
+    def _prepared(self, *, network_policy: bool) -> tuple[Json, ...]:
+        """Make everything but the client's pod, let the Job make that, and return the measured pods, if they are others."""
         if self._client.files:
-            self._cluster.create(kinds.CONFIG_MAP, client_job.config_map(self._client, self._job))
+            self._create(kinds.CONFIG_MAP, client_job.config_map(self._client, self._job))
         if network_policy:
             try:
-                self._cluster.create(kinds.NETWORK_POLICY, client_job.network_policy(self._client, self._job))
+                self._create(kinds.NETWORK_POLICY, self._network_policy())
             except ClusterError as error:
                 print(f"halcyon bench: without a NetworkPolicy of its own for the client: {error}", file=sys.stderr)
         self._open_metrics(network_policy=network_policy)
         for copy in self._copies:
             if self._cluster.create(kinds.MODEL_DEPLOYMENT, copy.owned_by(self._job)) is None:
                 raise PlaceError(f"ModelDeployment {copy.name} exists; try again when Kubernetes has deleted it")
+        for config_map in () if self._trial is None else self._trial.config_maps:
+            self._create(kinds.CONFIG_MAP, trial_pod.owned(config_map, self._job))
         if self._on_copy is not None:
             self._on_copy(self._extend)
-        servers = self._servers()
+        servers = self._servers() if self._trial is None else ()
         self._cluster.change(JOB, self._job["metadata"]["name"], {"spec": {"parallelism": 1}})
-        pod = self._started()
-        try:
-            pod = self._ended(pod)
-            # Their status has the digest of the image by now. They are gone if the original was scaled down meanwhile.
-            servers = tuple(self._measured()) or servers
-            text = self._log(str(pod["metadata"]["name"]))
-        except KeyboardInterrupt:
-            text = self._stopped(pod)
-        return self._result(text, servers, pod)
+        return servers
+
+    def _create(self, kind: Kind, obj: Json) -> None:
+        """Create an object. One of the same name, left by an earlier measurement, is being deleted by Kubernetes."""
+        end = time.monotonic() + _REMOVAL_S
+        while self._cluster.create(kind, obj) is None:
+            name = obj["metadata"]["name"]
+            if time.monotonic() > end:
+                raise PlaceError(
+                    f"{kind.plural} {name} exists, and isn't of this measurement; if you don't need it: "
+                    f"kubectl delete {kind.plural} {name} -n {self._cluster.namespace}"
+                )
+            self._progress(f"waiting until {kind.plural} {name} of an earlier measurement is deleted")
+            self._pause()
+
+    def _network_policy(self) -> dict[str, Any]:
+        if self._trial is None:
+            return client_job.network_policy(self._client, self._job)
+        return trial_pod.network_policy(self._trial, self._client, self._job)
+
+    def _check_trial(self, pod: Json) -> None:
+        """Raise an error if a trial pod can't measure, and print a note if its server was started again."""
+        if self._trial is None:
+            return
+        if why := trial_pod.problem(pod):
+            raise PlaceError(f"the trial pod of {self._client.model} has no result: {why}")
+        if why := trial_pod.restarts(pod):
+            print(f"halcyon bench: {why}", file=sys.stderr)
 
     def _open_metrics(self, *, network_policy: bool) -> None:
         """Give the client a way to the metrics of the measured pods. Without it, the result says that they weren't read."""
@@ -214,9 +280,10 @@ class BesideModel:
             self._pause()
 
     def _check_pull(self, pod: Json) -> None:
+        self._check_trial(pod)
         for status in fields.mappings(fields.mapping(pod.get("status")).get("containerStatuses")):
             waiting = fields.mapping(fields.mapping(status.get("state")).get("waiting"))
-            if waiting.get("reason") in _PULL:
+            if waiting.get("reason") in client_job.NO_IMAGE:
                 raise PlaceError(f"{push_hint(self._client.image)} ({waiting.get('reason')}: {waiting.get('message')})")
 
     def _ended(self, pod: Json) -> Json:

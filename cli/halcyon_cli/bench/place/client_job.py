@@ -35,8 +35,12 @@ TTL_S = 30
 """Seconds after which an ended Job is removed, with everything that it owns."""
 MAX_FILES_BYTES = 700 * 2**10
 """Size of all files together; a ConfigMap holds 1 MiB, and base64 adds a third."""
+NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+"""Reasons of a container that waits because its image can't be pulled."""
 _UID = 65532
-_FILES, _KEYS, _VOLUME = "/etc/halcyon/files", "/etc/halcyon/api-keys", "/data"
+FILES = "/etc/halcyon/files"
+"""Folder of the client's files in its pod."""
+_KEYS, _VOLUME = "/etc/halcyon/api-keys", "/data"
 _TOPOLOGY = {"node": "kubernetes.io/hostname", "zone": "topology.kubernetes.io/zone"}
 
 
@@ -89,8 +93,13 @@ def labels(model: str) -> dict[str, str]:
     return {BENCH_LABEL: model, names.COMPONENT_LABEL: COMPONENT, names.MANAGER_LABEL: names.MANAGER}
 
 
-def job(settings: ClientSettings, *, parallelism: int = 0, deadline_s: int = LEASE_S) -> dict[str, Any]:
-    """Return the Job, which complies with the Pod Security Standard "restricted" and has no token."""
+def job(
+    settings: ClientSettings, *, template: Json | None = None, parallelism: int = 0, deadline_s: int = LEASE_S
+) -> dict[str, Any]:
+    """Return the Job, which complies with the Pod Security Standard "restricted" and has no token.
+
+    `template` replaces the pod with the client alone.
+    """
     marks = labels(settings.model)
     return {
         "apiVersion": "batch/v1",
@@ -102,7 +111,7 @@ def job(settings: ClientSettings, *, parallelism: int = 0, deadline_s: int = LEA
             "backoffLimit": 0,
             "activeDeadlineSeconds": deadline_s,
             "ttlSecondsAfterFinished": TTL_S,
-            "template": {"metadata": {"labels": marks}, "spec": pod(settings)},
+            "template": template or {"metadata": {"labels": marks}, "spec": pod(settings)},
         },
     }
 
@@ -112,7 +121,7 @@ def pod(settings: ClientSettings) -> dict[str, Any]:
     volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {"sizeLimit": "2Gi"}}]
     mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108  # of the container
     for name, path, source in (
-        ("files", _FILES, {"configMap": {"name": job_name(settings.model)}} if settings.files else None),
+        ("files", FILES, {"configMap": {"name": job_name(settings.model)}} if settings.files else None),
         ("api-keys", _KEYS, {"secret": {"secretName": settings.api_keys}} if settings.api_keys else None),
         (
             "data",
@@ -169,21 +178,21 @@ def _near(settings: ClientSettings) -> dict[str, Any]:
     return {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
 
 
-def config_map(settings: ClientSettings, owner: Json) -> dict[str, Any]:
+def config_map(settings: ClientSettings, job: Json) -> dict[str, Any]:
     """Return the ConfigMap with the files that the client reads."""
-    return owned("v1", "ConfigMap", settings, owner) | {
+    return owned("v1", "ConfigMap", settings, job) | {
         "binaryData": {key: base64.b64encode(content).decode() for key, content in settings.files.items()}
     }
 
 
-def network_policy(settings: ClientSettings, owner: Json) -> dict[str, Any]:
+def network_policy(settings: ClientSettings, job: Json) -> dict[str, Any]:
     """Return the NetworkPolicy of the client's pod: it may reach DNS, the measured model's pods, and the port of a Prometheus."""
     used = [names.HTTP_PORT, names.GRPC_PORT, *([names.METRICS_PORT, names.AGENT_PORT] if settings.metrics else [])]
     ports = [{"port": port, "protocol": "TCP"} for port in used]
     prometheus = [{"ports": [{"port": port, "protocol": "TCP"}]} for port in [settings.prometheus_port] if port]
     dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     measured = [{"podSelector": {"matchLabels": {names.OWNER_LABEL: name}}} for name in settings.all_measured]
-    return owned("networking.k8s.io/v1", "NetworkPolicy", settings, owner) | {
+    return owned("networking.k8s.io/v1", "NetworkPolicy", settings, job) | {
         "spec": {
             "podSelector": {"matchLabels": labels(settings.model)},
             "policyTypes": ["Ingress", "Egress"],
@@ -192,22 +201,20 @@ def network_policy(settings: ClientSettings, owner: Json) -> dict[str, Any]:
     }
 
 
-def owned(api_version: str, kind: str, settings: ClientSettings, owner: Json, *, name: str = "") -> dict[str, Any]:
-    """Return an object without its content that the Job `owner` owns; its name is the Job's unless it has one of its own."""
+def owned(api_version: str, kind: str, settings: ClientSettings, job: Json, *, name: str = "") -> dict[str, Any]:
+    """Return an object without its content that the Job owns; its name is the Job's unless it has one of its own."""
     meta = {
         "namespace": settings.namespace,
         "name": name or job_name(settings.model),
         "labels": labels(settings.model),
-        "ownerReferences": [
-            {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "name": owner["metadata"]["name"],
-                "uid": owner["metadata"]["uid"],
-            }
-        ],
+        "ownerReferences": [owner(job)],
     }
     return {"apiVersion": api_version, "kind": kind, "metadata": meta}
+
+
+def owner(job: Json) -> dict[str, Any]:
+    """Return a reference to the Job, with which Kubernetes deletes the objects that have it."""
+    return {"apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
 
 
 def lease_s(since_created_s: float, longest_s: float) -> int:
@@ -247,7 +254,7 @@ def packed(load: LoadOptions, inputs: InputOptions) -> tuple[LoadOptions, InputO
                 f"{path}: the files of the measurement have {total // 1024} KiB together; {MAX_FILES_BYTES // 1024} KiB fit "
                 "into the ConfigMap that brings them to the client. Put them on a volume: --volume CLAIM --input /data/FILE"
             )
-        return f"{_FILES}/{key}"
+        return f"{FILES}/{key}"
 
     def put_function(text: str) -> str:
         path, sign, function = text.rpartition(":")
@@ -262,7 +269,7 @@ def packed(load: LoadOptions, inputs: InputOptions) -> tuple[LoadOptions, InputO
     if len(moved) > len(inputs.inputs) and len(inputs.inputs) == 1:
         # A folder: its files are the samples. The ConfigMap is a folder too, but may have other files.
         name = named(inputs.inputs[0])[0]
-        moved = [f"{name}={_FILES}" if name else _FILES]
+        moved = [f"{name}={FILES}" if name else FILES]
         if inputs.expect or inputs.prepare or inputs.finish or load.trace is not None:
             raise InputError(
                 "a folder can't be sent to the cluster together with --trace, --expect, --prepare or --finish; put it on a "

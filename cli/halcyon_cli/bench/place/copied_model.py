@@ -21,6 +21,7 @@ from typing import Any
 from halcyon.api import sequence_batching
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import API_VERSION, GROUP, KIND
+from halcyon_cli.bench.place.client_job import owner
 from halcyon_cli.errors import InputError
 from halcyon_cli.kube import fields
 from halcyon_cli.rollout.revisions import PastRevision, restoring_patch
@@ -50,6 +51,8 @@ class CopiedModel:
     api_keys: str
     """Secret with the API keys of its clients; empty if it needs none."""
     notes: tuple[str, ...] = ()
+    traffic_notes: tuple[str, ...] = ()
+    """What isn't part of a result, because requests reach the copy in another way than the original."""
 
     @property
     def name(self) -> str:
@@ -58,13 +61,7 @@ class CopiedModel:
 
     def owned_by(self, job: Json) -> dict[str, Any]:
         """Return the document with the Job as its owner, with which Kubernetes deletes it."""
-        owner = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "name": job["metadata"]["name"],
-            "uid": job["metadata"]["uid"],
-        }
-        return {**self.document, "metadata": {**self.document["metadata"], "ownerReferences": [owner]}}
+        return {**self.document, "metadata": {**self.document["metadata"], "ownerReferences": [owner(job)]}}
 
 
 def copy_name(name: str) -> str:
@@ -131,7 +128,8 @@ def copied(model: Json, past: Sequence[PastRevision], *, replicas: int = 1, prio
         notes.append(f"{name} is at zero replicas and stays there; only its copy is started")
     spec.pop("rollout", None)
     _fix_replicas(spec, replicas)
-    api_keys = _reduce_traffic(spec, notes)
+    traffic_notes: list[str] = []
+    api_keys = _reduce_traffic(spec, traffic_notes)
     if priority_class:
         spec.setdefault("runtime", {}).setdefault("placement", {})["priorityClassName"] = priority_class
     document = {
@@ -149,9 +147,11 @@ def copied(model: Json, past: Sequence[PastRevision], *, replicas: int = 1, prio
     except SpecError as error:
         raise InputError(f"{name}: its copy would be invalid: {'; '.join(error.sentences)}") from None
     if known.traffic.mode != "Balancer":
-        notes.append(f"{name} has no balancer: no queue, no rejection and no balancer time are part of the result")
+        traffic_notes.append(
+            f"{name} has no balancer: no queue, no rejection and no balancer time are part of the result"
+        )
     if known.traffic.stickiness is not None:
-        notes.append(
+        traffic_notes.append(
             f"{name} routes by {known.traffic.stickiness.header}: requests without it go to any pod; to send it, use --header"
         )
     return CopiedModel(
@@ -161,6 +161,7 @@ def copied(model: Json, past: Sequence[PastRevision], *, replicas: int = 1, prio
         is_direct=known.traffic.mode != "Balancer",
         api_keys=api_keys,
         notes=tuple(notes),
+        traffic_notes=tuple(traffic_notes),
     )
 
 

@@ -13,8 +13,8 @@ import yaml
 
 from halcyon.render.metadata import RESTRICTED
 from halcyon_cli.bench.options.group import arguments
+from halcyon_cli.bench.place.bench_request import BenchRequest
 from halcyon_cli.bench.place.client_job import labels
-from halcyon_cli.bench.place.in_cluster import BenchRequest
 from halcyon_cli.bench.place.site import BenchSite
 from halcyon_cli.bench.readings import site_prices
 from halcyon_cli.errors import InputError

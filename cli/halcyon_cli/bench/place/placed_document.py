@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from halcyon.kube.kinds import Kind
 from halcyon.render import names
@@ -30,7 +30,7 @@ def placed(
     *,
     name: str,
     arguments: tuple[str, ...],
-    is_live: bool,
+    kind: Literal["copy", "live", "trial"],
 ) -> BenchDocument:
     """Return the document with the place that it was measured in."""
     from halcyon_measure.results.document import BenchDocument  # noqa: PLC0415
@@ -41,10 +41,10 @@ def placed(
     image, image_id, limits = _server(result.servers)
     source = fields.mapping(fields.mapping(measured.document["spec"]["model"]).get("source"))
     place = Place(
-        kind="live" if is_live else "copy",
+        kind=kind,
         namespace=cluster.namespace,
         name=name,
-        measured=measured.name,
+        measured=name if kind == "trial" else measured.name,
         revision=measured.revision,
         source=_source(source),
         image=image,
@@ -52,7 +52,7 @@ def placed(
         node=",".join(nodes) or None,
         gpu_product=gpu_product(cluster, result.servers),
         limits=limits,
-        routing="direct" if measured.is_direct else "balancer",
+        routing="direct" if measured.is_direct or kind == "trial" else "balancer",
         replicas=len(result.servers),
         client_node=fields.text(fields.mapping(result.client.get("spec")).get("nodeName")),
         client_limits=_limits_of(fields.mappings(fields.mapping(result.client.get("spec")).get("containers"))),
@@ -69,12 +69,17 @@ def _server(servers: Sequence[Json]) -> tuple[str | None, str | None, Any]:
     """Return image, image with digest, and limits of the container with Triton in the first pod."""
     if not servers:
         return None, None, None
+    spec, status = (fields.mapping(servers[0].get(part)) for part in ("spec", "status"))
+    # In a trial pod, it is a sidecar.
     found = [
         one
-        for one in fields.mappings(fields.mapping(servers[0].get("spec")).get("containers"))
+        for part in ("containers", "initContainers")
+        for one in fields.mappings(spec.get(part))
         if one.get("name") == names.TRITON
     ]
-    statuses = fields.mappings(fields.mapping(servers[0].get("status")).get("containerStatuses"))
+    statuses = [
+        one for part in ("containerStatuses", "initContainerStatuses") for one in fields.mappings(status.get(part))
+    ]
     ids = [str(one.get("imageID")) for one in statuses if one.get("name") == names.TRITON and one.get("imageID")]
     return str(found[0].get("image")) if found else None, ids[0] if ids else None, _limits_of(found)
 

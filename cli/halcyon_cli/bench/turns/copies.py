@@ -17,11 +17,11 @@ from halcyon.render import names
 from halcyon_cli.bench.options.group import arguments
 from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.sampling import SamplingOptions
-from halcyon_cli.bench.place import admission, client_job, in_cluster, metrics_access, placed_document
+from halcyon_cli.bench.place import admission, admitted_pods, client_job, metrics_access, placed_document
+from halcyon_cli.bench.place.bench_request import BenchRequest, deadlines
 from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines, PlacedResult
 from halcyon_cli.bench.place.client_job import ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
-from halcyon_cli.bench.place.in_cluster import BenchRequest
 from halcyon_cli.bench.place.site import BenchSite, read_site
 from halcyon_cli.bench.readings import site_prices
 from halcyon_cli.bench.turns.sides import Side
@@ -72,7 +72,10 @@ def run(
         _say(why)
         return None
     client = client_of(cluster.namespace, sides, site, command)
-    planned = [admission.planned(cluster, side.copy, client)[:-1] for side in sides]
+    planned = [
+        admission.planned(admission.rendered(cluster, side.copy, side.request.name), side.copy, client)[:-1]
+        for side in sides
+    ]
     try:
         for number, side in enumerate(sides):
             admission.check_budget(cluster, side.copy, site.gpu_budget, besides=[one.copy for one in sides[:number]])
@@ -81,7 +84,7 @@ def run(
         _say(str(error))
         return None
     for side in sides:
-        for note in side.copy.notes:
+        for note in (*side.copy.notes, *side.copy.traffic_notes):
             print(f"halcyon bench: {note}", file=sys.stderr)
     first, *others = (side.copy for side in sides)
     with BesideModel(cluster, client, first, _limits(requests), progress, others=others) as beside:
@@ -145,12 +148,12 @@ def _side(cluster: ObjectWriter, request: BenchRequest, site: BenchSite) -> Copi
     model = cluster.model(request.name)
     admission.check_rights(cluster, needs_files=bool(request.inputs.inputs), copies=True)
     admission.check_free(cluster, request.name, copies=True)
-    in_cluster.check_stateless(cluster, request.name)
-    copy = in_cluster.copied(cluster, model, request, request.place.priority_class or site.priority_class)
+    admitted_pods.check_stateless(cluster, request.name)
+    copy = admitted_pods.copied(cluster, model, request, request.place.priority_class or site.priority_class)
     sampling = site_prices.priced(
         site_prices.of_site(request.sampling, site.carbon_intensity), model, admission.gpus_of(copy.document)
     )
-    return CopiedSide(request, model, in_cluster.with_objective(request.load, model), copy, sampling)
+    return CopiedSide(request, model, admitted_pods.with_objective(request.load, model), copy, sampling)
 
 
 def client_of(namespace: str, sides: Sequence[CopiedSide], site: BenchSite, command: click.Command) -> ClientSettings:
@@ -164,7 +167,7 @@ def client_of(namespace: str, sides: Sequence[CopiedSide], site: BenchSite, comm
     runtimes = [fields.mapping(fields.mapping(side.copy.document["spec"]).get("runtime")) for side in sides]
     secrets = [str(one.get("name")) for runtime in runtimes for one in fields.mappings(runtime.get("imagePullSecrets"))]
     keys = next((side.copy.api_keys for side in sides if side.copy.api_keys), "")
-    metrics = [in_cluster.metrics_read(side.copy, side.sampling, site, is_copy=True) for side in sides]
+    metrics = [admitted_pods.metrics_read(side.copy, side.sampling, site, is_copy=True) for side in sides]
     settings = ClientSettings(
         model=first.request.name,
         namespace=namespace,
@@ -214,7 +217,7 @@ def _tolerations(runtimes: Sequence[Json]) -> list[Json]:
 
 def _limits(requests: Sequence[BenchRequest]) -> Deadlines:
     """Return the deadlines: those of one measurement, as often as there are turns."""
-    one = in_cluster.deadlines(requests[0])
+    one = deadlines(requests[0])
     request = requests[0]
     turns = len(requests)
     if request.answer.against:
@@ -251,5 +254,5 @@ def _placed(
         side.copy,
         name=side.request.name,
         arguments=side.request.repeat(command),
-        is_live=False,
+        kind="copy",
     )

@@ -85,7 +85,7 @@ def sweep(section: Sweep) -> list[str]:
         cells = "".join(f"{number(figure.value):>{width}}" for figure, width in zip(figures, (10, 9), strict=True))
         cells += "".join(f"{number(figure.value):>9}" for figure in (one.p50, one.p99, one.cpu_per_request))
         mark = "" if one.valid else "  not valid"
-        lines.append(f"{one.rows:<6}{one.protocol + ' ' + one.encoding:<13}{load:<16}{cells}{one.failed:>8}{mark}")
+        lines.append(f"{one.rows:<6}{one.form:<13}{load:<16}{cells}{one.failed:>8}{mark}")
     for reason in dict.fromkeys(reason for one in section.points for reason in one.invalid_because):
         lines += textwrap.wrap(f"not valid: {reason}", 80)
     if section.payloads:

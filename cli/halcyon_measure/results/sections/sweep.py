@@ -13,6 +13,7 @@ class SweepPoint(Part):
     rows: str = Field(description="Rows of a request.")
     protocol: str = Field(description="http or grpc.")
     encoding: str = Field(description="Form of the tensors: binary, json, raw or typed.")
+    shared_memory: str = Field(default="none", description="Memory that held the tensors: system, or none.")
     callers: int | None = Field(description="Callers; null for random arrivals.")
     rate_rps: float | None = Field(description="Requests per second of random arrivals; null for callers.")
     replicas: int | None = Field(description="Replicas of the server; null if they aren't known.")
@@ -24,6 +25,16 @@ class SweepPoint(Part):
     failed: int = Field(description="Requests that weren't answered.")
     valid: bool = Field(description="Whether the figures answer the question.")
     invalid_because: tuple[str, ...] = Field(description="Reasons why they don't.")
+
+    @property
+    def form(self) -> str:
+        """Protocol and encoding, or that tensors were in shared memory."""
+        return request_form(self.protocol, self.encoding, self.shared_memory)
+
+
+def request_form(protocol: str, encoding: str, shared_memory: str) -> str:
+    """Return the form of requests as words, for example `grpc raw` or `grpc shared`."""
+    return f"{protocol} {encoding if shared_memory == 'none' else 'shared'}".strip()
 
 
 class PayloadCost(Part):

@@ -87,15 +87,17 @@ def room(
 def charges(template: Mapping[str, Any]) -> dict[str, Decimal]:
     """Return the amounts that one pod counts for, by resource name in a quota.
 
-    An amount is the sum over the containers, or that of the largest init container if it is more.
+    An amount is the sum over the containers and sidecars, or that of the largest init container if it is more.
     """
     found = {"pods": Decimal(1), "count/pods": Decimal(1)}
     if claims := sum("resourceClaimTemplateName" in claim for claim in template.get("resourceClaims") or ()):
         # Quotas on the devices of a class count, too, but only the template names the class.
         found["count/resourceclaims.resource.k8s.io"] = Decimal(claims)
+    before = template.get("initContainers") or ()
+    sidecars = [container for container in before if container.get("restartPolicy") == "Always"]
     for side in ("requests", "limits"):
-        main = [_resources(container, side) for container in template.get("containers") or ()]
-        init = [_resources(container, side) for container in template.get("initContainers") or ()]
+        main = [_resources(container, side) for container in (*(template.get("containers") or ()), *sidecars)]
+        init = [_resources(container, side) for container in before]
         for name in {name for part in (*main, *init) for name in part}:
             total = max(
                 [sum((part.get(name, _NONE) for part in main), _NONE), *(part.get(name, _NONE) for part in init)]

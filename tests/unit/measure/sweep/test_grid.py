@@ -15,6 +15,13 @@ def test_a_range_has_powers_of_two_and_its_end() -> None:
     assert [point.callers for point in grid.points(["callers=3..20"])] == [3, 6, 12, 20]
 
 
+def test_forms_of_tensors_are_axes() -> None:
+    assert grid.points(["encoding=raw x shared-memory=none,system"]) == (
+        Point(encoding="raw", shared_memory="none"),
+        Point(encoding="raw", shared_memory="system"),
+    )
+
+
 def test_several_grids_are_a_list_without_repetitions() -> None:
     found = grid.points(["rate=10,20", "rate=20.5", "rate=10"])
     assert [point.rate_rps for point in found] == [10, 20, 20.5]
@@ -30,6 +37,7 @@ def test_several_grids_are_a_list_without_repetitions() -> None:
         ("rate=x", "a number above 0"),
         ("callers=8..2", "or a range such as 1..32"),
         ("encoding=xml", "there are binary, json"),
+        ("shared-memory=cuda", "shared-memory is 'cuda'; there are none, system"),
         ("rows=1 x rows=2", "rows is there twice"),
         ("rate=1 x callers=2", "callers make their own rate"),
         ("callers=9999", "at most 4096"),

@@ -51,7 +51,7 @@ def test_copy_has_the_originals_queue_and_keys_without_its_tls() -> None:
     }
     assert "rollout" not in copy.document["spec"]
     assert copy.api_keys == "keys"
-    assert any("no TLS" in note for note in copy.notes)
+    assert any("no TLS" in note for note in copy.traffic_notes)
 
 
 def test_copy_serves_by_the_name_of_the_original() -> None:
@@ -95,7 +95,7 @@ def test_copy_of_a_gateway_model_has_no_route() -> None:
     copy = copied(model, [])
     assert copy.document["spec"]["traffic"] == {"mode": "Direct", "drainTimeout": "5s"}
     assert copy.is_direct
-    assert any("no balancer" in note for note in copy.notes)
+    assert any("no balancer" in note for note in copy.traffic_notes)
 
 
 def test_model_at_zero_stays_there() -> None:

@@ -13,7 +13,7 @@ from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.server import ServerOptions
 from halcyon_cli.bench.place.admission import NEEDED
-from halcyon_cli.bench.place.in_cluster import BenchRequest
+from halcyon_cli.bench.place.bench_request import BenchRequest
 from halcyon_cli.bench.place.manifest import RULES, text
 from halcyon_cli.bench.place.site import BenchSite
 from halcyon_cli.commands.bench import main
@@ -45,6 +45,17 @@ def test_manifest_is_valid_and_runs_the_same_measurement() -> None:
 def test_manifest_has_the_sites_carbon_intensity() -> None:
     documents = list(yaml.safe_load_all(text(REQUEST, main, replace(SITE, carbon_intensity="380"), "team")))
     assert "--carbon-intensity 380.0" in " ".join(documents[3]["spec"]["template"]["spec"]["containers"][0]["args"])
+
+
+def test_manifest_of_a_trial_pod_runs_the_same_measurement() -> None:
+    trial = replace(REQUEST, server=ServerOptions(shared_memory="system"), place=PlaceOptions(trial=True))
+    job = list(yaml.safe_load_all(text(trial, main, SITE, "team")))[3]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["args"][:2] == ["bench", "digits"]
+    assert "--trial" in container["args"]
+    assert container["args"][container["args"].index("--shared-memory") + 1] == "system"
+    (make_config_maps,) = (rule for rule in RULES if "configmaps" in rule["resources"])
+    assert "create" in make_config_maps["verbs"]
 
 
 def test_role_has_every_right_that_a_measurement_needs() -> None:

@@ -15,7 +15,7 @@ from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
 from halcyon_cli.bench.place import client_job, copied_model
-from halcyon_cli.bench.place.in_cluster import BenchRequest
+from halcyon_cli.bench.place.bench_request import BenchRequest
 from halcyon_cli.bench.place.site import BenchSite
 from halcyon_cli.bench.turns import copies
 from halcyon_cli.bench.turns.copies import CopiedSide

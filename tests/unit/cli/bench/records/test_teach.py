@@ -8,7 +8,7 @@ import pytest
 
 from halcyon.api.documents.measured_capacity import MeasuredLine, Served, line_for, read
 from halcyon.control.state.measured_capacities import measured as applied
-from halcyon_cli.bench.place import teach
+from halcyon_cli.bench.records import teach
 from halcyon_cli.errors import InputError
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.figure import Figure, Unit, unmeasured

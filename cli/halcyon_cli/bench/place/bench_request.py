@@ -1,0 +1,102 @@
+"""The options of a measurement of a ModelDeployment, and how long it may take. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import click
+
+from halcyon.render import names
+from halcyon_cli.bench.options.answer import AnswerOptions
+from halcyon_cli.bench.options.group import repeatable
+from halcyon_cli.bench.options.inputs import InputOptions
+from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.place import PlaceOptions
+from halcyon_cli.bench.options.sampling import SamplingOptions
+from halcyon_cli.bench.options.server import ServerOptions
+from halcyon_cli.bench.place import guard
+from halcyon_cli.bench.place.beside_model import Deadlines
+from halcyon_cli.errors import InputError
+
+_WARM_UP_S, _END_S = 30.0, 60.0
+_SEARCH_S = 480.0
+"""Longest search for the capacity: six minutes of runs, with their starts and last answers."""
+_NOT_HERE = ("url", "model", "api_key_file", "ca", "server_name", "cert", "key")
+"""Options of a server that a ModelDeployment decides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchRequest:
+    """The options of `halcyon bench NAME`."""
+
+    name: str
+    server: ServerOptions
+    load: LoadOptions
+    answer: AnswerOptions = field(default_factory=AnswerOptions)
+    inputs: InputOptions
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    place: PlaceOptions
+
+    def check(self) -> BenchRequest:
+        """Return this request if its options fit a ModelDeployment.
+
+        Raises:
+            InputError: an option doesn't.
+        """
+        self.place.check()
+        self.answer.check()
+        if self.place.live and self.answer.sweep:
+            raise InputError("--live raises the rate in steps by itself; leave --sweep out, or measure a copy")
+        if self.place.teach and (self.load.is_given or self.answer.sweep or self.answer.against):
+            raise InputError(
+                "--teach needs the search for the capacity, without --rate, --callers, --sweep or --against; for example "
+                f"halcyon bench {self.name} --teach"
+            )
+        self.sampling.settings()
+        self.sampling.prices()
+        if self.server.shared_memory != "none" and not self.place.trial:
+            raise InputError(
+                f"--shared-memory {self.server.shared_memory} needs client and server in one pod; add --trial"
+            )
+        for option in _NOT_HERE:
+            if getattr(self.server, option):
+                raise InputError(
+                    f"--{option.replace('_', '-')} is for a server, and {self.name} is a ModelDeployment; leave one of them out"
+                )
+        if self.server.api != "kserve":
+            raise InputError(f"--api {self.server.api} is for a server; a ModelDeployment speaks KServe v2")
+        kind = self.load.made_scenario().kind
+        self.load.made_warm_up()
+        if self.place.live and kind not in {"blocking", "sustained"}:
+            raise InputError(
+                f"--live raises the rate in steps, so the scenario can't be {kind}; give --rate, the highest rate, or none"
+            )
+        return self
+
+    def url(self, measured: str) -> str:
+        """Return the URL of a host in the model's namespace: gRPC for its encodings, else HTTP."""
+        if self.server.encoding in {"raw", "typed"}:
+            return f"grpc://{measured}:{names.GRPC_PORT}"
+        return f"http://{measured}:{names.HTTP_PORT}"
+
+    def repeat(self, command: click.Command) -> tuple[str, ...]:
+        """Return the arguments that repeat the measurement."""
+        return (
+            self.name,
+            *repeatable(command, self.server, self.load, self.answer, self.inputs, self.sampling, self.place),
+        )
+
+
+def deadlines(request: BenchRequest) -> Deadlines:
+    """Return the times after which a measurement is given up."""
+    scenario = request.load.made_scenario()
+    measured = scenario.trace[-1] if scenario.kind == "trace" else scenario.duration_s
+    warm_up = max(request.load.made_warm_up().limit_s, _WARM_UP_S)
+    # At most 30 steps lead from half a request per second to the largest rate.
+    steps = 30 * guard.STEP_S if request.place.live else 0.0
+    if request.answer.sweep:
+        steps = 4 * 3600.0
+    elif not request.load.is_given and not request.place.live:
+        steps = _SEARCH_S
+    run_s = measured + warm_up + steps + request.server.request_timeout + _END_S
+    return Deadlines(start_s=request.place.start_timeout, run_s=run_s)

@@ -1,0 +1,193 @@
+"""The trial pod of a model: its server as the operator renders it, with explicit model control, beside the client. Pure.
+
+part                  in the trial pod
+fetcher               as in a server's pod
+Triton                as a sidecar, which ends with the client and is restarted if it ends before. It listens on
+                      localhost only, so its repository and shared-memory APIs are open to the client alone
+probes, preStop       none: the kubelet has no access to localhost, and there are no other clients
+user, /dev/shm        those of the server for the client too, so that tensors and cgroups can be shared
+process namespace     shared, so that the client finds the server's processes and its cgroup
+labels                those of a measurement and `runtime.podLabels`; no Service and no NetworkPolicy of a model selects it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.render import names, server_start
+from halcyon_cli.bench.place import client_job
+from halcyon_cli.bench.place.client_job import ClientSettings
+from halcyon_cli.kube import fields
+
+Json = Mapping[str, Any]
+
+ADDRESS = "127.0.0.1"
+NOTE = "a trial pod has no balancer: no queue, no rejection, no API key and no balancer time are part of the result"
+_CLOSED = ("--model-control-mode=", "--exit-timeout-secs=", "--http-restricted-api=", "--grpc-")
+"""Arguments of a server that don't fit: a served model can't be reloaded, has closed APIs, and drains."""
+_PODS_OWN = ("automountServiceAccountToken", "enableServiceLinks", "securityContext")
+_PLACEMENT = (
+    "affinity", "imagePullSecrets", "nodeSelector", "priorityClassName", "resourceClaims", "runtimeClassName", "serviceAccountName",
+    "tolerations",
+)  # fmt: skip
+_RENDERED = (
+    names.OWNER_LABEL, names.COMPONENT_LABEL, names.MANAGER_LABEL, names.SLOT_LABEL, names.REVISION_LABEL
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrialPod:
+    """A trial pod, and the objects that it needs."""
+
+    template: dict[str, Any]
+    """Metadata and spec of the pod."""
+    config_maps: tuple[dict[str, Any], ...]
+    """ConfigMaps with the configuration and, if it comes from one, the model; without an owner."""
+    egress: tuple[Json, ...]
+    """Rules of the NetworkPolicy for the model's download."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Spec of the pod."""
+        spec: dict[str, Any] = self.template["spec"]
+        return spec
+
+
+def trial_pod(objects: Sequence[Json], client: ClientSettings, *, model: str) -> TrialPod:
+    """Return the trial pod.
+
+    Args:
+        objects: what the operator would make for a copy of the model.
+        client: what the client's container is made of.
+        model: name of the model in requests.
+    """
+    server = next(one for one in objects if one["kind"] == "Deployment" and _component(one) == names.SERVER)
+    rendered = server["spec"]["template"]
+    return TrialPod(
+        template={"metadata": _metadata(rendered, client), "spec": _spec(rendered["spec"], client, model)},
+        config_maps=tuple(_config_maps(objects, rendered["spec"], client)),
+        egress=tuple(
+            rule
+            for one in objects
+            if one["kind"] == "NetworkPolicy" and _component(one) == names.SERVER
+            for rule in one["spec"].get("egress", ())
+        ),
+    )
+
+
+def owned(obj: Json, job: Json) -> dict[str, Any]:
+    """Return an object with the Job as its owner, with which Kubernetes deletes it."""
+    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [client_job.owner(job)]}}
+
+
+def network_policy(pod: TrialPod, client: ClientSettings, job: Json) -> dict[str, Any]:
+    """Return the NetworkPolicy of the trial pod: it may download the model, and nothing reaches it."""
+    made = client_job.network_policy(client, job)
+    spec = {key: value for key, value in made["spec"].items() if key != "egress"}
+    # An empty list would be dropped by the API server; without rules, all egress is denied.
+    return made | {"spec": spec | ({"egress": [dict(rule) for rule in pod.egress]} if pod.egress else {})}
+
+
+def problem(pod: Json) -> str:
+    """Return why a trial pod has no result: the fetcher's message, or an image that can't be pulled; empty if neither."""
+    for status in fields.mappings(fields.mapping(pod.get("status")).get("initContainerStatuses")):
+        name, state = str(status.get("name")), fields.mapping(status.get("state"))
+        ended, waiting = fields.mapping(state.get("terminated")), fields.mapping(state.get("waiting"))
+        if name == names.FETCHER and ended.get("exitCode"):
+            said = str(ended.get("message") or ended.get("reason") or "no message").strip()
+            return f"the model can't be fetched: {said}"
+        if waiting.get("reason") in client_job.NO_IMAGE:
+            return f"the nodes can't pull {status.get('image')} ({waiting.get('reason')}: {waiting.get('message')})"
+    return ""
+
+
+def restarts(pod: Json) -> str:
+    """Return a sentence if the server of a trial pod has ended and was started again; empty if not."""
+    for status in fields.mappings(fields.mapping(pod.get("status")).get("initContainerStatuses")):
+        count = fields.count(status.get("restartCount")) or 0
+        if status.get("name") == names.TRITON and count:
+            last = fields.mapping(fields.mapping(status.get("lastState")).get("terminated"))
+            why = str(last.get("reason") or f"exit code {last.get('exitCode')}")
+            return f"the server ended {count} {'time' if count == 1 else 'times'} in the trial pod, last with {why}"
+    return ""
+
+
+def _component(obj: Json) -> object:
+    return fields.mapping(obj["metadata"].get("labels")).get(names.COMPONENT_LABEL)
+
+
+def _metadata(rendered: Json, client: ClientSettings) -> dict[str, Any]:
+    meta = fields.mapping(rendered.get("metadata"))
+    own = {key: value for key, value in fields.mapping(meta.get("labels")).items() if key not in _RENDERED}
+    return {
+        "labels": own | client_job.labels(client.model),
+        "annotations": dict(fields.mapping(meta.get("annotations"))),
+    }
+
+
+def _spec(rendered: Json, client: ClientSettings, model: str) -> dict[str, Any]:
+    beside = client_job.pod(client)
+    container = beside["containers"][0]
+    # The pod has volumes of the server by names such as tmp.
+    volumes = [{**one, "name": f"client-{one['name']}"} for one in beside["volumes"]]
+    mounts = [{**one, "name": f"client-{one['name']}"} for one in container["volumeMounts"]]
+    shared = {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108  # the kernel's name for shared memory
+    (triton,) = (one for one in rendered["containers"] if one["name"] == names.TRITON)
+    secrets = [*rendered.get("imagePullSecrets", ()), *beside.get("imagePullSecrets", ())]
+    made = {key: rendered[key] for key in (*_PODS_OWN, *_PLACEMENT) if key in rendered}
+    if secrets:
+        made["imagePullSecrets"] = list({one["name"]: one for one in secrets}.values())
+    return made | {
+        "restartPolicy": "Never",
+        "shareProcessNamespace": True,
+        "terminationGracePeriodSeconds": beside["terminationGracePeriodSeconds"],
+        "initContainers": [*rendered.get("initContainers", ()), _server(triton, model)],
+        "containers": [{**container, "volumeMounts": [*mounts, shared]}],
+        "volumes": [*rendered["volumes"], *volumes],
+    }
+
+
+def _server(triton: Json, model: str) -> dict[str, Any]:
+    """Return the server's container as a sidecar on localhost, with explicit model control."""
+    kept = {
+        key: triton[key]
+        for key in ("name", "image", "imagePullPolicy", "command", "resources", "securityContext", "volumeMounts", "envFrom")
+        if key in triton
+    }  # fmt: skip
+    # With an IPv6 address of the pod, the start script would listen on all addresses.
+    env = [
+        {"name": server_start.POD_IP, "value": ADDRESS} if one.get("name") == server_start.POD_IP else one
+        for one in triton.get("env", ())
+    ]
+    return kept | {
+        "restartPolicy": "Always",
+        "args": [
+            *(one for one in triton["args"] if not one.startswith(_CLOSED)),
+            "--model-control-mode=explicit",
+            f"--load-model={model}",
+            "--exit-timeout-secs=1",
+            *(f"--{kind}-address={ADDRESS}" for kind in ("http", "grpc", "metrics")),
+        ],
+        "env": env,
+    }
+
+
+def _config_maps(objects: Sequence[Json], rendered: Json, client: ClientSettings) -> list[dict[str, Any]]:
+    """Return the ConfigMaps that the pod mounts and that the operator would make."""
+    mounted = {fields.mapping(one.get("configMap")).get("name") for one in rendered["volumes"]}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "namespace": client.namespace,
+                "name": one["metadata"]["name"],
+                "labels": client_job.labels(client.model),
+            },
+            **{key: one[key] for key in ("data", "binaryData", "immutable") if key in one},
+        }
+        for one in objects
+        if one["kind"] == "ConfigMap" and one["metadata"]["name"] in mounted
+    ]

@@ -1,0 +1,53 @@
+"""The model's configuration in Triton with other settings of batches, instances and threads. Pure.
+
+A setting means here what the field of a ModelDeployment means to the fetcher (`halcyon.fetch.merge`), so a configuration
+that is found here serves the same as a spec. What the model's own configuration has besides stays.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from halcyon_tune.points import Configuration
+
+_OWN_PLACEMENT = "KIND_MODEL"
+"""Kind of a group whose instances the model itself places."""
+_MEMORY = re.compile(
+    r"out ?of ?memory|bad_alloc|memoryerror|cannot allocate memory|failed to allocate|shared memory pool size|\boom\b", re.IGNORECASE
+)  # fmt: skip
+"""What Triton, its backends and CUDA say of a lack of memory."""
+
+
+def changed(config: Mapping[str, Any], configuration: Configuration, *, threads_parameter: str) -> dict[str, Any]:
+    """Return the configuration of a model with the settings of `configuration`.
+
+    `threads_parameter` is the key of `model.parameters` for the threads of an instance; empty if they stay as they are.
+    """
+    made: dict[str, Any] = json.loads(json.dumps(config))
+    batches = configuration.max_batch > 1 or int(made.get("max_batch_size", 0)) > 0
+    if batches:
+        made["max_batch_size"] = configuration.max_batch
+    if configuration.max_batch > 1:
+        batching = made.setdefault("dynamic_batching", {})
+        batching["max_queue_delay_microseconds"] = round(1e6 * configuration.delay_s)
+        batching["preferred_batch_size"] = list(configuration.preferred)
+    elif "dynamic_batching" in made:
+        # Its preferred sizes would be above the largest batch, which Triton rejects.
+        made["dynamic_batching"] |= {"max_queue_delay_microseconds": 0, "preferred_batch_size": []}
+    groups = made.setdefault("instance_group", [])
+    if not groups:
+        groups.append({})
+    for group in groups:
+        if group.get("kind") != _OWN_PLACEMENT:
+            group["count"] = configuration.instances
+    if configuration.threads is not None and threads_parameter:
+        made.setdefault("parameters", {})[threads_parameter] = {"string_value": str(configuration.threads)}
+    return made
+
+
+def is_about_memory(message: str) -> bool:
+    """Return whether a message of Triton or of a backend is about a lack of memory."""
+    return _MEMORY.search(message) is not None

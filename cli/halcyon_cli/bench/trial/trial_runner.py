@@ -1,0 +1,252 @@
+"""Points of a tuning on one Triton with explicit model control: a change of the configuration in place, then a load.
+
+Out of scope: which point comes next (`halcyon_tune`), and the pod (`bench.place.trial_pod`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from halcyon_cli.bench.trial import model_config
+from halcyon_measure.breakdown import growth
+from halcyon_measure.engine.pool import WarmUp
+from halcyon_measure.errors import MeasureError, TargetError
+from halcyon_measure.measurement import Measurement
+from halcyon_measure.protocols.reply import Outcome
+from halcyon_measure.protocols.repository import LoadError, Repository
+from halcyon_measure.results.observations import Observations
+from halcyon_measure.results.run import Run
+from halcyon_measure.results.settling import Block
+from halcyon_measure.sampling import local_process
+from halcyon_measure.sampling.sampler import SamplingSettings
+from halcyon_measure.schedule.scenario import MAX_DURATION_S, Scenario
+from halcyon_tune.errors import TuneError
+from halcyon_tune.points import Configuration, FailureKind, Load, Point, Rate
+
+MIN_S, MAX_S = 3.0, 30.0
+"""Shortest and longest load of a point with callers, in seconds."""
+MIN_ANSWERS = 200
+"""Answers after which a load of callers ends, once it has its shortest time. Each caller needs `ROUNDS` of them."""
+ROUNDS = 12
+RESTART_WITHIN_S = 120.0
+"""Time for a server that has ended to be started again and to load the model."""
+_NEW_WARM_UP_S, _SAME_WARM_UP_S = 10.0, 1.0
+_NEAR_LIMIT = 0.85
+"""Share of the limit of memory from which a server that ended is taken for one that had too little."""
+_POLL_S = 0.25
+_ATTEMPTS = 8
+
+
+class TrialRunner:
+    """The side that measures the points of a tuning, one after the other (`halcyon_tune.points.Measuring`)."""
+
+    def __init__(
+        self,
+        prepared: Measurement,
+        config: Mapping[str, Any],
+        *,
+        threads_parameter: str = "",
+        shown: Callable[[str], None] = lambda _: None,
+        restart_within_s: float = RESTART_WITHIN_S,
+    ) -> None:
+        """Keep the settings.
+
+        Args:
+            prepared: the measurement, of which each point has another load.
+            config: the configuration with which the server started, on which each change is based (`Repository.config`).
+            threads_parameter: key of `model.parameters` for the threads of an instance; empty if they stay as they are.
+            shown: function that shows progress.
+            restart_within_s: time for a server that has ended to be started again.
+        """
+        sampling = SamplingSettings() if prepared.sampling is None else prepared.sampling
+        self._prepared = replace(prepared, sampling=replace(sampling, idle_s=0.0))
+        self._repository = Repository(prepared.target)
+        self._base = dict(config)
+        self._threads_parameter, self._shown, self._restart_within_s = threads_parameter, shown, restart_within_s
+        self._current: Configuration | None = None
+        self._memory: tuple[float, float] | None = None
+        """Last reading of the server's memory and its limit, in bytes."""
+
+    def measure(self, configuration: Configuration, load: Load) -> Point:
+        """Change to the configuration, put the load on it, and return what it showed.
+
+        Raises:
+            TuneError: the server has ended and wasn't started again in time, so no point can be measured any more.
+            KeyboardInterrupt: the user ends the tuning.
+        """
+        began = time.monotonic()
+        is_new = configuration != self._current
+
+        def failed(kind: FailureKind, why: str) -> Point:
+            seconds = time.monotonic() - began
+            return Point(configuration=configuration, load=load, seconds=seconds, failure=kind, why=why)
+
+        if is_new:
+            self._current = None
+            self._shown(f"{configuration.text()}: loading")
+            config = model_config.changed(self._base, configuration, threads_parameter=self._threads_parameter)
+            try:
+                self._repository.load(config)
+            except LoadError as error:
+                return failed("Memory" if model_config.is_about_memory(str(error)) else "Load", str(error))
+            except TargetError as error:
+                return failed(*self._ended(str(error)))
+            self._current = configuration
+        process = self._process()
+        try:
+            run = self._run(load, is_new=is_new, said=f"{configuration.text()}, {load.text()}")
+        except TargetError as error:
+            return failed(*self._ended(str(error)))
+        except MeasureError as error:
+            raise TuneError(f"{configuration.text()}, {load.text()}: the load can't be sent: {error}") from error
+        self._note_memory(run.observations)
+        why = _messages(run)
+        if self._process() != process or not self._answers():
+            return failed(*self._ended(why))
+        if model_config.is_about_memory(why):
+            return failed("Memory", why)
+        if not np.any(run.columns.outcome == Outcome.ANSWERED):
+            return failed("Load", why or "no request was answered")
+        return point(configuration, load, run, seconds=time.monotonic() - began)
+
+    def _run(self, load: Load, *, is_new: bool, said: str) -> Run:
+        warm_up = WarmUp(_NEW_WARM_UP_S) if is_new else WarmUp(_SAME_WARM_UP_S, fixed=True)
+        seed = self._prepared.scenario.seed
+        enough = math.inf
+        if isinstance(load, Rate):
+            length = min(max(MIN_S, max(load.min_requests, MIN_ANSWERS) / load.rate_rps), MAX_DURATION_S)
+            if not load.min_requests:
+                length = min(length, MAX_S)
+            scenario = Scenario(kind="sustained", rate_rps=load.rate_rps, duration_s=length, seed=seed)
+        else:
+            scenario = Scenario(kind="blocking", callers=load.callers, duration_s=MAX_S, seed=seed)
+            enough = max(MIN_ANSWERS, ROUNDS * load.callers)
+        answered, has_enough = 0, False
+
+        def progress(phase: str, seconds: float, block: Block) -> bool:
+            nonlocal answered, has_enough
+            self._shown(f"{said}: {phase}, {block.answered}/s")
+            if phase == "measuring":
+                answered += block.answered + block.failed
+                has_enough = seconds >= MIN_S and answered >= enough
+            return has_enough
+
+        run = replace(self._prepared, scenario=scenario.check(), warm_up=warm_up, preset="").run(progress)
+        if run.partial and not has_enough:
+            raise KeyboardInterrupt
+        return run
+
+    def _answers(self) -> bool:
+        """Return whether the server is ready. One that a load has just ended on may need a moment."""
+        for _ in range(_ATTEMPTS):
+            if self._repository.is_ready():
+                return True
+            time.sleep(_POLL_S)
+        return False
+
+    def _process(self) -> int | None:
+        """Return the server's process, by which a restart is found; None if it can't be seen."""
+        target = self._prepared.target
+        return local_process.listener(target.host, target.port) if local_process.is_local(target.host) else None
+
+    def _note_memory(self, seen: Observations | None) -> None:
+        samples = [sample for one in (() if seen is None else seen.processes) for sample in one.samples]
+        for sample in samples:
+            if sample.memory is not None and sample.memory_limit is not None:
+                self._memory = sample.memory, sample.memory_limit
+
+    def _ended(self, said: str) -> tuple[FailureKind, str]:
+        """Wait until a server that has ended is started again, and return what it ended of.
+
+        Raises:
+            TuneError: it isn't started again in time.
+        """
+        self._current = None
+        self._shown("the server has ended; waiting until it is started again")
+        end = time.monotonic() + self._restart_within_s
+        while not self._repository.is_ready():
+            if time.monotonic() > end:
+                raise TuneError(
+                    f"the server has ended ({said}) and hasn't loaded the model again within {self._restart_within_s:.0f} s; "
+                    "the log of its container has the reason"
+                )
+            time.sleep(_POLL_S)
+        return ending(said, self._memory)
+
+
+def ending(said: str, memory: tuple[float, float] | None) -> tuple[FailureKind, str]:
+    """Return what a server ended of, in a word and in words. Pure.
+
+    `memory` is the last reading of its memory and its limit, in bytes. Its cgroup is gone with it, so a server that was near
+    its limit counts as one that had too little.
+    """
+    used, limit = memory or (0.0, 0.0)
+    lacks = model_config.is_about_memory(said) or (limit > 0 and used >= _NEAR_LIMIT * limit)
+    why = f"the server has ended: {said}" if said else "the server has ended"
+    if limit:
+        why += f"; it had {used / 2**20:.0f} of {limit / 2**20:.0f} MiB of memory"
+    return "Memory" if lacks else "Ended", why
+
+
+def point(configuration: Configuration, load: Load, run: Run, *, seconds: float) -> Point:
+    """Return what a run showed. Pure."""
+    columns = run.columns
+    answered = columns.outcome == Outcome.ANSWERED
+    latency = np.where(answered, columns.finished - columns.due, np.inf)
+    ended = columns.where(answered)
+    seen = run.observations
+    batches: dict[int, tuple[int, float]] = {}
+    if seen is not None and seen.before is not None and seen.after is not None:
+        grown, _ = growth.of_statistics(seen.before, seen.after)
+        if grown is not None:
+            batches = {rows: (int(size.executions), size.model_s) for rows, size in grown.sizes.items()}
+    return Point(
+        configuration=configuration,
+        load=load,
+        seconds=seconds,
+        throughput_rps=float(len(ended)) / run.measured_s,
+        mean_s=float(np.mean(ended.finished - ended.due)),
+        p99_s=float(np.sort(latency)[math.ceil(0.99 * len(latency)) - 1]),
+        requests=len(columns),
+        batches=batches,
+        rows_per_request=float(np.mean(ended.rows)),
+        memory_bytes=_memory(seen),
+        power_w=_power(seen),
+    )
+
+
+def _memory(seen: Observations | None) -> int | None:
+    """Return the peak of the GPUs' memory, or else that of the server's; None if neither is known."""
+    if seen is None:
+        return None
+    pages = [page for one in seen.servers for page in one.samples]
+    gpus = [sum(gpu.memory or 0.0 for gpu in page.gpus.values()) for page in pages if page.gpus]
+    used = [sample.memory for one in seen.processes for sample in one.samples if sample.memory is not None]
+    peak = max(gpus, default=0.0) or max(used, default=0.0)
+    return int(peak) or None
+
+
+def _power(seen: Observations | None) -> float | None:
+    powers = [
+        sum(known)
+        for one in (() if seen is None else seen.servers)
+        for page in one.samples
+        if (known := [gpu.power_w for gpu in page.gpus.values() if gpu.power_w is not None])
+    ]
+    return float(np.mean(powers)) if powers else None
+
+
+def _messages(run: Run) -> str:
+    """Return the most frequent message of a run's failures that isn't a rejection; empty without one."""
+    columns = run.columns
+    odd = ~np.isin(columns.outcome, (Outcome.ANSWERED, Outcome.REJECTED, Outcome.NOT_SENT)) & (columns.kind >= 0)
+    if not np.any(odd):
+        return ""
+    kinds, counts = np.unique(columns.kind[odd], return_counts=True)
+    return run.messages[int(kinds[np.argmax(counts)])]

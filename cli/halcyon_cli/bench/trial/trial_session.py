@@ -1,0 +1,124 @@
+"""A trial pod for a command that measures point after point, from what can refuse it to its removal.
+
+The search of a tuning runs in the command, because it needs the simulator, and loads are sent within the pod. The way
+between them is a tunnel through the API server, as `kubectl port-forward` opens it, so no Service and no network policy
+is needed.
+"""
+
+from __future__ import annotations
+
+import http.client
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from http.client import HTTPConnection
+from typing import Any, Self
+
+import click
+
+from halcyon.kube import kinds
+from halcyon_cli.bench.options.group import arguments
+from halcyon_cli.bench.options.inputs import InputOptions
+from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.sampling import SamplingOptions
+from halcyon_cli.bench.options.server import ServerOptions
+from halcyon_cli.bench.place.admitted_pods import admitted
+from halcyon_cli.bench.place.bench_request import BenchRequest
+from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines
+from halcyon_cli.bench.trial.point_client import PointClient
+from halcyon_cli.bench.trial.point_server import PORT
+from halcyon_cli.errors import InputError
+from halcyon_cli.kube import tunnel
+from halcyon_cli.kube.object_writer import ObjectWriter
+from halcyon_cli.kube.tunnel import TunnelError
+
+Json = Mapping[str, Any]
+
+_TIMEOUT_S = 10.0
+
+
+class TrialSession:
+    """A trial pod that measures points. As a context manager, it makes the pod, and removes it when the context is left."""
+
+    def __init__(
+        self,
+        cluster: ObjectWriter,
+        model: Json,
+        request: BenchRequest,
+        bench: click.Command,
+        *,
+        run_s: float,
+        progress: Callable[[str], None],
+    ) -> None:
+        """Check everything that can refuse the pod.
+
+        Args:
+            cluster: the cluster of the model.
+            model: the ModelDeployment.
+            request: options of the measurement; its place must be a trial pod.
+            bench: the command `halcyon bench`, which the pod's client runs.
+            run_s: longest time of all points together, in seconds.
+            progress: function that shows progress.
+
+        Raises:
+            InputError: something refuses the pod.
+            ClusterError: the API server is unreachable.
+        """
+        if not cluster.may("create", kinds.POD, "portforward"):
+            raise InputError(
+                f"in namespace {cluster.namespace} you lack: create on pods/portforward, by which a point comes to the trial pod"
+            )
+
+        def client(
+            server: ServerOptions, load: LoadOptions, inputs: InputOptions, sampling: SamplingOptions
+        ) -> Sequence[str]:
+            return ("bench", *arguments(bench, server, load, inputs, sampling), "--points")
+
+        placement = admitted(cluster, model, request, client)
+        for note in placement.notes:
+            print(f"halcyon: {note}", file=sys.stderr)
+        self._cluster, self._progress = cluster, progress
+        self._start_s = request.place.start_timeout
+        self._network_policy = placement.network_policy
+        limits = Deadlines(start_s=self._start_s, run_s=run_s)
+        self._beside = BesideModel(cluster, placement.client, None, limits, progress, trial=placement.trial)
+        self._pod = ""
+
+    def __enter__(self) -> Self:
+        self._beside.__enter__()
+        try:
+            self._pod = str(self._beside.start(network_policy=self._network_policy)["metadata"]["name"])
+        except BaseException:
+            self._beside.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._beside.__exit__()
+
+    def config(self) -> dict[str, Any]:
+        """Return the model's configuration in Triton, once it is loaded.
+
+        Raises:
+            TuneError, PlaceError: the model doesn't load, or the pod has ended.
+        """
+        return self.points().config(self._start_s)
+
+    def points(self, threads_parameter: str = "") -> PointClient:
+        """Return the side that measures points.
+
+        `threads_parameter` is the key of `model.parameters` for the threads of an instance; empty if they stay as they are.
+        """
+        return PointClient(self._connect, threads_parameter=threads_parameter, keep=self._keep, shown=self._progress)
+
+    def _keep(self) -> None:
+        self._beside.keep(self._pod)
+
+    def _connect(self) -> HTTPConnection:
+        connection = http.client.HTTPConnection("localhost", PORT, timeout=_TIMEOUT_S)
+        path = kinds.POD.path(self._cluster.namespace, self._pod)
+        try:
+            connection.sock = tunnel.open_tunnel(self._cluster.transport, path, PORT)
+        except TunnelError as error:
+            raise OSError(str(error)) from None
+        connection.sock.settimeout(_TIMEOUT_S)
+        return connection

@@ -1,0 +1,127 @@
+"""Triton's model repository extension: states of models, and changes of a configuration in place. Always over HTTP.
+
+A server with explicit model control loads and unloads models on request; any other server only lists them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+from halcyon_measure.errors import MeasureError, TargetError
+from halcyon_measure.protocols import connect
+from halcyon_measure.protocols.target import Target
+
+_UNLOADED = "unloaded"
+"""Reason in the index of a model that was unloaded on request."""
+_UNLOAD_POLL_S = 0.02
+_UNLOAD_WITHIN_S = 60.0
+
+
+class LoadError(MeasureError):
+    """A model that doesn't load with a configuration. The message is Triton's."""
+
+
+class Repository:
+    """The repository of a server, for the model of a target."""
+
+    def __init__(self, target: Target, *, load_within_s: float = 600.0) -> None:
+        # gRPC is at the port after HTTP's, as Triton has it by default.
+        port = target.port - 1 if target.transport == "grpc" else target.port
+        self._target = replace(target, transport="http", port=port, timeout_s=load_within_s)
+        self._model = quote(target.model, safe="")
+
+    def config(self) -> dict[str, Any]:
+        """Return the configuration with which the server has loaded the model.
+
+        Raises:
+            TargetError: the server doesn't answer, or hasn't loaded it.
+        """
+        found = connect.fetch(self._target, f"/v2/models/{self._model}/config")
+        if not isinstance(found, dict):
+            raise TargetError(f"{self._target.url} has no configuration of {self._target.model}: {str(found)[:120]}")
+        return found
+
+    def is_ready(self) -> bool:
+        """Return whether the server answers and has loaded the model."""
+        try:
+            status, _ = connect.exchange(replace(self._target, timeout_s=5.0), "GET", f"/v2/models/{self._model}/ready")
+        except TargetError:
+            return False
+        return status == 200
+
+    def failure(self) -> str:
+        """Return why the server couldn't load the model; empty if it could, or if it has no index."""
+        try:
+            return next((why for state, why in self._states() if state == "UNAVAILABLE" and why != _UNLOADED), "")
+        except TargetError:
+            return ""
+
+    def load(self, config: Mapping[str, Any]) -> None:
+        """Unload the model, and load it with this configuration instead of the one in the repository.
+
+        It is unloaded first, so that the memory of two configurations is never needed at a time.
+
+        Raises:
+            LoadError: it doesn't load. No model is loaded then.
+            TargetError: the server doesn't answer, or has no explicit model control.
+        """
+        self.unload()
+        document = {"parameters": {"config": json.dumps(config)}}
+        status, body = self._post("load", document)
+        if status >= 400:
+            raise LoadError(_message(body))
+
+    def unload(
+        self, *, clock: Callable[[], float] = time.monotonic, wait: Callable[[float], None] = time.sleep
+    ) -> None:
+        """Unload the model, and wait until it is gone: Triton answers before.
+
+        Raises:
+            TargetError: the server doesn't answer, has no explicit model control, or doesn't unload it in time.
+        """
+        status, body = self._post("unload", {})
+        if status >= 400:
+            raise TargetError(f"{self._target.url} doesn't unload {self._target.model}: {status}: {_message(body)}")
+        end = clock() + _UNLOAD_WITHIN_S
+        while any(state not in {"UNAVAILABLE", ""} for state, _ in self._states()):
+            if clock() > end:
+                raise TargetError(
+                    f"{self._target.url} hasn't unloaded {self._target.model} within {_UNLOAD_WITHIN_S:.0f} s"
+                )
+            wait(_UNLOAD_POLL_S)
+
+    def _states(self) -> list[tuple[str, str]]:
+        """Return state and reason of each version of the model. A model that was never loaded has neither.
+
+        Raises:
+            TargetError: the server doesn't answer, or has no index.
+        """
+        status, body = connect.exchange(self._target, "POST", "/v2/repository/index", {})
+        if status >= 400:
+            raise TargetError(f"{self._target.url} has no repository index: {status}: {_message(body)}")
+        try:
+            return [
+                (str(one.get("state", "")), str(one.get("reason", "")))
+                for one in json.loads(body)
+                if one["name"] == self._target.model
+            ]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise TargetError(
+                f"{self._target.url} has no repository index: {body[:120].decode(errors='replace')}"
+            ) from None
+
+    def _post(self, action: str, document: Mapping[str, Any]) -> tuple[int, bytes]:
+        return connect.exchange(self._target, "POST", f"/v2/repository/models/{self._model}/{action}", document)
+
+
+def _message(body: bytes) -> str:
+    try:
+        said = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        said = body[:400].decode(errors="replace")
+    return " ".join(str(said).split()) or "no message"

@@ -1,0 +1,141 @@
+"""The cgroup of a process, of version 2 or 1: CPU, throttling, memory and kills of its container.
+
+It is read through the process's own root (/proc/PID/root), because containers of one pod see only their own cgroup at
+/sys/fs/cgroup. That needs a shared process namespace and the same user. A cgroup that is also the reader's is left out:
+its figures would have the client's share too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+PROC = Path("/proc")
+_UNIFIED = ""
+"""Name of the only hierarchy of version 2."""
+_NO_LIMIT = 2.0**60
+"""Version 1 writes a number above this one if there is no limit of memory."""
+
+
+@dataclass(frozen=True)
+class CgroupSample:
+    """One reading; None for what can't be read or has no limit."""
+
+    cpu_s: float | None = None
+    cpu_limit: float | None = None
+    """Cores that the processes may use together."""
+    memory: float | None = None
+    memory_limit: float | None = None
+    periods: float | None = None
+    throttled: float | None = None
+    oom_kills: float | None = None
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    """A cgroup's folders by controller."""
+
+    folders: Mapping[str, Path]
+
+    def sample(self) -> CgroupSample:
+        """Return a reading."""
+        if _UNIFIED in self.folders:
+            return self._unified(self.folders[_UNIFIED])
+        cpu, memory = self.folders.get("cpu"), self.folders.get("memory")
+        used = _number(self.folders.get("cpuacct"), "cpuacct.usage")
+        stat, quota = _numbers(cpu, "cpu.stat"), _number(cpu, "cpu.cfs_quota_us")
+        period, limit = _number(cpu, "cpu.cfs_period_us"), _number(memory, "memory.limit_in_bytes")
+        is_limited = quota is not None and quota > 0 and period
+        return CgroupSample(
+            cpu_s=None if used is None else used / 1e9,
+            cpu_limit=quota / period if is_limited and quota and period else None,
+            memory=_number(memory, "memory.usage_in_bytes"),
+            memory_limit=None if limit is None or limit > _NO_LIMIT else limit,
+            periods=stat.get("nr_periods") if is_limited else None,
+            throttled=stat.get("nr_throttled") if is_limited else None,
+            oom_kills=_numbers(memory, "memory.oom_control").get("oom_kill"),
+        )
+
+    @staticmethod
+    def _unified(folder: Path) -> CgroupSample:
+        stat = _numbers(folder, "cpu.stat")
+        used = stat.get("usage_usec")
+        return CgroupSample(
+            cpu_s=None if used is None else used / 1e6,
+            cpu_limit=_cpu_limit(folder / "cpu.max"),
+            memory=_number(folder, "memory.current"),
+            memory_limit=_number(folder, "memory.max"),
+            periods=stat.get("nr_periods"),
+            throttled=stat.get("nr_throttled"),
+            oom_kills=_numbers(folder, "memory.events").get("oom_kill"),
+        )
+
+
+def of(pid: int, *, proc: Path = PROC) -> Cgroup | None:
+    """Return the cgroup of a process; None if it is the whole machine's or the reader's, or can't be read."""
+    own, found = _paths(proc / "self"), dict[str, Path]()
+    mounts = _mounts(proc / str(pid))
+    for controller, path in _paths(proc / str(pid)).items():
+        mount = mounts.get(controller)
+        if path == "/" or path == own.get(controller) or mount is None:
+            continue
+        root, point = mount
+        with contextlib.suppress(ValueError, OSError):
+            below = PurePosixPath(path).relative_to(root)
+            folder = proc / str(pid) / "root" / point.lstrip("/") / below
+            if folder.is_dir():
+                found[controller] = folder
+    if _UNIFIED in found and not (found[_UNIFIED] / "cpu.stat").is_file():
+        # Beside version 1, the hierarchy of version 2 has no controllers.
+        del found[_UNIFIED]
+    return Cgroup(found) if found else None
+
+
+def _paths(process: Path) -> dict[str, str]:
+    """Return the cgroup of a process by controller."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in (process / "cgroup").read_text("utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            found |= dict.fromkeys(controllers.split(","), path)
+    return found
+
+
+def _mounts(process: Path) -> dict[str, tuple[str, str]]:
+    """Return the cgroup at the root of each mount that a process sees, and the mount point, by controller."""
+    found: dict[str, tuple[str, str]] = {}
+    with contextlib.suppress(OSError):
+        for line in (process / "mountinfo").read_text("utf-8").splitlines():
+            before, _, after = line.partition(" - ")
+            fields, kind = before.split(), after.split()
+            if len(fields) < 5 or len(kind) < 3:
+                continue
+            if kind[0] == "cgroup2":
+                found[_UNIFIED] = fields[3], fields[4]
+            elif kind[0] == "cgroup":
+                found |= dict.fromkeys(kind[2].split(","), (fields[3], fields[4]))
+    return found
+
+
+def _cpu_limit(path: Path) -> float | None:
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = path.read_text("ascii").split()
+        return int(quota) / int(period)
+    return None
+
+
+def _numbers(folder: Path | None, name: str) -> dict[str, float]:
+    if folder is not None:
+        with contextlib.suppress(OSError, ValueError):
+            lines = (folder / name).read_text("ascii").splitlines()
+            return {key: float(value) for key, value in (line.split() for line in lines)}
+    return {}
+
+
+def _number(folder: Path | None, name: str) -> float | None:
+    if folder is not None:
+        with contextlib.suppress(OSError, ValueError):
+            return float((folder / name).read_text("ascii"))
+    return None

@@ -1,0 +1,79 @@
+"""The merge patch of a ModelDeployment that sets a configuration. Pure.
+
+Only fields that differ between today's configuration and the new one are in it. `kubectl patch --type merge` takes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from halcyon.api.spec.parse import SpecError, parse
+from halcyon_tune.errors import TuneError
+from halcyon_tune.points import Configuration
+from halcyon_tune.space import Space
+
+
+def patch(space: Space, configuration: Configuration) -> dict[str, Any]:
+    """Return the patch; empty if the configuration is today's."""
+    today, spec = space.today, dict[str, Any]()
+    batching: dict[str, Any] = {}
+    if configuration.max_batch != today.max_batch:
+        batching["maxBatchSize"] = configuration.max_batch
+    if configuration.delay_s != today.delay_s:
+        batching["maxQueueDelay"] = duration(configuration.delay_s)
+    if configuration.preferred != today.preferred:
+        # Without the field, those of config.pbtxt would stay. With the largest batch alone, any size is formed as without.
+        batching["preferredBatchSizes"] = list(configuration.preferred) or [configuration.max_batch]
+    elif today.preferred and max(today.preferred) > configuration.max_batch:
+        batching["preferredBatchSizes"] = [configuration.max_batch]
+    if batching:
+        spec["batching"] = batching
+    if configuration.instances != today.instances:
+        spec["runtime"] = {"instancesPerGPU": configuration.instances}
+    if configuration.threads != today.threads and configuration.threads is not None and space.thread_parameter:
+        spec["model"] = {"parameters": {space.thread_parameter: str(configuration.threads)}}
+    return {"spec": spec} if spec else {}
+
+
+def checked(name: str, spec: Mapping[str, Any], change: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the patch if the API server would accept the patched spec.
+
+    Raises:
+        TuneError: it wouldn't.
+    """
+    try:
+        parse(name, merged(spec, change.get("spec", {})))
+    except SpecError as error:
+        text = json.dumps(change)
+        raise TuneError(
+            f"{name}: the spec with the patch {text} would be rejected: {'; '.join(error.sentences)}"
+        ) from None
+    return change
+
+
+def merged(value: Any, change: Any) -> Any:  # JSON values
+    """Return the result of a JSON merge patch."""
+    if not isinstance(change, Mapping):
+        return change
+    result = dict(value) if isinstance(value, Mapping) else {}
+    for key, new in change.items():
+        if new is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), new)
+    return result
+
+
+def duration(seconds: float) -> str:
+    """Return a time as the API has it, for example `2ms` or `750us`."""
+    microseconds = round(seconds * 1e6)
+    whole, rest = divmod(microseconds, 1000)
+    return f"{whole}ms" if microseconds and not rest else f"{microseconds}us"
+
+
+def command(name: str, namespace: str, change: Mapping[str, Any]) -> str:
+    """Return the command that applies the patch."""
+    text = json.dumps(change, separators=(",", ":"))
+    return f"kubectl patch modeldeployment {name} -n {namespace} --type merge -p '{text}'"

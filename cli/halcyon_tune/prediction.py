@@ -1,0 +1,113 @@
+"""What a configuration serves within an objective, by Halcyon's simulator, from the line of its batch times.
+
+Out of scope: how far predictions are off (`verification`), and the replicas for a rate, which the planner sizes (`replicas`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
+from halcyon_simulator.bounds.replica_capacity import capacity_rps, latencies
+from halcyon_simulator.engine.case import ServiceLaw
+from halcyon_tune.points import Configuration, Point
+
+_REQUESTS, _UNBATCHED_REQUESTS = 6_000, 24_000
+"""Requests of a simulation. Waiting times without batches depend on each other for longer."""
+_LEAST_REQUESTS = 1_000
+_FACTORS = (0.25, 4.0)
+"""Factors of the batch times between which the one that explains a measured P99 lies."""
+_STEPS = 9
+_GRID = 0.06
+"""Distance of the simulated factors of batch times, as a logarithm."""
+_OVERLOAD = 0.93
+"""Share of a rate below which its answers show that the replica was overloaded."""
+
+
+class Predictor:
+    """Predictions for one objective. Equal questions are simulated once (`capacity_rps` keeps its results)."""
+
+    def __init__(self, objective_s: float, *, rows_per_request: float = 1.0) -> None:
+        self.objective_s = objective_s
+        self._rows = max(rows_per_request, 1.0)
+        self._unit = np.cumsum(np.random.Generator(np.random.PCG64(0)).standard_exponential(_REQUESTS))
+
+    def replica(self, line: ServiceLine, configuration: Configuration, factor: float = 1.0) -> Replica:
+        """Return the planner's replica of a configuration, with its batch times multiplied by a factor."""
+        scaled = ServiceLine(line.t0_s * factor, line.row_s * factor)
+        return Replica(scaled, self._requests(configuration), configuration.instances)
+
+    def law(self, line: ServiceLine, configuration: Configuration, factor: float = 1.0) -> ServiceLaw:
+        """Return the simulator's replica of a configuration, with its batch times multiplied by a factor."""
+        return ServiceLaw(
+            line.t0_s * factor,
+            line.row_s * factor,
+            self._requests(configuration),
+            configuration.instances,
+            configuration.delay_s,
+        )
+
+    def peak_rps(self, line: ServiceLine, configuration: Configuration) -> float:
+        """Return the requests per second with full batches, which is more than any objective allows."""
+        return self.replica(line, configuration).peak_rps
+
+    def capacity(self, line: ServiceLine, configuration: Configuration, factor: float = 1.0) -> float:
+        """Return the largest rate of one replica within the objective, in requests per second; 0 if none keeps it."""
+        law = self.law(line, configuration, factor)
+        try:
+            return capacity_rps(law, self.objective_s, _REQUESTS if law.max_batch > 1 else _UNBATCHED_REQUESTS)
+        except ValueError:
+            return 0.0
+
+    def capacity_near(self, line: ServiceLine, configuration: Configuration, log_factor: float) -> float:
+        """Return the capacity for batch times that are longer by a factor, between two simulated ones."""
+        lower = math.floor(log_factor / _GRID)
+        share = log_factor / _GRID - lower
+        below = self.capacity(line, configuration, math.exp(lower * _GRID))
+        if share < 1e-9:
+            return below
+        above = self.capacity(line, configuration, math.exp((lower + 1) * _GRID))
+        return below + share * (above - below)
+
+    def p99_s(
+        self,
+        line: ServiceLine,
+        configuration: Configuration,
+        rate_rps: float,
+        *,
+        factor: float = 1.0,
+        requests: int = _REQUESTS,
+    ) -> float:
+        """Return the P99 of this many requests at a rate; infinite above the largest rate of full batches."""
+        law = self.law(line, configuration, factor)
+        if rate_rps >= law.peak_rps:
+            return math.inf
+        count = min(max(requests, _LEAST_REQUESTS), _REQUESTS)
+        found = latencies(law, self._unit[:count] / rate_rps)[count // 20 :]
+        return float(np.quantile(found, 0.99))
+
+    def factor(
+        self, line: ServiceLine, configuration: Configuration, rate_rps: float, point: Point
+    ) -> tuple[float, bool]:
+        """Return the factor of the batch times that explains a point at a rate, and whether the replica was overloaded.
+
+        An overloaded replica answers with full batches, so its throughput gives the factor. Else the factor is that with which
+        the simulated P99 at the rate is the measured one.
+        """
+        if point.throughput_rps < _OVERLOAD * rate_rps:
+            return self.law(line, configuration).peak_rps / max(point.throughput_rps, 1e-9), True
+        low, high = (math.log(factor) for factor in _FACTORS)
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            p99_s = self.p99_s(line, configuration, rate_rps, factor=math.exp(middle), requests=point.requests)
+            if p99_s < point.p99_s:
+                low = middle
+            else:
+                high = middle
+        return math.exp((low + high) / 2), False
+
+    def _requests(self, configuration: Configuration) -> int:
+        """Return the requests of a full batch."""
+        return max(int(configuration.max_batch / self._rows), 1)

@@ -1,0 +1,172 @@
+"""Steps 1 and 2: the time of a batch by its rows with one instance, then what several instances or threads cost. Pure.
+
+1. Callers rise on the smallest family with the largest batch. A batch that doesn't fit into memory ends the larger ones.
+2. Each further family gets a load that fills its instances, as long as more instances answer more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from halcyon_tune.batch_times import BatchTimes, Family
+from halcyon_tune.errors import TuneError
+from halcyon_tune.points import Callers, Configuration, Point
+from halcyon_tune.space import Space
+
+_GAIN = 1.03
+"""Ratio of throughputs from which more instances gain."""
+_STEP = 4
+"""Factor between the numbers of callers."""
+_LONG = 2.0
+"""Mean latency over the objective from which more callers show only batches that are too long."""
+_MAX_CALLERS = 512
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Points of the two steps so far."""
+
+    space: Space
+    objective_s: float
+    points: tuple[Point, ...] = ()
+
+    def next(self) -> tuple[int, Configuration, Callers] | None:
+        """Return the next point with the number of its step; None if both steps are over.
+
+        Raises:
+            TuneError: the model loads with no batch, or one row alone takes longer than the objective.
+        """
+        return self._rising() or self._sharing()
+
+    def after(self, point: Point) -> Profile:
+        """Return the profile with its next point."""
+        return replace(self, points=(*self.points, point))
+
+    @property
+    def base(self) -> Family:
+        """The family of the first step, the one with the fewest instances."""
+        return self.space.families[0]
+
+    @property
+    def times(self) -> BatchTimes:
+        """Times of batches of all points."""
+        found = BatchTimes()
+        for point in self.points:
+            found = found.with_point(point)
+        return found
+
+    @property
+    def single_s(self) -> float | None:
+        """Mean latency of one caller; None if it wasn't measured."""
+        return next((one.mean_s for one in self._done() if one.load == Callers(callers=1)), None)
+
+    @property
+    def largest(self) -> int | None:
+        """Largest batch that has worked; None if none was measured."""
+        return max((one.configuration.max_batch for one in self._done()), default=None)
+
+    def is_out(self, configuration: Configuration) -> str:
+        """Return why a configuration isn't tried any more; empty if it may be."""
+        for failed in self.points:
+            if failed.rules_out(configuration):
+                return f"{failed.configuration.text()}: {failed.why}"
+        family = configuration.family
+        if family != self.base and not self._done(family):
+            return "fewer instances already answered as much, or it failed with each batch"
+        if family in self._vain():
+            return "it answered no more than fewer instances"
+        return ""
+
+    def throughput_rps(self, family: Family) -> float:
+        """Return the largest throughput of a family in these steps; 0 if it has none."""
+        return max((one.throughput_rps for one in self._done(family)), default=0.0)
+
+    def power_w(self, family: Family) -> float | None:
+        """Return the power of a family under its largest load; None if it isn't known."""
+        return next((one.power_w for one in reversed(self._done(family)) if one.power_w), None)
+
+    def _rising(self) -> tuple[int, Configuration, Callers] | None:
+        for batch in self._batches():
+            configuration = self._configuration(self.base, batch)
+            own = [one for one in self.points if one.configuration == configuration]
+            if any(one.failure for one in own):
+                continue
+            if own and own[0].mean_s > 0 and self.single_s is not None and self.single_s > self.objective_s:
+                raise TuneError(self.impossible(self.single_s))
+            if own and own[-1].mean_s > _LONG * self.objective_s:
+                return None
+            callers = _callers(batch, self.base[0])
+            return (1, configuration, Callers(callers=callers[len(own)])) if len(own) < len(callers) else None
+        why = "; ".join(dict.fromkeys(f"{one.configuration.text()}: {one.why}" for one in self.points if one.failure))
+        raise TuneError(f"the model works with no configuration that was tried: {why}")
+
+    def impossible(self, single_s: float) -> str:
+        """Return the sentence about an objective below one execution."""
+        least_ms = 1000 * single_s * 1.2
+        return (
+            f"the objective is {1000 * self.objective_s:.4g} ms, and one row alone takes {1000 * single_s:.4g} ms, S(1): no "
+            f"configuration keeps it; the least that can be kept is about {least_ms:.3g} ms, for example --objective {least_ms:.0f}ms"
+        )
+
+    def _sharing(self) -> tuple[int, Configuration, Callers] | None:
+        useful = self.useful
+        for family in self.space.families[1:]:
+            if self._done(family) or self._is_vain_before(family):
+                continue
+            for batch in (size for size in self._batches() if size <= useful):
+                configuration = self._configuration(family, batch)
+                if not any(one.rules_out(configuration) for one in self.points):
+                    return 2, configuration, Callers(callers=min(2 * family[0] * batch, _MAX_CALLERS))
+        return None
+
+    @property
+    def useful(self) -> int:
+        """Largest batch whose time is within the objective."""
+        line = self.times.line(self._configuration(self.base, self.largest or 1))
+        fits = [size for size in self._batches() if line is None or line.seconds(size) <= self.objective_s]
+        return max((size for size in fits if size <= (self.largest or size)), default=min(self._batches()))
+
+    def _is_vain_before(self, family: Family) -> bool:
+        """Return whether more instances are in vain, since fewer already answered no more than still fewer."""
+        return any(one[1] == family[1] and one[0] < family[0] for one in self._vain())
+
+    def _vain(self) -> list[Family]:
+        """Return the families that execute no more with full batches than one with fewer instances and as many threads."""
+        found, times = [], self.times
+        for family in self.space.families[1:]:
+            own = self._done(family)
+            if not own:
+                continue
+            fewer = [one for one in self.space.families if one[0] < family[0] and one[1] == family[1]]
+            batch = own[0].configuration.max_batch
+            before = max((self._peak(times, one, batch) for one in fewer), default=0.0)
+            if self._peak(times, family, batch) < _GAIN * before:
+                found.append(family)
+        return found
+
+    def _peak(self, times: BatchTimes, family: Family, batch: int) -> float:
+        """Return the requests per second of a family with full batches: by their times, or else as they were answered."""
+        if not self._done(family):
+            return 0.0
+        line = times.line(self._configuration(family, batch)) if family in times.sums else None
+        return self.throughput_rps(family) if line is None else family[0] * batch / max(line.seconds(batch), 1e-9)
+
+    def _done(self, family: Family | None = None) -> list[Point]:
+        return [one for one in self.points if one.failure is None and one.configuration.family == (family or self.base)]
+
+    def _batches(self) -> Sequence[int]:
+        """Return the largest batches of the space, descending."""
+        return self.space.batches[::-1]
+
+    def _configuration(self, family: Family, batch: int) -> Configuration:
+        return Configuration(instances=family[0], max_batch=batch, threads=family[1])
+
+
+def _callers(batch: int, instances: int) -> list[int]:
+    """Return the numbers of callers: from one to those that always have a full batch waiting."""
+    most = min(2 * batch * instances, _MAX_CALLERS)
+    found = [1]
+    while found[-1] * _STEP < most:
+        found.append(found[-1] * _STEP)
+    return [*found, most]

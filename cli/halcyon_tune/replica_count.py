@@ -1,0 +1,17 @@
+"""Step 6: the replicas for a rate, by the planner's own sizing. Pure."""
+
+from __future__ import annotations
+
+from halcyon.scaling.planner.capacity.queueing import Replica
+from halcyon.scaling.planner.parts import replicas_for_rate
+from halcyon.scaling.planner.reading import Objectives
+
+
+def replica_count(rate_rps: float, replica: Replica, *, objective_s: float, most: int) -> int | None:
+    """Return the replicas that serve random arrivals of this rate within the objective; None if more than `most` are needed.
+
+    The planner allows a tenth of the late requests that a P99 allows, so it needs more than the measured rate alone would.
+    """
+    aims = Objectives(low=1, high=most, max_batch=replica.max_batch, instances=replica.instances, latency_s=objective_s)
+    found = replicas_for_rate(rate_rps, aims, replica, dispersion=1.0, most=most + 1)
+    return found if found <= most else None

@@ -1,0 +1,226 @@
+"""The result of a search: what each step has found, the winner, its gain, the patch and the front of rate and P99. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from halcyon_tune.criterion import Criterion
+from halcyon_tune.patch import patch
+from halcyon_tune.points import Configuration, Point, Rate
+from halcyon_tune.prediction import Predictor
+from halcyon_tune.replica_count import replica_count
+from halcyon_tune.search import End, Search
+from halcyon_tune.space import Space
+from halcyon_tune.steps import Step, steps
+from halcyon_tune.traffic import Forecast
+
+_MS = 1000.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontPoint:
+    """A measured point that no other one beats in both rate and P99."""
+
+    configuration: Configuration
+    rate_rps: float
+    p99_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneResult:
+    """The result."""
+
+    name: str
+    objective_s: float
+    minimise: str
+    space: Space
+    end: str
+    """Why the search ended: decided, undecided, nothing to change, budget, interrupted, failed, or predicted."""
+    why: str
+    best: Configuration | None
+    gain: float | None = None
+    """Winner over today's settings minus 1; None if they weren't compared."""
+    gain_interval: tuple[float, float] | None = None
+    capacity_rps: float | None = None
+    """Largest rate of one replica with the best configuration, within the objective."""
+    today_rps: float | None = None
+    rate_rps: float | None = None
+    """Asked rate of all replicas; None if none was asked for."""
+    replicas: int | None = None
+    """Replicas for it with the best configuration, by the planner's sizing; None if unknown, or above the site's limit."""
+    replicas_today: int | None = None
+    steps: tuple[Step, ...] = ()
+    front: tuple[FrontPoint, ...] = ()
+    notes: tuple[str, ...] = ()
+    points: int = 0
+    seconds: float = 0.0
+    change: Mapping[str, Any] = field(default_factory=dict)
+    """Merge patch; empty if nothing is to be changed."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON form; times in milliseconds."""
+        return {
+            "model": self.name,
+            "objective_ms": round(_MS * self.objective_s, 3),
+            "minimise": self.minimise,
+            "end": self.end,
+            "why": self.why,
+            "today": _configuration(self.space.today),
+            "best": None if self.best is None else _configuration(self.best),
+            "gain": self.gain,
+            "gain_interval": None if self.gain_interval is None else list(self.gain_interval),
+            "capacity_rps": self.capacity_rps,
+            "capacity_today_rps": self.today_rps,
+            "rate_rps": self.rate_rps,
+            "replicas": self.replicas,
+            "replicas_today": self.replicas_today,
+            "patch": dict(self.change),
+            "tuned": list(self.space.tuned),
+            "left_out": [{"field": one.field, "why": one.why} for one in self.space.left_out],
+            "notes": list(self.notes),
+            "front": [
+                {"configuration": _configuration(one.configuration), "rate_rps": one.rate_rps, "p99_ms": _MS * one.p99_s}
+                for one in self.front
+            ],
+            "steps": [{"step": one.number, "title": one.title, "found": list(one.found)} for one in self.steps],
+            "points": self.points,
+            "seconds": round(self.seconds, 1),
+        }  # fmt: skip
+
+
+def result(name: str, search: Search, end: End, *, rate_rps: float | None = None) -> TuneResult:
+    """Return the result of a search that has ended."""
+    space, best = search.space, search.best()
+    is_change = (
+        best is not None and best != space.today and end.reason in {"decided", "undecided", "budget", "interrupted"}
+    )
+    gain = search.turns.gain() if search.turns is not None else None
+    if end.reason in {"budget", "interrupted"} and gain is not None and gain.interval is not None and not gain.is_shown:
+        is_change = is_change and gain.value > 0
+    told = best if is_change else space.today
+    known = search.verification
+    counts = [
+        None if rate_rps is None or known is None else _replicas(search, one, rate_rps) for one in (told, space.today)
+    ]
+    return TuneResult(
+        name=name,
+        objective_s=search.criterion.predictor.objective_s,
+        minimise=search.criterion.minimise,
+        space=space,
+        end=end.reason,
+        why=end.why,
+        best=told if known is not None and known.estimates else None,
+        gain=None if gain is None or not is_change else gain.value,
+        gain_interval=None if gain is None or not is_change else gain.interval,
+        capacity_rps=_capacity(search, told),
+        today_rps=_capacity(search, space.today),
+        rate_rps=rate_rps,
+        replicas=counts[0],
+        replicas_today=counts[1],
+        steps=steps(search),
+        front=front(search.points, search.criterion.predictor.objective_s),
+        notes=_notes(search, told),
+        points=len(search.points),
+        seconds=search.seconds(),
+        change=patch(space, told) if is_change and told is not None else {},
+    )  # fmt: skip
+
+
+def predicted(
+    name: str, space: Space, criterion: Criterion, found: Forecast, *, rate_rps: float | None = None
+) -> TuneResult:
+    """Return the result of predictions from traffic, without a point."""
+    is_change = found.best != space.today
+    counts = [
+        _sized(criterion.predictor, found, one, rate_rps, space.max_replicas) for one in (found.best, space.today)
+    ]
+    notes = ["predicted from what the planner has learnt, and not measured: no interval is known"]
+    if found.extrapolates(found.best):
+        notes.append(
+            f"batches of more than {found.lines[found.best.instances].largest} rows were never executed; they lie on the line as far as is known"
+        )
+    return TuneResult(
+        name=name,
+        objective_s=criterion.predictor.objective_s,
+        minimise=criterion.minimise,
+        space=space,
+        end="predicted" if is_change else "nothing to change",
+        why="" if is_change else "no other settings are predicted to be better than today's",
+        best=found.best,
+        gain=found.rates[found.best] / found.rates[space.today] - 1 if is_change and found.rates[space.today] else None,
+        capacity_rps=found.rates[found.best] or None,
+        today_rps=found.rates[space.today] or None,
+        rate_rps=rate_rps,
+        replicas=counts[0],
+        replicas_today=counts[1],
+        notes=tuple(notes),
+        change=patch(space, found.best) if is_change else {},
+    )  # fmt: skip
+
+
+def _sized(predictor: Predictor, found: Forecast, one: Configuration, rate_rps: float | None, most: int) -> int | None:
+    if rate_rps is None or not found.rates[one]:
+        return None
+    replica = predictor.replica(found.lines[one.instances].line, one)
+    return replica_count(rate_rps, replica, objective_s=predictor.objective_s, most=most)
+
+
+def front(points: Sequence[Point], objective_s: float) -> tuple[FrontPoint, ...]:
+    """Return the Pareto front of measured points at a rate: those that no other one beats in both rate and P99.
+
+    Points beyond twice the objective are left out: of an overloaded replica, P99 only shows how long it was.
+    """
+    measured = [
+        FrontPoint(configuration=one.configuration, rate_rps=one.throughput_rps, p99_s=one.p99_s)
+        for one in points
+        if isinstance(one.load, Rate) and one.failure is None and one.p99_s <= 2 * objective_s
+    ]
+    found: list[FrontPoint] = []
+    for one in sorted(measured, key=lambda one: (-one.rate_rps, one.p99_s)):
+        if not found or one.p99_s < found[-1].p99_s:
+            found.append(one)
+    return tuple(found[::-1])
+
+
+def _capacity(search: Search, configuration: Configuration | None) -> float | None:
+    known = search.verification
+    if known is None or configuration is None or configuration not in known.estimates:
+        return None
+    return known.opinion(configuration).capacity_rps or None
+
+
+def _replicas(search: Search, configuration: Configuration | None, rate_rps: float) -> int | None:
+    known = search.verification
+    if configuration is None or known is None or configuration not in known.estimates:
+        return None
+    line = search.profile.times.line(configuration, search.space.rows_per_request)
+    if line is None:
+        return None
+    predictor = search.criterion.predictor
+    replica = predictor.replica(line, configuration, known.factor(configuration))
+    return replica_count(rate_rps, replica, objective_s=predictor.objective_s, most=search.space.max_replicas)
+
+
+def _notes(search: Search, told: Configuration | None) -> tuple[str, ...]:
+    known, notes = search.verification, list[str]()
+    if known is not None and known.halving:
+        notes.append(
+            f"predictions were off by {100 * known.worst_surprise:.0f} %, so the neighbourhood of the best was searched by points"
+        )
+    failed = [one for one in search.points if one.failure is not None]
+    notes += [f"{one.configuration.text()} is out: {one.why}" for one in failed]
+    if told is not None and told.max_batch < search.space.today.max_batch:
+        notes.append(f"with maxBatchSize {told.max_batch}, Triton rejects requests with more rows than that")
+    return tuple(dict.fromkeys(notes))
+
+
+def _configuration(configuration: Configuration) -> dict[str, Any]:
+    return {
+        "instances": configuration.instances,
+        "max_batch": configuration.max_batch,
+        "delay_ms": round(_MS * configuration.delay_s, 3),
+        "preferred": list(configuration.preferred),
+        "threads": configuration.threads,
+    }

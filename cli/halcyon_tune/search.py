@@ -1,0 +1,247 @@
+"""The search: which point comes next, and when it ends. Pure; measured points come from outside, one after the other.
+
+| step | points |
+| --- | --- |
+| 1 | one instance, callers rising (`profile`) |
+| 2 | more instances, while they gain (`profile`) |
+| 3 | none: all configurations are predicted by the simulator (`prediction`) |
+| 4 | those that could be best (`verification`) |
+| 5 | the winner and today's settings in turns (`turns`) |
+| 6 | none: replicas by the planner's sizing (`result`) |
+
+The search ends when nothing unmeasured can beat the best by more than its error, when the budget is used up, after failures
+of several points in a row, or when the user ends it. Points of steps 1 to 4 leave room for those of step 5.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from halcyon_tune.criterion import Criterion
+from halcyon_tune.errors import TuneError
+from halcyon_tune.estimates import Estimate
+from halcyon_tune.points import Configuration, Load, Point
+from halcyon_tune.profile import Profile
+from halcyon_tune.space import Space
+from halcyon_tune.turns import MAX_ROUNDS, WORTH, Turns
+from halcyon_tune.verification import Verification
+
+MAX_POINTS = 28
+"""Most points of a search: a tenth of those of a sweep of 36 configurations with 8 loads each."""
+_ROUNDS_POINTS = 6
+"""Points that steps 1 to 4 leave for step 5: three rounds."""
+_FAR = 0.85
+"""Rate of full batches over the best capacity below which a configuration can't be the best."""
+_MAX_FAILURES = 3
+
+EndReason = Literal["decided", "undecided", "nothing to change", "budget", "interrupted", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """The next point."""
+
+    step: int
+    configuration: Configuration
+    load: Load
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """The end of the search."""
+
+    reason: EndReason
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Limits of a search."""
+
+    seconds: float = 600.0
+    points: int = MAX_POINTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """State of a search."""
+
+    space: Space
+    criterion: Criterion
+    budget: Budget
+    profile: Profile
+    verification: Verification | None = None
+    """None until step 4."""
+    turns: Turns | None = None
+    """None until step 5, and if today's settings are the best."""
+    points: tuple[Point, ...] = ()
+    asked: Ask | None = None
+    stopped: End | None = None
+
+    @classmethod
+    def begin(cls, space: Space, criterion: Criterion, budget: Budget | None = None) -> Search:
+        """Return a search without points.
+
+        Raises:
+            TuneError: there is only one configuration.
+        """
+        if len(space.configurations) < 2:
+            why = "; ".join(f"{one.field}: {one.why}" for one in space.left_out)
+            raise TuneError(
+                f"no field of this model can be tuned. {why}. Replicas follow from its rate: halcyon explain"
+            )
+        profile = Profile(space, criterion.predictor.objective_s)
+        return cls(space=space, criterion=criterion, budget=budget or Budget(), profile=profile)
+
+    def next(self) -> tuple[Search, Ask | End]:
+        """Return the next point or the end, and the search that expects it.
+
+        Raises:
+            TuneError: the objective can't be kept, or no configuration works.
+        """
+        state: Search = self
+        while isinstance(found := state.question(), Search):
+            state = found
+        return replace(state, asked=found if isinstance(found, Ask) else None), found
+
+    def question(self) -> Ask | End | Search:
+        """Return the next point, the end, or this search at the begin of its next step.
+
+        Raises:
+            TuneError: as `next`.
+        """
+        if self.stopped is not None:
+            return self.stopped
+        if why := self._used_up(0):
+            return End(reason="budget", why=why)
+        if len(self.points) >= _MAX_FAILURES and all(one.failure for one in self.points[-_MAX_FAILURES:]):
+            return End(reason="failed", why=f"the last {_MAX_FAILURES} points failed: {self.points[-1].why}")
+        if self.verification is None:
+            found = self.profile.next()
+            if found is None:
+                return replace(self, verification=self._predicted())
+            return Ask(step=found[0], configuration=found[1], load=found[2])
+        if self.turns is not None:
+            turn = self.turns.next()
+            return self._decided(self.turns) if turn is None else self._ask(5, turn)
+        chosen = None if self._used_up(_ROUNDS_POINTS) else self.verification.next()
+        return self._winner(self.verification) if chosen is None else self._ask(4, chosen)
+
+    def after(self, point: Point) -> Search:
+        """Return the search with the point that `next` asked for."""
+        asked = self.asked
+        assert asked is not None  # noqa: S101  # a point follows its question
+        state = replace(self, points=(*self.points, point), asked=None)
+        if asked.step <= 2:
+            return replace(state, profile=self.profile.after(point))
+        assert self.verification is not None  # noqa: S101  # from step 4 on
+        found = self._estimate(point)
+        state = replace(state, verification=self.verification.after(point, found))
+        if self.turns is None:
+            return state
+        return replace(state, turns=self.turns.after(asked.configuration, found))
+
+    def interrupted(self) -> Search:
+        """Return the search as the user has ended it."""
+        return replace(self, stopped=End(reason="interrupted", why="it was interrupted; this is the best so far"))
+
+    def seconds(self) -> float:
+        """Return the time of all points."""
+        return sum(one.seconds for one in self.points)
+
+    def best(self) -> Configuration | None:
+        """Return the best configuration that was measured; None if step 4 has no point."""
+        return None if self.verification is None else self.verification.best()
+
+    def _winner(self, known: Verification) -> End | Search:
+        """Return the search at the begin of step 5, or the end if there is nothing to compare."""
+        winner = known.best()
+        if winner is None:
+            return End(reason="failed", why="no configuration was shown to keep the objective at any rate")
+        own, today = (
+            known.opinion(winner),
+            known.opinion(self.space.today) if self.space.today in known.estimates else None,
+        )
+        if today is not None and own.score < (1 + WORTH) * today.score:
+            return End(reason="nothing to change", why="no other settings are better than today's by 3 %")
+        rounds = min(max((self.budget.points - len(self.points)) // 2, 1), MAX_ROUNDS)
+        return replace(self, turns=Turns(today=self.space.today, winner=winner, rounds=rounds))
+
+    def _ask(self, step: int, configuration: Configuration) -> Ask:
+        return Ask(step=step, configuration=configuration, load=self.criterion.load(self._capacity(configuration)))
+
+    def _used_up(self, reserve: int) -> str:
+        """Return why no further point is made, if this many must still be possible after it; empty if it can be."""
+        longest = max((one.seconds for one in self.points), default=0.0)
+        if len(self.points) + reserve >= self.budget.points:
+            return f"{len(self.points)} points were measured, as many as it has"
+        if self.points and self.seconds() + longest * (reserve + 1) > self.budget.seconds:
+            return f"the next point would end after --budget {self.budget.seconds:.0f}s"
+        return ""
+
+    def _predicted(self) -> Verification:
+        """Return step 4 at its begin. Those that could be the best are simulated."""
+        times, profile, predictor = self.profile.times, self.profile, self.criterion.predictor
+        rows = self.space.rows_per_request
+        lines = {one: line for one in self.space.configurations if (line := times.line(one, rows)) is not None}
+        tried = {
+            one: predictor.peak_rps(line, one)
+            for one, line in lines.items()
+            if not any(point.rules_out(one) for point in self.points)
+            and (one == self.space.today or not profile.is_out(one))
+        }
+        near: set[Configuration] = set()
+        best = 0.0
+        for one in sorted(tried, key=lambda one: (-tried[one], one)):
+            if tried[one] < _FAR * best:
+                break
+            found = predictor.capacity(lines[one], one)
+            best = max(best, found)
+            near.add(one)
+        power = {one: profile.power_w(one.family) for one in near | {self.space.today}}
+
+        def values(configuration: Configuration, log_factor: float) -> tuple[float, float]:
+            line = lines[configuration]
+            score = self.criterion.score(line, configuration, log_factor, power.get(configuration))
+            return score, predictor.capacity_near(line, configuration, log_factor)
+
+        return Verification(space=self.space, candidates=frozenset(near), values=values)
+
+    def _capacity(self, configuration: Configuration) -> float:
+        """Return the rate that a configuration is expected to have. A second point looks higher, unless it is of the best one."""
+        assert self.verification is not None  # noqa: S101  # from step 4 on
+        opinion = self.verification.opinion(configuration)
+        if self.turns is not None or not opinion.points or configuration == self.verification.best():
+            return opinion.capacity_rps
+        return math.sqrt(opinion.capacity_rps * opinion.upper_rps)
+
+    def _estimate(self, point: Point) -> Estimate | None:
+        line = self.profile.times.line(point.configuration, self.space.rows_per_request)
+        if point.failure is not None or line is None:
+            return None
+        return self.criterion.estimate(line, point)
+
+    def _decided(self, turns: Turns) -> End:
+        gain = turns.gain()
+        if gain is None:
+            if any(one == turns.winner and found is None for one, found in turns.scores):
+                return End(reason="failed", why=f"{turns.winner.text()} kept the objective once, and then no more")
+            return End(reason="decided", why="today's settings keep the objective at no rate")
+        if gain.is_shown:
+            return End(reason="decided", why="nothing unmeasured can beat the best by more than its error")
+        assert self.verification is not None  # noqa: S101  # from step 4 on
+        winner, today = (self.verification.opinion(one).score for one in (turns.winner, turns.today))
+        if gain.is_open and winner >= (1 + WORTH) * today:
+            needed = gain.rounds_needed()
+            each = sum(one.seconds for one in self.points[-2 * gain.rounds :]) / gain.rounds
+            more = (
+                ""
+                if needed is None
+                else f"; about {needed - gain.rounds} more rounds, {(needed - gain.rounds) * each / 60:.0f} min, would show it"
+            )
+            return End(
+                reason="undecided", why=f"the noise is too large to show a gain of {100 * gain.value:.0f} %{more}"
+            )
+        return End(reason="nothing to change", why="the best that was found is no better than today's settings")

@@ -1,0 +1,128 @@
+"""The six steps of a search, each with what it found, in words. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from halcyon_tune.batch_times import Family
+from halcyon_tune.points import Callers, Point
+from halcyon_tune.search import Search
+
+TITLES = {
+    1: "one instance, callers rising",
+    2: "more instances, while they gain",
+    3: "all configurations, predicted",
+    4: "those that could be best, measured",
+    5: "the best and today's settings in turns",
+    6: "replicas",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step with its sentences."""
+
+    number: int
+    found: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """What the step does."""
+        return TITLES[self.number]
+
+
+def steps(search: Search) -> tuple[Step, ...]:
+    """Return the steps that have found something."""
+    found = {1: _first(search), 2: _second(search), 3: _third(search), 4: _fourth(search), 5: _fifth(search)}
+    return tuple(Step(number, tuple(lines)) for number, lines in found.items() if lines)
+
+
+def point_text(point: Point) -> str:
+    """Return one measured point in a line."""
+    head = f"{point.configuration.text()}, {point.load.text()}"
+    if point.failure is not None:
+        return f"{head}: {point.why}"
+    memory = f", {point.memory_bytes / 2**20:.0f} MiB" if point.memory_bytes is not None else ""
+    return f"{head}: {point.throughput_rps:.4g} answered/s, P99 {1000 * point.p99_s:.3g} ms{memory}"
+
+
+def _first(search: Search) -> list[str]:
+    profile = search.profile
+    means = profile.times.means(profile.base)
+    if not means:
+        return []
+    by_size = ", ".join(
+        f"S({rows}) {1000 * seconds:.3g} ms" for rows, seconds in means.items() if _is_shown(rows, means)
+    )
+    lines = [by_size]
+    points = [one for one in profile.points if one.configuration.family == profile.base and one.failure is None]
+    line = profile.times.line(points[-1].configuration) if points else None
+    if line is not None:
+        lines.append(f"line: {1000 * line.t0_s:.3g} + {1000 * line.row_s:.3g} b ms")
+    if profile.times.is_bent(profile.base):
+        lines.append(
+            f"it isn't straight: a size is {100 * profile.times.bend(profile.base):.0f} % off it, so each batch size has its own"
+        )
+    known = [one for one in points if one.memory_bytes is not None]
+    if known:
+        memory = max(known, key=lambda one: one.memory_bytes or 0)
+        lines.append(f"memory: {(memory.memory_bytes or 0) / 2**20:.0f} MiB with {memory.load.text()}")
+    return lines  # fmt: skip
+
+
+def _is_shown(rows: int, means: dict[int, float]) -> bool:
+    return len(means) <= 8 or rows in {min(means), max(means)} or rows & (rows - 1) == 0
+
+
+def _second(search: Search) -> list[str]:
+    profile, lines = search.profile, []
+    for family in search.space.families:
+        sharing = profile.times.sharing(family)
+        own = [one for one in profile.points if one.configuration.family == family and isinstance(one.load, Callers)]
+        if family == profile.base or not own:
+            continue
+        if own[-1].failure is not None:
+            lines.append(f"{_family(family)}: {own[-1].why}")
+            continue
+        cost = "" if sharing is None else f", a batch takes {sharing:.2f} times as long"
+        lines.append(f"{_family(family)}: {own[-1].throughput_rps:.4g} answered/s{cost}")
+    return lines
+
+
+def _family(family: Family) -> str:
+    instances, threads = family
+    text = f"{instances} instance" + ("s" if instances > 1 else "")
+    return text if threads is None else f"{text} of {threads} thread" + ("s" if threads > 1 else "")
+
+
+def _third(search: Search) -> list[str]:
+    known = search.verification
+    if known is None:
+        return []
+    total = len(search.space.configurations)
+    return [f"{len(known.candidates)} of {total} configurations could be the best by the line and the simulator"]
+
+
+def _fourth(search: Search) -> list[str]:
+    known = search.verification
+    if known is None:
+        return []
+    lines = []
+    for one in sorted(known.estimates, key=lambda one: -known.opinion(one).score):
+        opinion = known.opinion(one)
+        lines.append(
+            f"{one.text()}: {opinion.capacity_rps:.4g} requests/s within the objective, {opinion.points} points"
+        )
+    return lines
+
+
+def _fifth(search: Search) -> list[str]:
+    gain = search.turns.gain() if search.turns is not None else None
+    if gain is None:
+        return []
+    between = "" if gain.interval is None else f" ({_percent(gain.interval[0])} to {_percent(gain.interval[1])})"
+    return [f"gain {_percent(gain.value)}{between} in {gain.rounds} rounds"]
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:+.0f} %"

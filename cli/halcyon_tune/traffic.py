@@ -1,0 +1,89 @@
+"""What the planner has learnt from traffic, as predictions without a pod. Pure.
+
+`status.capacity.lines` has the time of a batch by the number of instances. Nothing is known of other instances, of delays or of
+threads, so these stay as they are. A batch of up to twice the largest executed one lies on the line, as far as is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.scaling.planner.capacity.queueing import ServiceLine
+from halcyon_tune.criterion import Criterion
+from halcyon_tune.errors import TuneError
+from halcyon_tune.points import Configuration
+from halcyon_tune.space import Space
+
+_BEYOND = 2
+"""Factor of the largest executed batch up to which a batch is predicted."""
+
+
+@dataclass(frozen=True)
+class LearntLine:
+    """Time of a batch with these instances."""
+
+    line: ServiceLine
+    largest: int
+    """Rows of the largest batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """Predictions of all configurations that the lines say something about."""
+
+    rates: Mapping[Configuration, float]
+    """Largest rate within the objective, in requests per second; 0 if none keeps it."""
+    best: Configuration
+    lines: Mapping[int, LearntLine]
+
+    def extrapolates(self, configuration: Configuration) -> bool:
+        """Return whether a configuration has larger batches than were executed."""
+        return configuration.max_batch > self.lines[configuration.instances].largest
+
+
+def lines(status: Mapping[str, Any]) -> dict[int, LearntLine]:
+    """Return the lines of a ModelDeployment's status by instances; those that aren't numbers are left out."""
+    capacity = status.get("capacity")
+    found = {}
+    for one in (capacity.get("lines") if isinstance(capacity, Mapping) else None) or ():
+        try:
+            line = ServiceLine(float(one["constantMilliseconds"]) / 1000, float(one["perRowMilliseconds"]) / 1000)
+            instances, largest = int(one["instances"]), int(one["maxBatchSize"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        if math.isfinite(line.seconds(1)) and line.t0_s >= 0 <= line.row_s and line.seconds(1) > 0 and largest > 0:
+            found[instances] = LearntLine(line, largest)
+    return found
+
+
+def forecast(space: Space, criterion: Criterion, known: Mapping[int, LearntLine], *, name: str) -> Forecast:
+    """Predict the configurations with known lines.
+
+    Raises:
+        TuneError: today's instances have no line, or the objective can't be kept.
+    """
+    today, objective_s = space.today, criterion.predictor.objective_s
+    if today.instances not in known:
+        raise TuneError(
+            f"{name}: status.capacity has no batch times for {today.instances} instances yet; they are learnt from traffic and from a "
+            f"warm-up. Without --from-traffic, they are measured in a pod: halcyon tune {name}"
+        )
+    single_s = min(one.line.seconds(1) for one in known.values())
+    if single_s > objective_s:
+        raise TuneError(
+            f"the objective is {1000 * objective_s:.4g} ms, and one row alone takes {1000 * single_s:.4g} ms, S(1): no configuration "
+            f"keeps it; the least that can be kept is about {1200 * single_s:.3g} ms"
+        )
+    rates = {
+        one: criterion.score(known[one.instances].line, one)
+        for one in space.configurations
+        if one.instances in known
+        and one.max_batch <= max(_BEYOND * known[one.instances].largest, today.max_batch)
+        and (one.delay_s, one.preferred, one.threads) == (today.delay_s, today.preferred, today.threads)
+    }
+    best = max(rates, key=lambda one: (rates[one], one == today, -one.max_batch))
+    # A difference below the precision of a simulation isn't one.
+    return Forecast(rates=rates, best=today if rates[best] < 1.02 * rates[today] else best, lines=known)

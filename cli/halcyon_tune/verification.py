@@ -1,0 +1,217 @@
+"""Step 4: the configurations that could be best are measured, and predictions are corrected by their own errors. Pure.
+
+A prediction's error is one of its batch times: the factor with which the simulator agrees with a point. Factors of measured
+configurations correct those of others, so that an error of times isn't taken for one of a rate, which grows near the limit.
+A configuration's own points outweigh the prediction.
+
+The next point is of the configuration that could be best, until no unmeasured one can beat the best by more than its error. A
+delay is never believed: it is measured for the best configuration. If corrected times are off by more than 15 %, the
+neighbourhood of the best is halved by points instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from halcyon_tune.estimates import Estimate, Opinion
+from halcyon_tune.points import Configuration, Point
+from halcyon_tune.space import Space
+
+_PRIOR_ERROR = 0.06
+"""Standard error of the logarithm of a predicted time before any was measured."""
+_NEVER = 1.5
+"""Factor of that error for a group of which nothing was measured at a rate."""
+_OFF = math.log(1.15)
+"""Error of corrected times from which the neighbourhood is searched by points."""
+_MIN_CONFIGURATIONS = 3
+_KNOWN = 0.04
+"""Error of a configuration's points from which the best one is measured again."""
+_MAX_POINTS_EACH = 3
+_NEIGHBOURS = 8
+_PLAIN = 1.03
+"""Ratio of scores from which a configuration with a delay is tried before one without."""
+_HIDDEN = 1.1
+"""Upper end of a measured configuration over its score from which a point at a higher rate could show more."""
+_VARIANTS = 2
+"""Delays and preferred sizes of the best configuration that are measured."""
+
+Values = Callable[[Configuration, float], tuple[float, float]]
+"""Score and capacity of a configuration for the logarithm of a factor of its batch times."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """State of the step."""
+
+    space: Space
+    candidates: frozenset[Configuration]
+    values: Values
+    estimates: Mapping[Configuration, tuple[Estimate, ...]] = field(default_factory=dict)
+    failed: frozenset[Configuration] = frozenset()
+    halving: tuple[Configuration, ...] = ()
+    """Neighbourhood that is halved; empty if predictions are good."""
+    surprises: tuple[float, ...] = ()
+    """Logarithms of measured over predicted times, when a configuration was measured for the first time."""
+
+    def next(self) -> Configuration | None:
+        """Return the configuration of the next point; None if the best one is known."""
+        opinions = {one: self.opinion(one) for one in self.candidates - self.failed}
+        unmeasured = [one for one in opinions if one not in self.estimates and opinions[one].upper > 0]
+        best = self.best()
+        again = [
+            one
+            for one in self.estimates
+            if one in opinions and one != best and opinions[one].points == 1 and self._hides(opinions[one])
+        ]
+        rival = max(
+            [*unmeasured, *again],
+            key=lambda one: (opinions[one].upper * _plainness(one), -one.delay_s, one),
+            default=None,
+        )
+        if best is None or not self.estimates:
+            return rival
+        if self.halving:
+            return self._halved(opinions)
+        own = opinions[best]
+        is_rival = rival is not None and opinions[rival].upper * _plainness(rival) > own.upper * _plainness(best)
+        if rival is not None and (len(self.estimates) < _MIN_CONFIGURATIONS or is_rival):
+            return rival
+        if own.points < _MAX_POINTS_EACH and self._error(best) > _KNOWN:
+            return best
+        if sum(one.delay_s > 0 or bool(one.preferred) for one in self.estimates) >= _VARIANTS:
+            return None
+        variants = [
+            one
+            for one in unmeasured
+            if (one.delay_s or one.preferred) and (one.family, one.max_batch) == (best.family, best.max_batch)
+        ]
+        return max(variants, key=lambda one: (opinions[one].score, -one.delay_s), default=None)
+
+    def after(self, point: Point, estimate: Estimate | None) -> Verification:
+        """Return the state with a point, and what it shows; None if it failed."""
+        configuration = point.configuration
+        if estimate is None:
+            out = {one for one in self.candidates if point.rules_out(one)}
+            return replace(self, failed=self.failed | out | {configuration})
+        known = self.estimates.get(configuration, ())
+        surprises = (
+            self.surprises if known else (*self.surprises, estimate.log_factor - self.correction(configuration)[0])
+        )
+        found = replace(self, estimates={**self.estimates, configuration: (*known, estimate)}, surprises=surprises)
+        return found if found.halving or not found.is_off else replace(found, halving=found.neighbourhood())
+
+    @property
+    def is_off(self) -> bool:
+        """Whether corrected times were off by more than `_OFF`, twice, or once by twice as much. The first one isn't corrected yet."""
+        corrected = [abs(one) for one in self.surprises[1:]]
+        return sum(one > _OFF for one in corrected) >= 2 or max(corrected, default=0.0) > 2 * _OFF
+
+    @property
+    def worst_surprise(self) -> float:
+        """Largest error of corrected times, as a ratio; 0 if none was corrected."""
+        return max((math.expm1(abs(one)) for one in self.surprises[1:]), default=0.0)
+
+    def best(self) -> Configuration | None:
+        """Return the best measured configuration; None if none keeps the objective."""
+        scores = {one: self.opinion(one).score for one in self.estimates if one not in self.failed}
+        found = max(scores, key=lambda one: (scores[one] * _plainness(one), one), default=None)
+        return found if found is not None and scores[found] > 0 else None
+
+    def opinion(self, configuration: Configuration) -> Opinion:
+        """Return what is thought of a configuration."""
+        middle, error = self.times(configuration)
+        own = self.estimates.get(configuration, ())
+        score, capacity = self.values(configuration, middle)
+        upper, upper_rps = self.values(configuration, middle - error)
+        # A rate that was kept is kept, whatever the simulator makes of its P99: near a limit, rates change with a hair of time.
+        score = max(score, *(one.kept for one in own), 0.0)
+        capacity = max(capacity, *(one.kept_rps for one in own), 0.0)
+        return Opinion(
+            score=score,
+            upper=max(upper, score),
+            capacity_rps=capacity,
+            upper_rps=max(upper_rps, capacity),
+            points=len(own),
+        )
+
+    def times(self, configuration: Configuration) -> tuple[float, float]:
+        """Return the logarithm of the factor of a configuration's batch times, and its standard error."""
+        correction, error = self.correction(configuration)
+        weights, total = 1 / error**2, correction / error**2
+        for one in self.estimates.get(configuration, ()):
+            weights += 1 / one.error**2
+            total += one.log_factor / one.error**2
+        return total / weights, 1 / math.sqrt(weights)
+
+    def factor(self, configuration: Configuration) -> float:
+        """Return by how much a configuration's batch times are longer than those of its line."""
+        return math.exp(self.times(configuration)[0])
+
+    def correction(self, configuration: Configuration) -> tuple[float, float]:
+        """Return the logarithm of the factor by which predicted times are corrected, and the standard error that is left.
+
+        Factors of the same instances, threads and use of a delay count; those of others as much as one of them. The
+        configuration's own ones don't count: its points are an opinion of their own.
+        """
+        factors = {one: _mean(found) for one, found in self.estimates.items() if one != configuration}
+        group = [factor for one, factor in factors.items() if _group(one) == _group(configuration)]
+        overall = math.fsum(factors.values()) / (len(factors) + 0.5)
+        correction = (math.fsum(group) + overall) / (len(group) + 1)
+        squares = math.fsum((factor - correction) ** 2 for factor in group)
+        squares += math.fsum((f - overall) ** 2 for one, f in factors.items() if _group(one) != _group(configuration))
+        spread = math.sqrt((2 * _PRIOR_ERROR**2 + squares) / (2 + len(factors)))
+        return correction, spread * (1 if group else _NEVER)
+
+    def neighbourhood(self) -> tuple[Configuration, ...]:
+        """Return the best configuration and those that differ from it by a step or two, nearest and best first."""
+        best = self.best()
+        if best is None:
+            return ()
+        batches, counts = self.space.batches, sorted({one.instances for one in self.space.configurations})
+
+        def distance(one: Configuration) -> int:
+            steps = abs(batches.index(one.max_batch) - batches.index(best.max_batch))
+            steps += abs(counts.index(one.instances) - counts.index(best.instances))
+            others = (one.delay_s, one.preferred, one.threads) != (best.delay_s, best.preferred, best.threads)
+            return steps + others
+
+        near = [one for one in self.candidates - self.failed if distance(one) <= 2]
+        near.sort(key=lambda one: (distance(one), -self.opinion(one).score, one))
+        return tuple(near[:_NEIGHBOURS])
+
+    def _halved(self, opinions: Mapping[Configuration, Opinion]) -> Configuration | None:
+        """Return the next point of the successive halving: all that are in get one more point, then the worse half goes."""
+        left, need = [one for one in self.halving if one not in self.failed], 1
+        while len(left) > 1 and need <= _MAX_POINTS_EACH:
+            missing = [one for one in left if len(self.estimates.get(one, ())) < need]
+            if missing:
+                return missing[0]
+            left.sort(key=lambda one: -opinions[one].score)
+            left, need = left[: (len(left) + 1) // 2], need + 1
+        return None
+
+    @staticmethod
+    def _hides(opinion: Opinion) -> bool:
+        """Return whether a measured configuration could have shown much more at a higher rate."""
+        return opinion.upper > _HIDDEN * opinion.score > 0
+
+    def _error(self, configuration: Configuration) -> float:
+        weights = math.fsum(1 / one.error**2 for one in self.estimates.get(configuration, ()))
+        return 1 / math.sqrt(weights) if weights else math.inf
+
+
+def _plainness(configuration: Configuration) -> float:
+    """Return the factor by which a configuration with a delay must promise more, since most gain nothing by theirs."""
+    return 1.0 if not configuration.delay_s and not configuration.preferred else 1 / _PLAIN
+
+
+def _group(configuration: Configuration) -> tuple[object, ...]:
+    return *configuration.family, configuration.delay_s > 0 or bool(configuration.preferred)
+
+
+def _mean(found: tuple[Estimate, ...]) -> float:
+    """Return the mean of the logarithms of factors, weighed by their errors."""
+    weights = [1 / one.error**2 for one in found]
+    return math.fsum(w * one.log_factor for w, one in zip(weights, found, strict=True)) / math.fsum(weights)

@@ -1,0 +1,183 @@
+"""The whole search against servers whose truth is another event loop (benchmarks.tune.truth)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from benchmarks.tune.truth import Law, SimulatedTrial
+from halcyon.api.spec.parse import parse
+from halcyon_tune.criterion import Criterion
+from halcyon_tune.errors import TuneError
+from halcyon_tune.patch import duration
+from halcyon_tune.points import Configuration, Load, Point
+from halcyon_tune.prediction import Predictor
+from halcyon_tune.result import result
+from halcyon_tune.search import MAX_POINTS, Ask, Budget, End, Search
+from halcyon_tune.space import Space, space
+
+ROWS = np.arange(257, dtype=np.float64)
+CONFIG = {"max_batch_size": 8, "dynamic_batching": {}}
+
+
+def law(sharing: float, *, memory_batch: int = 10**9) -> Law:
+    alone = 0.02 + 0.002 * ROWS
+    return Law("line", {count: alone * (1 + sharing * (count - 1)) for count in (1, 2, 4, 8)}, memory_batch)
+
+
+def configurations(max_batch: int = 8, instances: int = 1, delay_s: float = 0.0, objective_s: float = 0.4) -> Space:
+    spec = parse(
+        "m",
+        {
+            "model": {"source": {"uri": "s3://models/m"}},
+            "runtime": {"gpu": {"count": 1}, "instancesPerGPU": instances},
+            "batching": {"maxBatchSize": max_batch, "maxQueueDelay": duration(delay_s)},
+        },
+    )
+    return space(spec, CONFIG, objective_s=objective_s)
+
+
+def run(
+    truth: Law, known: Space, *, objective_s: float = 0.4, noise: float = 0.01, budget: Budget | None = None
+) -> tuple[Search, End, SimulatedTrial]:
+    trial = SimulatedTrial(truth, noise, seed=1)
+    search = Search.begin(known, Criterion(predictor=Predictor(objective_s)), budget)
+    while True:
+        search, found = search.next()
+        if isinstance(found, End):
+            return search, found, trial
+        search = search.after(trial.measure(found.configuration, found.load))
+
+
+def test_winner_is_near_the_best_with_a_tenth_of_the_points() -> None:
+    truth, known = law(0.3), configurations()
+    search, end, trial = run(truth, known)
+    assert end.reason == "decided"
+    assert trial.points <= MAX_POINTS
+    assert len(known.configurations) * 8 >= 10 * trial.points
+    best = max(truth.capacity(one, 0.4) for one in known.configurations)
+    winner = search.best()
+    assert winner is not None
+    assert truth.capacity(winner, 0.4) >= 0.97 * best
+
+
+def test_gain_and_capacity_are_near_the_truth() -> None:
+    truth, known = law(0.3), configurations()
+    search, end, _ = run(truth, known)
+    found = result("m", search, end, rate_rps=5000)
+    assert found.best is not None
+    true_today, true_best = truth.capacity(known.today, 0.4), truth.capacity(found.best, 0.4)
+    assert found.gain_interval is not None
+    assert found.gain_interval[0] - 0.02 <= true_best / true_today - 1 <= found.gain_interval[1] + 0.02
+    assert found.capacity_rps == pytest.approx(true_best, rel=0.05)
+    assert found.replicas is not None
+    assert found.replicas_today is not None
+    assert 5000 / true_best <= found.replicas < found.replicas_today
+    assert found.change["spec"]
+    assert [step.number for step in found.steps] == [1, 2, 3, 4, 5]
+
+
+def test_front_falls_in_p99_with_the_rate() -> None:
+    search, end, _ = run(law(0.3), configurations())
+    found = result("m", search, end).front
+    assert len(found) >= 2
+    assert all(one.rate_rps < other.rate_rps and one.p99_s < other.p99_s for one, other in pairwise(found))
+
+
+@pytest.mark.parametrize("sharing", [0.1, 1.0])
+def test_best_settings_of_today_end_with_nothing_to_change(sharing: float) -> None:
+    truth, known = law(sharing), configurations()
+    best = known.today
+    while truth.capacity(best, 0.4) < max(truth.capacity(one, 0.4) for one in known.configurations):
+        best = max(known.configurations, key=lambda one: truth.capacity(one, 0.4))
+        # Larger batches than twice today's aren't tried, so the configurations change with today's.
+        known = configurations(best.max_batch, best.instances, best.delay_s)
+    search, end, _ = run(truth, known)
+    assert end.reason == "nothing to change"
+    assert result("m", search, end).change == {}
+
+
+def test_memory_that_ends_is_one_point_and_the_search_goes_on() -> None:
+    truth, known = law(0.3, memory_batch=32), configurations()
+    search, end, _ = run(truth, known)
+    assert end.reason == "decided"
+    winner = search.best()
+    assert winner is not None
+    best = max(truth.capacity(one, 0.4) for one in known.configurations)
+    assert truth.capacity(winner, 0.4) >= 0.95 * best
+    assert any("out of memory" in note for note in result("m", search, end).notes)
+
+
+def test_budget_ends_the_search_with_the_best_so_far() -> None:
+    search, end, _ = run(law(0.3), configurations(), budget=Budget(seconds=250))
+    assert end.reason == "budget"
+    assert "--budget" in end.why
+    assert search.best() is not None
+    assert search.seconds() <= 250
+
+
+def test_interrupt_gives_the_best_so_far() -> None:
+    search, _, _ = run(law(0.3), configurations(), budget=Budget(seconds=250))
+    stopped = search.interrupted()
+    _, end = stopped.next()
+    assert isinstance(end, End)
+    assert end.reason == "interrupted"
+    assert result("m", stopped, end).best is not None
+
+
+def test_server_that_ends_three_times_ends_the_search() -> None:
+    def ended(configuration: Configuration, load: Load) -> Point:
+        return Point(configuration=configuration, load=load, seconds=5, failure="Ended", why="signal 11")
+
+    search = Search.begin(configurations(), Criterion(predictor=Predictor(0.4)))
+    for _ in range(3):
+        search, found = search.next()
+        assert isinstance(found, Ask)
+        search = search.after(ended(found.configuration, found.load))
+    _, end = search.next()
+    assert isinstance(end, End)
+    assert end.reason == "failed"
+    assert "signal 11" in end.why
+
+
+def test_objective_below_one_row_is_refused() -> None:
+    with pytest.raises(TuneError, match=r"S\(1\)"):
+        run(law(0.3), configurations(objective_s=0.015), objective_s=0.015)
+
+
+def test_energy_without_power_is_refused() -> None:
+    trial = SimulatedTrial(law(0.3), 0.01, seed=1)
+    search = Search.begin(configurations(), Criterion(predictor=Predictor(0.4), minimise="energy"))
+    found: Ask | End = End(reason="failed", why="")
+    while not isinstance(found, Ask) or found.step < 4:
+        search, found = search.next()
+        assert isinstance(found, Ask)
+        point = trial.measure(found.configuration, found.load)
+        if found.step < 4:
+            search = search.after(point)
+    with pytest.raises(TuneError, match="power isn't measured"):
+        search.after(point)
+
+
+def test_energy_prefers_the_configuration_with_more_requests_per_joule() -> None:
+    trial = SimulatedTrial(law(0.3), 0.01, seed=1)
+    search = Search.begin(configurations(), Criterion(predictor=Predictor(0.4), minimise="energy"))
+    while True:
+        search, found = search.next()
+        if isinstance(found, End):
+            break
+        made = trial.measure(found.configuration, found.load)
+        search = search.after(replace(made, power_w=100.0 * found.configuration.instances**2))
+    winner = search.best()
+    assert winner is not None
+    assert winner.instances == 1
+
+
+def test_model_with_nothing_to_tune_is_refused_with_the_reasons() -> None:
+    spec = parse("m", {"model": {"source": {"uri": "s3://models/m"}}})
+    ensemble = space(spec, {"ensemble_scheduling": {}}, objective_s=0.4)
+    with pytest.raises(TuneError, match=r"no field of this model can be tuned.*ensemble"):
+        Search.begin(ensemble, Criterion(predictor=Predictor(0.4)))

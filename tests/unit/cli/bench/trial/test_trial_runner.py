@@ -1,0 +1,96 @@
+"""What a run on a trial pod shows as a point."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from halcyon_cli.bench.trial.trial_runner import ending, point
+from halcyon_measure.protocols.reply import Outcome
+from halcyon_measure.results.columns import Columns
+from halcyon_measure.results.observations import (
+    Counters,
+    GpuSample,
+    Observations,
+    ProcessSample,
+    Readings,
+    ServerSample,
+    SizeCounters,
+    Statistics,
+)
+from halcyon_measure.results.run import Run
+from halcyon_tune.points import Configuration, Rate
+
+
+def run(latencies_s: list[float], failed: int = 0, seen: Observations | None = None) -> Run:
+    rows = [
+        (n / 10, n / 10, n / 10, math.nan, n / 10 + s, n / 10 + s, n / 10 + s, 0, 0, Outcome.ANSWERED, -1, 2, 9, 9, -1)
+        for n, s in enumerate(latencies_s)
+    ]
+    rows += [(5.0, 5.0, 5.0, math.nan, 5.1, 5.1, 5.1, 0, 0, Outcome.REJECTED, 0, 2, 9, 0, -1)] * failed
+    return Run(Columns.of(rows), ("full",), (), 1.0, None, 10.0, False, (), seen)
+
+
+def shown(made: Run) -> tuple[float, float, float, int]:
+    found = point(Configuration(), Rate(rate_rps=10), made, seconds=12.0)
+    assert found.seconds == 12.0
+    assert found.failure is None
+    return found.throughput_rps, found.mean_s, found.p99_s, found.requests
+
+
+def test_point_has_the_figures_of_its_run() -> None:
+    throughput, mean, p99, requests = shown(run([0.01] * 98 + [0.2, 0.3]))
+    assert throughput == pytest.approx(10.0)
+    assert mean == pytest.approx((0.98 + 0.5) / 100)
+    assert p99 == pytest.approx(0.2)
+    assert requests == 100
+
+
+def test_failed_requests_are_late_without_end() -> None:
+    assert shown(run([0.01] * 100, failed=1))[2] == pytest.approx(0.01)
+    assert shown(run([0.01] * 100, failed=2))[2] == math.inf
+
+
+def test_batches_memory_and_power_come_from_the_readings() -> None:
+    def statistics(one: float, eight: float) -> Statistics:
+        total = Counters(one + eight, one + 8 * eight, one + eight, 0, 0, one + eight, 0)
+        sizes = {1: SizeCounters(one, 0, one * 0.01, 0), 8: SizeCounters(eight, 0, eight * 0.05, 0)}
+        return Statistics(total, sizes)
+
+    seen = Observations(
+        before=statistics(2, 0),
+        after=statistics(5, 10),
+        servers=(Readings("a", tuple(ServerSample(t, gpus={"g": GpuSample(memory=m, power_w=90 + t)}) for t, m in ((0, 1e9), (1, 3e9)))),),
+        processes=(Readings("a", (ProcessSample(0, memory=5e9),)),),
+    )  # fmt: skip
+    found = point(Configuration(), Rate(rate_rps=10), run([0.01] * 10, seen=seen), seconds=1.0)
+    assert {rows: executions for rows, (executions, _) in found.batches.items()} == {1: 3, 8: 10}
+    assert [seconds for _, seconds in found.batches.values()] == pytest.approx([0.03, 0.5])
+    assert found.memory_bytes == 3_000_000_000
+    assert found.power_w == pytest.approx(90.5)
+    assert found.rows_per_request == 2
+    without = point(Configuration(), Rate(rate_rps=10), run([0.01] * 10), seconds=1.0)
+    assert (dict(without.batches), without.memory_bytes, without.power_w) == ({}, None, None)
+    assert np.isfinite(without.p99_s)
+
+
+@pytest.mark.parametrize(
+    ("said", "memory", "kind", "why"),
+    [
+        ("connection reset", None, "Ended", "the server has ended: connection reset"),
+        ("", (1.0 * 2**30, 4.0 * 2**30), "Ended", "the server has ended; it had 1024 of 4096 MiB of memory"),
+        (
+            "reset",
+            (3.9 * 2**30, 4.0 * 2**30),
+            "Memory",
+            "the server has ended: reset; it had 3994 of 4096 MiB of memory",
+        ),
+        ("CUDA out of memory", None, "Memory", "the server has ended: CUDA out of memory"),
+    ],
+)
+def test_server_that_ends_near_its_limit_had_too_little_memory(
+    said: str, memory: tuple[float, float] | None, kind: str, why: str
+) -> None:
+    assert ending(said, memory) == (kind, why)

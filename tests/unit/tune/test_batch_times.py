@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+
+from halcyon_tune.batch_times import BatchTimes
+from halcyon_tune.points import Callers, Configuration, Point
+
+
+def point(instances: int, seconds: dict[int, float], *, executions: int = 100) -> Point:
+    return Point(
+        configuration=Configuration(instances=instances, max_batch=32),
+        load=Callers(callers=1),
+        seconds=10,
+        batches={rows: (executions, executions * mean) for rows, mean in seconds.items()},
+    )
+
+
+def line(rows: int) -> float:
+    return 0.02 + 0.002 * rows
+
+
+def test_line_of_times_on_a_line_is_exact() -> None:
+    times = BatchTimes().with_point(point(1, {rows: line(rows) for rows in (1, 4, 16, 32)}))
+    found = times.line(Configuration(max_batch=16))
+    assert found is not None
+    assert (found.t0_s, found.row_s) == pytest.approx((0.02, 0.002))
+    assert not times.is_bent((1, None))
+
+
+def test_sizes_beyond_a_cliff_say_nothing_of_smaller_batches() -> None:
+    seconds = {rows: line(rows) * (1 if rows <= 16 else 2) for rows in (1, 4, 16, 32)}
+    times = BatchTimes().with_point(point(1, seconds))
+    below, above = (times.line(Configuration(max_batch=rows)) for rows in (16, 32))
+    assert below is not None
+    assert above is not None
+    assert below.seconds(16) == pytest.approx(line(16))
+    assert above.seconds(32) == pytest.approx(2 * line(32), rel=0.15)
+    assert times.is_bent((1, None))
+
+
+def test_family_with_one_size_is_the_first_one_scaled() -> None:
+    times = BatchTimes().with_point(point(1, {1: line(1), 32: line(32)})).with_point(point(2, {32: 1.5 * line(32)}))
+    found = times.line(Configuration(instances=2, max_batch=32))
+    assert found is not None
+    assert found.seconds(1) == pytest.approx(1.5 * line(1))
+    assert times.sharing((2, None)) == pytest.approx(1.5)
+
+
+def test_unmeasured_family_shares_in_proportion_to_its_instances() -> None:
+    times = BatchTimes().with_point(point(1, {1: line(1), 32: line(32)})).with_point(point(2, {32: 1.5 * line(32)}))
+    found = times.line(Configuration(instances=4, max_batch=32))
+    assert found is not None
+    assert found.seconds(32) == pytest.approx(2.5 * line(32))
+
+
+def test_rows_of_a_request_scale_the_line_of_requests() -> None:
+    times = BatchTimes().with_point(point(1, {1: line(1), 32: line(32)}))
+    found = times.line(Configuration(max_batch=32), 4)
+    assert found is not None
+    assert found.row_s == pytest.approx(0.008)
+
+
+def test_rare_sizes_are_left_out() -> None:
+    one = point(1, {1: line(1), 32: line(32)})
+    times = BatchTimes().with_point(Point(**{**one.__dict__, "batches": {**one.batches, 7: (1, 5.0)}}))
+    assert set(times.means((1, None))) == {1, 32}
+
+
+def test_one_caller_gives_the_time_of_a_request_without_statistics() -> None:
+    one = Point(configuration=Configuration(), load=Callers(callers=1), seconds=5, mean_s=0.08)
+    assert BatchTimes().with_point(one).means((1, None)) == {1: 0.08}
+    many = Point(configuration=Configuration(), load=Callers(callers=8), seconds=5, mean_s=0.08)
+    assert BatchTimes().with_point(many).line(Configuration()) is None
+
+
+def test_falling_times_make_a_level_line() -> None:
+    times = BatchTimes().with_point(point(1, {1: 0.05, 32: 0.04}))
+    found = times.line(Configuration(max_batch=32))
+    assert found is not None
+    assert found.row_s == 0
+    assert 0.04 < found.t0_s < 0.05

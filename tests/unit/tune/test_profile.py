@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from halcyon_tune.errors import TuneError
+from halcyon_tune.points import Callers, Configuration, Point
+from halcyon_tune.profile import Profile
+from halcyon_tune.space import Space
+
+CONFIGURATIONS = tuple(Configuration(instances=count, max_batch=batch) for count in (1, 2, 4) for batch in (1, 8, 32))
+SPACE = Space(today=CONFIGURATIONS[0], configurations=CONFIGURATIONS, tuned=(), left_out=())
+
+
+def answered(configuration: Configuration, load: Callers, sharing: float = 1.0) -> Point:
+    """A closed loop whose batches are all alike."""
+    rows = min(max(load.callers // (2 * configuration.instances), 1), configuration.max_batch)
+    seconds = (0.02 + 0.001 * rows) * (1 + sharing * (configuration.instances - 1))
+    throughput = configuration.instances * rows / seconds
+    return Point(
+        configuration=configuration,
+        load=load,
+        seconds=10,
+        throughput_rps=throughput,
+        mean_s=load.callers / throughput,
+        batches={rows: (100, 100 * seconds)},
+    )
+
+
+def run(profile: Profile, **settings: Any) -> tuple[Profile, list[tuple[int, Configuration, int]]]:
+    asked = []
+    while (found := profile.next()) is not None:
+        step, configuration, load = found
+        asked.append((step, configuration, load.callers))
+        failed = settings.get("fails", lambda _: "")(configuration)
+        made = answered(configuration, load, settings.get("sharing", 1.0))
+        profile = profile.after(replace(made, failure="Memory", why=failed) if failed else made)
+        assert len(asked) < 30
+    return profile, asked
+
+
+def test_callers_rise_until_full_batches_wait() -> None:
+    _, asked = run(Profile(SPACE, 1.0))
+    assert [callers for step, _, callers in asked if step == 1] == [1, 4, 16, 64]
+
+
+def test_more_instances_end_when_they_answer_no_more() -> None:
+    profile, asked = run(Profile(SPACE, 1.0), sharing=1.0)
+    assert [one.instances for step, one, _ in asked if step == 2] == [2]
+    assert "no more than fewer" in profile.is_out(Configuration(instances=2, max_batch=8))
+    assert profile.is_out(Configuration(instances=4, max_batch=8))
+    assert not profile.is_out(Configuration(instances=1, max_batch=8))
+
+
+def test_more_instances_are_measured_while_they_gain() -> None:
+    _, asked = run(Profile(SPACE, 1.0), sharing=0.1)
+    assert [one.instances for step, one, _ in asked if step == 2] == [2, 4]
+
+
+def test_batch_without_memory_is_out_and_the_next_smaller_is_measured() -> None:
+    profile, asked = run(Profile(SPACE, 1.0), fails=lambda one: "out of memory" if one.max_batch > 8 else "")
+    assert asked[0][1].max_batch == 32
+    assert asked[1][1].max_batch == 8
+    assert profile.largest == 8
+    assert "out of memory" in profile.is_out(Configuration(instances=1, max_batch=32))
+    assert "out of memory" in profile.is_out(Configuration(instances=4, max_batch=32))
+
+
+def test_instances_without_memory_are_tried_with_smaller_batches() -> None:
+    _, asked = run(
+        Profile(SPACE, 1.0),
+        sharing=0.1,
+        fails=lambda one: "out of memory" if one.max_batch * one.instances > 32 else "",
+    )
+    assert [(one.instances, one.max_batch) for step, one, _ in asked if step == 2] == [(2, 32), (2, 8), (4, 8)]
+
+
+def test_objective_below_one_row_is_refused_with_the_least_one() -> None:
+    with pytest.raises(TuneError, match=r"one row alone takes 21 ms, S\(1\).*about 25.2 ms"):
+        run(Profile(SPACE, 0.02))
+
+
+def test_batches_that_take_longer_than_the_objective_end_the_callers() -> None:
+    profile, asked = run(Profile(SPACE, 0.025))
+    assert [callers for step, _, callers in asked if step == 1] == [1, 4, 16]
+    assert profile.useful == 1
+
+
+def test_model_that_works_with_no_batch_is_refused() -> None:
+    with pytest.raises(TuneError, match=r"no configuration that was tried: .*out of memory"):
+        run(Profile(SPACE, 1.0), fails=lambda _: "out of memory")

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from halcyon_tune.estimates import Estimate
+from halcyon_tune.points import Configuration
+from halcyon_tune.turns import MAX_ROUNDS, Turns
+
+TODAY, WINNER = Configuration(max_batch=8), Configuration(max_batch=16)
+
+
+def estimate(score: float) -> Estimate:
+    return Estimate(log_factor=0.0, error=0.03, score=score, capacity_rps=score)
+
+
+def run(gain: float, noise: float, seed: int = 1) -> Turns:
+    random = np.random.default_rng(seed)
+    turns = Turns(today=TODAY, winner=WINNER)
+    while (one := turns.next()) is not None:
+        score = 100 * (1 + gain if one == WINNER else 1) * math.exp(noise * random.standard_normal())
+        turns = turns.after(one, estimate(score))
+    return turns
+
+
+def test_order_of_turns_is_abba() -> None:
+    turns, order = Turns(today=TODAY, winner=WINNER), []
+    for _ in range(8):
+        one = turns.next()
+        if one is None:
+            break
+        order.append(one)
+        turns = turns.after(one, estimate(100 + len(order) % 3))
+    assert order[:4] == [TODAY, WINNER, WINNER, TODAY]
+
+
+def test_clear_gain_needs_three_rounds() -> None:
+    turns = run(0.3, 0.01)
+    gain = turns.gain()
+    assert gain is not None
+    assert gain.rounds == 3
+    assert gain.is_shown
+    assert gain.value == pytest.approx(0.3, abs=0.03)
+
+
+def test_true_gain_is_in_most_intervals() -> None:
+    found = [run(0.2, 0.05, seed).gain() for seed in range(200)]
+    inside = [gain.interval[0] <= 0.2 <= gain.interval[1] for gain in found if gain is not None and gain.interval]
+    assert len(inside) == 200
+    assert sum(inside) >= 180
+
+
+def test_equal_settings_show_no_gain() -> None:
+    shown = [gain.is_shown for seed in range(200) if (gain := run(0.0, 0.05, seed).gain()) is not None]
+    assert len(shown) == 200
+    assert sum(shown) <= 10
+
+
+def test_noise_that_hides_a_gain_names_the_rounds_needed() -> None:
+    open_ones = [gain for seed in range(50) if (gain := run(0.05, 0.15, seed).gain()) is not None and gain.is_open]
+    assert open_ones
+    assert all(gain.rounds == MAX_ROUNDS for gain in open_ones)
+    needed = [gain.rounds_needed() for gain in open_ones]
+    assert all(rounds is not None and rounds > MAX_ROUNDS for rounds in needed)
+
+
+def test_failed_point_ends_the_turns() -> None:
+    turns = Turns(today=TODAY, winner=WINNER).after(TODAY, None)
+    assert turns.next() is None
+    assert turns.gain() is None

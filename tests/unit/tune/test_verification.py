@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from halcyon_tune.estimates import Estimate
+from halcyon_tune.points import Configuration, Point, Rate
+from halcyon_tune.space import Space
+from halcyon_tune.verification import Verification
+
+CONFIGURATIONS = tuple(
+    Configuration(instances=count, max_batch=batch, delay_s=delay)
+    for count in (1, 2, 4)
+    for batch in (1, 4, 16)
+    for delay in (0.0, 0.002)
+)
+SPACE = Space(today=CONFIGURATIONS[0], configurations=CONFIGURATIONS, tuned=(), left_out=())
+
+
+def rate(configuration: Configuration) -> float:
+    """Predicted capacity, without delays: 16 x 4 is the best of 288."""
+    return 18 * math.sqrt(configuration.max_batch) * configuration.instances
+
+
+def values(configuration: Configuration, log_factor: float) -> tuple[float, float]:
+    found = rate(configuration) * (0.99 if configuration.delay_s else 1.0) * math.exp(-log_factor)
+    return found, found
+
+
+def point(configuration: Configuration, **failure: str) -> Point:
+    made = Point(configuration=configuration, load=Rate(rate_rps=100), seconds=10)
+    return replace(made, **failure) if failure else made  # type: ignore[arg-type]  # a literal
+
+
+def estimate(configuration: Configuration, log_factor: float = 0.0) -> Estimate:
+    found = values(configuration, log_factor)[0]
+    return Estimate(log_factor=log_factor, error=0.03, score=found, capacity_rps=found)
+
+
+def run(
+    truth: Callable[[Configuration], float] = lambda _: 0.0, most: int = 30
+) -> tuple[Verification, list[Configuration]]:
+    state = Verification(space=SPACE, candidates=frozenset(CONFIGURATIONS), values=values)
+    asked: list[Configuration] = []
+    while len(asked) < most and (chosen := state.next()) is not None:
+        asked.append(chosen)
+        state = state.after(point(chosen), estimate(chosen, truth(chosen)))
+    return state, asked
+
+
+BEST = Configuration(instances=4, max_batch=16)
+
+
+def test_good_predictions_need_few_points() -> None:
+    state, asked = run()
+    assert asked[0] == BEST
+    assert state.best() == BEST
+    assert len(asked) <= 7
+    assert not state.halving
+
+
+def test_delay_of_the_best_configuration_is_measured() -> None:
+    _, asked = run()
+    assert Configuration(instances=4, max_batch=16, delay_s=0.002) in asked
+
+
+def test_error_of_one_family_moves_the_search_to_another() -> None:
+    state, asked = run(lambda one: 0.9 if one.instances == 4 else 0.0)
+    assert state.best() is not None
+    assert state.best() != BEST
+    # 4 instances with batch 16 have 117, 2 with batch 16 have 144.
+    assert (state.best() or BEST).instances == 2
+    assert len(asked) < len(CONFIGURATIONS)
+
+
+def test_correction_of_a_family_applies_to_its_other_configurations() -> None:
+    state = Verification(space=SPACE, candidates=frozenset(CONFIGURATIONS), values=values)
+    for batch in (4, 16):
+        one = Configuration(instances=4, max_batch=batch)
+        state = state.after(point(one), estimate(one, 0.2))
+    own, _ = state.correction(Configuration(instances=4, max_batch=1))
+    other, _ = state.correction(Configuration(instances=1, max_batch=1))
+    assert own == pytest.approx(0.2, abs=0.03)
+    assert 0 < other < own
+
+
+def test_predictions_off_by_more_than_15_percent_halve_the_neighbourhood() -> None:
+    random = {one: (0.4 if (one.instances + one.max_batch) % 3 == 0 else -0.1) for one in CONFIGURATIONS}
+    state, asked = run(lambda one: random[one])
+    assert state.is_off
+    assert state.halving
+    assert state.worst_surprise > 0.15
+    truth = {one: values(one, random[one])[0] for one in CONFIGURATIONS}
+    assert truth[state.best() or BEST] > 0.95 * max(truth.values())
+    assert len(asked) < 30
+
+
+def test_configuration_without_memory_takes_larger_ones_out() -> None:
+    state = Verification(space=SPACE, candidates=frozenset(CONFIGURATIONS), values=values)
+    failed = Configuration(instances=2, max_batch=16)
+    state = state.after(point(failed, failure="Memory", why="out of memory"), None)
+    assert BEST in state.failed
+    assert Configuration(instances=1, max_batch=16) not in state.failed
+    assert state.next() == Configuration(instances=4, max_batch=4)
+
+
+def test_load_failure_takes_out_its_own_configuration_alone() -> None:
+    state = Verification(space=SPACE, candidates=frozenset(CONFIGURATIONS), values=values)
+    failed = Configuration(instances=2, max_batch=16)
+    state = state.after(point(failed, failure="Load", why="no such engine"), None)
+    assert state.failed == {failed}
+
+
+def test_configuration_that_keeps_the_objective_at_no_rate_is_never_the_best() -> None:
+    state = Verification(space=SPACE, candidates=frozenset(CONFIGURATIONS), values=lambda _, __: (0.0, 0.0))
+    assert state.next() is None
+    assert state.after(point(BEST), Estimate(log_factor=0, error=0.03, score=0, capacity_rps=0)).best() is None
