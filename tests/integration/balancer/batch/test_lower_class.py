@@ -82,7 +82,7 @@ async def test_no_more_rows_are_in_servers_than_there_is_room_for(balanced: Bala
     assert pod.peak == 1
 
 
-async def test_a_request_of_a_user_takes_the_place_of_one_of_the_class(balanced: Balanced) -> None:
+async def test_a_request_of_a_user_takes_the_place_of_one(balanced: Balanced) -> None:
     [pod] = await balanced.start(1)
     pod.hold = asyncio.Event()
     await balanced.begin(replace(LOWER, max_connections=16))
@@ -126,7 +126,7 @@ async def test_jobs_take_turns(balanced: Balanced) -> None:
     assert max(place for place, job in enumerate(ended) if job == "small") <= 7
 
 
-async def test_the_class_is_no_demand_and_not_rejected_by_the_objective(balanced: Balanced) -> None:
+async def test_the_class_is_no_demand_and_the_objective_does_not_reject_it(balanced: Balanced) -> None:
     await balanced.start(1)
     await balanced.begin(LOWER)
     await give_room(balanced, 8)
