@@ -29,6 +29,7 @@ TITLES = {
     "adoption": "The first quarter of an hour",
     "hold": "Against tenants, clients and faults, and at size",
     "measure": "Measure a served model",
+    "tune": "Tune a served model",
 }
 """Title of each table's page."""
 
