@@ -214,10 +214,10 @@ class Search:
         return Verification(space=self.space, candidates=frozenset(near), values=values)
 
     def _capacity(self, configuration: Configuration) -> float:
-        """Return the rate that a configuration is expected to have. A second point looks higher, unless it is of the best one."""
+        """Return the rate that a configuration is expected to have. A further point is higher if it could show more."""
         assert self.verification is not None  # noqa: S101  # from step 4 on
         opinion = self.verification.opinion(configuration)
-        if self.turns is not None or not opinion.points or configuration == self.verification.best():
+        if self.turns is not None or not opinion.points or not opinion.hides_more:
             return opinion.capacity_rps
         return math.sqrt(opinion.capacity_rps * opinion.upper_rps)
 
