@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
@@ -18,6 +19,7 @@ class PodOptions:
     to_log: bool = False
     guard: bool = False
     guard_latency: float | None = None
+    sides: Sequence[str] = ()
     points: bool = False
 
 
@@ -30,5 +32,13 @@ pod_options = option_group(
     click.option("--to-log", is_flag=True, hidden=True, help="Write the result for a reader of the log."),
     click.option("--guard", is_flag=True, hidden=True, help="Raise the rate in steps, and end when clients suffer."),
     click.option("--guard-latency", type=DURATION, hidden=True, help="The model's latency objective, as the bound."),
+    click.option(
+        "--side",
+        "sides",
+        multiple=True,
+        hidden=True,
+        metavar="JSON",
+        help="One of several models that are measured in turns.",
+    ),
     click.option("--points", is_flag=True, hidden=True, help="Serve points of a tuning on localhost."),
 )
