@@ -60,7 +60,7 @@ properties: bootstrap ## the unit tests and those of the planner with other draw
 	@$(PY) -m pytest tests/unit tests/simulator/planner -q -n 2 --hypothesis-profile=thorough
 
 coverage: bootstrap ## the unit tests' coverage, by line and branch, into build/coverage
-	@$(PY) -m pytest tests/unit -q -n 2 --cov=halcyon --cov=halcyon_cli --cov=halcyon_measure --cov=halcyon_tune --cov-branch --cov-report=term:skip-covered --cov-report=html:build/coverage
+	@$(PY) -m pytest tests/unit -q -n 2 --cov=halcyon --cov=halcyon_batch --cov=halcyon_cli --cov=halcyon_measure --cov=halcyon_tune --cov-branch --cov-report=term:skip-covered --cov-report=html:build/coverage
 
 simulator: bootstrap ## the simulator's tests
 	@$(PY) -m pytest tests/simulator -q -n 2
@@ -176,7 +176,7 @@ bench-faults: bootstrap ## faults at every step of the operator, goes on where i
 	@$(PY) -m benchmarks.hold.faults $(ONLY)
 
 .PHONY: bench-measure
-bench-measure: bootstrap ## halcyon bench against known truths, goes on where it has ended (ONLY=1.1: a row): docs/quality/measure.md
+bench-measure: bootstrap ## halcyon bench against known truths, goes on where it has ended (ONLY=1.1: a row): docs/quality/measure.md, docs/benchmarks/measure.md
 	@$(PY) -m benchmarks.measure $(ONLY)
 
 clean: ## remove what was built in the tree (the caches outside stay)

@@ -13,7 +13,6 @@ from demo.kube import Kube
 from demo.models import GRPC_PORT, HTTP_PORT
 from e2e.load import process
 from e2e.load.settings import Load, Report, together
-from manifests.examples.digits import train
 
 _ROWS = 16
 CLIENTS = 32
@@ -30,6 +29,8 @@ class Accuracy:
 
 def accuracy(kube: Kube, name: str) -> Accuracy:
     """Send every held-out digit over HTTP and over gRPC with tritonclient, in requests of 16 rows."""
+    from manifests.examples.digits import train  # noqa: PLC0415  # scikit-learn takes seconds to import, and tests import this module
+
     _, pixels, _, labels = train.split()
     by_protocol = {}
     for client_module, port in ((http_client, HTTP_PORT), (grpc_client, GRPC_PORT)):

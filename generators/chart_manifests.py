@@ -106,7 +106,7 @@ def files(helm: str) -> dict[str, list[Object]]:
         for mode, objects in (("cluster", cluster), ("namespaced", namespaced))
     }
     return {
-        "bases/crd/kustomization.yaml": [_kustomization("crd.yaml")],
+        "bases/crd/kustomization.yaml": [_kustomization("crd.yaml", "batch-crd.yaml")],
         "bases/operator/kustomization.yaml": [_kustomization("operator.yaml")],
         "bases/operator/operator.yaml": [NAMESPACE, *shared.values()],
         "overlays/cluster/kustomization.yaml": [

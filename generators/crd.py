@@ -1,4 +1,4 @@
-"""Generator of the CustomResourceDefinition from the models: `python -m generators.crd` prints it."""
+"""Generator of the CustomResourceDefinitions from the models: `python -m generators.crd [KIND]` prints one of them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,21 @@ from typing import Any
 
 import yaml
 
+from halcyon.api.batch_inference import BatchInferenceSpec, BatchInferenceStatus
 from halcyon.api.schema.structural_schema import JsonSchema, schema
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
-from halcyon.api.types import GROUP, KIND, NAME_MESSAGE, NAME_PATTERN, PLURAL, VERSION, cel_string
+from halcyon.api.types import (
+    BATCH_KIND,
+    BATCH_PLURAL,
+    GROUP,
+    KIND,
+    NAME_MESSAGE,
+    NAME_PATTERN,
+    PLURAL,
+    VERSION,
+    cel_string,
+)
 
 _COLUMNS = (
     ("Status", "string", ".status.summary.state", "Reason of the most important condition", 0),
@@ -26,65 +37,112 @@ _COLUMNS = (
     ("Policy", "string", ".status.scaling.policy", "Scaling policy", 1),
     ("Actuator", "string", ".status.scaling.actuator", "Component that writes spec.replicas", 1),
     ("Scaled", "date", ".status.scaling.decisions[0].time", "Time since the desired replicas last changed", 1),
+    (
+        "Capacity",
+        "string",
+        ".status.capacity.sustainedRequestsPerSecond",
+        "Requests per second of one replica within the objective",
+        1,
+    ),
 )
+_BATCH_COLUMNS = (
+    ("Model", "string", ".spec.modelDeployment", "ModelDeployment that computes the rows", 0),
+    ("Status", "string", '.status.conditions[?(@.type=="Complete")].reason', "What the batch does", 0),
+    ("Done", "string", ".status.progress", "Rows with an outcome, and all rows", 0),
+    ("Failures", "integer", ".status.rows.failed", "Rows without a result", 0),
+    ("Rate", "string", ".status.rate", "Rows per second", 0),
+    ("ETA", "string", ".status.eta", "Time at which it will be complete", 0),
+    ("Age", "date", ".metadata.creationTimestamp", "", 0),
+    ("Message", "string", ".status.conditions[0].message", "Message of the condition that matters most", 1),
+)
+_NAME_RULE = {
+    "rule": f"self.metadata.name.matches({cel_string(NAME_PATTERN)})",
+    "messageExpression": cel_string(NAME_MESSAGE) + ".format([self.metadata.name, self.metadata.name.size()])",
+    "message": f"metadata.name must match {NAME_PATTERN}",
+    "reason": "FieldValueInvalid",
+}
 
 
 def build() -> dict[str, Any]:
-    """Return the CustomResourceDefinition as a dict."""
-    name_rule = {
-        "rule": f"self.metadata.name.matches({cel_string(NAME_PATTERN)})",
-        "messageExpression": cel_string(NAME_MESSAGE) + ".format([self.metadata.name, self.metadata.name.size()])",
-        "message": f"metadata.name must match {NAME_PATTERN}",
-        "reason": "FieldValueInvalid",
+    """Return the CustomResourceDefinition of ModelDeployments as a dict."""
+    scale = {
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
     }
+    return _definition(
+        "A model served by NVIDIA Triton pods behind a load balancer, and scaled automatically with its load.",
+        schema(Spec),
+        schema(Status),
+        _COLUMNS,
+        names=(KIND, PLURAL, "mdep"),
+        subresources={"scale": scale},
+    )
+
+
+def build_batch() -> dict[str, Any]:
+    """Return the CustomResourceDefinition of BatchInferences as a dict."""
+    return _definition(
+        "A data set that goes through a served model beside its users.",
+        schema(BatchInferenceSpec),
+        schema(BatchInferenceStatus),
+        _BATCH_COLUMNS,
+        names=(BATCH_KIND, BATCH_PLURAL, "batchinf"),
+        subresources={},
+    )
+
+
+def _definition(
+    description: str,
+    spec: JsonSchema,
+    status: JsonSchema,
+    columns: tuple[tuple[str, str, str, str, int], ...],
+    *,
+    names: tuple[str, str, str],
+    subresources: dict[str, Any],
+) -> dict[str, Any]:
     root: JsonSchema = {
-        "description": "A model served by NVIDIA Triton pods behind a load balancer, and scaled automatically with its load.",
+        "description": description,
         "type": "object",
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": schema(Spec),
+            "spec": spec,
             # Initial status, until the operator has processed an object. Tools that wait with kstatus (Helm, Flux, Argo
             # CD) treat an object without a status as ready.
-            "status": schema(Status) | {"default": {"observedGeneration": 0}},
+            "status": status | {"default": {"observedGeneration": 0}},
         },
-        "x-kubernetes-validations": [name_rule],
+        "x-kubernetes-validations": [_NAME_RULE],
     }
     version = {
         "name": VERSION,
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": root},
-        "subresources": {
-            "status": {},
-            "scale": {
-                "specReplicasPath": ".spec.replicas",
-                "statusReplicasPath": ".status.replicas",
-                "labelSelectorPath": ".status.selector",
-            },
-        },
+        "subresources": {"status": {}} | subresources,
         "additionalPrinterColumns": [
             {"name": name, "type": kind, "jsonPath": path}
             | ({"description": description} if description else {})
             | ({"priority": priority} if priority else {})
-            for name, kind, path, description, priority in _COLUMNS
+            for name, kind, path, description, priority in columns
         ],
     }
+    kind, plural, short = names
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "metadata": {"name": f"{plural}.{GROUP}"},
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
             "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": ["mdep"],
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": [short],
                 "categories": ["all"],
             },
             "versions": [version],
@@ -92,16 +150,16 @@ def build() -> dict[str, Any]:
     }
 
 
-def to_yaml() -> str:
-    """Return the CustomResourceDefinition as YAML, the content of the file in crds/."""
+def to_yaml(definition: dict[str, Any] | None = None) -> str:
+    """Return a CustomResourceDefinition as YAML, the content of the file in crds/. Default: that of ModelDeployments."""
 
     class _Plain(yaml.SafeDumper):
         def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  # the signature is PyYAML's
             return True
 
     head = "# Generated from operator/halcyon/api by `make crds`. Do not edit.\n"
-    return head + yaml.dump(build(), Dumper=_Plain, sort_keys=False, width=120)
+    return head + yaml.dump(definition or build(), Dumper=_Plain, sort_keys=False, width=120)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(to_yaml())
+    sys.stdout.write(to_yaml(build_batch() if sys.argv[1:] == [BATCH_KIND] else build()))

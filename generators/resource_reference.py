@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from generators.batch_reference import batch_page
 from generators.conditions_reference import conditions_page
 from halcyon.api.schema import structural_schema
 from halcyon.api.spec import Spec
@@ -501,7 +502,7 @@ def _rules(path: str, schema: JsonSchema) -> list[str]:
     return [f"Rejected with: `{message}`" for message in full]
 
 
-PAGES = {"modeldeployment.md": resource_page, "conditions.md": conditions_page}
+PAGES = {"modeldeployment.md": resource_page, "batchinference.md": batch_page, "conditions.md": conditions_page}
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])

@@ -86,6 +86,8 @@ class Recipe:
         return digest.hexdigest()
 
 
+_INSTALLATION = ("images/environment.sh", "images/install.py")
+"""What the images with our packages are made by."""
 BOOKWORM = Base(suite="bookworm", merge_usr=True)
 TRIXIE = Base(suite="trixie")
 
@@ -118,7 +120,13 @@ RECIPES = {
             dockerfile="images/operator/Dockerfile",
             context=".",
             inputs=(
-                *("images/operator", "pyproject.toml", "core/pyproject.toml", "sidecars/pyproject.toml"),
+                *(
+                    "images/operator",
+                    *_INSTALLATION,
+                    "pyproject.toml",
+                    "core/pyproject.toml",
+                    "sidecars/pyproject.toml",
+                ),
                 *("requirements/operator.lock", "operator/halcyon"),
             ),
             values_key="images.operator",
@@ -130,14 +138,8 @@ RECIPES = {
             dockerfile="images/bench/Dockerfile",
             context=".",
             inputs=(
-                "images/bench",
-                "core/pyproject.toml",
-                "cli/pyproject.toml",
-                "requirements/bench.lock",
-                "operator/halcyon",
-                "cli/halcyon_cli",
-                "cli/halcyon_measure",
-                "cli/halcyon_tune",
+                *("images/bench", *_INSTALLATION, "core/pyproject.toml"),
+                *("requirements/bench.lock", "operator/halcyon", "cli"),
             ),
             values_key="images.bench",
         ),

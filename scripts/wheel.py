@@ -3,7 +3,7 @@
 The operator has it in its own folder. The command line, which is installed without the operator, gets a copy for
 `halcyon report` (`copy_to` in cli/pyproject.toml). Without the library, a wheel is complete but for charts: an operator
 reports this at its start and in place of the dashboard's pages, and a report has tables alone. Images always contain it
-(images/operator/install.py).
+(images/install.py).
 """
 
 from pathlib import Path

@@ -40,20 +40,16 @@ _PARTS: tuple[tuple[PhaseName, Side, float], ...] = (
 )
 
 
-def bench_document(
+def bench_run(
     *,
     rate_rps: float = 100.0,
     rows: int = 1,
-    encoding: Encoding = "binary",
     duration_s: float = 30.0,
     seed: int = 1,
     failures: int = 0,
-    model: str = "digits",
     message: str = "503: the queue is full",
-    sections: bool = False,
-    objective_s: float | None = 0.1,
-) -> BenchDocument:
-    """Return the result of a Poisson load whose latencies are those of a queue with one server of 4 + 2 b ms."""
+) -> Run:
+    """Return a Poisson load whose latencies are those of a queue with one server of 4 + 2 b ms."""
     draws = np.random.default_rng(seed)
     due = np.cumsum(draws.exponential(1 / rate_rps, int(rate_rps * duration_s)))
     due = due[due < duration_s]
@@ -70,7 +66,7 @@ def bench_document(
         )
         for n, (at, end) in enumerate(zip(due.tolist(), done.tolist(), strict=True))
     ]  # fmt: skip
-    run = Run(
+    return Run(
         columns=Columns.of(table),
         messages=(message,),
         pods=("digits-0", "digits-1"),
@@ -80,13 +76,55 @@ def bench_document(
         partial=False,
         usage=({"wall_s": duration_s, "cpu_s": 0.1 * duration_s, "core_wait_s": 0.0, "gc_longest_s": 0.001},),
     )
+
+
+def bench_document(
+    *,
+    rate_rps: float = 100.0,
+    rows: int = 1,
+    encoding: Encoding = "binary",
+    duration_s: float = 30.0,
+    seed: int = 1,
+    failures: int = 0,
+    model: str = "digits",
+    message: str = "503: the queue is full",
+    sections: bool = False,
+    objective_s: float | None = 0.1,
+) -> BenchDocument:
+    """Return the result of the load of `bench_run`."""
+    run = bench_run(rate_rps=rate_rps, rows=rows, duration_s=duration_s, seed=seed, failures=failures, message=message)
+    made = document_of(
+        run,
+        rate_rps=rate_rps,
+        rows=rows,
+        encoding=encoding,
+        duration_s=duration_s,
+        seed=seed,
+        model=model,
+        objective_s=objective_s,
+    )
+    return made.model_copy(update=_sections(made)) if sections else made
+
+
+def document_of(
+    run: Run,
+    *,
+    rate_rps: float = 100.0,
+    rows: int = 1,
+    encoding: Encoding = "binary",
+    duration_s: float = 30.0,
+    seed: int = 1,
+    model: str = "digits",
+    objective_s: float | None = 0.1,
+) -> BenchDocument:
+    """Return the result of a Poisson load, without the sections of the server."""
     transport = "grpc" if encoding in {"raw", "typed"} else "http"
     target = replace(
         parse(f"{transport}://digits:8000", api="kserve", transport=None, encoding=encoding, model=model),
         inputs=(ModelInput("pixels", "FP32", (-1, 64)),),
     )
     scenario = Scenario(kind="sustained", rate_rps=rate_rps, duration_s=duration_s, seed=seed)
-    made = summary.build(
+    return summary.build(
         run,
         target,
         scenario,
@@ -97,7 +135,6 @@ def bench_document(
         made_by="halcyon 0.1.0",
         made_at=f"2026-11-28T10:{seed % 60:02}:00Z",
     )
-    return made.model_copy(update=_sections(made)) if sections else made
 
 
 def _sections(made: BenchDocument) -> dict[str, Any]:

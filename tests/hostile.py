@@ -250,6 +250,7 @@ ROWS: tuple[Row, ...] = (
     )),
     Row(28, "variables of a whole Secret of others", (
         both("runtime.envFrom", [{"secretRef": {"name": "others"}}], "spec refers to the Secrets others, which this site does not allow"),
+        both("runtime.envFrom", [{"configMapRef": {"name": "a"}, "prefix": "LD_"}], "spec.runtime.envFrom: LD_ begins like a reserved name"),
     )),
     Row(29, "a minimum above the maximum", (
         both("scaling", {"minReplicas": 5, "maxReplicas": 2}, "spec.scaling.minReplicas is 5 and must not be above spec.scaling.maxReplicas, which is 2"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from benchmarks.measure import page
 from benchmarks.quality.rows import Row, holds, record
 from e2e.cluster.progress import say
 
@@ -22,6 +23,7 @@ def measure(rows: Measurements, names: Iterable[str]) -> int:
         began = time.monotonic()
         row = rows[name]()
         record("measure", [row])
+        page.write()
         verdict = "holds" if holds(row) else "falls short"
         say(f"measure: row {name} {verdict}: {row.value} in {time.monotonic() - began:.0f} s")
     return 0

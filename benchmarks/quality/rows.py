@@ -29,6 +29,7 @@ TITLES = {
     "adoption": "The first quarter of an hour",
     "hold": "Against tenants, clients and faults, and at size",
     "measure": "Measure a served model",
+    "tune": "Tune it, teach the autoscaler, and run data sets beside the users",
 }
 """Title of each table's page."""
 
@@ -82,14 +83,14 @@ def record(table: str, rows: Iterable[Row]) -> list[dict[str, Any]]:
     text = json.dumps({"rows": written}, indent=1) + "\n"
     DATA.mkdir(parents=True, exist_ok=True)
     for file in (DATA / f"{table}.json", OUT / f"{table}.json"):
-        _replace(file, text)
+        replace(file, text)
     write_page(table)
     return written
 
 
 def write_page(table: str) -> None:
     """Write the table's page from its file, for example after a merge of two records."""
-    _replace(PAGES / f"{table}.md", page(table, read(table)))
+    replace(PAGES / f"{table}.md", page(table, read(table)))
 
 
 def read(table: str) -> list[dict[str, Any]]:
@@ -123,7 +124,7 @@ def page(table: str, rows: Sequence[Mapping[str, Any]]) -> str:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
-        value = "; ".join(f"{name} {_plain(entry)}" for name, entry in row["value"].items())
+        value = "; ".join(f"{name} {plain(entry)}" for name, entry in row["value"].items())
         what = row["what"] + (f". Stand-in: {row['stand_ins']}" if row["stand_ins"] != "none" else "")
         why = f" ({row['why']})" if row["why"] else ""
         measured = f"{row['commit']}, {row['date']}, n = {row['n']}, `{row['command']}`"
@@ -145,13 +146,15 @@ def today() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d")
 
 
-def _plain(value: Any) -> str:
+def plain(value: Any) -> str:
+    """Return a measurement in words."""
     if isinstance(value, Mapping):
         return ", ".join(f"{v} {k}" for k, v in value.items())
     return "unknown" if value is None else str(value)
 
 
-def _replace(file: Path, text: str) -> None:
+def replace(file: Path, text: str) -> None:
+    """Write a file as a whole, or not at all."""
     new = file.with_name(f".{file.name}.{os.getpid()}")
     new.write_text(text)
     new.replace(file)

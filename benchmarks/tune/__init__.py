@@ -1,1 +1,1 @@
-"""Measurements of `halcyon tune` itself, against truths that it doesn't know: the table `tune` of docs/quality."""
+"""Measurements of the table `tune`: tuning a model, and the advice about one."""

@@ -22,6 +22,7 @@ from halcyon_measure.protocols.target import Target
 from halcyon_measure.results import summary
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.run import Run
+from halcyon_measure.sampling import server_statistics
 from halcyon_measure.sampling.sampler import Sampler, SamplingSettings
 from halcyon_measure.schedule.scenario import Scenario
 
@@ -71,6 +72,12 @@ class Measurement:
         if self.target.shared_memory != "none":
             shared_memory.check(self.target, has_functions=bool(self.hooks.prepare or self.hooks.finish))
         target = connect.described(self.target)
+        if server_statistics.read_config(target).keeps_state:
+            raise ScenarioError(
+                f"{target.model} keeps state between requests (sequence_batching in its config.pbtxt), and the requests of a bench "
+                "form no sequences: the server would reject them. What can be measured: models without state on the same "
+                f"server, and {target.model} with perf_analyzer --sequence-length"
+            )
         if not self.hooks.prepare:
             # A file that doesn't fit must show before any process is started.
             self.payload.payloads(target)
@@ -120,6 +127,8 @@ class Measurement:
             made_by=made_by,
             made_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
+        if self.expect:
+            made = made.model_copy(update={"accuracy": summary.accuracy(made.requests)})
         in_flight = 0 if self.scenario.is_open else self.scenario.callers
         return sections.added(
             made,

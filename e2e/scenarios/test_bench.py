@@ -53,6 +53,9 @@ def test_a_copy_is_measured_and_nothing_is_left(kube: Kube, capsys: pytest.Captu
     assert (place["kind"], place["name"], place["measured"]) == ("copy", DIGITS, f"{DIGITS}-bench")
     assert place["node"] == place["client_node"]
     assert place["image"].endswith("tritonserver-cpu:24.10")
+    # The client reads the metrics of the copy's servers and balancers, though it has no token.
+    assert [one["pod"].startswith(f"{DIGITS}-bench-") for one in document["hardware"]["replicas"]] == [True]
+    assert {one["name"]: one for one in document["phases"]["parts"]}["balancer_queued"]["mean"]["value"] is not None
     wait_for(lambda: not left(kube), what="nothing of the measurement is left", limit_s=90)
     after = kube.model(DIGITS)
     assert after is not None

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ class Story:
     to_scale_s: float
     scaled: dict[str, Any]
     """Its status under the step."""
+    capacities: list[float]
+    """Requests per second of one replica, as the planner has measured it until then under the step."""
     explained: str
     report: Report
     idle_s: float
@@ -77,9 +80,17 @@ def story(kube: Kube, served: Callable[..., str]) -> Story:
             calm.stop()
         with RunningLoad(load(STEP_RPS, 600)) as running:
             began_s = running.began_s()
+            capacities: list[float] = []
+
+            def are_ready() -> bool:
+                known = scaling(kube, NAME).get("capacity", {}).get("requestsPerSecond")
+                capacities.extend([] if known is None else [float(known)])
+                return models.ready_servers(kube, NAME) > 2
+
             wait_for(lambda: watch.first_change(since_s=began_s, up=True) is not None, what="it is raised", limit_s=30)
-            wait_for(lambda: models.ready_servers(kube, NAME) > 2, what="three are ready", limit_s=30)
+            wait_for(are_ready, what="three are ready", limit_s=30)
             scaled = settled(kube)
+            capacities.append(float(scaled["capacity"]["requestsPerSecond"]))
             explained = explain(kube)
             # What is lost on the way is a share of all: the way may take its time here.
             time.sleep(max(began_s + STEP_S - time.monotonic(), 0.0))
@@ -95,7 +106,16 @@ def story(kube: Kube, served: Callable[..., str]) -> Story:
             woken = knocking.wait()
         assert up is not None
     return Story(
-        before, change, change.look.at_s - began_s, scaled, explained, report, idle_s, up.look.at_s - knocked_s, woken
+        before,
+        change,
+        change.look.at_s - began_s,
+        scaled,
+        capacities,
+        explained,
+        report,
+        idle_s,
+        up.look.at_s - knocked_s,
+        woken,
     )
 
 
@@ -135,8 +155,11 @@ def test_a_step_is_answered_before_the_hpa_asks(story: Story) -> None:
 
 
 def test_the_count_fits_the_load_and_not_the_queue(story: Story) -> None:
-    # 130 req/s at 62 at most: 3 at least; 5 is what the maximum allows.
-    assert 3 <= story.scaled["desired"] <= 4, story.scaled
+    # A replica answers 62 req/s at most, and fewer if other processes take the CPU, which the planner has measured by then. So the bounds
+    # are those of the measured capacity: 3 to 4 on an idle machine, where the queue of the first seconds would need all of the 5.
+    quickest, slowest = min(max(story.capacities), 62.0), min(story.capacities)
+    fewest, most = math.ceil(STEP_RPS / quickest), math.ceil(STEP_RPS / slowest) + 1
+    assert min(fewest, 5) <= story.scaled["desired"] <= min(most, 5), (story.scaled, story.capacities)
     assert "req/s" in story.scaled["why"]
 
 

@@ -12,14 +12,12 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
-from demo.kube import Kube
+from demo.kube import PATIENCE, Kube, wait_for
 from demo.models import GRPC_PORT, HTTP_PORT
 
 pytestmark = pytest.mark.more
 
 CACHED, QUEUED = "cached", "queued"
-BUSY_S = 1.0
-"""Time of the request that others wait for."""
 _CONFIG = """\
 backend: "python"
 input [ { name: "seconds" data_type: TYPE_FP32 dims: [ 1 ] } ]
@@ -27,8 +25,14 @@ output [ { name: "parameters" data_type: TYPE_STRING dims: [ 1 ] } ]
 instance_group [ { kind: KIND_CPU } ]
 """
 _MODEL = '''\
-"""Sleeps as long as the input says, and returns the request's parameters."""
+"""Sleeps as long as the input says, and returns the request's parameters.
 
+A request with the parameter `name` gets its turn among these requests too. If it has the parameter `gate`, it goes on once the file of
+this name is in /tmp, and makes the file GATE.waits before.
+"""
+
+import json
+import os
 import time
 
 import numpy as np
@@ -36,11 +40,22 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
+    turn = 0
+
     def execute(self, requests):
         answers = []
         for request in requests:
             time.sleep(float(pb_utils.get_input_tensor_by_name(request, "seconds").as_numpy().flat[0]))
-            text = np.array([[request.parameters().encode()]], dtype=object)
+            text = request.parameters()
+            given = json.loads(text or "{}")
+            if "name" in given:
+                self.turn += 1
+                text = json.dumps({**given, "turn": self.turn})
+            if "gate" in given:
+                open("/tmp/" + given["gate"] + ".waits", "w").close()
+                while not os.path.exists("/tmp/" + given["gate"]):
+                    time.sleep(0.02)
+            text = np.array([[text.encode()]], dtype=object)
             answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("parameters", text)]))
         return answers
 '''
@@ -100,6 +115,11 @@ def metrics(kube: Kube, name: str) -> dict[str, float]:
     return {sample.name: sample.value for sample in samples if sample.labels.get("reason", "REJECTED") == "REJECTED"}
 
 
+def rejected_by_servers(kube: Kube) -> float:
+    found = [sample for pod in kube.pods(QUEUED, "balancer") for sample in kube.metrics(pod, 9100) or ()]
+    return sum(sample.value for sample in found if sample.name == "halcyon_agent_server_rejected_total")
+
+
 def log(kube: Kube, name: str) -> str:
     (pod,) = kube.pods(name, "server")
     return kube("logs", pod["metadata"]["name"], "-c", "triton")
@@ -139,40 +159,78 @@ def test_log_level_decides_the_lines_of_the_log(kube: Kube, models: Callable[[st
     assert "ModelInferHandler" in verbose
 
 
+class Sent:
+    """Requests that were sent and what became of them, each sent once the one before it has its place in Triton."""
+
+    def __init__(self, kube: Kube, address: str, gate: str) -> None:
+        self._kube, self._address, self._gate = kube, address, gate
+        self._threads: list[threading.Thread] = []
+        self.turns: dict[str, int] = {}
+        """Turn of each request in the model, by name."""
+        self.errors: dict[str, str] = {}
+
+    def _send(self, name: str, options: dict[str, Any], parameters: dict[str, str]) -> None:
+        try:
+            answer = over_grpc(self._address, QUEUED, 0.0, parameters={"name": name, **parameters}, **options)
+        except InferenceServerException as error:
+            self.errors[name] = f"{error.status()}: {error.message()}"
+        else:
+            self.turns[name] = answer["turn"]
+
+    def _begin(self, name: str, options: dict[str, Any], parameters: dict[str, str]) -> threading.Thread:
+        thread = threading.Thread(target=self._send, args=(name, options, parameters), daemon=True)
+        thread.start()
+        self._threads.append(thread)
+        return thread
+
+    def busy(self, **options: Any) -> None:
+        """Send the request that all others wait for, and return once the model executes it."""
+        self._begin("busy", options, {"gate": self._gate})
+        wait_for(lambda: f"{self._gate}.waits" in self._in_pod("ls", "/tmp"), what="the model is busy", limit_s=20)
+
+    def queued(self, name: str, place: int, **options: Any) -> None:
+        """Send a request, and return once this many wait in Triton's queue."""
+        self._begin(name, options, {})
+        waits = "nv_inference_pending_request_count"
+        wait_for(lambda: metrics(self._kube, QUEUED)[waits] == place, what=f"{place} in Triton's queue", limit_s=20)
+
+    def rejected(self, name: str, **options: Any) -> None:
+        """Send a request, and return once it has its response."""
+        self._begin(name, options, {}).join(20 * PATIENCE)
+
+    def release(self) -> None:
+        """Let the busy request go on, and wait for all responses."""
+        self._in_pod("touch", f"/tmp/{self._gate}")
+        for thread in self._threads:
+            thread.join(20 * PATIENCE)
+
+    def _in_pod(self, *command: str) -> str:
+        (pod,) = self._kube.pods(QUEUED, "server")
+        return self._kube("exec", pod["metadata"]["name"], "--container=triton", "--", *command)
+
+
 def test_priorities_order_requests_and_a_full_queue_rejects(kube: Kube, models: Callable[[str, int], str]) -> None:
     address = models(QUEUED, GRPC_PORT)
-    ended: list[str] = []
-    errors: dict[str, str] = {}
+    sent = Sent(kube, address, "priorities")
+    sent.busy(priority=2)
+    sent.queued("low", 1, priority=2)
+    sent.queued("high", 2, priority=1)
+    sent.release()
+    assert (sorted(sent.turns, key=lambda name: sent.turns[name]), sent.errors) == (["busy", "high", "low"], {})
 
-    def send(name: str, seconds: float, priority: int) -> None:
-        try:
-            over_grpc(address, QUEUED, seconds, priority=priority)
-        except InferenceServerException as error:
-            errors[name] = f"{error.status()}: {error.message()}"
-        ended.append(name)
-
-    threads = []
-    for name, seconds, priority in (("busy", BUSY_S, 2), ("low", 0.01, 2), ("high", 0.01, 1)):
-        threads.append(threading.Thread(target=send, args=(name, seconds, priority), daemon=True))
-        threads[-1].start()
-        time.sleep(0.2)
-    for thread in threads:
-        thread.join(10)
-    assert (ended, errors) == (["busy", "high", "low"], {})
-
-    before, ended[:] = metrics(kube, QUEUED), []
-    threads = []
-    for name, seconds in (("busy", BUSY_S), ("waits", 0.01), ("too many", 0.01)):
-        threads.append(threading.Thread(target=send, args=(name, seconds, 1), daemon=True))
-        threads[-1].start()
-        time.sleep(0.2)
-    for thread in threads:
-        thread.join(10)
-    assert ended == ["too many", "busy", "waits"]
-    assert set(errors) == {"too many"}
-    assert errors["too many"].startswith("StatusCode.UNAVAILABLE: ")
-    assert "Exceeds maximum queue size" in errors["too many"]
+    before = metrics(kube, QUEUED)
+    sent = Sent(kube, address, "full")
+    sent.busy(priority=1)
+    sent.queued("waits", 1, priority=1)
+    sent.rejected("too many", priority=1)
+    assert set(sent.errors) == {"too many"}
+    assert sent.turns == {}, "a request that is rejected has its response before those that wait"
+    sent.release()
+    assert sorted(sent.turns, key=lambda name: sent.turns[name]) == ["busy", "waits"]
+    assert set(sent.errors) == {"too many"}
+    assert sent.errors["too many"].startswith("StatusCode.UNAVAILABLE: ")
+    assert "Exceeds maximum queue size" in sent.errors["too many"]
     assert metrics(kube, QUEUED)["nv_inference_request_failure"] == before["nv_inference_request_failure"]
-    # Triton counts it nowhere, so the balancers do.
-    found = [sample for pod in kube.pods(QUEUED, "balancer") for sample in kube.metrics(pod, 9100) or ()]
-    assert sum(sample.value for sample in found if sample.name == "halcyon_agent_server_rejected_total") == 1
+    # Triton counts it nowhere, so the balancers do, in their next reading of HAProxy.
+    wait_for(lambda: rejected_by_servers(kube) >= 1, what="the balancer counts the rejection", limit_s=10)
+    assert rejected_by_servers(kube) == 1

@@ -74,14 +74,38 @@ GROUPS: Final = (
             ),
             Number(
                 "capacity of a replica",
-                "Requests per second that a full replica answers. By Triton's batch times, as long as answers don't contradict them; else "
+                "Requests per second that a full replica answers. By a bench before traffic; by Triton's batch times, as long as answers don't contradict them; else "
                 "requests in execution divided by their time in a pod, or the answers of full pods.",
                 "`batch_stats`; `halcyon_agent_requests_total`, `halcyon_agent_inflight` and `halcyon_agent_queued`",
                 (
-                    "`status.scaling.capacity`",
+                    "`status.capacity`",
                     "`explain`: replica",
                     "model: One replica",
                     "`halcyon_model_replica_capacity_requests_per_second`",
+                ),
+            ),
+            Number(
+                "sustained capacity of a replica",
+                "Requests per second that one replica answers within `spec.scaling.targets.latency`, for Poisson arrivals; without that "
+                "target, at 80 % utilisation.",
+                "the capacity of a replica",
+                (
+                    "`status.capacity.sustainedRequestsPerSecond`",
+                    "`kubectl get -o wide`, `get -o wide`: CAPACITY",
+                    "`explain`: replica",
+                    "model: One replica",
+                    "`halcyon_model_replica_sustained_requests_per_second`",
+                ),
+            ),
+            Number(
+                "time of a batch",
+                "The line through the times of batches by their rows: a constant, and a time for each row.",
+                "`batch_stats`, or a measurement by `halcyon bench --teach`, until 100 batches of traffic outweigh it",
+                (
+                    "`status.capacity.lines`",
+                    "`explain`: replica",
+                    "model: A batch takes",
+                    "`halcyon_model_service_time_seconds`",
                 ),
             ),
             Number(

@@ -125,3 +125,12 @@ def test_results_of_a_model_are_listed_and_opened(page: Page, simulated: str, wi
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.goto(f"{simulated}#/assistants/intent/measured")
     expect(page.get_by_text("The model has not been measured yet")).to_be_visible()
+
+
+def test_decisions_say_that_the_served_model_was_loaded(page: Page, simulated: str) -> None:
+    page.goto(f"{simulated}#/vision/detector")
+    rows = page.get_by_role("table", name="Decisions").locator("tbody tr")
+    expect(rows.first).to_contain_text("halcyon bench --live has loaded the model for")
+    expect(rows.first).to_contain_text("p95 was above its bound")
+    # The copy that was measured before is no cause of a decision.
+    expect(rows.filter(has_text="halcyon bench")).to_have_count(1)

@@ -25,6 +25,7 @@ from tests.ports import free_ports
 
 CRD = Path("crds/modeldeployments.serving.halcyon.dev.yaml")
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/modeldeployments.serving.halcyon.dev"
+BATCH_CRD = Path("crds/batchinferences.serving.halcyon.dev.yaml")
 IMAGES = (
     "--operator-image=localhost/halcyon-operator:dev",
     "--balancer-image=localhost/halcyon-balancer:dev",
@@ -42,10 +43,11 @@ def crd() -> dict[str, Any]:
 def install(cluster: Cluster) -> str:
     """Create the objects of the chart, and return the name of their namespace.
 
-    The objects are the CRD, and a namespace with the empty Secret.
+    The objects are the CRDs, and a namespace with the empty Secret.
     """
     api = cluster.api
     api.create(CRD_PATH.rpartition("/")[0], crd())
+    api.create(CRD_PATH.rpartition("/")[0], yaml.safe_load(BATCH_CRD.read_text()))
     until(
         lambda: api.call("GET", "/apis/serving.halcyon.dev/v1alpha1/modeldeployments").status,
         lambda status: status == 200,

@@ -35,6 +35,21 @@ def deployment(name: str = "m", **spec: Any) -> Object:
     }
 
 
+def batch_inference(name: str = "night", model: str = "m", **spec: Any) -> Object:
+    """Return a BatchInference of a model. `spec` has more fields."""
+    volume = {"claimName": "sets"}
+    places = {
+        "input": {"persistentVolumeClaim": {**volume, "path": "rows.npz"}},
+        "output": {"persistentVolumeClaim": {**volume, "path": "out"}},
+    }
+    return {
+        "apiVersion": kinds.BATCH_INFERENCE.api_version,
+        "kind": kinds.BATCH_INFERENCE.kind,
+        "metadata": {"name": name},
+        "spec": {"modelDeployment": model, **places, **spec},
+    }
+
+
 def files(text: str = "max_batch_size: 8", name: str = FILES) -> Object:
     """Return the ConfigMap with the model's files."""
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"config.pbtxt": text}}

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from e2e.blocks import blocks, commands
+from halcyon.api.batch_inference import BatchConditionType, BatchReason
 from halcyon.api.conditions import Reason, Type
 from halcyon.api.spec.parse import parse
 from tests.unit import test_documentation as documentation
@@ -54,15 +55,19 @@ def on(pages: Iterable[Path], unknown: Callable[[Path], Collection[str]]) -> dic
 
 
 @cache
-def schema() -> dict[str, Any]:
-    crd = yaml.safe_load((ROOT / "crds" / "modeldeployments.serving.halcyon.dev.yaml").read_text())
+def schema(plural: str) -> dict[str, Any]:
+    crd = yaml.safe_load((ROOT / "crds" / f"{plural}.serving.halcyon.dev.yaml").read_text())
     found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     return found
 
 
 def has(path: str) -> bool:
-    """Return whether the CRD has the field."""
-    level: dict[str, Any] = {"properties": schema()}
+    """Return whether one of the CRDs has the field."""
+    return any(_has(path, schema(plural)) for plural in ("modeldeployments", "batchinferences"))
+
+
+def _has(path: str, fields: dict[str, Any]) -> bool:
+    level: dict[str, Any] = {"properties": fields}
     for name in path.replace("[]", "").split("."):
         level = level.get("items", level)
         if "additionalProperties" in level:
@@ -101,7 +106,7 @@ def unknown_conditions(page: Path) -> set[str]:
     used |= set(re.findall(r"\b([A-Z]\w+)=(?:True|False|Unknown)\b", text)) - {"Available"}
     for item in re.findall(r"^- ((?:`[A-Z]\w+`(?:, )?)+):", text, re.MULTILINE):  # as troubleshooting lists them
         used |= {word for word in re.findall(r"\w+", item) if not word.isupper()} - APART
-    return used - {*map(str, Type), *map(str, Reason)}
+    return used - {*map(str, Type), *map(str, Reason), *map(str, BatchConditionType), *map(str, BatchReason)}
 
 
 def test_conditions_and_reasons_exist() -> None:
@@ -152,7 +157,7 @@ def metrics() -> frozenset[str]:
 
 def unknown_metrics(page: Path) -> set[str]:
     used = {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"\bhalcyon_\w+", text_of(page))}
-    used -= {"halcyon_cli", "halcyon_measure", "halcyon_simulator"}  # packages
+    used -= {"halcyon_batch", "halcyon_cli", "halcyon_measure", "halcyon_simulator"}  # packages
     unknown = used - metrics()
     families = {name for name in unknown if name.endswith("_") and any(one.startswith(name) for one in metrics())}
     return unknown - families

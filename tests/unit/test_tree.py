@@ -58,14 +58,24 @@ def parsed(module: str) -> ast.Module:
 
 
 @cache
-def nodes(module: str) -> tuple[ast.AST, ...]:
-    return tuple(ast.walk(parsed(module)))
+def statements(module: str) -> tuple[ast.stmt, ...]:
+    """Return all statements of a module, those in functions too. Expressions, which are most of a tree, hold none."""
+    found: list[ast.stmt] = []
+    open_: list[ast.AST] = [parsed(module)]
+    while open_:
+        for below in ast.iter_child_nodes(open_.pop()):
+            if isinstance(below, ast.stmt):
+                found.append(below)
+                open_.append(below)
+            elif isinstance(below, ast.excepthandler | ast.match_case):
+                open_.append(below)
+    return tuple(found)
 
 
 def imports(module: str) -> set[str]:
     """Return the modules of ours that one imports, in functions and for types alone too."""
     found = set()
-    for node in nodes(module):
+    for node in statements(module):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in SOURCES:
             named = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= (named & MODULES.keys()) or {str(node.module)}
@@ -150,7 +160,7 @@ def test_no_folder_holds_more_than_sixteen_modules() -> None:
 def test_no_two_public_classes_share_a_name() -> None:
     defined: dict[str, list[str]] = defaultdict(list)
     for module in MODULES:
-        for node in nodes(module):
+        for node in statements(module):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 defined[node.name].append(module)
     assert {name: modules for name, modules in defined.items() if len(modules) > 1} == {}
@@ -178,7 +188,9 @@ def words(name: str) -> set[str]:
 def names(module: str) -> set[str]:
     """Return the names of a module, its classes, functions and methods, and its constants."""
     defined = {
-        node.name for node in nodes(module) if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        node.name
+        for node in statements(module)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
     }
     for statement in parsed(module).body:
         if isinstance(statement, ast.Assign | ast.AnnAssign):

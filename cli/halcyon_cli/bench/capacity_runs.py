@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from halcyon_measure.capacity import section
 from halcyon_measure.capacity.search import MAX_RUNS, EarlyEnd, Goal, Observed, Search, Step
 from halcyon_measure.capacity.section import Runs
 from halcyon_measure.engine.pool import WarmUp
+from halcyon_measure.errors import ScenarioError
 from halcyon_measure.protocols.reply import Outcome
 from halcyon_measure.schedule import arrivals
 from halcyon_measure.schedule.scenario import MAX_CALLERS, Scenario
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _SINGLE_S, _SINGLE_WARM_UP_S = 4.0, 8.0
 _SATURATION_S = (5.0, 20.0)
+_INTERRUPTED = "it was interrupted"
 _CALLERS, _SLOW_CALLERS, _SLOW_S = 128, 48, 1.0
 """Callers that saturate a server whose batches aren't known, and one whose execution takes `_SLOW_S` or longer."""
 
@@ -42,7 +45,42 @@ def run(prepared: Measurement, percentile: float, shown: Callable[[str], None]) 
     Raises:
         MeasureError: a process of the load failed.
     """
-    return _Runner(prepared, percentile, shown).search()
+    runner = _Runner(prepared, percentile, shown)
+    for _ in runner.runs():
+        pass
+    return runner.result()
+
+
+def run_in_turns(
+    prepared: Sequence[tuple[str, Measurement]], percentile: float, shown: Callable[[str], None]
+) -> list[tuple[Run, BenchDocument]]:
+    """Search for the rates of several named servers, a run of each in turn, and return the results in the same order.
+
+    A round has one run of each search that isn't over, and the next round has them in reverse, so that a drift of the
+    machine is alike for all. Ctrl-C ends all searches, and gives the results so far.
+
+    Raises:
+        MeasureError: a process of the load failed, or a server has no run yet.
+    """
+    runners = [_Runner(one, percentile, partial(_named, shown, name)) for name, one in prepared]
+    turns = [(runner, runner.runs()) for runner in runners]
+    while turns:
+        further = []
+        for runner, runs in turns:
+            if next(runs, None) is not None:
+                further.append((runner, runs))
+            if runner.is_interrupted():
+                further = []
+                break
+        turns = further[::-1]
+    for runner, (name, _) in zip(runners, prepared, strict=True):
+        if not runner.has_run:
+            raise ScenarioError(f"the search was interrupted before {name} had a run")
+    return [runner.result() for runner in runners]
+
+
+def _named(shown: Callable[[str], None], name: str, text: str) -> None:
+    shown(f"{name}, {text}" if text else "")
 
 
 class _Runner:
@@ -55,31 +93,46 @@ class _Runner:
         self._last: tuple[Run, BenchDocument] | None = None
         self._by_rate: dict[float, tuple[Run, BenchDocument]] = {}
         self._interrupts = 0
+        self._state: Search | None = None
+        self._reason = ""
+        """Why there is no answer, if there is no state."""
 
-    def search(self) -> tuple[Run, BenchDocument]:
-        """Return the last run and its document."""
+    def is_interrupted(self) -> bool:
+        """Return whether a run was interrupted."""
+        return self._interrupts > 0
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a run is over, so that there is a result."""
+        return self._last is not None
+
+    def runs(self) -> Iterator[int]:
+        """Yield the number of runs after each run but the last."""
         single = self._measure(
             "one caller",
             Scenario(kind="blocking", duration_s=_SINGLE_S, seed=self._goal.seed),
             WarmUp(_SINGLE_WARM_UP_S),
         )[1]
         mean = single.latency.mean.value
-        if mean is None or self._interrupted():
-            return self._answer(None, "one caller got no answer" if mean is None else "it was interrupted")
+        if mean is None or self.is_interrupted():
+            self._reason = "one caller got no answer" if mean is None else _INTERRUPTED
+            return
         if section.below_one_execution(single, self._goal):
-            return self._answer(
-                None, f"it is below one execution: S(1), the mean latency of one caller, is {mean:.3g} ms"
-            )
+            self._reason = f"it is below one execution: S(1), the mean latency of one caller, is {mean:.3g} ms"
+            return
+        yield 1
         saturation = self._saturate(single, mean / 1000)
         facts = section.facts(single, saturation)
-        if facts is None or self._interrupted():
-            return self._answer(
-                None, "it was interrupted" if self._interrupted() else "no request was answered at saturation"
-            )
+        if facts is None or self.is_interrupted():
+            self._reason = _INTERRUPTED if self.is_interrupted() else "no request was answered at saturation"
+            return
         state = Search.begin(self._goal, facts, spent_s=self._runs.seconds, runs=len(self._runs.documents))
-        while not self._interrupted() and (step := state.next()) is not None:
-            state = self._step(state, step)
-        return self._answer(state, "")
+        while not self.is_interrupted():
+            self._state = state
+            if (step := state.next()) is None:
+                return
+            yield len(self._runs.documents)
+            state = self._state = self._step(state, step)
 
     def _saturate(self, single: BenchDocument, mean_s: float) -> BenchDocument:
         """Measure with always more to do than the server can."""
@@ -176,13 +229,11 @@ class _Runner:
         self._last = made, document
         return made, document, seconds
 
-    def _interrupted(self) -> bool:
-        """Return whether a run was interrupted."""
-        return self._interrupts > 0
-
-    def _answer(self, state: Search | None, reason: str) -> tuple[Run, BenchDocument]:
+    def result(self) -> tuple[Run, BenchDocument]:
+        """Return the run near the answer, or the last one, and its document with the section `capacity`."""
         assert self._last is not None  # noqa: S101  # the first run is over
-        rate = None if state is None else state.answer()[0]
+        rate = None if self._state is None else self._state.answer()[0]
         made, document = self._last if rate is None else self._by_rate.get(rate, self._last)
-        capacity = section.build(self._runs, state, reason=reason)
+        reason = self._reason or ("" if self._state is not None else _INTERRUPTED)
+        capacity = section.build(self._runs, self._state, reason=reason)
         return made, document.model_copy(update={"capacity": capacity})

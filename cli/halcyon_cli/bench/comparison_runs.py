@@ -115,14 +115,17 @@ def in_turns(
     *,
     has_load: bool,
     shown: Callable[[str], None],
+    named: tuple[str, str] | None = None,
 ) -> tuple[Run, BenchDocument]:
     """Measure two prepared servers in turns, and return the last run of the second and its document with the comparison.
+
+    `named` are their names; without, those of their models or URLs are used.
 
     Raises:
         MeasureError: a process of the load failed, they can't be compared, or a condition is invalid.
     """
     wanted = conditions(answer)
-    names = _names(baseline, candidate)
+    names = _names(baseline, candidate) if named is None else {"A": named[0], "B": named[1]}
     scenario = candidate.scenario if has_load else _default_load((baseline, candidate), names, shown)
     results: dict[str, list[BenchDocument]] = {"A": [], "B": []}
     last: Run | None = None

@@ -5,12 +5,12 @@ Out of scope: the measurement of a model (`bench.place`) and of a server (`bench
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from halcyon.kube import kinds
 from halcyon_cli.bench.options.answer import AnswerOptions
-from halcyon_cli.bench.place import history
+from halcyon_cli.bench.results import history
 from halcyon_cli.errors import InputError
 from halcyon_cli.kube.object_writer import ObjectWriter
 
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from halcyon_measure.results.document import BenchDocument
 
 LAST = "last"
+
+
+def is_model(name: str | None) -> bool:
+    """Return whether a name, or the value of --against, is that of a ModelDeployment."""
+    if not name or name == LAST or "://" in name:
+        return False
+    from halcyon_cli.bench import comparison_runs  # noqa: PLC0415  # NumPy takes a while to import
+
+    return not comparison_runs.is_file(name)
 
 
 def baseline(
@@ -65,11 +74,15 @@ def compared(
 
 
 def leaderboard(
-    names: tuple[str, ...], answer: AnswerOptions, measured: Callable[[str], BenchDocument]
+    names: tuple[str, ...],
+    answer: AnswerOptions,
+    measured: Callable[[str], BenchDocument],
+    in_turns: Callable[[Sequence[str]], Sequence[BenchDocument] | None],
 ) -> BenchDocument:
     """Return the best document, with the leaderboard of all.
 
-    A name is that of a ModelDeployment, a URL with the model after #, or a file; `measured` measures the first two.
+    A name is that of a ModelDeployment, a URL with the model after #, or a file; `measured` measures the first two. Several
+    ModelDeployments are measured by `in_turns`, unless it returns None.
 
     Raises:
         MeasureError: a file isn't a result, or the objectives differ.
@@ -77,9 +90,13 @@ def leaderboard(
     from halcyon_cli.bench import comparison_runs  # noqa: PLC0415
     from halcyon_measure.compare import section  # noqa: PLC0415
 
+    models = [name for name in names if not comparison_runs.is_file(name) and not comparison_runs.is_url(name)]
+    found = in_turns(models) if len(models) > 1 else None
+    together = dict(zip(models, found or (), strict=False))
     results = [
-        (name, comparison_runs.earlier(name) if comparison_runs.is_file(name) else measured(name)) for name in names
+        (name, comparison_runs.earlier(name) if comparison_runs.is_file(name) else together.get(name) or measured(name))
+        for name in names
     ]
-    board = section.leaderboard(results, anyway=answer.anyway)
+    board = section.leaderboard(results, anyway=answer.anyway, in_turns=len(together) == len(names))
     best = next(document for name, document in results if name == board.leaderboard[0].name)
     return best.model_copy(update={"comparison": board})

@@ -17,6 +17,7 @@ import numpy as np
 
 from halcyon_cli.errors import InputError
 from halcyon_measure.engine.pool import WarmUp
+from halcyon_measure.errors import TensorError
 from halcyon_measure.inputs.payloads import Payload, Rows
 from halcyon_measure.protocols import http_client
 from halcyon_measure.results.figure import Figure, Unit, unmeasured
@@ -28,7 +29,8 @@ from halcyon_measure.sweep.grid import Point
 if TYPE_CHECKING:
     from halcyon_cli.bench.options.answer import AnswerOptions
     from halcyon_measure.measurement import Measurement
-    from halcyon_measure.protocols.target import Target
+    from halcyon_measure.protocols.reply import Prepared
+    from halcyon_measure.protocols.target import Encoding, Target
     from halcyon_measure.results.document import BenchDocument
     from halcyon_measure.results.run import Run
     from halcyon_measure.results.settling import Block
@@ -40,6 +42,7 @@ _BESIDE_S = 2.5
 _WARM_UP = WarmUp(1.0, fixed=True)
 _COST_S = 0.05
 _BY_GRPC = ("raw", "typed")
+_FORMS: tuple[Encoding, ...] = ("binary", "json", "raw", "typed")
 
 
 def run(
@@ -128,16 +131,8 @@ def _costs(measurement: Measurement) -> Iterator[PayloadCost]:
     target = measurement.target
     payload = measurement.payload.payloads(target)[0]
     rows = str(payload.rows)
-    for encoding in ("binary", "json"):
-        form = replace(target, encoding=encoding, transport="http")
-        made = http_client.encode(form, payload)
-        yield PayloadCost(
-            form=encoding,
-            rows=rows,
-            size=_figure(len(made.body), "bytes"),
-            write=_timed(lambda form=form: http_client.encode(form, payload)),  # type: ignore[misc]  # bound at once
-            read=unmeasured("us", "the server reads it; the client's reading of answers is the phase decode"),
-        )
+    for encoding in _FORMS:
+        yield _form(replace(target, encoding=encoding, transport="grpc" if encoding in _BY_GRPC else "http"), payload)
     buffer = io.BytesIO()
     arrays = dict(payload.tensors)
     _write_npy(arrays, buffer)
@@ -149,6 +144,29 @@ def _costs(measurement: Measurement) -> Iterator[PayloadCost]:
         read=_timed(lambda: _read_npy(buffer.getvalue(), len(arrays))),
     )
     yield _arrow(payload, rows)
+
+
+def _form(form: Target, payload: Payload) -> PayloadCost:
+    """Return what the payload costs in the form of a target."""
+    if form.transport == "grpc":
+        from halcyon_measure.protocols import grpc_client  # noqa: PLC0415  # grpcio takes half a second
+
+        encode: Callable[[Target, Payload], Prepared] = grpc_client.encode
+    else:
+        encode = http_client.encode
+    read = unmeasured("us", "the server reads it; the client's reading of answers is the phase decode")
+    try:
+        size = _figure(len(encode(form, payload).body), "bytes")
+    except TensorError as error:
+        return PayloadCost(
+            form=form.encoding,
+            rows=str(payload.rows),
+            size=unmeasured("bytes", str(error)),
+            write=unmeasured("us", str(error)),
+            read=read,
+        )
+    write = _timed(lambda: encode(form, payload))
+    return PayloadCost(form=form.encoding, rows=str(payload.rows), size=size, write=write, read=read)
 
 
 def _write_npy(arrays: dict[str, Any], stream: io.BytesIO) -> None:

@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "undo": ("halcyon_cli.commands.rollouts.revisions:undo", "Write the spec of an earlier revision"),
         "restart": ("halcyon_cli.commands.rollouts.revisions:restart", "Replace all pods without a change of the spec"),
         "refresh": ("halcyon_cli.commands.refresh", "Roll models to the current pod template of the operator"),
+        "batch": ("halcyon_cli.commands.inference.batch", "Run a data set through a model beside its users"),
         "infer": ("halcyon_cli.commands.infer", "Send one request to a model, timed by phase"),
     },
     "Measure": {
@@ -74,6 +75,7 @@ _EXTRAS = {
 }
 """Modules that the extras of halcyon-cli install."""
 NEGATIVE_RESULTS: Mapping[str, str] = {
+    "batch": "the batch has failed",
     "bench": "the run isn't valid",
     "diagnose": "likely causes were found",
     "infer": "the response is an error, or late",

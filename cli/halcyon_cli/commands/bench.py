@@ -27,9 +27,11 @@ from halcyon_cli.bench.options.place import PlaceOptions, place_options
 from halcyon_cli.bench.options.pod import PodOptions, pod_options
 from halcyon_cli.bench.options.sampling import SamplingOptions, sampling_options
 from halcyon_cli.bench.options.server import ServerOptions, server_options
-from halcyon_cli.bench.place import in_cluster, manifest, past_results
+from halcyon_cli.bench.place import in_cluster, manifest, teach
 from halcyon_cli.bench.place.bench_request import BenchRequest
 from halcyon_cli.bench.place.site import read_site
+from halcyon_cli.bench.results import past_results
+from halcyon_cli.bench.turns import copies, sides
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube.client import Target
 from halcyon_cli.kube.object_writer import ObjectWriter
@@ -42,6 +44,7 @@ _EPILOG = """\
 examples:
   halcyon bench digits
   halcyon bench digits --objective 500ms --percentile 95
+  halcyon bench digits --objective 500ms --teach
   halcyon bench digits --rate 200 --objective 500ms --replicas 2
   halcyon bench digits --trial --callers 8 --shared-memory system
   halcyon bench digits --rate 50 -o yaml > job.yaml
@@ -88,7 +91,7 @@ presets, in the manner of MLPerf's scenarios, but no MLPerf results:
 exit status:
   0  the run is valid
   1  the run isn't valid, or was interrupted: the reasons are shown; or a
-     condition of --fail-if is met
+     condition of --fail-if is met, or --teach had nothing to write
   2  nothing was measured: usage error, invalid file, no such server or model,
      no room or no rights for a copy
 """
@@ -135,6 +138,8 @@ def main(
     """
     if len(names) == 2 and names[0] == "history":
         return past_results.show(ObjectWriter(target), names[1], output)
+    if place.teach and len(names) != 1:
+        raise InputError("--teach is for one ModelDeployment; for example halcyon bench digits --teach")
     if len(names) > 1:
         return _measure_several(
             names,
@@ -148,6 +153,8 @@ def main(
             output=output,
         )
     check_file(model_file)
+    if pod.sides:
+        return sides.run(server=server, load=load, answer=answer, inputs=inputs, sampling=sampling, pod=pod)
     if not names:
         return _measure_url(
             server=server,
@@ -242,15 +249,20 @@ def _measure_model(
     shown = from_here.line_of_progress()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     command = click.get_current_context().command
-    stored = None
-    if request.answer.against:
+    stored, document, requests = None, None, None
+    if several_results.is_model(request.answer.against):
+        pair = [replace(request, name=str(request.answer.against)), request]
+        found = copies.run(cluster, pair, command, shown)
+        document = found[0] if found else None
+    if request.answer.against and document is None:
         stored = several_results.baseline(
             cluster,
             request.name,
             request.answer,
             lambda name: in_cluster.run(cluster, replace(request, name=name), command, shown)[0],
         )
-    document, requests = in_cluster.run(cluster, request, command, shown)
+    if document is None:
+        document, requests = in_cluster.run(cluster, request, command, shown)
     shown("")
     document = document.model_copy(update={"files": again.files(request.load, request.inputs)})
     document = with_model(document, model_file)
@@ -268,6 +280,14 @@ def _measure_model(
         in_cluster.remember(cluster, model, document)
     except ClusterError as error:
         print(f"halcyon bench: the result isn't kept in the history: {error}", file=sys.stderr)
+    if request.place.teach:
+        try:
+            taught = teach.measured(document)
+            teach.write(cluster, model, taught)
+        except (InputError, ClusterError) as error:
+            print(f"halcyon bench: {error}", file=sys.stderr)
+            return 1
+        print(f"halcyon bench: {teach.sentence(model, taught)}", file=sys.stderr)
     return _status(document)
 
 
@@ -283,13 +303,33 @@ def _measure_several(
     target: Target,
     output: Output,
 ) -> int:
-    """Search for the capacity of several models and servers, and show them with those of files as a leaderboard."""
+    """Search for the capacity of several models and servers, and show them with those of files as a leaderboard.
+
+    Two ModelDeployments under a given load are compared, the second with the first.
+    """
+    if load.is_given and len(names) == 2 and all(map(several_results.is_model, names)) and not answer.against:
+        request = BenchRequest(
+            name=names[1],
+            server=server,
+            load=load,
+            answer=replace(answer, against=names[0]),
+            inputs=inputs,
+            sampling=sampling,
+            place=place,
+        )
+        return _measure_model(request.check(), ObjectWriter(target), ModelFileOptions(), None, output)
     if load.is_given or answer.against:
         raise InputError(
-            f"{' '.join(names)}: several are compared by the largest rate of each, so a load or --against has no effect; leave it out"
+            f"{' '.join(names)}: several are compared by the largest rate of each, so a load or --against has no effect; leave it out, "
+            "or compare two ModelDeployments"
         )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    shown = from_here.line_of_progress()
+    shown, command = from_here.line_of_progress(), click.get_current_context().command
+
+    def request_of(name: str) -> BenchRequest:
+        return BenchRequest(
+            name=name, server=server, load=load, answer=answer, inputs=inputs, sampling=sampling, place=place
+        ).check()
 
     def measured(name: str) -> BenchDocument:
         url, sign, model = name.partition("#")
@@ -298,12 +338,14 @@ def _measure_several(
                 raise InputError(f"{name}: it needs the model after #, for example {url}#digits")
             one = from_here.measurement(replace(server, url=url, model=model or server.model), load, inputs, sampling)
             return from_here.run_search(one.prepare(), answer)[1]
-        request = BenchRequest(
-            name=name, server=server, load=load, answer=answer, inputs=inputs, sampling=sampling, place=place
-        ).check()
-        return in_cluster.run(ObjectWriter(target), request, click.get_current_context().command, shown)[0]
+        return in_cluster.run(ObjectWriter(target), request_of(name), command, shown)[0]
 
-    document = several_results.leaderboard(names, answer.check(), measured)
+    document = several_results.leaderboard(
+        names,
+        answer.check(),
+        measured,
+        lambda models: copies.run(ObjectWriter(target), list(map(request_of, models)), command, shown),
+    )
     shown("")
     _show(document, output)
     return _status(document)

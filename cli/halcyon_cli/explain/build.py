@@ -19,6 +19,7 @@ from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import InForce, Opening, in_force
+from halcyon_cli.explain import advice
 from halcyon_cli.explain.report import (
     Note,
     Part,
@@ -28,6 +29,7 @@ from halcyon_cli.explain.report import (
     ShownCapacity,
     ShownChange,
     ShownLimit,
+    ShownLine,
     ShownSignal,
     ShownWindow,
 )
@@ -126,12 +128,13 @@ def report(resource: Mapping[str, Any], now: datetime, capacity: Sequence[FreeCa
         signals=tuple(_signals(scaling)),
         parts=_parts(scaling),
         limited_by=tuple(ShownLimit(name, LIMITS.get(name, "")) for name in _limited_by(scaling)),
-        capacity=_capacity(scaling),
+        capacity=_capacity(status),
         pods=_pods(status, replicas),
         start=_start(status, replicas),
         free_capacity=tuple(capacity),
         notes=(*_outdated(meta, status), *_notes(state, headline)),
         decisions=tuple(_decisions(scaling)),
+        advice=advice.read(status),
     )
 
 
@@ -236,11 +239,33 @@ def _parts(scaling: Mapping[str, Any]) -> tuple[Part, ...]:
     )
 
 
-def _capacity(scaling: Mapping[str, Any]) -> ShownCapacity | None:
-    found = fields.mapping(scaling.get("capacity"))
-    if (source := fields.text(found.get("source"))) is None:
+def _capacity(status: Mapping[str, Any]) -> ShownCapacity | None:
+    found = fields.mapping(status.get("capacity"))
+    source, ignored = fields.text(found.get("source")), fields.text(found.get("ignored"))
+    if source is None and ignored is None:
         return None
-    return ShownCapacity(source, fields.text(found.get("requestsPerSecond")), fields.text(found.get("why")) or "")
+    return ShownCapacity(
+        source,
+        fields.text(found.get("requestsPerSecond")),
+        fields.text(found.get("why")) or "",
+        fields.text(found.get("sustainedRequestsPerSecond")),
+        tuple(_lines(found)),
+        fields.time(found.get("observedAt")),
+        fields.text(found.get("revision")),
+        fields.text(found.get("image")),
+        fields.text(found.get("gpuProduct")),
+        ignored,
+    )
+
+
+def _lines(capacity: Mapping[str, Any]) -> Iterator[ShownLine]:
+    for line in fields.mappings(capacity.get("lines")):
+        yield ShownLine(
+            _number(line.get("instances"), 1),
+            str(line.get("constantMilliseconds")),
+            str(line.get("perRowMilliseconds")),
+            _number(line.get("maxBatchSize"), 1),
+        )
 
 
 def _pods(status: Mapping[str, Any], desired: int) -> PodCounts | None:

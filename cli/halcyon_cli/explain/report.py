@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
+from halcyon_cli.explain.advice import ShownAdvice
 from halcyon_cli.kube.free_capacity import FreeCapacity
 
 
@@ -102,17 +103,53 @@ class ShownChange:
 
 
 @dataclass(frozen=True)
+class ShownLine:
+    """Time of a batch, with a number of instances in a replica."""
+
+    instances: int
+    constant_milliseconds: str
+    per_row_milliseconds: str
+    max_batch_size: int
+
+    def describe(self) -> str:
+        """Return the times in one sentence."""
+        instances = "1 instance" if self.instances == 1 else f"{self.instances} instances"
+        return (
+            f"{self.constant_milliseconds} ms + {self.per_row_milliseconds} ms per row, "
+            f"up to {self.max_batch_size} rows, {instances}"
+        )
+
+
+@dataclass(frozen=True)
 class ShownCapacity:
     """Capacity of a replica, with its source."""
 
-    source: str
+    source: str | None
+    """Source of the figures; None if there are none, but a measurement is ignored."""
     requests_per_second: str | None
     why: str
+    sustained_requests_per_second: str | None = None
+    """Requests per second within the objective, or at the planned utilisation."""
+    lines: tuple[ShownLine, ...] = ()
+    observed_at: datetime | None = None
+    revision: str | None = None
+    image: str | None = None
+    gpu_product: str | None = None
+    ignored: str | None = None
+    """Reason why the ConfigMap NAME-capacity is ignored; None if it isn't."""
 
-    def describe(self) -> str:
-        """Return the capacity in one sentence."""
-        value = "unknown" if self.requests_per_second is None else f"{self.requests_per_second} req/s per replica"
-        return f"{value}, source {self.source}: {self.why}"
+    def describe(self) -> list[str]:
+        """Return the capacity, the times of batches, and why a measurement is ignored, each in one sentence."""
+        said = []
+        if self.source is not None:
+            value = "unknown" if self.requests_per_second is None else f"{self.requests_per_second} req/s per replica"
+            if self.sustained_requests_per_second is not None:
+                value += f", {self.sustained_requests_per_second} within the objective"
+            said.append(f"{value}, source {self.source}: {self.why}")
+        if self.lines:
+            of = "".join(f", {word}" for word in (self.revision, self.gpu_product) if word)
+            said.append("; ".join(line.describe() for line in self.lines) + of)
+        return said if self.ignored is None else [*said, self.ignored]
 
 
 @dataclass(frozen=True)
@@ -149,6 +186,8 @@ class Report:
     notes: tuple[Note, ...]
     decisions: tuple[ShownChange, ...]
     """Recent changes of the desired replicas, newest first."""
+    advice: tuple[ShownAdvice, ...] = ()
+    """Changes of the spec that would help, the largest gain first."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form: names in camel case, times as strings, null for unknown values."""

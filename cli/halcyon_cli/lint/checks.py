@@ -16,10 +16,11 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
+from halcyon.api import batch_inference
 from halcyon.api.policy import triton_images
 from halcyon.api.spec import Spec, defaults, field_hints
 from halcyon.api.spec.parse import SpecError, parse
-from halcyon.api.types import API_VERSION, GROUP, KIND, VERSION
+from halcyon.api.types import API_VERSION, BATCH_KIND, GROUP, KIND, VERSION
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import problems
 from halcyon_cli.lint.rules import RULES, Level
@@ -139,7 +140,9 @@ def _document(node: MappingNode, loader: Any, file: str) -> Iterator[Finding]:  
             "spec is missing or not an object; it needs at least a model, for example spec: {model: {source: ...}}",
         )
         return
-    for rule, message in _spec(name or _ANY_NAME, loader.construct_document(spec)):
+    constructed = loader.construct_document(spec)
+    is_batch = _scalar(node, "kind") == BATCH_KIND
+    for rule, message in _batch(constructed) if is_batch else _spec(name or _ANY_NAME, constructed):
         line = _line_of_field(node, message)
         if rule != "invalid-value" or line not in {scalar.start_mark.line + 1 for scalar in unquoted}:
             yield finding(line, rule, message)
@@ -154,8 +157,8 @@ def _metadata_errors(node: MappingNode) -> Iterator[tuple[int, str, str]]:
             "api-version",
             f"apiVersion is {version or 'missing'}; it must be {API_VERSION}",
         )
-    if kind != KIND:
-        message = f"kind is {kind or 'missing'}; it must be {KIND} for {GROUP}/{VERSION}"
+    if kind not in {KIND, BATCH_KIND}:
+        message = f"kind is {kind or 'missing'}; it must be {KIND} or {BATCH_KIND} for {GROUP}/{VERSION}"
         yield _line(node, "kind"), "kind", message
     for key, _ in node.value:
         if key.value not in _FIELDS:
@@ -191,6 +194,14 @@ def _spec(name: str, spec_fields: Any) -> Iterator[tuple[str, str]]:
     image = spec.runtime.image or ""
     yield from (("image-mismatch", sentence) for sentence in triton_images.mismatches(spec, image))
     yield from (("outdated-image", sentence) for sentence in triton_images.outdated(image))
+
+
+def _batch(spec_fields: Any) -> Iterator[tuple[str, str]]:
+    """Yield (rule, message) for the first error in the `spec` of a BatchInference."""
+    try:
+        batch_inference.parse(spec_fields)
+    except ValueError as error:
+        yield "invalid-value", str(error)
 
 
 def _schedules(spec: Spec | None) -> Iterator[tuple[str, str]]:

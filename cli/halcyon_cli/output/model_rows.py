@@ -48,6 +48,8 @@ class ModelRow:
     actuator: str
     scaled: datetime | None
     """Time at which the desired replicas last changed."""
+    capacity: str
+    """Requests per second of one replica within the objective."""
     waiting: float | None
     utilization: float | None
     gpus: int
@@ -92,6 +94,7 @@ def build_row(model: Json) -> ModelRow:
         policy=fields.text(scaling.get("policy")) or UNKNOWN,
         actuator=fields.text(scaling.get("actuator")) or UNKNOWN,
         scaled=fields.time(decisions[0].get("time")) if decisions else None,
+        capacity=fields.text(fields.mapping(status.get("capacity")).get("sustainedRequestsPerSecond")) or UNKNOWN,
         waiting=_number(fields.mapping(signals.get("queueDepth")).get("value"), queue.partition("/")[0]),
         utilization=_number(use.removesuffix("%")),
         gpus=per_pod * (fields.count(status.get("replicas")) or 0)
@@ -118,11 +121,21 @@ def list_table(
 ) -> tuple[list[str], list[list[str]]]:
     """Return the header and the cells of the list, which has the columns of `kubectl get mdep`."""
     head = ["NAME", "STATUS", "READY", "DESIRED", "RANGE", "AGE"]
-    head += ["QUEUE", "GPU%", "BATCH", "URL", "IMAGE", "POLICY", "ACTUATOR", "SCALED"] if wide else []
+    head += ["QUEUE", "GPU%", "BATCH", "URL", "IMAGE", "POLICY", "ACTUATOR", "SCALED", "CAPACITY"] if wide else []
     cells = []
     for row in rows:
         line = [row.name, row.reason, row.replicas, row.desired, row.range, ago(row.created, now)]
-        more = [row.queue, row.gpu, row.batch, row.url, row.image, row.policy, row.actuator, ago(row.scaled, now)]
+        more = [
+            row.queue,
+            row.gpu,
+            row.batch,
+            row.url,
+            row.image,
+            row.policy,
+            row.actuator,
+            ago(row.scaled, now),
+            row.capacity,
+        ]
         cells.append(line + (more if wide else []))
     if all_namespaces:
         return ["NAMESPACE", *head], [[row.namespace, *line] for row, line in zip(rows, cells, strict=True)]

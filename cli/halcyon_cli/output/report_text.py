@@ -66,6 +66,11 @@ class _Page:
         yield [line for note in explained.notes for line in self._note(note)]
         changes = [(f"{ago(c.time, now)} ago", f"{c.before} -> {c.after}", c.why) for c in explained.decisions]
         yield self._table(("CHANGED", "DESIRED", "REASON"), changes)
+        advice = [
+            (a.field, a.current_value or "-", a.value, ago(a.since, now), f"{a.gain}: {a.evidence}".strip(": "))
+            for a in explained.advice
+        ]
+        yield self._table(("ADVICE", "NOW", "ADVISED", "FOR", "GAIN AND EVIDENCE"), advice)
 
     def _facts(self, explained: Report, now: datetime) -> list[str]:
         facts: list[tuple[str, str]] = []
@@ -82,7 +87,7 @@ class _Page:
             )
             facts.append(("limited by", reasons))
         if explained.capacity is not None:
-            facts.append(("replica", explained.capacity.describe()))
+            facts += [("replica", line) for line in explained.capacity.describe()]
         if explained.pods is not None:
             facts.append(("pods", _pods(explained.pods)))
         if explained.start is not None:

@@ -37,6 +37,9 @@ def build(grown: Statistics | None, config: ServerConfig, *, wall_s: float, repl
     """Return the batches of a run of `wall_s` seconds on that many replicas, or why there are none."""
     instances = None if config.instances is None else config.instances * max(replicas, 1)
     described = "the model's configuration couldn't be read"
+    delay = _figure(
+        None if config.largest_batch is None else 1000 * config.max_queue_delay_s, "ms", 1, _CONFIG, described
+    )
     counted = _figure(instances, "executions", replicas, _CONFIG, described)
     largest = _figure(config.largest_batch, "rows", 1, _CONFIG, described)
     if grown is None or grown.counters.executions <= 0:
@@ -53,6 +56,7 @@ def build(grown: Statistics | None, config: ServerConfig, *, wall_s: float, repl
             line_error=unmeasured("ratio", reason),
             busy=unmeasured("ratio", reason),
             instances=counted,
+            delay=delay,
         )
     executions = int(grown.counters.executions)
     mean_rows = grown.counters.rows / grown.counters.executions
@@ -90,6 +94,7 @@ def build(grown: Statistics | None, config: ServerConfig, *, wall_s: float, repl
             described if grown.sizes else one,
         ),
         instances=counted,
+        delay=delay,
     )
 
 

@@ -18,13 +18,16 @@ from halcyon_measure.results.observations import (
     Counters,
     Observations,
     Readings,
-    ServerConfig,
     Statistics,
 )
 from halcyon_measure.results.run import Run
 
 MIN_SAMPLES = 5
 """Readings of a queue below which its mean says nothing."""
+_OF_STEPS = (
+    "{model} is an ensemble, which executes nothing itself: queue, batches and model are those of its steps. Latency, rate, failures, "
+    "capacity, GPU and energy are measured over all steps; a step alone: --model {step}"
+)
 _NOTHING_READ = "nothing was read of the server, because sampling is off"
 
 
@@ -53,10 +56,13 @@ def added(
     )
     if seen is None:
         parts = phases.build(answered, client, Means(no_server=_NOTHING_READ, no_balancer=_NOTHING_READ))
-        return _judged(document.model_copy(update={"phases": parts}), ServerConfig())
+        return verdict.judged(document.model_copy(update={"phases": parts}))
     counted = int(np.count_nonzero(np.isin(columns.outcome, (Outcome.ANSWERED, Outcome.WRONG))))
     slack = in_flight + int(np.count_nonzero(columns.outcome == Outcome.TIMED_OUT))
-    grown, counters, reason = _server(seen, counted, slack)
+    if seen.config.steps:
+        grown, counters, reason = None, None, _OF_STEPS.format(model=document.target.model, step=seen.config.steps[0])
+    else:
+        grown, counters, reason = _server(seen, counted, slack)
     held, queued, no_balancer, source = balancer(seen)
     replicas = max(len([one for one in seen.servers if one.samples]), 1)
     means = Means(
@@ -75,11 +81,7 @@ def added(
             "energy": energy.build(seen, prices, rows=document.requests.rows, wall_s=seen.span_s),
         }
     )
-    return _judged(made, seen.config)
-
-
-def _judged(document: BenchDocument, config: ServerConfig) -> BenchDocument:
-    return document.model_copy(update={"verdict": verdict.judge(verdict.figures_of(document, config))})
+    return verdict.judged(made)
 
 
 def _server(seen: Observations, answered: int, slack: int) -> tuple[Statistics | None, Counters | None, str]:

@@ -8,7 +8,6 @@ from statistics import median
 from halcyon_measure.breakdown.limits import FIGURES, RULES, Rule
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.figure import Figure, unmeasured
-from halcyon_measure.results.observations import ServerConfig
 from halcyon_measure.results.sections.phases import Phases
 from halcyon_measure.results.sections.verdict import Evidence, LimitName, Verdict
 
@@ -49,7 +48,12 @@ def judge(figures: Mapping[str, Figure]) -> Verdict:
     )
 
 
-def figures_of(document: BenchDocument, config: ServerConfig) -> dict[str, Figure]:
+def judged(document: BenchDocument) -> BenchDocument:
+    """Return the document with the verdict on its figures."""
+    return document.model_copy(update={"verdict": judge(figures_of(document))})
+
+
+def figures_of(document: BenchDocument) -> dict[str, Figure]:
     """Return the figures that the rules use, from the sections of a document."""
     found: dict[str, Figure] = {}
     requests, client = document.requests, document.client
@@ -72,10 +76,8 @@ def figures_of(document: BenchDocument, config: ServerConfig) -> dict[str, Figur
         found |= _of_phases(document.phases)
     if document.batches is not None:
         found |= {"busy": document.batches.busy, "fill": document.batches.fill}
-    if config.max_queue_delay_s > 0:
-        found["delay_ms"] = Figure(
-            value=1000 * config.max_queue_delay_s, unit="ms", n=1, source="configuration of the model"
-        )
+        if document.batches.delay is not None and document.batches.delay.value:
+            found["delay_ms"] = document.batches.delay
     return found | _of_hardware(document)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from bisect import bisect_right
 from dataclasses import dataclass
 
@@ -37,7 +38,7 @@ class QueueLaw:
         """Return the latency of each request, in seconds, if requests arrive at `due` (ascending) at an empty server."""
         if self.batch == 1:
             return self._single(due) - due + self.overhead_s
-        return np.array(self._batched(due.tolist())) - due + self.overhead_s
+        return self._batched(due.tolist()) - due + self.overhead_s
 
     def _single(self, due: Floats) -> Floats:
         """Return when each request ends, if instances execute one request at a time.
@@ -53,20 +54,26 @@ class QueueLaw:
             ends[first :: self.instances] = np.maximum.accumulate(own - before) + before + service
         return ends
 
-    def _batched(self, due: list[float]) -> list[float]:
+    def _batched(self, due: list[float]) -> Floats:
         """Return when each request ends, if a free instance takes what waits, at most a batch."""
         ends: list[float] = []
+        sizes: list[int] = []
         free = [0.0] * self.instances
-        begin, count = 0, len(due)
-        times = [self.execution_s(size) for size in range(self.batch + 1)]
+        begin, count, batch = 0, len(due), self.batch
+        times = [self.execution_s(size) for size in range(batch + 1)]
+        due += [math.inf] * batch  # so that a batch never reaches beyond the list
+        # Hundreds of thousands of steps for each rate, so comparisons take the place of calls.
         while begin < count:
-            start = max(free[0], due[begin])
-            end = bisect_right(due, start, begin, min(begin + self.batch, count))
+            start = free[0]
+            if (arrived := due[begin]) > start:
+                start = arrived
+            end = bisect_right(due, start, begin, begin + batch)
             done = start + times[end - begin]
-            ends.extend([done] * (end - begin))
+            ends.append(done)
+            sizes.append(end - begin)
             heapq.heapreplace(free, done)
             begin = end
-        return ends
+        return np.repeat(np.array(ends), sizes)
 
     def text(self) -> str:
         """Return the law in words."""

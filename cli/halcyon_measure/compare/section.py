@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from halcyon_measure.compare import difference, likeness
 from halcyon_measure.compare.bound import Condition
@@ -58,8 +58,12 @@ def build(
     )
 
 
-def leaderboard(results: Sequence[tuple[str, BenchDocument]], *, anyway: bool = False) -> Comparison:
+def leaderboard(
+    results: Sequence[tuple[str, BenchDocument]], *, anyway: bool = False, in_turns: bool = False
+) -> Comparison:
     """Return the leaderboard of named results with a capacity at one objective, the largest rate first.
+
+    `in_turns` says that the runs of their searches alternated.
 
     Raises:
         SettingError: their objectives differ.
@@ -73,17 +77,31 @@ def leaderboard(results: Sequence[tuple[str, BenchDocument]], *, anyway: bool = 
     rows = sorted((_row(name, one) for name, one in results), key=lambda row: -(row.rate.value or 0.0))
     best = rows[0]
     said = f"{best.name} takes most: {number(best.rate.value)} requests/s" if best.rate.value else "no rate is known"
+    lead = _lead(rows, dict(results))
     return Comparison(
-        sentence=f"{said}, of {len(rows)}, with {next(iter(goals.values()))}.",
+        sentence=f"{said}, of {len(rows)}, with {next(iter(goals.values()))}{lead}.",
         baseline=None,
         candidate=None,
         rounds=1,
-        order="",
+        order="a run of each in turn" if in_turns else "",
         differences=(),
         unlike=() if len(set(goals.values())) == 1 else tuple(f"{name}: {goal}" for name, goal in goals.items()),
         bounds=(),
         leaderboard=tuple(rows),
     )
+
+
+def _lead(rows: Sequence[LeaderboardRow], results: Mapping[str, BenchDocument]) -> str:
+    """Return how far the best is before the second, with an interval from within their runs; empty if it isn't known."""
+    if len(rows) < 2 or not rows[0].rate.value or not rows[1].rate.value:
+        return ""
+    found = difference.of_results(results[rows[1].name], results[rows[0].name])
+    one = next((one for one in found if one.figure == "capacity" and one.change.value is not None), None)
+    if one is None or one.change.interval is None:
+        return ""
+    if one.result == NO_DIFFERENCE:
+        return f"; {NO_DIFFERENCE} to {rows[1].name}{_interval(one.change)}"
+    return f"; {one.change.value or 0:.1%} more than {rows[1].name}{_interval(one.change)}"
 
 
 def _percentile(document: BenchDocument) -> str:
@@ -111,7 +129,8 @@ def _row(name: str, document: BenchDocument) -> LeaderboardRow:
         cost_per_thousand=of_energy(None if energy is None else energy.cost_per_thousand),
         energy_per_inference=of_energy(None if energy is None else energy.per_inference),
         carbon_per_inference=of_energy(None if energy is None else energy.carbon_per_inference),
-        accuracy=unmeasured("ratio", "no accuracy is given"),
+        accuracy=document.accuracy
+        or unmeasured("ratio", "no expected outputs are given; for example --expect outputs.npz"),
     )
 
 

@@ -80,7 +80,7 @@ def tensors(
                 raise TensorError(f"{file.path}: the model has no input {name}; it has {_describe(inputs)}")
             if name in arrays:
                 raise TensorError(f"{file.path}: input {name} is given twice")
-            arrays[name] = _fit(array, known[name], file.path)
+            arrays[name] = fit(array, known[name], file.path)
     if missing := [model_input for model_input in inputs if model_input.name not in arrays]:
         example = f"--input {missing[0].name}=FILE.npy"
         raise TensorError(f"no file for {_describe(missing)}; for example {example}")
@@ -185,8 +185,12 @@ def _image(file: InputFile, model_input: ModelInput, pixel_scale: float | None) 
     return pixels if model_input.datatype.startswith(("FP", "BF")) else np.rint(pixels)
 
 
-def _fit(array: Array, model_input: ModelInput, path: str) -> Array:
-    """Convert to the input's type and shape. A single item becomes a batch of one if the model supports batching."""
+def fit(array: Array, model_input: ModelInput, path: str) -> Array:
+    """Convert to the input's type and shape. A single item becomes a batch of one if the model supports batching.
+
+    Raises:
+        TensorError: it doesn't fit; the message begins with `path`.
+    """
     if array.ndim == len(model_input.shape) - 1 and model_input.shape[0] in {-1, 1}:
         array = array[np.newaxis]
     if array.ndim != len(model_input.shape) or any(

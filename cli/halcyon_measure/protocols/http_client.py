@@ -51,7 +51,7 @@ class HttpClient:
         first = 0.0
         body_sent = _Body(request.body, self._clock)
         try:
-            headers = {"Content-Type": self._content_type(request)}
+            headers = {"Content-Type": self._content_type(request), **dict(request.headers)}
             if request.header_length is not None:
                 headers[_LENGTH] = str(request.header_length)
             async with self._session.post(
@@ -62,6 +62,7 @@ class HttpClient:
                 outcome = of_http(response.status)
                 pod = response.headers.get(self._pod_header, "") if self._pod_header else ""
                 length = response.headers.get(_LENGTH)
+                later = response.headers.get("Retry-After", "")
         except TimeoutError:
             return Reply(
                 Outcome.TIMED_OUT, f"no answer within {self._target.timeout_s:g} s", first or self._clock(), b"", ""
@@ -71,7 +72,8 @@ class HttpClient:
             return Reply(Outcome.DISCONNECTED, said, first or self._clock(), b"", "")
         message = "" if outcome is Outcome.ANSWERED else f"{response.status}: {_message(body)}"
         header = int(length) if length and length.isdigit() else None
-        return Reply(outcome, message, first, body, pod, header, body_sent.written_s)
+        wait_s = float(later) if later.isdecimal() else 0.0
+        return Reply(outcome, message, first, body, pod, header, body_sent.written_s, wait_s)
 
     def _content_type(self, request: Prepared) -> str:
         if self._target.api == "post":

@@ -43,6 +43,8 @@ class Reply(NamedTuple):
     """Length of the JSON in front of the binary outputs in `body`, if there are any."""
     written_s: float = math.nan
     """When the last byte of the request was in the socket; NaN if unknown."""
+    retry_after_s: float = 0.0
+    """Seconds to wait before the next request, if a refusal names them."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Prepared:
     """Length of the JSON in front of binary tensors, if there are any."""
     encode_s: float = 0.0
     """Time to serialise it when it was due; 0 if it was serialised before the run."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Headers of this request, besides those of its target. Only over HTTP."""
 
 
 class Client(Protocol):

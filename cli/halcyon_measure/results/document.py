@@ -189,6 +189,9 @@ class BenchDocument(Part):
         default=None, description="What the machine could compute, and what the model did."
     )
     alone: Alone | None = Field(default=None, description="The same model in one process, without a server.")
+    accuracy: Figure | None = Field(
+        default=None, description="Share of the answers that are those of --expect; null without it."
+    )
     capacity: Capacity | None = Field(default=None, description="Largest rate that keeps the objective.")
     sweep: Sweep | None = Field(default=None, description="Figures over a grid of loads.")
     comparison: Comparison | None = Field(default=None, description="Differences of servers over rounds.")

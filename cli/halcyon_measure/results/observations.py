@@ -58,6 +58,10 @@ class ServerConfig:
     """Rows of the largest batch; 1 for a model without batching."""
     instances: int | None = None
     max_queue_delay_s: float = 0.0
+    steps: tuple[str, ...] = ()
+    """Models of an ensemble's steps; empty for a model that executes itself."""
+    keeps_state: bool = False
+    """Whether its requests must form sequences."""
 
 
 @dataclass(frozen=True)

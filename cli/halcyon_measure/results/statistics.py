@@ -46,31 +46,26 @@ class Blocks:
         self._count = max(math.floor(length_s), 1)
         block = np.minimum(np.floor(np.clip(due, 0, None)).astype(np.int64), self._count - 1)
         place = np.log10(np.maximum(latency, _LEAST_S) / _LEAST_S) * _BINS_PER_DECADE
-        bins = _BINS_PER_DECADE * _DECADES
-        table = np.zeros((self._count, bins), dtype=np.int32)
-        np.add.at(table, (block, np.minimum(place.astype(np.int64), bins - 1)), 1)
+        used, column = np.unique(
+            np.minimum(place.astype(np.int64), _BINS_PER_DECADE * _DECADES - 1), return_inverse=True
+        )
+        table = _counts(block, column, self._count, len(used))
         self._answered = table.sum(axis=1)
         draws = np.random.default_rng(seed).integers(0, self._count, (_DRAWS, self._count))
         # How often each block is in each draw.
-        weights = np.zeros((_DRAWS, self._count), dtype=np.float32)
-        for number, drawn in enumerate(draws):
-            weights[number] = np.bincount(drawn, minlength=self._count)
-        self._weights = weights
-        used = np.flatnonzero(table.any(axis=0))
+        number = np.repeat(np.arange(_DRAWS), self._count)
+        self._weights = _counts(number, draws.ravel(), _DRAWS, self._count).astype(np.float32)
         self._edges = _LEAST_S * 10 ** ((used + 0.5) / _BINS_PER_DECADE)
-        self._drawn = np.cumsum(weights @ table[:, used].astype(np.float32), axis=1)
+        self._drawn = np.cumsum(self._weights @ table.astype(np.float32), axis=1)
 
     def percentile(self, share: float) -> Interval | None:
         """Return the 95 % interval of a percentile in seconds; None with fewer than `MIN_BLOCKS` blocks."""
         if self._count < MIN_BLOCKS or not len(self._edges):
             return None
         totals = self._drawn[:, -1:]
-        found = [
-            float(self._edges[min(int(np.searchsorted(row, share * total)), len(self._edges) - 1)])
-            for row, total in zip(self._drawn, totals[:, 0], strict=True)
-            if total > 0
-        ]
-        return _middle(np.array(found))
+        # The rows ascend, so this is the index of the first value that isn't below.
+        index = (self._drawn < share * totals).sum(axis=1)
+        return _middle(self._edges[np.minimum(index, len(self._edges) - 1)][totals[:, 0] > 0])
 
     def rate(self, good: npt.NDArray[np.int64] | None = None) -> Interval | None:
         """Return the 95 % interval of answers per second, or of `good`, a count for each block."""
@@ -83,6 +78,13 @@ def per_second(due: Floats, length_s: float, mask: npt.NDArray[np.bool_]) -> npt
     """Return how many requests of `mask` became due in each whole second of the run."""
     count = max(math.floor(length_s), 1)
     return np.bincount(np.minimum(np.floor(due[mask]).astype(np.int64), count - 1), minlength=count)
+
+
+def _counts(
+    row: npt.NDArray[np.int64], column: npt.NDArray[np.int64], rows: int, columns: int
+) -> npt.NDArray[np.int64]:
+    """Return how often each pair occurs, as a table."""
+    return np.bincount(row * columns + column, minlength=rows * columns).reshape(rows, columns)
 
 
 def _middle(values: npt.NDArray[np.float64]) -> Interval | None:

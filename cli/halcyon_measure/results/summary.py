@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -27,12 +28,13 @@ from halcyon_measure.results.document import (
     RunFacts,
     Second,
 )
-from halcyon_measure.results.figure import Figure
+from halcyon_measure.results.figure import Figure, unmeasured
 from halcyon_measure.results.run import Run
 from halcyon_measure.schedule.scenario import Scenario
 
 PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p99_9", 0.999))
 _MAX_FAILURES = 20
+_EXPECTED = "answers compared with the expected outputs"
 
 
 def build(
@@ -91,6 +93,18 @@ def build(
         client=_client(run, limit, late, len(columns)),
         distribution=distribution.of(latency, ended.done - ended.sent),
     )
+
+
+def accuracy(requests: Requests) -> Figure:
+    """Return the share of the answers that are the expected ones, with its 95 % interval (Wilson's)."""
+    n = requests.answered + requests.wrong
+    if not n:
+        return unmeasured("ratio", "no request was answered", _EXPECTED)
+    share, z = requests.answered / n, 1.96
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    reach = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    interval = (max(middle - reach, 0.0), min(middle + reach, 1.0))
+    return Figure(value=share, unit="ratio", n=n, interval=interval, source=_EXPECTED)
 
 
 def _percentile(values: Floats, share: float) -> float | None:

@@ -7,9 +7,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from halcyon_measure.errors import SettingError, TargetError
@@ -34,13 +34,6 @@ _MAX_PAGE = 4 * 2**20
 Sample = TypeVar("Sample", ServerSample, BalancerSample, ProcessSample)
 
 
-class PodUsage(Protocol):
-    """CPU and memory of pods, from the cluster. A package that knows the cluster implements it."""
-
-    def sample(self, at_s: float) -> dict[str, ProcessSample]:
-        """Return a reading by pod; empty if there is none."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """A page of metrics."""
@@ -62,7 +55,6 @@ class SamplingSettings:
     pods: str = ""
     """Regular expression of their names; empty if they aren't known."""
     idle_s: float = IDLE_S
-    usage: PodUsage | None = field(default=None, compare=False)
 
     def check(self) -> SamplingSettings:
         """Return these settings if the URLs are valid.
@@ -195,9 +187,6 @@ class Sampler:
                 self._balancer_samples[pod].append(found)
         if self._local is not None and (sample := self._local.sample(at)) is not None:
             self._process_samples.setdefault(self._target.address, []).append(sample)
-        if self._settings.usage is not None:
-            for pod, usage in self._settings.usage.sample(at).items():
-                self._process_samples.setdefault(pod, []).append(usage)
         if self._is_local:
             for package, joules in local_process.rapl_joules().items():
                 self._rapl.setdefault(package, []).append((at, joules))

@@ -60,6 +60,8 @@ def parse_config(document: Any) -> ServerConfig:
         largest_batch=max(int(document.get("max_batch_size", 0)), 1),
         instances=_instances(groups if isinstance(groups, Sequence) else ()),
         max_queue_delay_s=int(delay) / 1e6,
+        steps=_steps(document.get("ensemble_scheduling")),
+        keeps_state="sequence_batching" in document,
     )
 
 
@@ -101,6 +103,13 @@ def _by_grpc(target: Target, method: Literal["ModelStatistics", "ModelConfig"]) 
 
 def _seconds(duration: Mapping[str, Any]) -> float:
     return float(duration.get("ns", 0)) / _NS
+
+
+def _steps(scheduling: Any) -> tuple[str, ...]:
+    """Return the models of an ensemble's steps, each once."""
+    steps: Any = scheduling.get("step", ()) if isinstance(scheduling, Mapping) else ()
+    found = (str(one.get("model_name")) for one in steps if isinstance(one, Mapping))
+    return tuple(dict.fromkeys(found))
 
 
 def _instances(groups: Sequence[Any]) -> int | None:

@@ -131,25 +131,57 @@ class PartStatus(_Documented):
     """One part of a decision."""
 
     name: Short
-    """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency, metric or gpuUtilization."""
+    """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency, metric, gpuUtilization or batch."""
     replicas: Count
     """Replicas that the part requires."""
     why: Long
     """Explanation, with numbers."""
 
 
-class CapacityStatus(_Documented):
-    """Capacity of a replica that scaling uses, and its source."""
+class ServiceLineStatus(_Documented):
+    """Time of a batch with b rows: constant + b x per row, in one replica with this number of instances."""
 
-    source: Short
-    """Source of the capacity: BatchStatistics (batch times in Triton's statistics), TimeInPods (requests in execution divided by
-    their time in a pod, at the balancers), Answers (answers of full pods, counted at the balancers), EngineMetrics (the same, while the engine's
+    instances: Count
+    """Number of instances of the model in the replica."""
+    constant_milliseconds: Short
+    """Time of a batch without its rows, in milliseconds, rounded."""
+    per_row_milliseconds: Short
+    """Time of each row, in milliseconds, rounded."""
+    max_batch_size: Count
+    """Number of rows in the largest batch."""
+
+
+class CapacityStatus(_Documented):
+    """Capacity of a replica, and its source."""
+
+    source: Short | None = None
+    """Source of the capacity: Bench (a measurement by `halcyon bench --teach`, until 100 batches of traffic outweigh it), WarmUp (batch
+    times in Triton's statistics before any request), BatchStatistics (the same, with traffic), TimeInPods (requests in execution
+    divided by their time in a pod, at the balancers), Answers (answers of full pods, counted at the balancers), EngineMetrics (the same, while the engine's
     own metrics say that it is full) or Unknown."""
     requests_per_second: Short | None = None
     """Requests per second that a full replica answers, rounded; absent if unknown. A change of 20 % or less does not by
     itself cause an update."""
-    why: Long
+    sustained_requests_per_second: Short | None = None
+    """Requests per second that one replica answers within `spec.scaling.targets.latency`, or at 80 % utilisation without one, rounded;
+    absent if unknown."""
+    lines: Annotated[tuple[ServiceLineStatus, ...], Field(max_length=8), ListMap(("instances",))] | None = None
+    """Times of batches by the number of instances in a replica, that of the spec first. Absent if unknown, or if answers contradict
+    them."""
+    requests_at_once: Count | None = None
+    """Requests that a replica executes at once, if batch times don't show how long they take."""
+    observed_at: Time | None = None
+    """Time of the measurement if the source is Bench, else of the decision that these figures are from."""
+    revision: Short | None = None
+    """Name of the ControllerRevision that the figures are for."""
+    image: Annotated[str, Field(max_length=512)] | None = None
+    """Triton image that the figures are for."""
+    gpu_product: Short | None = None
+    """GPU product that the figures are for; absent if neither the spec's nodeSelector nor the measurement names one."""
+    why: Long | None = None
     """Reason for the source, with numbers."""
+    ignored: Long | None = None
+    """Reason why the ConfigMap NAME-capacity, a measured capacity, is ignored; absent if it isn't, or if there is none."""
 
 
 class DecisionStatus(_Documented):
@@ -191,8 +223,6 @@ class ScalingStatus(_Documented):
     """Parts of the decision, each with the replicas that it requires. The largest number applies."""
     signals: Annotated[tuple[SignalStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
     """Signals that the decision is based on."""
-    capacity: CapacityStatus | None = None
-    """Capacity of a replica that the decision is based on; absent if it isn't based on one, as with the policy Rules."""
     decisions: Annotated[tuple[DecisionStatus, ...], Field(max_length=10)] | None = None
     """Most recent changes to the desired replicas, newest first, 10 at most."""
 
@@ -244,6 +274,27 @@ class CostStatus(_Documented):
     utilisation. Time without a known utilisation counts as the known time did. Absent if less than half of it is known."""
     idle_percent: Percent | None = None
     """Share of the GPU time, in percent, during which the GPUs of ready pods were not in use."""
+
+
+class AdviceStatus(_Documented):
+    """A change of the spec that would help, from the signals of the last minutes. Halcyon never makes it."""
+
+    rule: Short
+    """Name of the rule that applies, from the advice reference, for example `BatchAlwaysFull`."""
+    field: Short
+    """Field to change, for example `spec.batching.maxBatchSize`."""
+    current_value: Short | None = None
+    """Value of the field in the spec; absent if it isn't set."""
+    value: Short
+    """Advised value of the field."""
+    evidence: Long
+    """Signals that led to the advice, with numbers from the time when it was first shown."""
+    gain: Long
+    """Gain that is expected, with numbers."""
+    gain_percent: Annotated[int, Field(ge=0, le=100)]
+    """Gain that is expected, in percent of the time, the replicas or the capacity that the gain is about."""
+    since: Time
+    """Time since which the rule has applied."""
 
 
 class RevisionStatus(_Documented):
@@ -345,6 +396,8 @@ class Status(_Documented):
     """Triton image in use."""
     scaling: ScalingStatus | None = None
     """State of scaling: the last decision, and what it was based on."""
+    capacity: CapacityStatus | None = None
+    """Capacity of a replica, with which scaling plans; absent if nothing is known, as with the policy Rules without a measurement."""
     revision: RevisionStatus | None = None
     """Revisions, identified by the names of their ControllerRevisions."""
     rollout: RolloutStatus | None = None
@@ -353,5 +406,8 @@ class Status(_Documented):
     """Cost and use of the model's GPUs over the last day; absent for a model on CPU. The period is shorter if the
     operator has not been recording for that long. Values are rounded; shares are calculated at most once every ten
     minutes."""
+    advice: Annotated[tuple[AdviceStatus, ...], Field(max_length=5), ListMap(("rule",))] | None = None
+    """Changes of the spec that would help, the largest gain first, 5 at most. Absent if there are none, or if the signals for
+    them are unknown. Changed every ten minutes at most."""
     cold_start: ColdStartStatus | None = None
     """Duration of the last start of a server pod, in whole seconds, in total and by part."""

@@ -29,6 +29,8 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "ModelDeployment"
 PLURAL = "modeldeployments"
+BATCH_KIND = "BatchInference"
+BATCH_PLURAL = "batchinferences"
 
 NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$"
 """Pattern of names of ModelDeployments: at most 52 characters, so that the names of their objects have at most 63 characters."""

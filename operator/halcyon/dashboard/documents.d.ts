@@ -141,9 +141,32 @@ export interface Scaling {
   actuator?: string;
   why?: string;
   limitedBy?: string[];
-  capacity?: { source: string; requestsPerSecond?: string; why: string };
   signals?: Signal[];
   parts?: { name: string; replicas: number; why: string }[];
+}
+
+/** A change of the spec that would help, as in `status.advice`. */
+export interface Advice {
+  field: string;
+  currentValue?: string;
+  value: string;
+  evidence: string;
+  gain: string;
+  since: string;
+}
+
+/** `status.capacity`. */
+export interface Capacity {
+  source?: string;
+  requestsPerSecond?: string;
+  sustainedRequestsPerSecond?: string;
+  lines?: { instances: number; constantMilliseconds: string; perRowMilliseconds: string; maxBatchSize: number }[];
+  requestsAtOnce?: number;
+  observedAt?: string;
+  revision?: string;
+  gpuProduct?: string;
+  why?: string;
+  ignored?: string;
 }
 
 export interface Decision {
@@ -193,7 +216,10 @@ export interface Model {
   access_log: string;
   conditions: Condition[];
   scaling: Scaling;
+  capacity: Capacity;
   decisions: Decision[];
+  /** The largest gain first. */
+  advice: Advice[];
   events: { at: number; type: string; reason: string; message: string }[];
   revision: { current?: string; target?: string };
   address: { url?: string };
@@ -268,7 +294,7 @@ export type BenchLatencies = Record<"mean" | "p50" | "p90" | "p95" | "p99" | "p9
 export interface BenchResult {
   made_at: string;
   scenario: { kind: string; preset: string; rate_rps: number | null; callers: number | null; seed: number };
-  run: { valid: boolean; invalid_because: string[] };
+  run: { valid: boolean; invalid_because: string[]; warm_up_s: number; measured_s: number };
   requests: { due: number; answered: number };
   throughput: BenchFigure;
   latency: BenchLatencies;
@@ -276,7 +302,7 @@ export interface BenchResult {
   first_byte: BenchLatencies;
   failures: { outcome: string; message: string; count: number }[];
   client: { limit: string; evidence: string };
-  place: { kind: string; revision: string | null; image: string | null; image_id: string | null; node: string | null; replicas: number | null; arguments: string[] } | null;
+  place: { kind: string; revision: string | null; image: string | null; image_id: string | null; node: string | null; replicas: number | null; arguments: string[]; ended: string | null } | null;
   phases: { parts: { name: string; side: string; mean: BenchFigure }[] } | null;
   verdict: { sentence: string; unsure: boolean; others: string[] } | null;
 }

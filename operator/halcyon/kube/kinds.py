@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from halcyon.api.types import API_VERSION, KIND, PLURAL
+from halcyon.api.types import API_VERSION, BATCH_KIND, BATCH_PLURAL, KIND, PLURAL
 
 Object = dict[str, Any]
 """Object of the Kubernetes API, as JSON."""
@@ -47,6 +47,8 @@ class Kind:
 
 
 MODEL_DEPLOYMENT = Kind(API_VERSION, KIND, PLURAL)
+BATCH_INFERENCE = Kind(API_VERSION, BATCH_KIND, BATCH_PLURAL)
+JOB = Kind("batch/v1", "Job", "jobs")
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
 CONTROLLER_REVISION = Kind("apps/v1", "ControllerRevision", "controllerrevisions")
 SERVICE = Kind("v1", "Service", "services")

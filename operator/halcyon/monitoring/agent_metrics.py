@@ -21,9 +21,9 @@ METRICS: Final = (
         "Inference requests that were rejected, or timed out before a server had free capacity.",
     ),
     _own(
-        "repeated_total",
+        "client_retries_total",
         "counter",
-        "Inference requests that clients repeated after a rejection, which are not new demand. gRPC clients report them; for HTTP, an "
+        "Inference requests that clients sent again after a rejection, which are not new demand. gRPC clients report them; for HTTP, an "
         "estimate.",
     ),
     _own("errors_total", "counter", "Inference requests that were lost between the balancer and a server."),

@@ -56,9 +56,21 @@ LIMITED: Final = _of(
 CAPACITY: Final = _of(
     "replica_capacity_requests_per_second",
     "gauge",
-    "Requests per second that a full replica answers, as the planner assumes. Source: BatchStatistics, TimeInPods, Answers or EngineMetrics. "
+    "Requests per second that a full replica answers, as the planner assumes. Source: Bench, WarmUp, BatchStatistics, TimeInPods, Answers or EngineMetrics. "
     "Missing if it isn't known, or with the policy Rules.",
     "source",
+)
+SUSTAINED: Final = _of(
+    "replica_sustained_requests_per_second",
+    "gauge",
+    "Requests per second that one replica answers within spec.scaling.targets.latency, or at the planned utilisation without one, as the "
+    "planner assumes. Missing if it isn't known, or with the policy Rules.",
+)
+SERVICE_TIME: Final = _of(
+    "service_time_seconds",
+    "gauge",
+    "Time of a batch, as the planner assumes: part constant, and for each row part row. Missing if it isn't known.",
+    "part",
 )
 CHANGES: Final = _of(
     "desired_changes_total",

@@ -14,6 +14,7 @@ from halcyon.api.documents.balancer_plan import (
     PLAN_KEY,
     BalancerPlan,
     CollectorAddress,
+    LowerClass,
 )
 from halcyon.api.documents.balancer_plan import Slot as PlannedSlot
 from halcyon.api.documents.observation_report import AUDIENCE
@@ -56,13 +57,29 @@ The kubelet connects to it without mTLS, which a mesh in strict mode rejects: fo
 
 
 def plan(
-    subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...], *, start_s: float | None = None
+    subject: Subject,
+    spec: Spec,
+    site: Site,
+    slots: tuple[Slot, ...],
+    *,
+    start_s: float | None = None,
+    lower_class: LowerClass = "None",
 ) -> BalancerPlan:
-    """Build the plan for the model's balancers from the accepted spec, and the last measured start of a pod in seconds."""
+    """Build the plan for the model's balancers from the accepted spec.
+
+    Args:
+        subject: the ModelDeployment.
+        spec: its accepted spec.
+        site: settings of the installation.
+        slots: slots in use.
+        start_s: last measured start of a pod, in seconds; None if unknown.
+        lower_class: lower class of requests; other than `None` while a BatchInference of the model runs.
+    """
     queue_ms, hold_ms = defaults.queue_timeout_ms(spec), defaults.hold_timeout_ms(spec, start_s)
     most = defaults.most_replicas(spec)
     objective_s = defaults.objective_s(spec) if defaults.overload_mode(spec) == "Reject" else None
     objective_ms = max(round(objective_s * 1000), 1) if objective_s else 0
+    needs_batch = objective_ms > 0 or lower_class != "None"
     return BalancerPlan(
         namespace=subject.namespace,
         name=subject.name,
@@ -76,8 +93,8 @@ def plan(
         finds_concurrency=finds_concurrency(spec),
         queue_limit=defaults.queue_limit(spec) or _NO_QUEUE_LIMIT,
         objective_ms=objective_ms,
-        max_batch=((spec.batching.max_batch_size if spec.batching else None) or 0) if objective_ms else 0,
-        instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1) if objective_ms else 1,
+        max_batch=((spec.batching.max_batch_size if spec.batching else None) or 0) if needs_batch else 0,
+        instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1) if needs_batch else 1,
         balancers=spec.traffic.balancer_replicas,
         source_share=spec.traffic.source_share,
         queue_timeout_ms=queue_ms,
@@ -88,6 +105,7 @@ def plan(
         access_log=spec.traffic.access_log,
         sticky_header=spec.traffic.stickiness.header.lower() if spec.traffic.stickiness else "",
         collector=site.collector,
+        lower_class=lower_class,
     )
 
 

@@ -62,6 +62,11 @@ def balancer(name: str) -> str:
     return f"{name}-balancer"
 
 
+def measured_capacity(name: str) -> str:
+    """Return the name of the ConfigMap with the measured capacity, which the command line writes."""
+    return f"{name}-capacity"
+
+
 def network_policy(name: str, component: str) -> str:
     """Return the name of the NetworkPolicy of a component: the servers or the balancers."""
     return f"{name}-{component}"

@@ -21,7 +21,11 @@ class HalcyonPolicy:
     period_s = 1.0
 
     def __init__(self, case: Case, **knobs: float) -> None:
-        known = {f.name for f in fields(Objectives) if f.name not in {"windows", "batch_prior"}}
+        known = {
+            f.name
+            for f in fields(Objectives)
+            if f.name not in {"windows", "batch_prior", "measured_batches", "measured_answers"}
+        }
         if unknown := sorted(set(knobs) - known):
             raise ValueError(
                 f"policy halcyon has no knob '{unknown[0]}'; its knobs are {', '.join(sorted(known))}; "

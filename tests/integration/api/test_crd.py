@@ -92,7 +92,7 @@ def test_printer_columns_show_the_state_at_a_glance(kubectl: Kubectl) -> None:
 
     head = ["NAME", "STATUS", "READY", "DESIRED", "RANGE", "AGE"]
     assert kubectl("get", "mdep").splitlines()[0].split() == head
-    more = ["QUEUE", "GPU%", "BATCH", "URL", "IMAGE", "POLICY", "ACTUATOR", "SCALED"]
+    more = ["QUEUE", "GPU%", "BATCH", "URL", "IMAGE", "POLICY", "ACTUATOR", "SCALED", "CAPACITY"]
     assert kubectl("get", "mdep", "-o", "wide").splitlines()[0].split() == [*head, *more]
 
 

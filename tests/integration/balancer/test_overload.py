@@ -509,7 +509,7 @@ async def test_a_repetition_after_a_rejection_is_no_new_demand() -> None:
         writer.close()
         reading = await runtime.read()
         assert (reading.requests - before.requests, reading.rejected - before.rejected) == (5, 5)
-        assert (reading.repeated, reading.demand - before.demand) == (2, 3)
+        assert (reading.client_retries, reading.demand - before.demand) == (2, 3)
 
 
 PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "clients.md").read_text()
@@ -547,9 +547,9 @@ async def test_documented_grpc_retries_at_three_times_the_load() -> None:
             codes = Counter([(await call.code()).name for call in calls])
         reading = await balanced.haproxy.runtime.read()
     assert codes.keys() <= {"OK", REFUSED}
-    # Each request counts once as demand, however often it was repeated.
-    assert reading.repeated > 0
-    assert reading.demand == 120 <= reading.requests - reading.repeated + 5
+    # Each request counts once as demand, however often it was sent again.
+    assert reading.client_retries > 0
+    assert reading.demand == 120 <= reading.requests - reading.client_retries + 5
     # The load lasts for 40 executions; some of its requests are answered after it.
     assert codes["OK"] >= 40
 

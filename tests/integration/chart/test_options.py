@@ -11,7 +11,7 @@ from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.spec.parse import parse
 from halcyon.monitoring import per_model_metrics
 from halcyon.render import names as names_of
-from halcyon_cli.bench.place import client_job
+from halcyon_cli.bench.place import client_job, site
 from tests.integration.charts import (
     CHART,
     CRD,
@@ -127,6 +127,14 @@ def test_objects_of_the_prometheus_operator_come_with_its_api_or_when_forced() -
             <= find(objects, "Service", other)["metadata"]["labels"].items()
         )
     assert [e["port"] for e in monitor["endpoints"]] == [p["name"] for p in service["spec"]["ports"]]
+
+
+def test_carbon_intensity_is_where_the_command_line_reads_it() -> None:
+    annotations = find(render({"cost": {"carbonIntensity": 0.5}}), "Deployment")["metadata"]["annotations"]
+    assert annotations[site.CARBON_ANNOTATION] == "0.5"
+    assert site.CARBON_ANNOTATION not in find(render(), "Deployment")["metadata"].get("annotations", {})
+    none = find(render({"cost": {"carbonIntensity": 0}}), "Deployment")["metadata"]["annotations"]
+    assert none[site.CARBON_ANNOTATION] == "0"
 
 
 @pytest.mark.parametrize("values", [{}, NAMESPACED], ids=["cluster", "namespaced"])

@@ -55,6 +55,7 @@ def client(namespace: str) -> ClientSettings:
         arguments=("bench", "--to-log"),
         measured="m-bench",
         files={"000-x": b"1"},
+        metrics=(("m-bench", "server"), ("m-bench", "balancer")),
     )
 
 
@@ -114,6 +115,9 @@ def test_a_copy_is_served_beside_the_original_and_owned_by_the_job(
         assert space.condition("Accepted", "m-bench")[0] == "True"
         assert space.must(kinds.CONFIG_MAP, "m-bench")["metadata"]["ownerReferences"][0]["kind"] == "Job"
         assert space.must(kinds.NETWORK_POLICY, "m-bench")["spec"]["policyTypes"] == ["Ingress", "Egress"]
+        for component in ("server", "balancer"):
+            assert space.must(kinds.SERVICE, f"m-bench-{component}")["metadata"]["ownerReferences"][0]["kind"] == "Job"
+            assert space.must(kinds.NETWORK_POLICY, f"m-bench-{component}")["spec"]["policyTypes"] == ["Ingress"]
         pods = [pod for pod in space.every(kinds.POD) if pod["metadata"]["labels"].get(client_job.BENCH_LABEL) == "m"]
         assert len(pods) == 1
         assert not any("serviceAccountToken" in str(volume) for volume in pods[0]["spec"]["volumes"])

@@ -63,4 +63,11 @@ def test_a_sweep_has_a_point_for_each_load(servers: list[Triton], capsys: pytest
         ("1", "http", 2), ("1", "grpc", 2), ("4", "http", 2), ("4", "grpc", 2),
     ]  # fmt: skip
     assert all(one["failed"] == 0 and one["throughput"]["value"] > 20 for one in points)
-    assert {one["form"] for one in document["sweep"]["payloads"]} == {"binary", "json", ".npy", "Arrow"}
+    assert {one["form"] for one in document["sweep"]["payloads"]} == {
+        "binary",
+        "json",
+        "raw",
+        "typed",
+        ".npy",
+        "Arrow",
+    }

@@ -30,7 +30,7 @@ from tests.integration.charts import Object, Values, render
 from tests.integration.operator.test_leader_election import metrics_response, token
 from tests.integration.operator.test_rights import ROLES, SELECTED, WALLED, WALLS
 from tests.integration.operator_process import Operator, install
-from tests.integration.operator_space import Space, deployment
+from tests.integration.operator_space import Space, batch_inference, deployment
 from tests.integration.proxy import Door, Proxy
 from tests.integration.waiting import PATIENCE
 
@@ -255,6 +255,7 @@ class Causes:
     def of(self, rule: Rule) -> Cause:
         ways = {
             "serving.halcyon.dev/modeldeployments/status": self.status,
+            "serving.halcyon.dev/batchinferences/status": self.batch_status,
             "discovery.k8s.io/endpointslices": self.grants,
             "events.k8s.io/events": self.events,
             "authentication.k8s.io/tokenreviews": self.agents,
@@ -274,6 +275,9 @@ class Causes:
 
     async def status(self) -> None:
         self._space.apply(deployment(replicas=5 - self._space.replicas()))
+
+    async def batch_status(self) -> None:
+        self._space.apply(batch_inference(maxFailures=next(self._number)))
 
     async def grants(self) -> None:
         # The agent's Role is made anew, of rights that its maker must hold.

@@ -21,7 +21,7 @@ from tests.integration.autoscaling.test_direct_scaling import Agent, record, ser
 from tests.integration.charts import Object, Values, render
 from tests.integration.operator.test_leader_election import metrics_response, token
 from tests.integration.operator_process import Operator, install
-from tests.integration.operator_space import Space
+from tests.integration.operator_space import Space, batch_inference
 from tests.integration.proxy import Door, Proxy, Request
 from tests.integration.waiting import PATIENCE, until
 
@@ -90,7 +90,7 @@ def installed(
             door.kubeconfig,
             tmp_path,
             watch=",".join(values.get("watchNamespaces", [])),
-            more=(f"--network-policies={WALLED}",),
+            more=(f"--network-policies={WALLED}", "--bench-image=localhost/halcyon-bench:dev"),
         )
         operator.start()
         try:
@@ -196,6 +196,18 @@ async def drive(installed: Installed) -> None:
         lambda: metrics_response(operator, space, reader)[0],
         lambda status: status in {200, 404},
         what="a reader is answered",
+    )
+
+    job = kinds.JOB, "night-batch"
+    space.apply(batch_inference())
+    first = until(lambda: space.get(*job), bool, what="a runner is made", limit_s=30)
+    space.apply(batch_inference(suspend=True))
+    until(lambda: space.must(*job)["spec"]["suspend"], bool, what="the runner is paused")
+    space.apply(batch_inference(maxFailures=5))
+    until(
+        lambda: (space.get(*job) or first)["metadata"]["uid"] != (first or {})["metadata"]["uid"],
+        bool,
+        what="the runner is replaced",
     )
 
     space.serve(traffic={"mode": "Direct"})

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.measure import page as measure_page
 from benchmarks.quality import rows
 from benchmarks.quality.rows import DATA, PAGES, TITLES, Row, holds, page, read, record, short
 
@@ -60,3 +61,15 @@ def test_record_in_a_new_clone_keeps_the_committed_rows(tmp_path: Path, monkeypa
 def test_page_of_a_table_is_made_from_its_committed_rows(table: str) -> None:
     assert read(table), f"{DATA / table}.json has no rows"
     assert (PAGES / f"{table}.md").read_text() == page(table, read(table)), "python -m benchmarks.quality pages"
+
+
+def test_page_of_the_targets_is_up_to_date() -> None:
+    ids = [line.id for _, section in measure_page.SECTIONS for line in section]
+    assert len(ids) == len(set(ids))
+    assert {str(row["id"]) for row in read("measure")} <= set(ids)
+    assert measure_page.PAGE.read_text() == measure_page.page(read("measure")), "python -m benchmarks.quality pages"
+
+
+def test_targets_without_a_row_have_a_reason() -> None:
+    assert "| 1.3 |" in measure_page.page([])
+    assert "none: perf_analyzer" in measure_page.page([])

@@ -201,6 +201,14 @@ RULES: list[tuple[str, Any, str]] = [
         for name in ("LD_PRELOAD", "NVIDIA_X", "CUDA_X", "KUBERNETES_PORT", "AIP_MODE", "PYTHONPATH")
     ),
     (
+        "runtime.envFrom",
+        [{"configMapRef": {"name": "a"}, "prefix": "NVIDIA_VISIBLE_"}],
+        (
+            "spec.runtime.envFrom: NVIDIA_VISIBLE_ begins like a reserved name; prefixes must not start with LD_, NVIDIA_, CUDA_, "
+            "KUBERNETES_, AIP_, PYTHONPATH, PYTHONHOME or PYTHONSTARTUP; for example MODEL_"
+        ),
+    ),
+    (
         "runtime.placement.tolerations",
         [{"key": "pool", "operator": "Exists", "value": "x"}],
         (

@@ -14,8 +14,10 @@ from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.scaling.hpa.recommendation import SignalProposal
+from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.outputs import PlanPart
+from halcyon.scaling.planner.reading import Objectives
 from halcyon.scaling.policy.decision import Change, Decision, PolicyName, Signal, of_hpa
 from tests.unit.control.scope_builders import applied_children, pod, resource, scope_of
 
@@ -94,7 +96,12 @@ def decided(
 
 
 _BY_BATCHES = CapacitySource(
-    "BatchStatistics", 96.1, "8 requests in 0.0832 s on one instance, by Triton's batch statistics"
+    "BatchStatistics",
+    96.1,
+    "8 requests in 0.0832 s on one instance, by Triton's batch statistics",
+    replica=Replica(ServiceLine(0.04, 0.0054), 8),
+    line=ServiceLine(0.04, 0.0054),
+    objectives=Objectives(low=0, high=8, max_batch=8, latency_s=0.3),
 )
 _BACKLOG = PlanPart("backlog", 6, "121 waiting to drain in 10 s needs 6 (1 new)")
 _RISING = "6 replicas: 412.4 req/s with 10 % headroom at 96.1 per replica needs 5; 121 waiting to drain in 10 s needs 6 (1 new); no limit applies"

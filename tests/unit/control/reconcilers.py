@@ -17,6 +17,7 @@ from halcyon.control.reconcile.scope_builder import ScopeBuilder
 from halcyon.control.reconcile.status_writer import StatusWriter
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.measured_capacities import MeasuredCapacities
 from halcyon.control.state.metrics_api_check import CertificateSource, MetricsApiCheck
 from halcyon.control.state.model_sources import ModelSources
 from halcyon.control.state.scope import PublishedCosts, PublishedScaling, Signals
@@ -44,6 +45,11 @@ class _NoCosts:
         return PublishedCosts()
 
 
+class _NoAdvice:
+    def published(self, _: Key, /) -> None:
+        return None
+
+
 def scope_builder(
     client: Kube,
     caches: ClusterState,
@@ -64,12 +70,14 @@ def scope_builder(
         canaries=CanaryAnalysis(reports, clock),
         scaling=_NoScaling(),
         costs=_NoCosts(),
+        advice=_NoAdvice(),
         balancer_errors=reports,
         metrics_api=MetricsApiCheck(
             client, cast("CertificateSource", None), namespace="halcyon-system", service="halcyon"
         ),
         site=lambda: site,
         clock=clock,
+        measured=MeasuredCapacities(caches),
     )
 
 

@@ -39,6 +39,23 @@ def test_decisions_are_documents_of_their_own() -> None:
     assert page["now"]["errors"] == 0.1
 
 
+def test_advice_is_shown_as_in_the_status() -> None:
+    advice = {
+        "rule": "GPUIdle",
+        "field": "spec.runtime.instancesPerGPU",
+        "value": "2",
+        "evidence": "33 %",
+        "gain": "up to 100 %",
+    }
+
+    def shown(status: dict[str, Any]) -> Any:
+        made = model_page.page(model(status=status), servers=(), balancers=(), numbers=UNKNOWN, newest=NOTHING)
+        return made["advice"]
+
+    assert shown({"advice": [advice]}) == [advice]
+    assert shown({}) == []
+
+
 def test_environment_values_are_hidden_and_the_object_stays_unchanged() -> None:
     env = [{"name": "KEY", "value": "s3cret"}, {"name": "FROM", "secretKey": {"name": "s", "key": "k"}}]
     asked = model(spec={"runtime": {"env": env}})

@@ -30,6 +30,16 @@ class AnswerOptions:
         """Return the options for the client in the cluster, which doesn't compare."""
         return AnswerOptions(percentile=self.percentile, sweep=self.sweep, yes=self.yes)
 
+    def of_turns(self) -> AnswerOptions:
+        """Return the options for the client in the cluster that measures several models in turns."""
+        return AnswerOptions(
+            percentile=self.percentile,
+            rounds=self.rounds,
+            fail_if=self.fail_if,
+            against=self.against,
+            anyway=self.anyway,
+        )
+
     def check(self) -> AnswerOptions:
         """Return these options if they are valid.
 

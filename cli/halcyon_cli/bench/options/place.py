@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import click
 
@@ -29,6 +30,12 @@ class PlaceOptions:
     priority_class: str = ""
     volume: str = ""
     start_timeout: float = _START_S
+    teach: bool = False
+
+    @property
+    def kind(self) -> Literal["copy", "trial", "live"]:
+        """What gets the load."""
+        return "live" if self.live else "trial" if self.trial else "copy"
 
     def check(self) -> PlaceOptions:
         """Return these options if they are valid.
@@ -70,6 +77,8 @@ class PlaceOptions:
             raise InputError(
                 f"--replicas {self.replicas} is for a copy, and --live measures the served pods; leave one of them out"
             )
+        if self.live and self.teach:
+            raise InputError("--teach is for a copy, of which the capacity is searched; leave out --live")
         return self
 
 
@@ -112,5 +121,8 @@ place_options = option_group(
         default=PlaceOptions.start_timeout,
         metavar="TIME",
         help="Longest wait for the copy, and for the client. Default: 10m.",
+    ),
+    click.option(
+        "--teach", is_flag=True, help="Write the result into the ConfigMap NAME-capacity, with which the autoscaler begins."
     ),
 )  # fmt: skip

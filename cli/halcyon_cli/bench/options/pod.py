@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
@@ -19,6 +20,7 @@ class PodOptions:
     guard: bool = False
     guard_latency: float | None = None
     points: bool = False
+    sides: Sequence[str] = ()
 
 
 pod_options = option_group(
@@ -31,4 +33,12 @@ pod_options = option_group(
     click.option("--guard", is_flag=True, hidden=True, help="Raise the rate in steps, and end when clients suffer."),
     click.option("--guard-latency", type=DURATION, hidden=True, help="The model's latency objective, as the bound."),
     click.option("--points", is_flag=True, hidden=True, help="Serve points of a tuning on localhost."),
+    click.option(
+        "--side",
+        "sides",
+        multiple=True,
+        hidden=True,
+        metavar="JSON",
+        help="One of several models that are measured in turns.",
+    ),
 )

@@ -38,11 +38,13 @@ class SamplingOptions:
 
         if self.no_sampling:
             return None
+        namespace, _, pods = self.pods.rpartition("/")  # no name of a pod has a slash
         return SamplingSettings(
             servers=_sources(self.metrics_urls),
             balancers=_sources(self.balancer_metrics),
             prometheus=self.prometheus,
-            pods=self.pods,
+            namespace=namespace,
+            pods=pods,
         ).check()
 
     def prices(self) -> Prices:
@@ -69,14 +71,16 @@ sampling_options = option_group(
         "metrics_urls",
         multiple=True,
         metavar="URL",
-        help="Metrics of a replica, for example http://10.0.0.7:8002/metrics. Default: Triton's port at the host of --url.",
+        help="Metrics of a replica, for example http://10.0.0.7:8002/metrics. Default: Triton's port at the host of --url; for NAME, "
+        "its pods.",
     ),
     click.option(
         "--balancer-metrics",
         "balancer_metrics",
         multiple=True,
         metavar="URL",
-        help="Metrics of a balancer: of Halcyon's agent, for example http://10.0.0.9:9100/metrics, or of HAProxy.",
+        help="Metrics of a balancer: of Halcyon's agent, for example http://10.0.0.9:9100/metrics, or of HAProxy. Default for NAME: its "
+        "balancers'.",
     ),
     click.option(
         "--prometheus",
@@ -85,19 +89,22 @@ sampling_options = option_group(
         help="Prometheus with DCGM's or Kepler's energy of the pods of --pods.",
     ),
     click.option(
-        "--pods", default="", metavar="REGEX", help="Names of the server's pods in Prometheus, for example 'digits-.*'."
+        "--pods",
+        default="",
+        metavar="REGEX",
+        help="Names of the server's pods in Prometheus, for example 'digits-.*' or 'team/digits-.*'. Default for NAME: its copy's.",
     ),
     click.option(
         "--carbon-intensity",
         type=float,
         metavar="G",
-        help="Carbon dioxide of a kWh in grams, for mg an inference; for example 380.",
+        help="Carbon dioxide of a kWh in grams, for mg an inference; for example 380. Default for NAME: the site's.",
     ),
     click.option(
         "--price-per-hour",
         type=float,
         metavar="PRICE",
-        help="Price of the measured replicas an hour, for the cost of 1,000 inferences.",
+        help="Price of the measured replicas an hour, for the cost of 1,000 inferences. Default for NAME: the site's.",
     ),
 )
 

@@ -7,7 +7,7 @@ is skipped: the cluster decides it later, and the pods' states are shown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,21 +147,30 @@ def check_pods(cluster: ObjectWriter, pods: Sequence[PlannedPods]) -> None:
         quotas = []
     if problem := lacking_quota(quotas, pods):
         raise InputError(problem)
-    wanted = gpus(pods)
+    wanted, together = gpus(pods), all_gpus(pods)
     try:
         capacities = free_capacity.read_free_capacity(cluster, list(wanted))
     except ClusterError:
         return
     for capacity in capacities:
-        if capacity.max_per_node < wanted[capacity.resource]:
-            raise InputError(
-                f"a copy needs {wanted[capacity.resource]} {capacity.resource} on one node: {capacity.describe()}. Wait, scale a "
-                "model down, or measure the served one with --live"
-            )
+        each, every = wanted[capacity.resource], together[capacity.resource]
+        if capacity.max_per_node < each:
+            asked = f"{each} {capacity.resource} on one node"
+        elif capacity.free < every:
+            asked = f"{every} {capacity.resource} in all"
+        else:
+            continue
+        raise InputError(
+            f"the measurement needs {asked}: {capacity.describe()}. Wait, scale a model down, or measure the served one with --live"
+        )
 
 
-def check_budget(cluster: ObjectWriter, copy: CopiedModel, budget: int | None) -> None:
+def check_budget(
+    cluster: ObjectWriter, copy: CopiedModel, budget: int | None, *, besides: Sequence[CopiedModel] = ()
+) -> None:
     """Check that the site's GPU budget has room for a copy, which the operator would not hold back: it never scales.
+
+    `besides` are copies that are made with it.
 
     Raises:
         InputError: it has not.
@@ -172,7 +181,7 @@ def check_budget(cluster: ObjectWriter, copy: CopiedModel, budget: int | None) -
         models = cluster.models(all_namespaces=True)
     except ClusterError:
         return
-    if problem := lacking_budget(models, copy.document, budget):
+    if problem := lacking_budget([*models, *(one.document for one in besides)], copy.document, budget):
         raise InputError(problem)
 
 
@@ -231,11 +240,23 @@ def gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
     """Return the extended resources that one pod needs, by name: the most of any of these pods. Pure."""
     found: dict[str, int] = {}
     for one in pods:
-        for container in (
-            *fields.mappings(one.template.get("containers")),
-            *fields.mappings(one.template.get("initContainers")),
-        ):
-            for name, amount in fields.mapping(fields.mapping(container.get("resources")).get("limits")).items():
-                if "/" in str(name):
-                    found[str(name)] = max(found.get(str(name), 0), int(str(amount)))
+        for name, amount in _of_pod(one.template):
+            found[name] = max(found.get(name, 0), amount)
     return found
+
+
+def all_gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
+    """Return the extended resources that all of these pods need together, by name. Pure."""
+    found: dict[str, int] = {}
+    for one in pods:
+        for name, amount in _of_pod(one.template):
+            found[name] = found.get(name, 0) + one.count * amount
+    return found
+
+
+def _of_pod(template: Json) -> Iterator[tuple[str, int]]:
+    """Yield the extended resources of a pod's containers and sidecars."""
+    for container in (*fields.mappings(template.get("containers")), *fields.mappings(template.get("initContainers"))):
+        for name, amount in fields.mapping(fields.mapping(container.get("resources")).get("limits")).items():
+            if "/" in str(name):
+                yield str(name), int(str(amount))

@@ -15,13 +15,15 @@ from halcyon.kube.kinds import Kind
 from halcyon.render import names
 from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
-from halcyon_cli.bench.place import admission, client_job, copied_model, guard, trial_pod
+from halcyon_cli.bench.place import admission, client_job, copied_model, guard, metrics_access, trial_pod
 from halcyon_cli.bench.place.bench_request import BenchRequest
 from halcyon_cli.bench.place.client_job import ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
-from halcyon_cli.bench.place.site import read_site
+from halcyon_cli.bench.place.site import BenchSite, read_site
 from halcyon_cli.bench.place.trial_pod import TrialPod
+from halcyon_cli.bench.readings import site_prices
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.object_writer import ObjectWriter
@@ -29,8 +31,8 @@ from halcyon_cli.rollout.revisions import past_revisions
 
 Json = Mapping[str, Any]
 
-ClientArguments = Callable[[ServerOptions, LoadOptions, InputOptions], Sequence[str]]
-"""Function that returns the arguments of the client's command, for options with the paths and the URL in its pod."""
+ClientArguments = Callable[[ServerOptions, LoadOptions, InputOptions, SamplingOptions], Sequence[str]]
+"""Function that returns the arguments of the client's command, for options with the paths and the URLs in its pod."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,28 +69,28 @@ def admitted(
     place = request.place
     site = read_site(cluster, request.name, image=place.bench_image)
     priority_class = place.priority_class or site.priority_class
-    load, inputs, files = client_job.packed(_with_objective(request.load, model), request.inputs)
+    load, inputs, files = client_job.packed(with_objective(request.load, model), request.inputs)
     files |= more_files or {}
     copies = not place.live and not place.trial
     admission.check_rights(cluster, needs_files=bool(files) or place.trial, copies=copies)
     admission.check_free(cluster, request.name, copies=copies)
-    _check_stateless(cluster, request.name)
-    measured = _served(model) if place.live else _copied(cluster, model, request, priority_class)
+    check_stateless(cluster, request.name)
+    measured = _served(model) if place.live else copied(cluster, model, request, priority_class)
     api_keys = "" if place.trial else measured.api_keys
     host = trial_pod.ADDRESS if place.trial else measured.name
     sent = replace(request.server, url=request.url(host), model=measured.model)
     runtime = fields.mapping(fields.mapping(measured.document["spec"]).get("runtime"))
     own_secrets = [str(one.get("name")) for one in fields.mappings(runtime.get("imagePullSecrets"))]
+    sampling = site_prices.priced(
+        site_prices.of_site(request.sampling, site.carbon_intensity), model, admission.gpus_of(measured.document)
+    )
+    # In a trial pod, the server's metrics are at the client's own localhost.
+    metrics = () if place.trial else metrics_read(measured, sampling, site, is_copy=not place.live)
     client = ClientSettings(
         model=request.name,
         namespace=cluster.namespace,
         image=site.image,
-        arguments=(
-            *command(sent, load, inputs),
-            *client_job.key_arguments(api_keys),
-            *(_guard_arguments(model) if place.live else ()),
-            *("--wait", f"{place.start_timeout:.0f}s", "--to-log"),
-        ),
+        arguments=(),
         measured=measured.name,
         near=place.near or "zone",
         cpu=place.client_cpu,
@@ -100,6 +102,18 @@ def admitted(
         tolerations=fields.mappings(fields.mapping(runtime.get("placement")).get("tolerations")),
         files=files,
         claim=place.volume,
+        metrics=metrics,
+        prometheus_port=metrics_access.prometheus_port(sampling),
+    )
+    read = sampling if place.trial else metrics_access.addressed(sampling, client, measured.name)
+    client = replace(
+        client,
+        arguments=(
+            *command(sent, load, inputs, read),
+            *client_job.key_arguments(api_keys),
+            *(_guard_arguments(model) if place.live else ()),
+            *("--wait", f"{place.start_timeout:.0f}s", "--to-log"),
+        ),
     )
     objects = [] if place.live else admission.rendered(cluster, measured, request.name)
     trial = trial_pod.trial_pod(objects, client, model=measured.model) if place.trial else None
@@ -119,16 +133,40 @@ def admitted(
     )
 
 
-def _check_stateless(cluster: ObjectWriter, name: str) -> None:
-    selected = names.selector(name, names.SERVER).items()
-    if copied_model.keeps_state(_readable(cluster, kinds.POD, ",".join(f"{key}={value}" for key, value in selected))):
+def check_stateless(cluster: ObjectWriter, name: str) -> None:
+    """Check that the requests of a model need no sequences.
+
+    Raises:
+        InputError: they do.
+    """
+    servers = _readable(
+        cluster, kinds.POD, ",".join(f"{key}={value}" for key, value in names.selector(name, names.SERVER).items())
+    )
+    if copied_model.keeps_state(servers):
         raise InputError(
             f"{name} keeps state between requests (sequence_batching in its config.pbtxt), and the requests of a bench form no "
             f"sequences: the server would reject them. What can be measured: single requests, with halcyon infer {name}"
         )
 
 
-def _copied(cluster: ObjectWriter, model: Json, request: BenchRequest, priority_class: str) -> CopiedModel:
+def metrics_read(
+    measured: CopiedModel, sampling: SamplingOptions, site: BenchSite, *, is_copy: bool
+) -> tuple[tuple[str, str], ...]:
+    """Return the model with each component whose metrics the client reads."""
+    if sampling.no_sampling:
+        return ()
+    found = metrics_access.components(
+        is_direct=measured.is_direct, is_copy=is_copy, network_policies=site.network_policies
+    )
+    return tuple((measured.name, component) for component in found)
+
+
+def copied(cluster: ObjectWriter, model: Json, request: BenchRequest, priority_class: str) -> CopiedModel:
+    """Return the copy of a served model.
+
+    Raises:
+        InputError: the model can't be copied.
+    """
     revisions = _readable(cluster, kinds.CONTROLLER_REVISION, f"{names.OWNER_LABEL}={request.name}")
     past = past_revisions(model, revisions)
     return copied_model.copied(model, past, replicas=request.place.replicas, priority_class=priority_class)
@@ -164,7 +202,7 @@ def _latency_target(model: Json) -> str | None:
     return fields.text(targets.get("latency"))
 
 
-def _with_objective(load: LoadOptions, model: Json) -> LoadOptions:
+def with_objective(load: LoadOptions, model: Json) -> LoadOptions:
     """Return the options with the model's latency target as objective, if none is given."""
     latency = _latency_target(model)
     return load if load.objective is not None or not latency else replace(load, objective=duration_s(latency))

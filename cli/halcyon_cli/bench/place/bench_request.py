@@ -47,6 +47,11 @@ class BenchRequest:
         self.answer.check()
         if self.place.live and self.answer.sweep:
             raise InputError("--live raises the rate in steps by itself; leave --sweep out, or measure a copy")
+        if self.place.teach and (self.load.is_given or self.answer.sweep or self.answer.against):
+            raise InputError(
+                "--teach needs the search for the capacity, without --rate, --callers, --sweep or --against; for example "
+                f"halcyon bench {self.name} --teach"
+            )
         self.sampling.settings()
         self.sampling.prices()
         if self.server.shared_memory != "none" and not self.place.trial:

@@ -16,11 +16,12 @@ from typing import Any, Self
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from halcyon.render import names
-from halcyon_cli.bench.place import client_job, log_result, trial_pod
+from halcyon_cli.bench.place import client_job, copied_model, log_result, metrics_access, trial_pod
 from halcyon_cli.bench.place.client_job import JOB, ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
 from halcyon_cli.bench.place.site import push_hint
 from halcyon_cli.bench.place.trial_pod import TrialPod
+from halcyon_cli.bench.readings.pod_usage import UsageLog
 from halcyon_cli.errors import ClusterError, Failure
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.object_writer import ObjectWriter
@@ -52,6 +53,10 @@ class PlacedResult:
     """Measured server pods, as they were when the client ended."""
     client: Json
     """Pod of the client."""
+    usage: UsageLog
+    """CPU and memory of the measured pods, while the client ran."""
+    others: tuple[bytes, ...] = ()
+    """Documents of the further models, in their order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +82,18 @@ class BesideModel:
         *,
         trial: TrialPod | None = None,
         on_copy: Callable[[Callable[[], None]], None] | None = None,
+        others: Sequence[CopiedModel] = (),
     ) -> None:
-        """Keep the settings. `on_copy` is called when the copy is made, with a function that extends the Job's lease.
+        """Keep the settings.
 
-        `trial` is measured instead of a copy or the served model.
+        `on_copy` is called when the copies are made, with a function that extends the Job's lease. `others` are copies of
+        further models, which the same client measures in turns. `trial` is measured instead of copies or the served model.
         """
-        self._cluster, self._client, self._copy, self._limits, self._progress = cluster, client, copy, limits, progress
+        self._cluster, self._client, self._limits, self._progress = cluster, client, limits, progress
+        self._copies = (*([] if copy is None else [copy]), *others)
         self._trial, self._on_copy = trial, on_copy
         self._job: Json = {}
+        self._usage = UsageLog()
         self._created = self._renewed = 0.0
 
     def __enter__(self) -> Self:
@@ -156,11 +165,10 @@ class BesideModel:
                 self._create(kinds.NETWORK_POLICY, self._network_policy())
             except ClusterError as error:
                 print(f"halcyon bench: without a NetworkPolicy of its own for the client: {error}", file=sys.stderr)
-        if (
-            self._copy is not None
-            and self._cluster.create(kinds.MODEL_DEPLOYMENT, self._copy.owned_by(self._job)) is None
-        ):
-            raise PlaceError(f"ModelDeployment {self._copy.name} exists; try again when Kubernetes has deleted it")
+        self._open_metrics(network_policy=network_policy)
+        for copy in self._copies:
+            if self._cluster.create(kinds.MODEL_DEPLOYMENT, copy.owned_by(self._job)) is None:
+                raise PlaceError(f"ModelDeployment {copy.name} exists; try again when Kubernetes has deleted it")
         for config_map in () if self._trial is None else self._trial.config_maps:
             self._create(kinds.CONFIG_MAP, trial_pod.owned(config_map, self._job))
         if self._on_copy is not None:
@@ -196,9 +204,20 @@ class BesideModel:
         if why := trial_pod.restarts(pod):
             print(f"halcyon bench: {why}", file=sys.stderr)
 
+    def _open_metrics(self, *, network_policy: bool) -> None:
+        """Give the client a way to the metrics of the measured pods. Without it, the result says that they weren't read."""
+        try:
+            for which in self._client.metrics:
+                self._cluster.create(kinds.SERVICE, metrics_access.service(self._client, self._job, *which))
+                if network_policy:
+                    policy = metrics_access.network_policy(self._client, self._job, *which)
+                    self._cluster.create(kinds.NETWORK_POLICY, policy)
+        except ClusterError as error:
+            print(f"halcyon bench: without metrics of servers and balancers: {error}", file=sys.stderr)
+
     def _servers(self) -> tuple[Json, ...]:
         """Wait until the measured pods have nodes, all of them ready if there are several, and return them."""
-        count = int(self._copy.document["spec"]["replicas"]) if self._copy is not None else 1
+        count = sum(int(copy.document["spec"]["replicas"]) for copy in self._copies) if self._copies else 1
         end = time.monotonic() + self._limits.start_s
         while True:
             pods = self._measured()
@@ -207,29 +226,35 @@ class BesideModel:
             ready = [one for one in stages if one.state == "ready"]
             if len(placed) >= count and (count == 1 or len(ready) >= count):
                 return tuple(placed)
-            self._progress(f"{self._client.measured}: {len(ready)} of {count} pods ready")
-            self._check_copy()
+            measured = " and ".join(self._client.all_measured)
+            self._progress(f"{measured}: {len(ready)} of {count} pods ready")
+            self._check_copies()
             if time.monotonic() > end:
                 raise PlaceError(
-                    f"{self._client.measured} has {len(ready)} of {count} pods ready after {self._limits.start_s:.0f} s: "
+                    f"{measured}: {len(ready)} of {count} pods are ready after {self._limits.start_s:.0f} s: "
                     f"{self._why(stages)}; wait longer with --start-timeout, for example --start-timeout 30m"
                 )
             self._pause()
 
     def _measured(self) -> Sequence[Json]:
-        selected = names.selector(self._client.measured, names.SERVER).items()
-        return self._cluster.items(kinds.POD, selector=",".join(f"{key}={value}" for key, value in selected)) or []
+        found: list[Json] = []
+        for measured in self._client.all_measured:
+            selected = names.selector(measured, names.SERVER).items()
+            found += (
+                self._cluster.items(kinds.POD, selector=",".join(f"{key}={value}" for key, value in selected)) or []
+            )
+        return found
 
-    def _check_copy(self) -> None:
-        """Raise an error if the operator has refused the copy, or it can't be served without a change."""
-        if self._copy is None:
-            return
-        model = self._cluster.find(kinds.MODEL_DEPLOYMENT, self._copy.name) or {}
-        for one in fields.mappings(fields.mapping(model.get("status")).get("conditions")):
-            if (one.get("type"), one.get("status")) in {("Accepted", "False"), ("Stalled", "True")}:
-                raise PlaceError(
-                    f"the copy of {self._client.model} can't be served ({one.get('reason')}): {one.get('message')}"
-                )
+    def _check_copies(self) -> None:
+        """Raise an error if the operator has refused a copy, or it can't be served without a change."""
+        for copy in self._copies:
+            model = self._cluster.find(kinds.MODEL_DEPLOYMENT, copy.name) or {}
+            for one in fields.mappings(fields.mapping(model.get("status")).get("conditions")):
+                if (one.get("type"), one.get("status")) in {("Accepted", "False"), ("Stalled", "True")}:
+                    original = copy.name.removesuffix(copied_model.SUFFIX)
+                    raise PlaceError(
+                        f"the copy of {original} can't be served ({one.get('reason')}): {one.get('message')}"
+                    )
 
     @staticmethod
     def _why(stages: Sequence[Stage]) -> str:
@@ -251,7 +276,7 @@ class BesideModel:
                     f"the client's pod has not started within {self._limits.start_s:.0f} s; see kubectl describe job "
                     f"{client_job.job_name(self._client.model)} -n {self._cluster.namespace}"
                 )
-            self._check_copy()
+            self._check_copies()
             self._pause()
 
     def _check_pull(self, pod: Json) -> None:
@@ -270,7 +295,9 @@ class BesideModel:
                     f"the client has not ended within {self._limits.start_s + self._limits.run_s:.0f} s: {self._last_line(name)}"
                 )
             self._progress(self._last_line(name))
-            self._check_copy()
+            self._check_copies()
+            if self._trial is None:
+                self._usage.read(self._cluster, self._client.all_measured, time.monotonic())
             self._pause()
             found = self._cluster.find(kinds.POD, name)
             if found is None:
@@ -315,7 +342,10 @@ class BesideModel:
         document = log_result.content(lines, log_result.DOCUMENT)
         if document is None:
             raise PlaceError(f"the client ended without a result: {' '.join(lines[-3:]) or 'its log is empty'}")
-        return PlacedResult(document, log_result.content(lines, log_result.REQUESTS), servers, pod)
+        requests = log_result.content(lines, log_result.REQUESTS)
+        further = (log_result.content(lines, log_result.document_name(n)) for n in range(1, len(self._copies)))
+        others = tuple(one for one in further if one is not None)
+        return PlacedResult(document, requests, servers, pod, self._usage, others)
 
     def _pause(self) -> None:
         time.sleep(_POLL_S)

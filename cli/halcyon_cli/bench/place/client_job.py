@@ -70,6 +70,17 @@ class ClientSettings:
     """Content of the files of the ConfigMap, by key."""
     claim: str = ""
     """PersistentVolumeClaim with inputs, mounted at /data; empty for none."""
+    others: tuple[str, ...] = ()
+    """Names of further ModelDeployments that get the load in turns."""
+    metrics: tuple[tuple[str, str], ...] = ()
+    """ModelDeployments and their components whose metrics the client reads (`metrics_access`)."""
+    prometheus_port: int | None = None
+    """Port of the Prometheus that the client reads; None for none."""
+
+    @property
+    def all_measured(self) -> tuple[str, ...]:
+        """Names of all ModelDeployments that get the load."""
+        return (self.measured, *self.others)
 
 
 def job_name(model: str) -> str:
@@ -156,38 +167,45 @@ def pod(settings: ClientSettings) -> dict[str, Any]:
 
 def _near(settings: ClientSettings) -> dict[str, Any]:
     """Prefer the nodes of the measured servers: a full node must not keep the client pending."""
-    term = {
-        "labelSelector": {"matchLabels": names.selector(settings.measured, names.SERVER)},
-        "topologyKey": _TOPOLOGY[settings.near],
-    }
-    return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
+    terms = [
+        {
+            "labelSelector": {"matchLabels": names.selector(measured, names.SERVER)},
+            "topologyKey": _TOPOLOGY[settings.near],
+        }
+        for measured in settings.all_measured
+    ]
+    preferred = [{"weight": 100, "podAffinityTerm": term} for term in terms]
+    return {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
 
 
 def config_map(settings: ClientSettings, job: Json) -> dict[str, Any]:
     """Return the ConfigMap with the files that the client reads."""
-    return _owned("v1", "ConfigMap", settings, job) | {
+    return owned("v1", "ConfigMap", settings, job) | {
         "binaryData": {key: base64.b64encode(content).decode() for key, content in settings.files.items()}
     }
 
 
 def network_policy(settings: ClientSettings, job: Json) -> dict[str, Any]:
-    """Return the NetworkPolicy of the client's pod: it may reach DNS and the measured model's pods, and nothing else."""
-    ports = [{"port": port, "protocol": "TCP"} for port in (names.HTTP_PORT, names.GRPC_PORT)]
+    """Return the NetworkPolicy of the client's pod: it may reach DNS, the measured model's pods, and the port of a Prometheus."""
+    used = [names.HTTP_PORT, names.GRPC_PORT, *([names.METRICS_PORT, names.AGENT_PORT] if settings.metrics else [])]
+    ports = [{"port": port, "protocol": "TCP"} for port in used]
+    prometheus = [{"ports": [{"port": port, "protocol": "TCP"}]} for port in [settings.prometheus_port] if port]
     dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
-    measured = {"podSelector": {"matchLabels": {names.OWNER_LABEL: settings.measured}}}
-    return _owned("networking.k8s.io/v1", "NetworkPolicy", settings, job) | {
+    measured = [{"podSelector": {"matchLabels": {names.OWNER_LABEL: name}}} for name in settings.all_measured]
+    return owned("networking.k8s.io/v1", "NetworkPolicy", settings, job) | {
         "spec": {
             "podSelector": {"matchLabels": labels(settings.model)},
             "policyTypes": ["Ingress", "Egress"],
-            "egress": [{"to": [measured], "ports": ports}, {"ports": dns}],
+            "egress": [{"to": measured, "ports": ports}, {"ports": dns}, *prometheus],
         }
     }
 
 
-def _owned(api_version: str, kind: str, settings: ClientSettings, job: Json) -> dict[str, Any]:
+def owned(api_version: str, kind: str, settings: ClientSettings, job: Json, *, name: str = "") -> dict[str, Any]:
+    """Return an object without its content that the Job owns; its name is the Job's unless it has one of its own."""
     meta = {
         "namespace": settings.namespace,
-        "name": job_name(settings.model),
+        "name": name or job_name(settings.model),
         "labels": labels(settings.model),
         "ownerReferences": [owner(job)],
     }

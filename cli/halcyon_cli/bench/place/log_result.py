@@ -27,6 +27,11 @@ class ResultError(Failure):
     """A log without a whole result."""
 
 
+def document_name(number: int) -> str:
+    """Return the name of the n-th document in a log; the first has that of an only one."""
+    return DOCUMENT if number == 0 else f"bench-{number}.json"
+
+
 def lines(name: str, content: bytes) -> Iterator[str]:
     """Yield the lines of a log that hold a file."""
     yield BEGIN.format(name=name)

@@ -16,6 +16,7 @@ from halcyon_cli.bench.options.group import arguments
 from halcyon_cli.bench.place.bench_request import BenchRequest
 from halcyon_cli.bench.place.client_job import labels
 from halcyon_cli.bench.place.site import BenchSite
+from halcyon_cli.bench.readings import site_prices
 from halcyon_cli.errors import InputError
 
 _READ = ["get", "list"]
@@ -24,9 +25,10 @@ RULES: tuple[dict[str, Any], ...] = (
     {"apiGroups": ["serving.halcyon.dev"], "resources": ["modeldeployments"], "verbs": [*_READ, "create"]},
     {"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": _READ},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": [*_READ, "create", "update"]},
+    {"apiGroups": [""], "resources": ["services"], "verbs": [*_READ, "create"]},
     {
         "apiGroups": [""],
-        "resources": ["services", "serviceaccounts", "persistentvolumeclaims", "resourcequotas"],
+        "resources": ["serviceaccounts", "persistentvolumeclaims", "resourcequotas"],
         "verbs": _READ,
     },
     {"apiGroups": ["apps"], "resources": ["deployments", "controllerrevisions"], "verbs": _READ},
@@ -71,7 +73,7 @@ def text(request: BenchRequest, command: click.Command, site: BenchSite, namespa
                         request.load,
                         request.answer,
                         request.inputs,
-                        request.sampling,
+                        site_prices.of_site(request.sampling, site.carbon_intensity),
                         request.place,
                     ),
                     *([] if request.place.bench_image else ["--bench-image", site.image]),

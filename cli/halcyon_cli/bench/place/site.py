@@ -1,6 +1,6 @@
-"""What the site has for measurements: the client's image and the lowest priority, from the operator's Deployment.
+"""What the site has for measurements: the client's image, the lowest priority, the carbon intensity, from the operator's Deployment.
 
-The chart writes both as annotations. A user who may not read the Deployment gets the image by the name of the agents' image,
+The chart writes them as annotations. A user who may not read the Deployment gets the image by the name of the agents' image,
 which has the same registry and tag.
 """
 
@@ -22,6 +22,7 @@ Json = Mapping[str, Any]
 
 IMAGE_ANNOTATION = f"{GROUP}/bench-image"
 PRIORITY_ANNOTATION = f"{GROUP}/bench-priority-class"
+CARBON_ANNOTATION = f"{GROUP}/bench-carbon-intensity"
 _OPERATOR, _BENCH = "halcyon-operator:", "halcyon-bench:"
 
 
@@ -38,6 +39,8 @@ class BenchSite:
     """Whether the site has NetworkPolicies around models."""
     gpu_budget: int | None = None
     """GPUs that all models together may hold; None for no limit, or if the user can't read it."""
+    carbon_intensity: str = ""
+    """Grams of carbon dioxide of a kWh, as the annotation has it; empty if the site names none or the user can't read it."""
 
 
 def read_site(cluster: Cluster, model: str, *, image: str = "") -> BenchSite:
@@ -72,6 +75,7 @@ def site_of(operators: Sequence[Json], agents: Sequence[Json], *, image: str = "
                 ),
                 fixed_user_ids="--no-fixed-user-ids" not in arguments,
                 gpu_budget=_number(arguments, "--gpu-budget="),
+                carbon_intensity=str(annotations.get(CARBON_ANNOTATION) or ""),
                 network_policies=any(text.startswith("--network-policies") for text in arguments),
             )
     for pod in agents:

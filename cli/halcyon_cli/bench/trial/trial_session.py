@@ -19,6 +19,7 @@ from halcyon.kube import kinds
 from halcyon_cli.bench.options.group import arguments
 from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
 from halcyon_cli.bench.place.admitted_pods import admitted
 from halcyon_cli.bench.place.bench_request import BenchRequest
@@ -67,8 +68,10 @@ class TrialSession:
                 f"in namespace {cluster.namespace} you lack: create on pods/portforward, by which a point comes to the trial pod"
             )
 
-        def client(server: ServerOptions, load: LoadOptions, inputs: InputOptions) -> Sequence[str]:
-            return ("bench", *arguments(bench, server, load, inputs, request.sampling), "--points")
+        def client(
+            server: ServerOptions, load: LoadOptions, inputs: InputOptions, sampling: SamplingOptions
+        ) -> Sequence[str]:
+            return ("bench", *arguments(bench, server, load, inputs, sampling), "--points")
 
         placement = admitted(cluster, model, request, client)
         for note in placement.notes:

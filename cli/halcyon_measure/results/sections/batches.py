@@ -30,3 +30,6 @@ class Batches(Part):
     line_error: Figure = Field(description="Largest deviation of a size with 5 executions or more from the line.")
     busy: Figure = Field(description="Share of the time in which an instance of the model executed.")
     instances: Figure = Field(description="Instances of the model on the measured replicas.")
+    delay: Figure | None = Field(
+        default=None, description="Longest time that a batch waits for more rows, by the model's configuration, in ms."
+    )

@@ -47,7 +47,7 @@ class LeaderboardRow(Part):
     cost_per_thousand: Figure = Field(description="Price of a thousand inferences.")
     energy_per_inference: Figure = Field(description="Energy of an inference.")
     carbon_per_inference: Figure = Field(description="Carbon dioxide of an inference.")
-    accuracy: Figure = Field(description="Accuracy as it was given.")
+    accuracy: Figure = Field(description="Share of the answers that are the expected ones.")
 
 
 class Comparison(Part):
@@ -57,7 +57,9 @@ class Comparison(Part):
     baseline: ComparedSide | None = Field(description="First side; null for a leaderboard.")
     candidate: ComparedSide | None = Field(description="Second side; null for a leaderboard.")
     rounds: int = Field(description="Rounds of each side.")
-    order: str = Field(description="Order of the rounds, for example ABBAAB; empty if they weren't in turns.")
+    order: str = Field(
+        description="Order of the rounds, for example ABBAAB, or of a leaderboard's searches; empty if they weren't in turns."
+    )
     differences: tuple[Difference, ...] = Field(description="Figures of both sides.")
     unlike: tuple[str, ...] = Field(description="What differs between the sides beside the server, with --anyway.")
     bounds: tuple[Bound, ...] = Field(description="Conditions of --fail-if.")

@@ -9,6 +9,7 @@ Fields that were added in later versions have a default, which is the behaviour 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from halcyon.api.documents import codec
 from halcyon.api.documents.codec import NOT_A_DOCUMENT, UnknownVersionError, made
@@ -28,6 +29,16 @@ KEYS_FOLDER = "keys"
 """Folder with the Secret of `traffic.apiKeys`, below /var/run/secrets in a balancer pod."""
 DRAIN_HEADER = "halcyon-drain"
 """Header with the key that a request to the agent's `/drain` must have. The kubelet takes the key from the pod's specification."""
+LOWER_CLASS_HEADER = "halcyon-batch"
+"""HTTP header or gRPC metadata of a request of the lower class; its value is the name of the BatchInference.
+
+Balancers ignore it unless the plan's `lower_class` is on. The jobs of a model share evenly by this name.
+"""
+ROWS_HEADER = "halcyon-batch-rows"
+"""HTTP header or gRPC metadata with the number of rows in a request of the lower class, from 1 to 9999; 1 if it is missing."""
+LowerClass = Literal["None", "Fill", "Gentle"]
+"""Lower class of requests in the balancers. `None`: there is none. `Fill`: it gets what the other requests leave. `Gentle`: it gets only so
+much that the latency of the others stays nearly the same."""
 
 
 class PlanError(ValueError):
@@ -110,6 +121,8 @@ class BalancerPlan:
     """Number of balancers between which the numbers are divided."""
     hold_timeout_ms: int = 0
     """Maximum time that a request waits while there is no server, in milliseconds; 0: `queue_timeout_ms`."""
+    lower_class: LowerClass = "None"
+    """Lower class of requests, for batch inference; `None` unless a BatchInference of the model runs."""
 
     @property
     def longest_wait_ms(self) -> int:
@@ -120,6 +133,16 @@ class BalancerPlan:
     def shares_pods(self) -> bool:
         """Whether the requests at a server are bounded over all balancers."""
         return self.max_concurrency > 0 or self.finds_concurrency or self.objective_ms > 0
+
+    @property
+    def exchanges_loads(self) -> bool:
+        """Whether the balancers exchange their loads."""
+        return self.shares_pods or self.has_lower_class
+
+    @property
+    def has_lower_class(self) -> bool:
+        """Whether there is a lower class of requests."""
+        return self.lower_class != "None"
 
     def to_json(self) -> str:
         """Return the plan as one line of JSON with sorted keys, so that equal plans result in equal text.
@@ -152,6 +175,6 @@ class BalancerPlan:
 _LATER = (
     *("source_share", "sequences", "sticky_header", "max_request_bytes", "access_log"),
     *("max_concurrency", "finds_concurrency", "objective_ms", "max_batch", "instances", "balancers"),
-    "hold_timeout_ms",
+    *("hold_timeout_ms", "lower_class"),
 )
 """Names of the fields that were added after the first version."""

@@ -131,6 +131,8 @@ class EnvVarSource(Documented):
 
 RESERVED_ENV = ("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 """Beginnings of the names of environment variables that change the container and not the model."""
+_RESERVED_CEL = " || ".join(f"{{0}}.startsWith('{beginning}')" for beginning in RESERVED_ENV)
+_RESERVED_TEXT = f"must not start with {', '.join(RESERVED_ENV[:-1])} or {RESERVED_ENV[-1]}"
 
 
 class EnvVar(Documented):
@@ -147,13 +149,9 @@ class EnvVar(Documented):
     rules: ClassVar = (
         exactly_one("value", "valueFrom", where="an entry of spec.runtime.env", good="{name: MODE, value: fast}"),
         Rule(
-            cel="!(" + " || ".join(f"self.name.startsWith('{p}')" for p in RESERVED_ENV) + ")",
+            cel=f"!({_RESERVED_CEL.format('self.name')})",
             check=lambda m: not m.name.startswith(RESERVED_ENV),
-            message=(
-                "spec.runtime.env: {name} is a reserved name; names must not start with "
-                + ", ".join(RESERVED_ENV[:-1])
-                + f" or {RESERVED_ENV[-1]}; for example MODEL_MODE"
-            ),
+            message=f"spec.runtime.env: {{name}} is a reserved name; names {_RESERVED_TEXT}; for example MODEL_MODE",
         ),
     )
 
@@ -171,7 +169,7 @@ class EnvFrom(Documented):
     """Environment variables from all keys of a Secret or of a ConfigMap, as in a pod. Set exactly one of the two."""
 
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$", max_length=64)] | None = None
-    """Text in front of each variable's name. Default: none."""
+    """Text in front of each variable's name, which must not begin like a reserved name of `env`. Default: none."""
     secret_ref: EnvFromReference | None = None
     """A Secret in the same namespace. The kubelet reads it; the operator never does."""
     config_map_ref: EnvFromReference | None = None
@@ -183,6 +181,11 @@ class EnvFrom(Documented):
             "configMapRef",
             where="an entry of spec.runtime.envFrom",
             good="{configMapRef: {name: settings}}",
+        ),
+        Rule(
+            cel=f"!has(self.prefix) || !({_RESERVED_CEL.format('self.prefix')})",
+            check=lambda m: not (m.prefix or "").startswith(RESERVED_ENV),
+            message=f"spec.runtime.envFrom: {{prefix}} begins like a reserved name; prefixes {_RESERVED_TEXT}; for example MODEL_",
         ),
     )
 
@@ -228,8 +231,9 @@ class Runtime(Documented):
     env: Annotated[tuple[EnvVar, ...], Field(min_length=1, max_length=64), ListMap(("name",))] | None = None
     """Environment variables of the Triton container, as in a pod. Default: none."""
     env_from: Annotated[tuple[EnvFrom, ...], Field(min_length=1, max_length=16)] | None = None
-    """Secrets and ConfigMaps whose keys become environment variables of the Triton container, as in a pod. A site may
-    disallow it (`sitePolicy`). Default: none."""
+    """Secrets and ConfigMaps whose keys become environment variables of the Triton container, as in a pod. Their keys are
+    not checked for reserved names, because the operator does not read them; a site may require prefixes (`sitePolicy`).
+    Default: none."""
     shared_memory: Quantity = "256Mi"
     """Size of /dev/shm, which is backed by memory. It counts against resources.limits.memory and, if that is
     set, must be smaller than it. The Python backend passes tensors through /dev/shm. Default: 256Mi."""

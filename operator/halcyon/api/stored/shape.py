@@ -9,6 +9,7 @@ Out of scope: bounds, patterns and rules (`parse`), because violations of these 
 
 from __future__ import annotations
 
+import builtins
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,12 @@ class _Form:
     """Form of the items of a list, or of the values of a map."""
     required: tuple[str, ...] = ()
     """Required fields of a list's item; an item without one of them is removed."""
+    type: builtins.type = field(init=False)
+    is_nested: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type", _TYPES[self.kind])
+        object.__setattr__(self, "is_nested", bool(self.fields or self.each))
 
 
 def fitted(resource: Object) -> tuple[Object, tuple[str, ...]]:
@@ -52,9 +59,26 @@ def fitted(resource: Object) -> tuple[Object, tuple[str, ...]]:
     If no field has to be removed, the same object is returned. A field with null counts as missing, as in the API server. An item of a list
     is removed as a whole if one of its required fields is missing.
     """
+    if _fits(resource, _resource()):
+        return resource, ()
     errors: list[str] = []
     found = _object(resource, _resource(), "", errors)
     return found, tuple(errors)
+
+
+def _fits(value: Any, form: _Form) -> bool:  # any JSON value
+    """Return whether a value of the form's type has the form, by a quick check without paths. If not, `_value` says what is wrong."""
+    if isinstance(value, list):
+        each = form.each
+        return each is None or all(type(below) is each.type and _fits(below, each) for below in value)
+    if not isinstance(value, dict):
+        return True
+    fields, each = form.fields, form.each
+    for name, below in value.items():
+        known = fields.get(name, each)
+        if known is not None and (type(below) is not known.type or (known.is_nested and not _fits(below, known))):
+            return False
+    return not form.required or all(name in value for name in form.required)
 
 
 def _value(value: Any, form: _Form, path: str, errors: list[str]) -> Any:  # any JSON value
@@ -88,7 +112,7 @@ def _object(value: Object, form: _Form, path: str, errors: list[str]) -> Object:
     found: Object | None = None
     for name, below in value.items():
         known = form.fields.get(name, form.each)
-        if known is None:
+        if known is None or (type(below) is known.type and _fits(below, known)):
             continue
         fits = _value(below, known, f"{path}.{name}" if path else name, errors)
         if fits is not below:

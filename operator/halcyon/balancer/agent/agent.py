@@ -33,7 +33,7 @@ from halcyon.balancer.runtime.rate_feedback import RateFeedback
 from halcyon.balancer.runtime.runtime_api import RuntimeSocket
 from halcyon.balancer.telemetry import metrics_page
 from halcyon.balancer.telemetry.arrival_surge import CONFIRM_INTERVAL_S, ArrivalSurge
-from halcyon.balancer.telemetry.balancer_sample import balancer_sample, pod_requests
+from halcyon.balancer.telemetry.balancer_sample import balancer_sample, pod_requests, users_report
 from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.triton import pod_sampler as sampler
 from halcyon.triton.backend_probe import MAX_EXAMINED, MAX_PROBED_INSTANCES, BackendProbes
@@ -334,10 +334,12 @@ class Agent:
             examinations.examine(known, suspects)
             # Read HAProxy right after the pods, so that the report describes one moment.
             await self._controller.run_pass(self._endpoints, out=self._dead.out)
+            statistics = {pod: sampler.statistics(sample) for pod, sample in self._samples.items()}
+            self._shares.sample(self._plan or plan, statistics)
             await self._feedback.update(
                 self._plan or plan,
                 self._controller.reading,
-                {pod: sampler.statistics(sample) for pod, sample in self._samples.items()},
+                statistics,
                 servers=self._controller.in_use,
                 now=clock(),
                 share=self._shares.concurrency.share(plan.balancers),
@@ -367,13 +369,9 @@ class Agent:
             capacity.bound(servers, plan.balancers) if capacity is not None and servers and limits.lasts else 0
         )
         values = limits.values(
-            servers=servers,
-            share=share,
-            least_share=1 / plan.balancers,
-            sent=concurrency.sent,
-            elsewhere=elsewhere,
+            servers=servers, share=share, least_share=1 / plan.balancers, sent=concurrency.sent, elsewhere=elsewhere
         )
-        self._controller.variables.set(values)
+        self._controller.variables.set(values | self._shares.room(plan, self._controller.classes, servers=servers))
         await self._controller.variables.write(reading.process)
 
     def _is_surge(self, now: float) -> bool:
@@ -397,4 +395,4 @@ class Agent:
             maintenance=self._dead.out,
             backend_failures=self._dead.failures(asyncio.get_running_loop().time()),
         )
-        self._stream.publish(report, urgent=urgent)
+        self._stream.publish(users_report(report, self._shares.concurrency.users_part), urgent=urgent)

@@ -9,20 +9,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from typing import TYPE_CHECKING
 
 from halcyon.balancer.discovery.peers import Peers
 from halcyon.balancer.runtime.concurrency import Concurrency
 from halcyon.balancer.runtime.haproxy_stats import HaproxyError
+from halcyon.balancer.runtime.lower_room import LowerRoom
 from halcyon.triton.client import TritonError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
     from pathlib import Path
 
+    from halcyon.api.documents.balancer_plan import BalancerPlan
     from halcyon.balancer.agent.settings import AgentSettings
+    from halcyon.balancer.runtime.class_load import ClassLoad
     from halcyon.balancer.runtime.controller import HaproxyController
     from halcyon.triton.client import Endpoint, TritonClient
+    from halcyon.triton.pod_sampler import PodStatistics
 
 INTERVAL_S = 0.25
 """Time between two readings of the loads of all balancers, in seconds. A share moves from one balancer to another within three."""
@@ -40,6 +45,7 @@ class PodShares:
         self.concurrency = Concurrency(settings.pod, _read(self._file))
         self.balancers: tuple[Endpoint, ...] = ()
         """Pods of the model's client Service."""
+        self.lower = LowerRoom()
 
     async def run(self, controller: HaproxyController, limit_queue: Callable[[], Awaitable[None]]) -> None:
         """Read the loads of the other balancers and update the limits of this one, until cancelled.
@@ -60,6 +66,31 @@ class PodShares:
                 kept = dict(self.concurrency.found)
                 _write(self._file, kept)
             await asyncio.sleep(INTERVAL_S)
+
+    def sample(self, plan: BalancerPlan, pods: Mapping[str, PodStatistics]) -> None:
+        """Add the statistics of the pods, by name, from which the room for the lower class follows."""
+        if plan.has_lower_class:
+            loads = (self.concurrency.own, *self.concurrency.others)
+            self.lower.sample(plan, pods, idle=not any(load.lower for load in loads))
+
+    def room(self, plan: BalancerPlan, classes: ClassLoad | None, *, servers: int) -> dict[str, int]:
+        """Return the variables with the room for the lower class, for so many servers; none without a lower class."""
+        if not plan.has_lower_class or classes is None:
+            return {}
+        now, concurrency = asyncio.get_running_loop().time(), self.concurrency
+        self.lower.count(classes, now)
+        concurrency.lower = (self.lower.users_rps, classes.present, classes.sent)
+        at_once, batches = concurrency.at_once(plan)
+        # All balancers have nearly the same wall clock.
+        return self.lower.values(
+            plan,
+            concurrency.own,
+            concurrency.others,
+            at_once=at_once,
+            batches=batches,
+            pods=servers,
+            turn=int(time.time()),
+        )
 
     async def read_facts(self, client: TritonClient, endpoints: Iterable[Endpoint]) -> None:
         """Read the configuration of the model in each revision whose configuration is not known; skip pods that do not respond."""

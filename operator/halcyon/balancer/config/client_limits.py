@@ -30,14 +30,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
+from halcyon.api.documents.balancer_plan import LOWER_CLASS_HEADER
 from halcyon.balancer.config import error_responses
 from halcyon.balancer.config.memory_budget import (
+    MAX_LOWER,
     MAX_METRICS_CONNECTIONS,
     MAX_POLLED,
     MAX_REQUESTS,
     STREAMS_PER_CHANNEL,
     HaproxyLimits,
+    users_requests,
 )
+from halcyon.balancer.config.model import LOWER_ROW
 
 if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan
@@ -170,24 +174,36 @@ def few_connections_left(room: HaproxyLimits) -> str:
     return f"{{ fe_conn gt {room.http // 2} }}"
 
 
-def counting_rules(out: Writer, table: str) -> None:
+def counting_rules(out: Writer, plan: BalancerPlan, table: str) -> None:
     """Add the rules of a client-facing front end that count requests; they come before all rules that respond or wait.
 
     `table` is the stick table that counts the requests of all sources.
     """
+    lower_class_rule(out, plan, table)
+    most = users_requests(plan)
     out.add("http-request track-sc0 int(1) table $table", table=table)
     out.add(
         f"http-request track-sc3 {_SOURCE} table $table if {{ sc_conn_cur(0) gt $half }}",
         table=_BY_SOURCE,
-        half=MAX_REQUESTS // 2,
+        half=most // 2,
     )
     # A response that the client does not read takes as much memory as a request, so it counts, too. Both conditions are in one rule,
     # because each request evaluates every rule.
     out.add(
         f"http-request reject if {{ sc_conn_cur(3) gt $own }} or {_CROWDED} {{ sc_conn_cur(0) gt $most }}",
-        own=MAX_REQUESTS // 4 + STREAMS_PER_CHANNEL,
-        most=MAX_REQUESTS + STREAMS_PER_CHANNEL,
+        own=most // 4 + STREAMS_PER_CHANNEL,
+        most=most + STREAMS_PER_CHANNEL,
     )
+
+
+def lower_class_rule(out: Writer, plan: BalancerPlan, table: str) -> None:
+    """Add the rule that counts the requests of the lower class in a row of their own, before the one that counts all others.
+
+    So demand, latency and rejections are those of the users. The rule defines the ACL `lower`.
+    """
+    if plan.has_lower_class:
+        out.add(f"acl lower req.fhdr({LOWER_CLASS_HEADER}) -m found")
+        out.add("http-request track-sc0 int($row) table $table if lower", row=LOWER_ROW, table=table)
 
 
 def request_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
@@ -195,12 +211,16 @@ def request_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
     They come before all rules that wait for a body.
     """
+    most = users_requests(plan)
     condition = (
-        f"{{ sc_conn_cur(3) gt {MAX_REQUESTS // 4} }}"
-        f" or {{ sc_conn_cur(3) gt {MAX_REQUESTS // 16} }} {{ sc_conn_cur(0) gt {MAX_REQUESTS * 7 // 8} }}"
-        f" or {_CROWDED} {{ sc_conn_cur(0) gt {MAX_REQUESTS} }}"
+        f"{{ sc_conn_cur(3) gt {most // 4} }}"
+        f" or {{ sc_conn_cur(3) gt {most // 16} }} {{ sc_conn_cur(0) gt {most * 7 // 8} }}"
+        f" or {_CROWDED} {{ sc_conn_cur(0) gt {most} }}"
     )
     error_responses.reject_retryable(out, plan, protocol, "too many", condition)
+    if plan.has_lower_class:
+        condition = f"lower infers {{ sc_conn_cur(0) gt {MAX_LOWER} }}"
+        error_responses.reject_retryable(out, plan, protocol, "too many lower", condition)
 
 
 def _max_connections(room: HaproxyLimits, frontend: Frontend) -> int:

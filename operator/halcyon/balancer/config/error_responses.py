@@ -14,7 +14,16 @@ if TYPE_CHECKING:
 
 Protocol = Literal["http", "grpc"]
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("http", "grpc")
-OverloadReason = Literal["too many", "too many wait", "too many of one", "over objective", "too late", "no server"]
+OverloadReason = Literal[
+    "too many",
+    "too many wait",
+    "too many of one",
+    "over objective",
+    "too late",
+    "no server",
+    "too many lower",
+    "no room",
+]
 
 _OVERLOAD_RESPONSES: dict[OverloadReason, tuple[int, int, str]] = {
     "too many": (
@@ -43,6 +52,8 @@ _OVERLOAD_RESPONSES: dict[OverloadReason, tuple[int, int, str]] = {
         "too many requests for model $model are queued to answer this one before its deadline; retry later",
     ),
     "no server": (503, 14, "no server for model $model became ready in time; retry later"),
+    "too many lower": (429, 8, "too many batch requests for model $model are in progress; retry later"),
+    "no room": (503, 14, "the servers of model $model had no room for a batch request in time; retry later"),
 }
 _ERRORS = (
     (408, 4, "the request was not received in time"),

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.memory_budget import HaproxyLimits
     from halcyon.balancer.config.model import Listen
 
-LUA = {name: Path(__file__).with_name(name).read_text() for name in ("hold.lua", "streams.lua")}
-"""Text of each Lua file that haproxy.cfg loads, by file name; the files are in the folder of the runtime socket."""
+LUA = {name: Path(__file__).with_name(name).read_text() for name in ("hold.lua", "streams.lua", "lower.lua")}
+"""Text of each Lua file that haproxy.cfg may load, by file name; the files are in the folder of the runtime socket."""
 
 STOPPING: Final = "proc.stopping"
 """HAProxy variable that is 1 if the process will soon stop; each HTTP/1.1 response then closes its connection."""
@@ -76,7 +76,7 @@ def render(plan: BalancerPlan, *, listen: Listen, placed: Mapping[ServerKey, str
     out = Writer()
     out.section("global")
     # `show info` returns the description, which identifies the configuration that a process runs.
-    out.add("description $digest", digest=_digest(body))
+    out.add("description $digest", digest=_digest(plan, body))
     return out.text() + (_body(plan, listen, placed) if placed else body)
 
 
@@ -85,11 +85,12 @@ def digest(plan: BalancerPlan, *, listen: Listen) -> str:
 
     It does not depend on the addresses and states of the servers.
     """
-    return _digest(_body(plan, listen, {}))
+    return _digest(plan, _body(plan, listen, {}))
 
 
-def _digest(body: str) -> str:
-    return "halcyon-" + hashlib.sha256(("".join(LUA.values()) + body).encode()).hexdigest()[:16]
+def _digest(plan: BalancerPlan, body: str) -> str:
+    loaded = [text for name, text in LUA.items() if name != "lower.lua" or plan.has_lower_class]
+    return "halcyon-" + hashlib.sha256(("".join(loaded) + body).encode()).hexdigest()[:16]
 
 
 def _body(plan: BalancerPlan, listen: Listen, placed: Mapping[ServerKey, str]) -> str:
@@ -134,7 +135,7 @@ def _global(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     # requests share one at the same time; idle connections are used again.
     out.add("tune.h2.be.max-concurrent-streams 1")
     frontends.prologue(out, listen)
-    queueing.prologue(out, plan, lua=listen.beside("hold.lua"))
+    queueing.prologue(out, plan, lua=listen.beside("hold.lua"), lower_lua=listen.beside("lower.lua"))
     grpc_streams.prologue(out, lua=listen.beside("streams.lua"))
 
 
@@ -169,7 +170,7 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     out.add("option http-no-delay")
     client_limits.connection_rules(out, room, "http")
     access_log.arrival_rules(out, plan, "http")
-    client_limits.counting_rules(out, queueing.COUNTERS)
+    client_limits.counting_rules(out, plan, queueing.COUNTERS)
     api_keys.authentication_rules(out, plan, listen, "http")
     # The undecoded path must match exactly; any other spelling gets a 404.
     out.add("acl reads path -m str " + " ".join(open_endpoints.HTTP_SERVER_READS))
@@ -206,7 +207,7 @@ def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     frontends.bind_clients(out, listen, "grpc")
     client_limits.connection_rules(out, room, "grpc")
     access_log.arrival_rules(out, plan, "grpc")
-    client_limits.counting_rules(out, queueing.COUNTERS)
+    client_limits.counting_rules(out, plan, queueing.COUNTERS)
     api_keys.authentication_rules(out, plan, listen, "grpc")
     out.add("http-request return status 405 hdr Allow POST unless { method POST }")
     # Compare path and query: gRPC methods have no query, so requests with a query do not match.

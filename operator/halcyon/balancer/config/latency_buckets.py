@@ -128,11 +128,14 @@ def tables(out: Writer) -> None:
     out.add("stick-table type integer size 16 store gpc($counters)", counters=2 + len(SHOWN_MS))
 
 
-def arrival_rules(out: Writer) -> None:
-    """Add the rules of a client-facing front end that store the arrival time of an inference request, and track streams."""
+def arrival_rules(out: Writer, condition: str = "") -> None:
+    """Add the rules of a client-facing front end that store the arrival time of an inference request, and track streams.
+
+    `condition` is another condition of the streams that are tracked.
+    """
     out.add("http-request set-var(txn.came_at) date(0,ms) if infers")
     streams = "{ path -m end /generate_stream /ModelStreamInfer }"
-    out.add(f"http-request track-sc{_TRACKED} int(1) table $table if infers {streams}", table=STREAMS)
+    out.add(f"http-request track-sc{_TRACKED} int(1) table $table if infers{condition} {streams}", table=STREAMS)
 
 
 def stream_rules(out: Writer, condition: str) -> None:

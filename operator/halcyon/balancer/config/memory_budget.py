@@ -39,6 +39,8 @@ BURST_BUFFERS: Final = 2 * MAX_POLLED * STREAMS_PER_CHANNEL
 """Maximum number of buffers of requests for which no rule has been evaluated yet: one for the head and one for the body."""
 MAX_REQUESTS: Final = 3072
 """Maximum number of concurrent requests in HAProxy in any state. A request that passes through HAProxy twice counts as two."""
+MAX_LOWER: Final = 512
+"""Maximum number of them that may be of the lower class, if there is one; the users' maximum is smaller by it."""
 MAX_STREAMS: Final = 1024
 """Maximum number of concurrent gRPC streams (`ModelStreamInfer`); further streams are queued."""
 MAX_MOVED: Final = 256
@@ -80,6 +82,11 @@ class HaproxyLimits:
         In this worst case each of its connections has an incomplete request head, each of its requests waits, and more arrive.
         """
         return (self.http + self.grpc + 2 * MAX_REQUESTS) * 3 // 4 + BURST_BUFFERS
+
+
+def users_requests(plan: BalancerPlan) -> int:
+    """Return the maximum number of concurrent requests without those of the lower class."""
+    return MAX_REQUESTS - (MAX_LOWER if plan.has_lower_class else 0)
 
 
 def haproxy_limits(plan: BalancerPlan, *, tls: bool, limit_mib: int = HAPROXY_MEMORY_MIB) -> HaproxyLimits:

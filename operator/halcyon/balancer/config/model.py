@@ -5,8 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Final
 
 from halcyon.balancer.config.writer import ConfigError
+
+USERS_ROW: Final = 1
+"""Key of the row of the stick table of counters for all requests but those of the lower class."""
+LOWER_ROW: Final = 2
+"""Key of the row for the lower class."""
+SENT_ROW: Final = 3
+"""Key of the row whose `conn_cur` is the number of requests of the lower class in servers."""
+ROOM: Final = "proc.room"
+"""HAProxy variable: number of rows in servers up to which requests of the lower class are sent; 0 for none."""
+USER_ROWS: Final = "proc.user_rows"
+"""HAProxy variable: mean number of rows in a request of the users, at least 1."""
 
 _FILE = re.compile(r"[a-z][a-z0-9.-]{0,63}")
 

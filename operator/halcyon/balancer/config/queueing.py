@@ -8,6 +8,9 @@
     it would be late at the current rate  | 429, gRPC 8
     otherwise                             | it goes to a slot's back end, where it is queued for at most queueTimeout
 
+With a lower class (`LOWER_CLASS_HEADER`), its requests wait in `lower.lua` instead, until servers have room beside all others. The latency
+objective does not reject them. After the queue timeout, or if too many wait, the client may repeat them.
+
 HAProxy detects the disconnect of an HTTP/1.1 client only after its request has been sent towards a server. It detects the reset of an
 HTTP/2 stream at any time. Therefore an HTTP/1.1 request is held behind a hop: back end `wait_http` sends it as HTTP/2 through a unix
 socket to front end `wait_http` of the same process. If the client disconnects, the hop resets the HTTP/2 stream. gRPC needs no hop.
@@ -38,13 +41,14 @@ from halcyon.balancer.config import (
 )
 from halcyon.balancer.config.error_responses import PROTOCOLS, Protocol
 from halcyon.balancer.config.memory_budget import MAX_MOVED
+from halcyon.balancer.config.model import ROOM, SENT_ROW, USER_ROWS
 
 if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
     from halcyon.balancer.config.writer import Writer
 
 COUNTERS = "counters"
-"""Name of the stick table with one row (key 1) of 32-bit counters.
+"""Name of the stick table with one row (key 1) of 32-bit counters, and two more with a lower class (`model`).
 
 gpc0: inference requests. gpc1: rejected requests. gpc2: requests that failed between HAProxy and the server. gpc3: requests with a
 second attempt. gpc4: requests that a server refused itself, with 503 or gRPC UNAVAILABLE. gpc5: requests that a client repeats after a
@@ -81,12 +85,19 @@ def longest_ms(plan: BalancerPlan) -> int:
     return plan.longest_wait_ms + plan.queue_timeout_ms + plan.response_timeout_ms + 5000
 
 
-def prologue(out: Writer, plan: BalancerPlan, *, lua: str) -> None:
-    """Add the initial values of the variables, and the loading of `hold.lua`, to the section `global`."""
+def prologue(out: Writer, plan: BalancerPlan, *, lua: str, lower_lua: str) -> None:
+    """Add the initial values of the variables, and the loading of `hold.lua` and `lower.lua`, to the section `global`."""
     out.add("set-var $rate int(0)".replace("$rate", RATE))
     out.add("set-var $service int(0)".replace("$service", SERVICE))
     overload_rules.prologue(out)
     out.add("lua-load $file $limit $slots", file=lua, limit=plan.queue_limit, slots=len(_weighted_slots(plan)))
+    if plan.has_lower_class:
+        out.add(f"set-var {ROOM} int(0)")
+        out.add(f"set-var {USER_ROWS} int(0)")
+        backends = [f"{protocol}_{slot.name}" for slot in plan.slots for protocol in PROTOCOLS]
+        places = {f"backend_{letter}": name for letter, name in zip("abcdefgh", backends, strict=False)}
+        line = "lua-load $file $ms" + "".join(f" ${place}" for place in places)
+        out.add(line, file=lower_lua, ms=plan.queue_timeout_ms, **places)
 
 
 def tables(out: Writer, plan: BalancerPlan) -> None:
@@ -106,7 +117,7 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     body_limits.length_rules(out, plan, protocol)
     out.add("http-request sc-inc-gpc(0,0) if infers")
     overload_rules.repetition_rules(out, protocol)
-    latency_buckets.arrival_rules(out)
+    latency_buckets.arrival_rules(out, " !lower" if plan.has_lower_class else "")
     out.add("acl counted var(txn.came_at) -m found")
     client_limits.request_rules(out, plan, protocol)
     retries.rules(out, plan, protocol)
@@ -116,6 +127,7 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     _queue_length_rules(out, plan)
     # Most requests can go to a server at once, and evaluate no further rule of this front end.
     out.add("http-request allow if !infers")
+    _lower_class_rules(out, plan, protocol)
     out.add("http-request allow if up { var(txn.waiting) -m int eq 0 }")
     out.add("http-request set-var(txn.waits) bool(true)")
     out.add("acl waits var(txn.waits) -m found")
@@ -190,12 +202,25 @@ def held_server(out: Writer, *, path: str) -> None:
 
 def stream_rules(out: Writer, plan: BalancerPlan) -> None:
     """Add the rules of the front end that sends streams to servers. Streams are counted on arrival, and their outcome is counted here."""
+    client_limits.lower_class_rule(out, plan, COUNTERS)
     out.add("http-request track-sc0 int(1) table $table", table=COUNTERS)
     latency_buckets.inference_rules(out)
     out.add("acl counted always_true")
     out.add("http-request disable-l7-retry")
     _to_slots(out, plan, "grpc")
     _count_answers(out, "grpc")
+
+
+def _lower_class_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
+    """Add the rules with which the lower class waits in `lower.lua`; it evaluates none of the rules that follow."""
+    if not plan.has_lower_class:
+        return
+    # In the queue of a back end, it is behind all others.
+    out.add("http-request set-priority-class int(2047) if lower")
+    out.add("http-request lua.lower if lower")
+    error_responses.reject_retryable(out, plan, protocol, "no room", "{ var(txn.lower) -m str late }")
+    out.add("http-request track-sc6 int($row) table $table if lower", row=SENT_ROW, table=COUNTERS)
+    out.add("http-request allow if lower")
 
 
 def _weighted_slots(plan: BalancerPlan) -> tuple[Slot, ...]:

@@ -87,6 +87,8 @@ class Concurrency:
         """Requests in progress at a pod that the latency objective allows; 0 while unknown, and without an objective."""
         self.rejected_load = 0.0
         """Requests that would wait in this balancer, too, if they had not been rejected. They are demand."""
+        self.lower: tuple[float, int, int] = (0.0, 0, 0)
+        """In this balancer: users' requests per second, requests of the lower class, and those of them that are in progress."""
         self._finders: dict[str, ConcurrencyFinder] = {}
         self._revisions: dict[str, str] = {}
         self._answered: dict[tuple[str, str], int] = {}
@@ -141,7 +143,7 @@ class Concurrency:
             now: monotonic time, in seconds.
         """
         ready = {server.address: server.key for server in servers if server.state == "ready"}
-        if not plan.shares_pods:
+        if not plan.exchanges_loads:
             return dict.fromkeys(ready.values(), (plan.max_connections, plan.max_connections))
         self._started_at = now if self._started_at is None else self._started_at
         # With an objective, requests are rejected, so a share follows the demand sooner.
@@ -179,6 +181,16 @@ class Concurrency:
         # A pod whose configuration was not read yet may compute one request at a time.
         return initial_bound(facts or ModelConcurrency(), _most_unproved(plan))
 
+    def at_once(self, plan: BalancerPlan) -> tuple[int, bool]:
+        """Return the requests that a pod computes at once, or its instances if it computes batches, and whether it does."""
+        facts = [self.facts[revision] for revision in set(self._revisions.values()) if revision in self.facts]
+        if plan.max_batch > 1 or any(fact.batches for fact in facts):
+            return plan.instances, True
+        serial = max(min((fact.instances for fact in facts), default=1), 1)
+        bounds = [bound for address in self.own.pods if (bound := self.bound(plan, address))]
+        overlaps = any(fact.decoupled for fact in facts) or min(bounds, default=0) > _most_unproved(plan)
+        return max(serial, min(bounds, default=1)) if overlaps else serial, False
+
     def share(self, balancers: int) -> float:
         """Return this balancer's share of the demand of all, from 0 to 1; equal shares if there is none.
 
@@ -195,12 +207,19 @@ class Concurrency:
         return sum(sum(pod.held) for pod in self.own.pods.values())
 
     def elsewhere(self, balancers: int) -> int | None:
-        """Return the requests that wait or are in progress in the other balancers; None while the load of one of them is unknown."""
+        """Return the requests in the other balancers without those of the lower class; None while the load of one of them is unknown."""
         if len(self.others) < balancers - 1:
             return None
-        return sum(
-            sum(load.waiting.values()) + sum(sum(pod.inflight) for pod in load.pods.values()) for load in self.others
-        )
+        return sum(sum(load.waiting.values()) + load.inflight - load.lower_sent for load in self.others)
+
+    @property
+    def users_part(self) -> float | None:
+        """Part of the requests in pods that are the users', over all balancers; None while the lower class has none."""
+        loads = (self.own, *self.others)
+        inside, lower = sum(load.inflight for load in loads), sum(load.lower_sent for load in loads)
+        if not any(load.lower for load in loads):
+            return None
+        return max(inside - lower, 0) / max(inside, 1)
 
     def served_share(self, balancers: int) -> float | None:
         """Return this balancer's share of the requests that may be in progress; None if there are none, or a load is unknown."""
@@ -223,6 +242,7 @@ class Concurrency:
             {slot: sum(pair) for slot, pair in loads.waiting.items()},
             {address: loads.servers[key] for address, key in ready.items() if key in loads.servers},
             dict(self.found),
+            *self.lower,
         )
 
     def _adopt(self) -> None:

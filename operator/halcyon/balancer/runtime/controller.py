@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from halcyon.api.documents.balancer_plan import BalancerPlan
     from halcyon.balancer.config.model import Listen
+    from halcyon.balancer.runtime.class_load import ClassLoad
     from halcyon.balancer.runtime.haproxy_stats import BackendLoads, HaproxyStats
     from halcyon.balancer.runtime.runtime_api import RuntimeSocket
     from halcyon.balancer.runtime.server_assignment import AssignedServer
@@ -91,6 +92,8 @@ class HaproxyController:
         self.unplaced: tuple[Endpoint, ...] = ()
         """Ready pods to which no HAProxy server could be assigned."""
         self.reloads = 0
+        self.classes: ClassLoad | None = None
+        """Loads of the users and of the lower class at the last call of `share`; None without a lower class."""
 
     @property
     def written(self) -> bool:
@@ -104,8 +107,8 @@ class HaproxyController:
 
     @property
     def shares_pods(self) -> bool:
-        """Whether the plan bounds the requests at a pod over all balancers."""
-        return self._serving is not None and self._serving.plan.shares_pods
+        """Whether the balancers exchange their loads, to share the pods."""
+        return self._serving is not None and self._serving.plan.exchanges_loads
 
     def answered_within(self, limit_s: float) -> bool:
         """Return True if HAProxy responded within the last `limit_s` seconds."""
@@ -178,7 +181,8 @@ class HaproxyController:
         """
         async with self._pass_lock:
             if self._serving is not None and self._servers:
-                loads = await self._runtime.loads()
+                loads = await self._runtime.loads(classes=self._serving.plan.has_lower_class)
+                self.classes = loads.classes
                 if commands := self._limit_commands(self._serving.plan, self._servers, loads):
                     await self._runtime.apply(commands)
 

@@ -13,6 +13,8 @@ from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.error_responses import PROTOCOLS
 from halcyon.balancer.config.model import ServerKey
 from halcyon.balancer.config.queueing import HELD_SERVER
+from halcyon.balancer.runtime import class_load
+from halcyon.balancer.runtime.class_load import ClassLoad, LowerStats
 from halcyon.balancer.runtime.server_assignment import AdminState, ServerState
 from halcyon.balancer.runtime.shares import PodLoad
 
@@ -25,7 +27,6 @@ _FORCED_MAINT = 0x01
 _FORCED_DRAIN = 0x08
 _BACKEND = re.compile(r"(http|grpc)_([a-z])")
 _SERVER = re.compile(r"s([0-9]{1,5})")
-_GPC = re.compile(r" gpc([0-9]{1,2})=([0-9]+)")
 _HELD = re.compile(r"held=([0-9]+) came=([0-9]+)")
 _BROKEN = re.compile(r"broken=([0-9]+)")
 _QCUR, _SCUR, _SLIM, _STOT, _RESPONSES = 2, 4, 6, 7, slice(39, 45)
@@ -77,6 +78,8 @@ class BackendLoads:
     servers: Mapping[ServerKey, PodLoad] = field(default_factory=dict)
     responses: Mapping[ServerKey, int] = field(default_factory=dict)
     """Counter of the responses whose headers have arrived, of both protocols."""
+    classes: ClassLoad | None = None
+    """None if they were not read."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class HaproxyStats:
     held: int = 0
     """Number of requests that are held until a first server is up, HTTP and gRPC together."""
     inflight: int = 0
-    """Number of requests in progress on servers."""
+    """Number of requests in progress on servers, without those of the lower class."""
     requests: int = 0
     rejected: int = 0
     errors: int = 0
@@ -113,8 +116,8 @@ class HaproxyStats:
     """Histogram of the time to the first event of streams as clients see it, from the arrival of the request."""
     held_total: int = 0
     """Number of requests that this process has held since it started."""
-    repeated: int = 0
-    """Number of requests that a client repeated after a rejection; for HTTP an estimate."""
+    client_retries: int = 0
+    """Number of requests that a client sent again after a rejection; for HTTP an estimate."""
     retried: int = 0
     """Number of requests that were retried, or that needed more than one connection attempt."""
     loads: BackendLoads = field(default_factory=BackendLoads)
@@ -125,11 +128,13 @@ class HaproxyStats:
     """Slots whose server `held` (`queueing`) is not in maintenance in both protocols."""
     broken: int = 0
     """Number of streams that were cut because their server disappeared, or because they did not end within its drain time."""
+    lower: LowerStats | None = None
+    """Requests of the lower class; None if there were none yet."""
 
     @property
     def demand(self) -> int:
-        """Number of requests without their repetitions after a rejection."""
-        return self.requests - min(self.repeated, self.rejected)
+        """Number of requests without those that a client sent again after a rejection."""
+        return self.requests - min(self.client_retries, self.rejected)
 
 
 @dataclass(frozen=True)
@@ -156,10 +161,11 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
         loads = parse_loads(stat)
         sessions = {key: sum(load.inflight) for key, load in loads.servers.items()}
         process = int(fields["Pid"])
-        now = {int(index): int(count) for index, count in _GPC.findall(table)}
-        now |= {_OF_STREAMS + int(index): int(count) for index, count in _GPC.findall(streams)}
+        classes = class_load.class_load(table)
+        now = class_load.all_counters(table)
+        now |= {_OF_STREAMS + index: count for index, count in class_load.counters(streams).items()}
         counts = wide.read(process, now, uptime_s=int(fields["Uptime_sec"]))
-        requests, rejected, errors, retried, unavailable, repeated = (counts.get(index, 0) for index in range(6))
+        requests, rejected, errors, retried, unavailable, client_retries = (counts.get(index, 0) for index in range(6))
         slots, held = latency_buckets.read(counts), parse_held(held_text)
         return HaproxyStats(
             at=at,
@@ -170,7 +176,8 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             loads=loads,
             held=held.held,
             held_total=held.total,
-            inflight=sum(sessions.values()),
+            inflight=max(sum(sessions.values()) - classes.sent, 0),
+            lower=class_load.lower_stats(counts, classes),
             requests=requests,
             rejected=rejected,
             errors=errors,
@@ -183,7 +190,7 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             first_events=latency_buckets.read_streams(
                 {number - _OF_STREAMS: count for number, count in counts.items() if number >= _OF_STREAMS}
             ),
-            repeated=repeated,
+            client_retries=client_retries,
             broken=_broken(broken),
             connections_used=_connections_used(stat),
             open_holds=_open_holds(state),

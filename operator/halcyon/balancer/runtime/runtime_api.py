@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.error_responses import PROTOCOLS
 from halcyon.balancer.config.model import Ports
 from halcyon.balancer.config.queueing import COUNTERS, HELD_SERVER
+from halcyon.balancer.runtime.class_load import class_load
 from halcyon.balancer.runtime.haproxy_stats import (
     BackendLoads,
     HaproxyError,
@@ -74,13 +75,15 @@ class RuntimeSocket:
         """
         return parse_held(await self._request(self.path, "show held", self.timeout_s))
 
-    async def loads(self) -> BackendLoads:
-        """Return the load and the limits of each server. This is a small part of `read`, for frequent polling.
+    async def loads(self, *, classes: bool = False) -> BackendLoads:
+        """Return the load and the limits of each server, and that of the classes. This is a small part of `read`, for frequent polling.
 
         Raises:
             HaproxyError: HAProxy does not respond.
         """
-        return parse_loads(await self._request(self.path, _SHOW_STAT, self.timeout_s))
+        commands = f"{_SHOW_STAT};show table {COUNTERS}" if classes else _SHOW_STAT
+        stat, _, table = (await self._request(self.path, commands, self.timeout_s)).strip("\n").partition("\n\n")
+        return replace(parse_loads(stat), classes=class_load(table) if classes else None)
 
     async def set(self, variables: Mapping[str, int]) -> None:
         """Set process variables to integers, by name.

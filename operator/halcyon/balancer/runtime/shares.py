@@ -75,6 +75,17 @@ class BalancerLoad:
     """Load of each pod in use, by its IP address."""
     found: Mapping[str, int] = field(default_factory=dict)
     """Bounds that this agent has found or adopted, by revision of the pods."""
+    users_rps: float = 0.0
+    """Requests of the users per second, without those of the lower class; 0 without a lower class."""
+    lower: int = 0
+    """Requests of the lower class that wait or are in progress."""
+    lower_sent: int = 0
+    """Those that are in progress. They count in `demand` and in `pods`, too."""
+
+    @property
+    def inflight(self) -> int:
+        """Requests in progress at all pods."""
+        return sum(sum(pod.inflight) for pod in self.pods.values())
 
     def to_json(self) -> str:
         """Return the load as one line of JSON."""
@@ -98,6 +109,10 @@ class BalancerLoad:
                     for address, pod in raw["pods"].items()
                 },
                 {str(revision): int(bound) for revision, bound in raw["found"].items()},
+                # An older agent has no lower class.
+                float(raw.get("users_rps", 0.0)),
+                int(raw.get("lower", 0)),
+                int(raw.get("lower_sent", 0)),
             )
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
             raise LoadError(f"not the load of a balancer: {error!r}") from error
@@ -131,7 +146,7 @@ def pod_limits(
     mine = 2 * loads.index(own)
     result = {}
     for turn, (address, bound) in enumerate(sorted(bounds.items())):
-        targets = _targets(bound, list(chain.from_iterable(demands)), turn)
+        targets = whole_parts(bound, list(chain.from_iterable(demands)), turn)
         held = sum(sum(load.pods.get(address, _IDLE).held) for load in loads if load is not own)
         held += sum(targets[2 * len(loads) :])
         result[address] = _within(
@@ -140,8 +155,11 @@ def pod_limits(
     return result
 
 
-def _targets(bound: int, demands: Sequence[float], turn: int) -> list[int]:
-    """Return the shares of the bound in whole requests. They add up to the bound; `turn` varies who gets the larger part."""
+def whole_parts(bound: int, demands: Sequence[float], turn: int) -> list[int]:
+    """Return the shares of the bound in whole requests. They add up to the bound; `turn` varies who gets the larger part.
+
+    Demands below `MIN_DEMAND` count as none; without any demand the shares are equal.
+    """
     weights = [demand if demand >= MIN_DEMAND else 0.0 for demand in demands]
     if not any(weights):
         weights = [1.0] * len(demands)

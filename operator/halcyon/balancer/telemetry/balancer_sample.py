@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from halcyon.api.documents.observation_report import BalancerSample, ReportedHistogram, SlotLatency
 from halcyon.triton.dead_backend import PodRequests
 
 if TYPE_CHECKING:
+    from halcyon.api.documents.observation_report import AgentReport
     from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
 
 
@@ -40,6 +42,27 @@ def pod_requests(reading: HaproxyStats | None) -> dict[str, PodRequests]:
         for key, server in reading.servers.items()
         if server.admin != "maint"
     }
+
+
+def users_report(report: AgentReport, part: float | None) -> AgentReport:
+    """Return the report without the load of the lower class, which is no demand.
+
+    `part` is the users' part of the requests in pods. Their part of the queue and of the GPU's work is estimated by it. How many rows
+    their requests have is unknown meanwhile. None: there is no lower class, and the report stays as it is.
+    """
+    if part is None:
+        return report
+    pods = tuple(
+        replace(
+            pod,
+            pending=None if pod.pending is None else round(pod.pending * part),
+            gpu=None if pod.gpu is None else pod.gpu * part,
+            engine_used=None if pod.engine_used is None else pod.engine_used * part,
+            rows=None,
+        )
+        for pod in report.pods
+    )
+    return replace(report, pods=pods)
 
 
 def _latency(reading: HaproxyStats) -> tuple[SlotLatency, ...]:

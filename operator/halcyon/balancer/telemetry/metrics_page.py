@@ -89,7 +89,7 @@ def _samples(view: PageInput) -> dict[str, list[Sample]]:
         plain |= {
             "requests_total": reading.requests,
             "rejected_total": reading.rejected,
-            "repeated_total": reading.repeated,
+            "client_retries_total": reading.client_retries,
             "errors_total": reading.errors,
             "server_rejected_total": reading.unavailable,
             "retries_total": reading.retried,

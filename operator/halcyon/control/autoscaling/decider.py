@@ -25,6 +25,8 @@ from halcyon.control.autoscaling.history_backfill import HistoryBackfill
 from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.planner_memory_store import Saved
 from halcyon.control.objects.actuator import Actuator
+from halcyon.control.state.measured_capacities import MeasuredCapacities
+from halcyon.control.state.scope import Measured
 from halcyon.kube.kinds import Key
 from halcyon.scaling.hpa import algorithm
 from halcyon.scaling.hpa.behavior import HpaMemory
@@ -82,6 +84,7 @@ class _Aimed:
     opened: InForce | None
     batches: Mapping[int, tuple[int, float]] | None
     largest: int | None
+    measured: Measured
     aims: Objectives
 
 
@@ -116,8 +119,9 @@ class Decider:
     """Clock to which the times in the planner's memories refer."""
 
     def __post_init__(self) -> None:
-        """Use the same clock for memories as for signals."""
+        """Use the same clock for memories, and the same caches, as for signals."""
         self._epoch = self.signals.epoch
+        self._measured = MeasuredCapacities(self.signals.caches)
 
     def restore(self, saved: Mapping[Key, Saved]) -> None:
         """Use memories that an earlier process has saved, for models that this process has not planned for yet."""
@@ -184,6 +188,7 @@ class Decider:
         """Drop a model that was deleted or is no longer autoscaled."""
         self._models.pop(key, None)
         self._saved.pop(key, None)
+        self._measured.forget(key)
         if self.histories is not None:
             self.histories.forget(key)
 
@@ -198,8 +203,8 @@ class Decider:
             said = f"{decisions.counted(current)}: {why}; the replicas stay as they are"
             return Decision(at, "Planner", current, current, said, ("unknown",), unknown=why, has_reports=False)
         gathered, read = sensed.gathered, sensed.gathered.reading
-        aims = _aims(model, spec, _open(model, spec, at), read.batches)
         before = self._restored(key) if model.memory is None else model.memory
+        aims = _aims(model, spec, _open(model, spec, at), read.batches, self._measured.of(key, spec), before)
         planned = plan(at, aims, read, before)
         model.memory, model.rows = planned.memory, read.rows_per_request
         evidence = planned.memory.evidence
@@ -217,7 +222,13 @@ class Decider:
         planned = bounded(planned, aims, lambda others: plan(at, others, read, before))
         line = planned.memory.capacity.line
         replica = None if line is None else replica_of(aims, line, read.rows_per_request)
-        found = source(planned.memory.evidence, replica)
+        found = source(
+            planned.memory.evidence,
+            replica,
+            capacity=planned.memory.capacity,
+            objectives=aims,
+            has_traffic=planned.memory.arrivals.last_at is not None,
+        )
         made = decisions.of_plan(planned, at=at, signals=(rate, *sensed.signals), capacity=found)
         if made.unknown and gathered.unknown:
             # The planner's reason is only that data is missing; the reading has the agents that didn't report.
@@ -344,19 +355,33 @@ def _open(model: _Model, spec: Spec, at: float) -> InForce | None:
     return held[1]
 
 
-def _aims(
-    model: _Model, spec: Spec, opened: InForce | None, batches: Mapping[int, tuple[int, float]] | None
+def _aims(  # noqa: PLR0917  # all that objectives depend on
+    model: _Model,
+    spec: Spec,
+    opened: InForce | None,
+    batches: Mapping[int, tuple[int, float]] | None,
+    measured: Measured,
+    memory: PlannerMemory,
 ) -> Objectives:
     """Return the objectives in force; the same object while the inputs are the same."""
     held = model.aimed
-    if held is not None and held.spec is spec and held.opened is opened and held.batches is batches:
+    is_same = held is not None and held.spec is spec and held.opened is opened and held.measured is measured
+    if held is not None and is_same and held.batches is batches:
         return held.aims
-    seen = largest(batches)
-    if held is not None and held.spec is spec and held.opened is opened and held.largest == seen:
+    seen, line = largest(batches), measured.line
+    if line is not None and not memory.capacity.is_outweighed:
+        seen = max(seen or 1, line.max_batch_size)
+    if held is not None and is_same and held.largest == seen:
         aims = held.aims
     else:
-        aims = objectives(spec, largest_seen=seen, windows=windows(opened) if opened else ())
-    model.aimed = _Aimed(spec, opened, batches, seen, aims)
+        aims = objectives(
+            spec,
+            largest_seen=seen,
+            windows=windows(opened) if opened else (),
+            measured_batches=None if line is None else line.batch_times(),
+            measured_answers=None if line is None else line.answers(),
+        )
+    model.aimed = _Aimed(spec, opened, batches, seen, measured, aims)
     return aims
 
 

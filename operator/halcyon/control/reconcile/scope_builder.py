@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
+from halcyon.control.advice.selection import AdviceSelection
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.state.cluster_state import ClusterState, unready_reason
 from halcyon.control.state.external_hpas import foreign_hpas, hpa_name, hpas_of_deployment
+from halcyon.control.state.measured_capacities import MeasuredCapacities
 from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.control.state.model_sources import ModelSources
-from halcyon.control.state.scope import PublishedCosts, PublishedScaling, Scope, Signals
+from halcyon.control.state.scope import Measured, PublishedCosts, PublishedScaling, Scope, Signals
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.clock import Clock
@@ -39,6 +41,13 @@ class CostState(Protocol):
         """Return the costs as last published."""
 
 
+class AdviceState(Protocol):
+    """Advice for models."""
+
+    def published(self, key: Key, /) -> AdviceSelection | None:
+        """Return the selection of a model; None if there is none yet."""
+
+
 class BalancerErrors(Protocol):
     """Errors that balancers report about themselves."""
 
@@ -57,11 +66,13 @@ class ScopeBuilder:
     canaries: CanaryAnalysis
     scaling: ScalingState
     costs: CostState
+    advice: AdviceState
     balancer_errors: BalancerErrors
     metrics_api: MetricsApiCheck
     site: Callable[[], Site]
     """Function that returns the current site. The site isn't constant, because its certificate is issued late and renewed."""
     clock: Clock
+    measured: MeasuredCapacities
 
     async def build(self, key: Key, *, uncached: Mapping[tuple[Kind, str], Object], rejected: str) -> Scope | None:
         """Return the scope of a ModelDeployment; None if it doesn't exist or is being deleted.
@@ -78,6 +89,7 @@ class ScopeBuilder:
         resource = caches.resources.get(key)
         if resource is None or resource["metadata"].get("deletionTimestamp"):
             caches.forget_writes(key)
+            self.measured.forget(key)
             return None
         uid = resource["metadata"]["uid"]
         records = caches.owned(kinds.CONTROLLER_REVISION, key, uid)
@@ -107,9 +119,11 @@ class ScopeBuilder:
             foreign_autoscaler=hpa_name(foreign[0]) if foreign else "",
             foreign_below={name: hpa_name(hpas[0]) for name, hpas in below.items() if hpas},
             scaling=self.scaling.published(key),
+            measured=Measured() if (spec := self.accepted.get(key)) is None else self.measured.of(key, spec),
             canary=self.canaries.result(key, caches.pods.find(key.namespace, key.name)),
             costs=self.costs.published(key),
-            accepted=self.accepted.get(key),
+            advice=self.advice.published(key),
+            accepted=spec,
             troubles=self.balancer_errors.errors(key, self.clock.monotonic()),
             now=self.clock.wall(),
             # Read this after the last await, because it must not change until the plan is made.

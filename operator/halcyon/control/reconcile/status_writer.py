@@ -114,6 +114,7 @@ _VALUES = {
     "pods",
     "coldStart",
     "cost",
+    "advice",
 }
 """Fields of the status that contain values whose changes can wait; `_states` returns the parts that can't."""
 _COUNTS = {"total", "ready", "updated", "unschedulable"}

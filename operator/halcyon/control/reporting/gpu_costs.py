@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from halcyon.api.documents.measured_capacity import GPU_PRODUCT_LABEL
 from halcyon.api.spec import Spec
 from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.model_signals import ModelSignals
@@ -46,8 +47,6 @@ AT_WORK_S, AT_REST_S = 600.0, 3600.0
 """Minimum time between two comparisons of the current shares with the published ones, in seconds: for a busy and an idle model."""
 RESTS_AFTER_S = 60.0
 """Time without an inference after which a model counts as idle, in seconds."""
-PRODUCT = "nvidia.com/gpu.product"
-"""Node label with the GPU product, set by NVIDIA's GPU feature discovery. A model that needs a product has it in its nodeSelector."""
 
 
 @dataclass
@@ -133,7 +132,7 @@ class GpuCosts:
 
     def price(self, spec: Spec) -> float | None:
         """Return the price of one of the model's GPUs for an hour: of its resource, or of the product in its nodeSelector; None if unknown."""
-        product = (spec.runtime.placement.node_selector or {}).get(PRODUCT)
+        product = (spec.runtime.placement.node_selector or {}).get(GPU_PRODUCT_LABEL)
         return self.prices.of(product, None if spec.runtime.gpu is None else spec.runtime.gpu.resource_name)
 
     def published(self, key: Key) -> Shown:

@@ -168,6 +168,11 @@ def _of_scaling(scaled: ModelState) -> Iterator[tuple[Metric, More, float]]:
         yield per_model_metrics.LIMITED, (("limit", limit),), 1
     if verdict.capacity is not None and verdict.capacity.rps is not None:
         yield per_model_metrics.CAPACITY, (("source", verdict.capacity.name),), verdict.capacity.rps
+    if verdict.capacity is not None and (sustained := verdict.capacity.sustained_rps) is not None:
+        yield per_model_metrics.SUSTAINED, (), sustained
+    if verdict.capacity is not None and (line := verdict.capacity.line) is not None:
+        yield per_model_metrics.SERVICE_TIME, (("part", "constant"),), line.t0_s
+        yield per_model_metrics.SERVICE_TIME, (("part", "row"),), line.row_s
     for signal in verdict.signals:
         yield from _of_signal(signal)
 

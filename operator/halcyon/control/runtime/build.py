@@ -43,15 +43,18 @@ from halcyon.control.reconcile.status_writer import StatusWriter
 from halcyon.control.reconcile.workers import Workers
 from halcyon.control.reporting.dashboard_source import QUERY_TIMEOUT_OF_PAGES_S, DashboardService, OperatorSource
 from halcyon.control.reporting.gpu_costs import GpuCosts
+from halcyon.control.reporting.model_advice import ModelAdvice
 from halcyon.control.reporting.model_metrics import ModelMetrics
 from halcyon.control.reporting.start_time_metrics import StartTimes
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.rollout.canary_queries import QUERY_TIMEOUT_S, CanaryQueries
 from halcyon.control.runtime import memory_limit
+from halcyon.control.runtime.batch_inference import build_batches
 from halcyon.control.runtime.leader_state import LeaderState
 from halcyon.control.runtime.operator import Operator
 from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.measured_capacities import MeasuredCapacities
 from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.control.state.model_sources import ModelSources
 from halcyon.control.state.reported_models import ReportedModels
@@ -125,6 +128,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
     events = EventRecorder(client, instance=settings.pod_name, clock=clock)
     hold = SiteHold(client, settings.namespace, f"{settings.service}-switches", base.requeue_all)
     autoscaler = build_autoscaler(base, signals, memories, hold, events)
+    advice = ModelAdvice(base.caches, base.specs, autoscaler, base.queue.add, base.leadership, clock)
     served = ServedMetrics(base.caches, base.specs, signals, autoscaler.models, base.leadership, clock)
     identity = build_certificate(base)
     metrics_api = MetricsApiCheck(
@@ -141,6 +145,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         base,
         autoscaler=autoscaler,
         costs=costs,
+        advice=advice,
         metrics_api=metrics_api,
         identity=identity,
         events=events,
@@ -185,8 +190,10 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         ports=ports,
         dashboard=build_dashboard(base, autoscaler, reviews, ports),
         costs=costs,
+        advice=advice,
         hold=hold,
         site_queries=site_queries,
+        batches=build_batches(settings, client, clock, base.caches.resources),
         model_metrics=ModelMetrics(base.caches, base.specs, autoscaler, starts, costs, base.leadership, clock),
     )
     register_instruments(base, counts)
@@ -254,6 +261,7 @@ def build_reconciler(
     *,
     autoscaler: Autoscaler,
     costs: GpuCosts,
+    advice: ModelAdvice,
     metrics_api: MetricsApiCheck,
     identity: ServingCertificate,
     events: EventRecorder,
@@ -277,10 +285,12 @@ def build_reconciler(
             canaries=canaries,
             scaling=autoscaler,
             costs=costs,
+            advice=advice,
             balancer_errors=base.reports,
             metrics_api=metrics_api,
             site=current_site(base.settings, identity, hold),
             clock=clock,
+            measured=MeasuredCapacities(caches),
         ),
         children=ChildrenWriter(client, caches, reservations, counts),
         restarts=BackendRestart(client, events, clock),

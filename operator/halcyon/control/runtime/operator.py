@@ -3,7 +3,7 @@
     run on                   parts
     both replicas            caches, leader election, certificates, TLS server (metrics API, collector), plain HTTP server, kopf,
                              decision loop, dashboard, GPU costs, scraping of servers without an agent, queries to Prometheus
-    the leader only          workers, events, saving of planner memories, check of which server serves the metrics API
+    the leader only          workers, events, saving of planner memories, batch inference, check of which server serves the metrics API
 
 The standby has filled caches and the agents' reports, so that it can serve the metrics API too, and can become the leader at once.
 """
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from halcyon.batch.controller import BatchController
 from halcyon.control.autoscaling.limits.site_hold import SiteHold
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
@@ -27,6 +28,7 @@ from halcyon.control.autoscaling.sources.site_queries import SiteQueries
 from halcyon.control.reconcile.workers import Workers
 from halcyon.control.reporting.dashboard_source import DashboardService
 from halcyon.control.reporting.gpu_costs import GpuCosts
+from halcyon.control.reporting.model_advice import ModelAdvice
 from halcyon.control.reporting.model_metrics import ModelMetrics
 from halcyon.control.rollout.canary_queries import CanaryQueries
 from halcyon.control.runtime import http_endpoints as probes
@@ -97,7 +99,9 @@ class Operator:
     dashboard: DashboardService | None
     """The web dashboard; None if it is disabled."""
     model_metrics: ModelMetrics
+    batches: BatchController
     costs: GpuCosts
+    advice: ModelAdvice
     hold: SiteHold
     site_queries: SiteQueries | None
 
@@ -119,6 +123,7 @@ class Operator:
                 group.create_task(self._scrape(), name="scraping"),
                 group.create_task(self._serve_dashboard(), name="dashboard"),
                 group.create_task(self._count_costs(), name="costs"),
+                group.create_task(self._advise(), name="advice"),
                 group.create_task(self.hold.run(), name="switches"),
                 group.create_task(self._query_site(), name="site-queries"),
                 group.create_task(GcFreeze(self.caches.size, self.caches.changes).run(), name="heap"),
@@ -171,6 +176,7 @@ class Operator:
                 group.create_task(self._resync(), name="resync")
                 group.create_task(self.memories.run(lambda: set(self.caches.resources.all_keys())), name="memories")
                 group.create_task(self.events.run(), name="events")
+                group.create_task(self.batches.run(), name="batches")
                 if self.queries is not None:
                     group.create_task(self.queries.run(), name="canary-queries")
         finally:
@@ -190,6 +196,10 @@ class Operator:
     async def _count_costs(self) -> None:
         await self.caches.wait_synced()
         await self.costs.run()
+
+    async def _advise(self) -> None:
+        await self.caches.wait_synced()
+        await self.advice.run()
 
     async def _serve_dashboard(self) -> None:
         """Run the web dashboard, if it is enabled."""

@@ -66,6 +66,10 @@ class OperatorSettings:
     """Peers in the NetworkPolicies of models; None if no NetworkPolicies are created."""
     prices: Prices | None = None
     """Prices of GPUs; None if they are unknown."""
+    bench_image: str = ""
+    """Image of measurements' clients and of runners of batch inference; empty if the site has none."""
+    bench_priority_class: str = ""
+    """PriorityClass of runners; empty for none."""
     traces: TracesSite | None = None
     """Receiver of traces; None if no traces are sent."""
 
@@ -105,6 +109,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--operator-image", required=True, help="image of agents and fetchers")
     add("--balancer-image", required=True, help="image with HAProxy")
     add("--server-image", required=True, help="Triton image of models that set none")
+    add("--bench-image", default="", help="image of runners of batch inference (default: none, and none runs)")
+    add("--bench-priority-class", default="", metavar="NAME", help="PriorityClass of these runners (default: none)")
     add(
         "--image-pull-secret",
         dest="image_pull_secrets",

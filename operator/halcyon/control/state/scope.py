@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from halcyon.api.documents.measured_capacity import MeasuredCapacity, MeasuredLine, Served
 from halcyon.api.spec import Spec
+from halcyon.control.advice.selection import AdviceSelection
 from halcyon.kube.kinds import Key, Kind, Object
 from halcyon.metricsapi import api_service
 from halcyon.metricsapi.api_service import ExternalMetricsApi
@@ -82,6 +84,20 @@ class Gpus:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What a bench has measured of a model, from its ConfigMap NAME-capacity."""
+
+    served: Served = field(default_factory=Served)
+    """What the model serves with now."""
+    document: MeasuredCapacity | None = None
+    """The ConfigMap's content; None if there is none, or if it is ignored."""
+    line: MeasuredLine | None = None
+    """Its times for what serves now."""
+    ignored: str = ""
+    """A sentence about why the ConfigMap is ignored; empty if it isn't, or if there is none."""
+
+
+@dataclass(frozen=True)
 class PublishedCosts:
     """The cost of a model's GPUs, as the status shows it."""
 
@@ -126,9 +142,12 @@ class Scope:
     foreign_below: Mapping[str, str] = field(default_factory=dict)
     """Kind and name of an external HPA for each server Deployment that has one, by the Deployment's name."""
     scaling: PublishedScaling = PublishedScaling()
+    measured: Measured = Measured()
     canary: CanaryResult | None = None
     """Verdict on the canary; None without a canary, or before any request was measured."""
     costs: PublishedCosts = PublishedCosts()
+    advice: AdviceSelection | None = None
+    """Advice as last selected; None if it wasn't selected yet. If so, the status keeps its previous one."""
     accepted: Spec | None = None
     """The last accepted spec; None if this process has not read one with a valid digest."""
     now: float = 0.0

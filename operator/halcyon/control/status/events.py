@@ -16,6 +16,7 @@ from halcyon.kube.event_recorder import NewEvent
 # Ready          True            not True     Warning, its reason
 # BalancerReady  other        any, and      Warning, BalancerDegraded
 #                reason       BalancerDegraded
+# capacity       not ignored    ignored      Normal, CapacityIgnored
 # a decision     absent          present      Normal, ScaledUp or ScaledDown (Recommended if not Active)
 # rollout        no reason to    a reason     Normal, ReplacingPods
 #                replace pods
@@ -48,6 +49,9 @@ def status_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[N
     reported = {event.reason for event in events}
     if balancer.get("reason") == "BalancerDegraded" not in reported and changed("BalancerReady"):
         events.append(NewEvent("Warning", balancer["reason"], balancer["message"]))
+    ignored = (after.get("capacity") or {}).get("ignored")
+    if ignored and not (before.get("capacity") or {}).get("ignored"):
+        events.append(NewEvent("Normal", "CapacityIgnored", ignored))
     events += _rollout(before.get("rollout") or {}, after.get("rollout") or {}, reported={f.reason for f in events})
     return [*events, *_decisions(before.get("scaling") or {}, after.get("scaling") or {})]
 

@@ -1,6 +1,6 @@
 """Scaling in the status. Pure.
 
-It has the conditions ScalingActive, AutoscalerConflict, CapacityContradicted and FieldIgnored, the field `status.scaling`, and columns of `kubectl get`.
+It has the conditions ScalingActive, AutoscalerConflict and FieldIgnored, the field `status.scaling`, and columns of `kubectl get`.
 Each condition has one function, with its truth table above.
 """
 
@@ -19,7 +19,6 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
-from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.policy.decision import Change, Decision, Signal, counted
 
 _LONG = 1024
@@ -49,8 +48,8 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
     if scaling is None:
         text = f"the replicas are fixed at spec.replicas = {plan.replicas}{_user_reason(view)}"
         return Condition(kind, status=True, reason=Reason.FIXED_REPLICAS, message=text)
-    verdict = _published_decision(view)
-    if view.scaling.settling and (previous := _previous(view, kind)) is not None:
+    verdict = published_decision(view)
+    if view.scaling.settling and (previous := previous_condition(view, kind)) is not None:
         return previous
     if verdict is None:
         return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer agent has reported yet")
@@ -73,13 +72,13 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
     return Condition(kind, status=True, reason=Reason.SCALING_ACTIVE, message=text)
 
 
-def _published_decision(view: Scope) -> Decision | None:
+def published_decision(view: Scope) -> Decision | None:
     """Return the scaling decision; None if there is none, or if it was made before any agent had reported on the model."""
     verdict = view.scaling.verdict
     return verdict if verdict is not None and verdict.has_reports else None
 
 
-def _previous(view: Scope, kind: Type) -> Condition | None:
+def previous_condition(view: Scope, kind: Type) -> Condition | None:
     """Return the condition as in the last status; None if it is absent there, or was written for another generation of the spec."""
     for previous in view.status.get("conditions") or ():
         known = previous.get("reason") in set(Reason)  # an unknown reason was written by another operator version
@@ -137,23 +136,6 @@ def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
     return None
 
 
-# answers contradict batch statistics    pods share a limit    CapacityContradicted
-# -                                      yes                   True     SharedLimit
-# yes                                    no                    True     AnswersDisagree
-# no                                     no                    (absent)
-def contradicted(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition CapacityContradicted, or None if it is absent."""
-    kind, verdict = Type.CAPACITY_CONTRADICTED, _published_decision(view)
-    if plan.spec is None or plan.spec.scaling is None or plan.foreign is not None:
-        return None
-    if verdict is None:
-        return _previous(view, kind) if view.scaling.settling else None
-    found = verdict.capacity
-    if found is None or found.contradiction is None:
-        return None
-    return Condition(kind, status=True, reason=Reason(found.contradiction), message=found.why)
-
-
 # Present while the spec sets a field that has no effect because of other fields.
 def ignored(plan: ReconcilePlan) -> Condition | None:
     """Return the condition FieldIgnored, or None if it is absent."""
@@ -171,7 +153,7 @@ def _hpa_condition(view: Scope, wanted: str) -> dict[str, Any]:
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     """Return `status.scaling` for a model that Halcyon scales, through an HPA or directly."""
-    spec, verdict = plan.spec, _published_decision(view)
+    spec, verdict = plan.spec, published_decision(view)
     scaling: dict[str, Any] = {
         "actuator": plan.actuator.value,
         "actuatorReason": plan.actuator_why[:_LONG],
@@ -189,8 +171,6 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
             scaling["parts"] = [{"name": p.name, "replicas": p.replicas, "why": p.why[:_LONG]} for p in verdict.parts]
         if verdict.signals:
             scaling["signals"] = [_signal(s) for s in verdict.signals]
-        if verdict.capacity is not None:
-            scaling["capacity"] = _capacity(verdict.capacity)
     if verdict is not None and verdict.desired is not None:
         scaling["desired"] = verdict.desired
     elif plan.actuator is Actuator.HPA and scaling["policy"] == "Rules":
@@ -204,7 +184,7 @@ def replica_columns(view: Scope, plan: ReconcilePlan) -> dict[str, str]:
     """Return the desired replicas and their range, for the columns of `kubectl get`."""
     if plan.spec is None:
         return {}
-    verdict = _published_decision(view)
+    verdict = published_decision(view)
     found = {"desired": str(plan.replicas if verdict is None or verdict.desired is None else verdict.desired)}
     if plan.spec.scaling is not None:
         found["range"] = f"{plan.spec.scaling.min_replicas}-{plan.spec.scaling.max_replicas}"
@@ -213,7 +193,7 @@ def replica_columns(view: Scope, plan: ReconcilePlan) -> dict[str, str]:
 
 def columns(view: Scope, *, ready: int) -> dict[str, str]:
     """Return the texts for the columns of `kubectl get`; `ready` is the number of ready pods."""
-    verdict = _published_decision(view)
+    verdict = published_decision(view)
     values = {s.name: s for s in verdict.signals} if verdict else {}
     found = {}
     if (queue := values.get("queueDepth")) is not None:
@@ -266,13 +246,6 @@ def _signal(signal: Signal) -> dict[str, Any]:
         said["missing"] = signal.missing[:_LONG]
     if signal.at is not None:
         said["observedAt"] = rfc3339(signal.at)
-    return said
-
-
-def _capacity(capacity: CapacitySource) -> dict[str, Any]:
-    said: dict[str, Any] = {"source": capacity.name, "why": capacity.why[:_LONG]}
-    if capacity.rps is not None:
-        said["requestsPerSecond"] = f"{capacity.rps:.3g}" if capacity.rps < 1000 else f"{capacity.rps:.0f}"
     return said
 
 

@@ -19,7 +19,7 @@ from halcyon.control.objects import pod_stage, pods, volume_attachment
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
-from halcyon.control.status import backend, cold_start, cost, readiness, rollout, routes, scaling
+from halcyon.control.status import advice, backend, capacity, cold_start, cost, readiness, rollout, routes, scaling
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.render import names
@@ -58,9 +58,13 @@ def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
             status["coldStart"] = started
         if (costs := cost.make(view)) is not None:
             status["cost"] = costs
+        if (advised := advice.make(view)) is not None:
+            status["advice"] = advised
         status["revision"] = {"target": names.revision(view.key.name, plan.rollout.asked.key)}
         if current := _current(view, plan):
             status["revision"]["current"] = names.revision(view.key.name, current)
+        if known := capacity.make(view, plan):
+            status["capacity"] = known
         if plan.actuator is not Actuator.NONE:
             previous = view.status.get("scaling")
             status["scaling"] = previous if previous and view.scaling.settling else scaling.make(view, plan)
@@ -89,7 +93,7 @@ def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
     at_times = (
         routed,
         scaling.conflict(view, plan),
-        scaling.contradicted(view, plan),
+        capacity.contradicted(view, plan),
         scaling.ignored(plan),
         _mismatch(view, plan),
         _image_mismatch(view, plan),
@@ -206,6 +210,8 @@ def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
         )
     if ready >= wanted:
         text = f"{ready} of {wanted} servers are ready"
+        if ready > wanted:  # while a rollout adds a pod, or before pods are removed
+            text = f"{wanted} servers are desired, and {ready} are ready"
         return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
     found = pods.failure(view.pods)
     dead = backend.dead_backend(view)

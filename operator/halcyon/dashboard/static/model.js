@@ -1,5 +1,6 @@
 // One model, in the order in which the person on call reads: what is wrong, rollout, conditions, pods; then decisions and charts.
 
+import { adviceList } from "./advice.js";
 import { follow, get, modelPath as pathOf } from "./api.js";
 import { Chart, Cursor } from "./chart.js";
 import { commandList, commandsFor, copyClicked, rejectedCommand } from "./commands.js";
@@ -99,6 +100,7 @@ export function modelPage(main, namespace, name, params, listener) {
   const decisions = h("tbody");
   const events = h("tbody");
   const reasons = h("div");
+  const advice = h("section", { class: "panel", "aria-labelledby": "h-advice" });
   const pods = h("tbody");
   const balancers = h("tbody");
   const starts = h("tbody");
@@ -128,8 +130,9 @@ export function modelPage(main, namespace, name, params, listener) {
     ),
     h("details", { class: "panel" }, h("summary", {}, "Commands to copy"), commands),
     h("section", { "aria-labelledby": "h-why" }, h("h2", { id: "h-why" }, "Reason for the replicas"), reasons),
+    advice,
     h("section", { "aria-labelledby": "h-charts" }, h("div", { class: "bar" }, h("h2", { id: "h-charts" }, "Charts"), h("span", { class: "range", role: "group", "aria-label": "Time range" }, ...rangeButtons), cursor.zoomOut), rangeNote, h("div", { class: "charts" }, ...Object.values(charts).map((chart) => chart.element)), h("p", { class: "hint" }, "Point at a chart, or move along it with the arrow keys. Triangles are decisions. To zoom in, drag over a time range or press + and −. To zoom out, press Escape or double-click."), pastSection, calculator.element),
-    h("section", { "aria-labelledby": "h-decisions" }, h("h2", { id: "h-decisions" }, "Decisions"), scroller("Decisions", table(["Time", "From", "To", "Reason"], decisions))),
+    h("section", { "aria-labelledby": "h-decisions" }, h("h2", { id: "h-decisions" }, "Decisions"), scroller("Decisions", table(["Time", "From", "To", "Reason"], decisions, "Decisions"))),
     h("section", { "aria-labelledby": "h-events" }, h("h2", { id: "h-events" }, "Events"), scroller("Events", table(["Time", "Reason", "Message"], events, "Events"))),
     h("section", { "aria-labelledby": "h-starts" }, h("h2", { id: "h-starts" }, "Cold starts"), scroller("Cold starts", table(["Server", "Duration", "Phases"], starts))),
     revisions(path),
@@ -151,6 +154,14 @@ export function modelPage(main, namespace, name, params, listener) {
   let timer;
   let hours = RANGES.some(([one]) => String(one) === params.get("range")) ? Number(params.get("range")) : 1;
 
+  /** Rows of the measurements of the served model, which explain why its load rose. @type {{ at: number, cells: (string | number)[] }[]} */
+  let loads = [];
+  get(`/api/models/${path}/measured`)
+    .then((/** @type {import("../documents.js").BenchResult[]} */ results) => {
+      loads = results.filter((one) => one.place?.kind === "live").map((one) => ({ at: seconds(one.made_at) ?? 0, cells: ["", "", `halcyon bench --live has loaded the model for ${duration(one.run.warm_up_s + one.run.measured_s)}${one.place?.ended ? `: ${one.place.ended}` : ""}`] }));
+      if (document_) draw(document_);
+    })
+    .catch(() => {}); // the page Measured reports the reason
   get(`/api/models/${path}/history`)
     .then((/** @type {import("../documents.js").History} */ history) => {
       series = history;
@@ -244,9 +255,14 @@ export function modelPage(main, namespace, name, params, listener) {
     rollout.hidden = !model.rollout;
     refill(rollout, ...(model.rollout ? [h("h2", { id: "h-rollout" }, "Rollout"), h("div", { class: "progress" }, ...progress(model.rollout)), h("p", {}, model.rollout.message), commandList(commandsFor(page).filter((one) => one.command.includes("annotate")))] : []));
     refill(reasons, ...why(page, scaling));
+    advice.hidden = !page.advice.length;
+    refill(advice, ...adviceList(page));
     refill(conditions, ...page.conditions.map(condition));
     refill(commands, commandList(commandsFor(page)));
-    refill(decisions, ...page.decisions.map((one) => row(clock(seconds(one.time)), one.before, one.after, one.why)), ...(page.decisions.length ? [] : [none(4, "No decisions are recorded.")]));
+    const decided = page.decisions.map((one) => ({ at: seconds(one.time) ?? 0, cells: [one.before, one.after, one.why] }));
+    const since = Math.min(...decided.map((one) => one.at));
+    const listed = [...decided, ...loads.filter((one) => one.at >= since)].sort((a, b) => b.at - a.at);
+    refill(decisions, ...listed.map((one) => row(clock(one.at), ...one.cells)), ...(listed.length ? [] : [none(4, "No decisions are recorded.")]));
     refill(events, ...page.events.map((one) => row(clock(one.at), h("span", { class: one.type === "Warning" ? "error" : null }, one.reason), one.message)), ...(page.events.length ? [] : [none(3, "There have been no events since this operator pod started.")]));
     refill(pods, ...page.pods.map((pod) => podRow(pod, page.revision)), ...(page.pods.length ? [] : [none(5, "There are no server pods.")]));
     refill(balancers, ...page.balancers.map((pod) => podRow(pod, {})), ...(page.balancers.length ? [] : [none(5, "There are no balancer pods.")]));
@@ -341,14 +357,27 @@ function factList(page) {
   ];
 }
 
+/** @param {import("../documents.js").Capacity} capacity */
+function replica(capacity) {
+  const parts = [];
+  if (capacity.source) {
+    const sustained = capacity.sustainedRequestsPerSecond ? `, ${capacity.sustainedRequestsPerSecond} within the objective` : "";
+    const rate = capacity.requestsPerSecond ? `${capacity.requestsPerSecond} requests/s${sustained}` : "unknown";
+    parts.push(h("p", { class: "hint" }, `One replica: ${rate} (${capacity.source}): ${capacity.why}`));
+  }
+  const lines = (capacity.lines || []).map((one) => `${one.constantMilliseconds} ms + ${one.perRowMilliseconds} ms for each row, up to ${one.maxBatchSize} rows, with ${one.instances} instance${one.instances === 1 ? "" : "s"}`);
+  if (lines.length) parts.push(h("p", { class: "hint" }, `A batch takes ${lines.join("; ")}${capacity.gpuProduct ? ` on ${capacity.gpuProduct}` : ""}${capacity.observedAt ? `, ${clock(seconds(capacity.observedAt))}` : ""}`));
+  if (capacity.ignored) parts.push(h("p", { class: "hint" }, capacity.ignored));
+  return parts;
+}
+
 /** @param {Model} page @param {import("../documents.js").Scaling} scaling */
 function why(page, scaling) {
   if (!scaling.mode) return [h("p", {}, "The model is not autoscaled: spec.scaling is not set, so spec.replicas applies.")];
   const parts = [h("p", { class: "why" }, scaling.why || "No decision has been made yet.")];
   const details = `${scaling.policy}, written by ${scaling.actuator}${scaling.mode === "Active" ? "" : `; ${scaling.mode}`}${scaling.limitedBy ? `; limited by ${scaling.limitedBy.join(", ")}` : ""}${page.note ? `; ${page.note}` : ""}`;
   parts.push(h("p", { class: "hint" }, details));
-  const capacity = scaling.capacity;
-  if (capacity) parts.push(h("p", { class: "hint" }, `One replica: ${capacity.requestsPerSecond ? `${capacity.requestsPerSecond} requests/s` : "unknown"} (${capacity.source}): ${capacity.why}`));
+  parts.push(...replica(page.capacity));
   if (scaling.parts) parts.push(h("ul", {}, ...scaling.parts.map((one) => h("li", {}, h("b", {}, `${one.name}: ${one.replicas}`), ` ${one.why}`))));
   const absent = (scaling.signals || []).filter((one) => one.missing);
   if (absent.length) parts.push(h("ul", {}, ...absent.map((one) => h("li", { class: "error" }, `${one.name} is missing: ${one.missing}`))));

@@ -36,14 +36,12 @@ from halcyon.scaling.planner.capacity.answer_samples import (
     AT,
     BY_ENGINE,
     BY_GPU,
-    EXECUTING,
     HOT,
     MIN_ANSWERS,
     READY,
     WAITING,
     Sample,
     answer_rate,
-    answers_s,
     most_ready,
     queues,
     thinned,
@@ -51,6 +49,7 @@ from halcyon.scaling.planner.capacity.answer_samples import (
     waits,
     within,
 )
+from halcyon.scaling.planner.capacity.full_pod import GROWN, WINDOW_S, full_rate, recent_s
 from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.capacity.shared_limit import Peaks, SharedLimit, with_peak
 from halcyon.scaling.planner.reading import Reading
@@ -69,20 +68,16 @@ _RELAX_S = 600.0
 """Seconds in which the shortest time in a pod doubles, unless it is seen again. Requests may get longer."""
 _PROMISED = 0.5
 """Answers of full pods, as a share of what the line promises, below which the line is contradicted."""
-_GROWN = 1.5
-"""Time in a pod, as a multiple of the shortest, from which requests hinder each other."""
 _GPU_FULL = 95.0
 """GPU utilisation, in percent per ready pod, from which a GPU counts as full."""
 _ENGINE_FULL = 0.95
 """Used share of an engine's room for requests from which the engine counts as full."""
-_LEVEL = 0.25
-"""Largest relative change of the requests in execution that counts as none."""
 _SHARED_S = 1800.0
 """Seconds after which a shared limit is tested again by allowing more replicas."""
-_SHORT_S, _WINDOW_S = 3.0, 10.0
-"""Minimum windows, in seconds, for rates of answers: of full pods, and of others."""
 _PROVISIONAL = 10.0
 """Capacity assumed before a pod has been full, as a multiple of what a pod has answered at most."""
+MEASURED = "Bench"
+"""Value of `found_by` while the capacity is the one that a bench has measured."""
 _ROUNDS = 2.0
 """Times in a pod for which pods must have been full in addition, if batch times are believed: new pods fill up first."""
 
@@ -118,16 +113,40 @@ class AnswerEvidence:
     samples: tuple[Sample, ...] = ()
     """Recent samples, oldest first; empty while the answers agree with the line and nothing waits."""
     found_by: str = ""
-    """How `rps` was found: `TimeInPods` by Little's law, `Answers` by counting them, or `EngineMetrics` by counting them while
-    engines said that they are full. Empty if it wasn't."""
+    """How `rps` was found: `TimeInPods` by Little's law, `Answers` by counting them, `EngineMetrics` by counting them while
+    engines said that they are full, or `MEASURED`. Empty if it wasn't."""
     alone: tuple[int, float, float] | None = None
     """(ready pods, requests per second of each by the service line, time) while answers agreed with the line, for the
     fewest pods of the last minutes. A lock that pods share makes the line depend on their number. None if unknown."""
 
-    def with_reading(self, at: float, reading: Reading, replica: Replica | None) -> AnswerEvidence:
+    @property
+    def is_unseen(self) -> bool:
+        """Return whether the capacity is what a bench has measured, and no pod has answered yet."""
+        return self.found_by == MEASURED and self.fastest_s is None
+
+    def with_measured(self, measured: tuple[float, float] | None) -> AnswerEvidence:
+        """Return the evidence with (requests in execution in a full pod, seconds of each) as a bench has measured them.
+
+        They count until pods show their time or have been full. None withdraws them.
+        """
+        is_measured = self.found_by == MEASURED
+        if measured is None:
+            if not is_measured:
+                return self
+            return replace(self, rps=None, at_once=1.0, seconds=0.0, is_in_force=False, found_by="")
+        at_once, seconds = measured
+        is_same = is_measured and self.at_once == at_once and (not self.is_unseen or self.seconds == seconds)
+        if is_same or (self.rps is not None and not is_measured):
+            return self
+        known = replace(self, rps=at_once / seconds, at_once=at_once, seconds=seconds, fastest_s=None)
+        return replace(known, is_in_force=True, found_by=MEASURED)
+
+    def with_reading(
+        self, at: float, reading: Reading, replica: Replica | None, *, is_measured: bool = False
+    ) -> AnswerEvidence:
         """Return the evidence updated with a plausible reading.
 
-        `replica` is the capacity by the service line; None if there is no line.
+        `replica` is the capacity by the service line; None if there is no line. `is_measured`: the line is partly from a bench.
         """
         # Draining pods still answer.
         ready = sum(pod.phase in {"ready", "draining"} for pod in reading.pods)
@@ -150,7 +169,8 @@ class AnswerEvidence:
             and self.shared is None
             and exposed <= limit_s * (max(answered - anchor[1], 0.0) + 1)
         ):
-            alone = self._alone(at, ready, replica) if answered > anchor[1] else self.alone
+            # What a bench has measured shows nothing about a limit that pods share.
+            alone = self.alone if is_measured or answered <= anchor[1] else self._alone(at, ready, replica)
             return self._with(anchor=(at, answered, executing, 0.0), samples=(), contradicts_at=None, alone=alone)
         hot = BY_GPU if reading.gpu is not None and reading.gpu >= _GPU_FULL * ready else 0
         hot = BY_ENGINE if reading.engine_used is not None and reading.engine_used >= _ENGINE_FULL else hot
@@ -177,6 +197,8 @@ class AnswerEvidence:
 
     def describe(self) -> str:
         """Return why the service line is not believed, as a sentence without a subject of its own."""
+        if self.found_by == MEASURED:
+            return f"{self.at_once:.0f} requests at once take {self.at_once / (self.rps or math.inf):.3g} s, as halcyon bench measured it"
         line = "Triton reports no batch times"
         if self.line_rps is not None:
             line = f"Triton's batch times promise {self.line_rps:.4g} req/s per replica"
@@ -218,13 +240,13 @@ class AnswerEvidence:
                 contradicts_at = at if contradicts_at is None else contradicts_at
             return self._with(anchor=anchor, samples=samples, contradicts_at=contradicts_at, alone=alone)
         ready = int(samples[-1][READY])
-        window_s = max(seconds, _WINDOW_S)
+        window_s = max(seconds, WINDOW_S)
         total, covered_s = answer_rate(samples, window_s)
         is_slow = seconds > limit_s
         # Requests that fit into the next batches don't wait for long, unless the line is wrong.
         fits = 0.0 if replica is None or is_slow else float(ready * replica.max_batch * replica.instances)
-        recent = within(samples, _recent_s(seconds))
-        is_full_now = waits(samples, _recent_s(seconds), fits) or (
+        recent = within(samples, recent_s(seconds))
+        is_full_now = waits(samples, recent_s(seconds), fits) or (
             len(recent) > 1 and all(s[HOT] == BY_ENGINE and s[READY] == ready for s in recent)
         )
         full = covered_s >= window_s and waits(samples, window_s, fits)
@@ -257,15 +279,18 @@ class AnswerEvidence:
         passed_s = at - self.samples[-1][AT] if self.samples else 0.0
         fastest = min(seconds, (self.fastest_s or math.inf) * (1 + passed_s / _RELAX_S))
         rps, at_once, found_by = self.rps, self.at_once, self.found_by
-        found = None if shared is not None else _full_rate(samples, seconds, fastest, is_full_now=is_full_now)
+        found = None if shared is not None else full_rate(samples, seconds, fastest, is_full_now=is_full_now)
         if found is not None and in_force:
+            is_measured = found_by == MEASURED
             rate, held, found_by = found
             share = 1.0
-            if rps is not None:
+            if rps is not None and not is_measured:
                 # What pods do when they are barely full is less than what they can do.
                 share = min(1.0, (2 if rate > rps else 1) * passed_s / window_s)
             rps = rate if rps is None else rps + share * (rate - rps)
             at_once = at_once + share * (held - at_once)
+        elif found_by == MEASURED and seconds < GROWN * fastest:
+            rps = at_once / seconds
         elif in_force and rps is not None and covered_s >= window_s:
             # Pods that aren't full answer at least this much.
             rps = max(rps, (total - math.sqrt(total / covered_s)) / most_ready(samples, window_s))
@@ -309,7 +334,7 @@ class AnswerEvidence:
             return (), None
         if self.shared is None and samples[-1][WAITING] <= fits:
             return (), None
-        ready, window_s = int(samples[-1][READY]), max(seconds, _WINDOW_S)
+        ready, window_s = int(samples[-1][READY]), max(seconds, WINDOW_S)
         if not full or not (self.is_in_force or queues(samples, window_s + _ROUNDS * seconds, ready)):
             return self.peaks, self.shared
         # Answers come a batch at a time, so up to one batch of each pod is missing from the rate.
@@ -365,34 +390,3 @@ def _limit_s(replica: Replica | None, held: float) -> float:
         return 0.0
     rounds = max(held / (replica.max_batch * replica.instances), 1.0)
     return _FACTOR * rounds * replica.batch_s + _MIN_S
-
-
-def _recent_s(seconds: float) -> float:
-    """Return the seconds for which pods must have been full, if requests take `seconds` in them."""
-    return min(max(seconds / 4, _SHORT_S), _WINDOW_S)
-
-
-def _full_rate(
-    samples: Sequence[Sample], seconds: float, fastest_s: float, *, is_full_now: bool
-) -> tuple[float, float, str] | None:
-    """Return (requests per second, requests in execution, `found_by`) of a full pod; None if the pods aren't full."""
-    ready = samples[-1][READY]
-    if seconds < _GROWN * fastest_s:
-        # Requests don't hinder each other, so each of those in a pod takes this time.
-        held = [s[EXECUTING] for s in within(samples, _recent_s(seconds))]
-        mean = sum(held) / len(held)
-        if is_full_now and seconds > 0 and mean > 0 and max(held) - min(held) <= max(_LEVEL * mean, 2.0):
-            return mean / (ready * seconds), mean / ready, "TimeInPods"
-        return None
-    # The request that was answered last has waited in its pod or shared it, so the pod was full all that time.
-    span_s = max(seconds, _SHORT_S, answers_s(samples))
-    window = within(samples, span_s)
-    rate, covered_s = answer_rate(samples, span_s)
-    answers, grown = rate * covered_s, window[-1][EXECUTING] - window[0][EXECUTING]
-    if answers < MIN_ANSWERS or covered_s < seconds or any(s[READY] != ready for s in window):
-        return None
-    is_growing = grown > max(3.0 * math.sqrt(answers), _LEVEL * (answers + grown))
-    if is_full_now or is_growing or all(s[HOT] for s in window):
-        by_engine = all(s[HOT] == BY_ENGINE for s in window)
-        return rate / ready, max(rate * fastest_s / ready, 1.0), "EngineMetrics" if by_engine else "Answers"
-    return None

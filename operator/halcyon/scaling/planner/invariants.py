@@ -67,6 +67,8 @@ def _unsound_capacity(part: Capacity) -> str | None:
         return f"the service line is {t0_s:g} s + {row_s:g} s per row; neither can be below 0, nor both 0"
     if any(min(rows, count, seconds) < 0 for rows, count, seconds in part.seen):
         return "a batch counter is below 0"
+    if part.batches < 0 or any(rows < 1 or not seconds > 0 for rows, seconds in part.measured):
+        return "the number of batches is below 0, or a measured batch time isn't above 0"
     return None
 
 

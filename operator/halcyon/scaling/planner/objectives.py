@@ -36,6 +36,8 @@ def objectives(
     largest_seen: int | None = None,
     windows: tuple[OpenWindow, ...] = (),
     batch_prior: Mapping[int, float] | None = None,
+    measured_batches: Mapping[int, float] | None = None,
+    measured_answers: tuple[float, float] | None = None,
 ) -> Objectives:
     """Return the limits and objectives in force for a model.
 
@@ -57,6 +59,8 @@ def objectives(
             it were above that limit, too few would be planned.
         windows: schedules that are open now (see `windows`).
         batch_prior: seconds that a batch takes, by its number of rows, from the warm-up.
+        measured_batches: the same, as a bench has measured it.
+        measured_answers: requests that a pod executes at once and the seconds of each, as a bench has measured them.
 
     Raises:
         NoScalingError: the spec has no `scaling`.
@@ -87,6 +91,8 @@ def objectives(
         start_s=start_s,
         windows=windows,
         batch_prior=batch_prior,
+        measured_batches=measured_batches,
+        measured_answers=measured_answers,
     )
 
 

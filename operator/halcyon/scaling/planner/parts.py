@@ -112,6 +112,13 @@ def _decides(objectives: Objectives, replica: Replica) -> bool:
     return latency_s is not None and (replica.residual > 0 or replica.slack_s(latency_s) > 0)
 
 
+def sustained_rps(objectives: Objectives, replica: Replica, *, dispersion: float = 1.0, replicas: int = 1) -> float:
+    """Return the requests per second that each of `replicas` serves within the objective, or else at the utilisation target."""
+    if objectives.latency_s is not None and replicas and _decides(objectives, replica):
+        return rate_within(replicas, replica, objectives.latency_s, dispersion=dispersion) / replicas
+    return objectives.utilization * replica.peak_rps
+
+
 @immutable(frozen=True, slots=True)
 class _RateReason:
     """Reason for the replicas that the rate needs. The text is formatted only when it is read."""
@@ -129,11 +136,8 @@ class _RateReason:
 
         The rate that each replica can serve is computed only here, because decisions don't need it.
         """
-        objectives, need = self.objectives, self.need
-        if objectives.latency_s is not None and need and _decides(objectives, self.replica):
-            each = rate_within(need, self.replica, objectives.latency_s, dispersion=self.dispersion) / need
-        else:
-            each = objectives.utilization * self.replica.peak_rps
+        need = self.need
+        each = sustained_rps(self.objectives, self.replica, dispersion=self.dispersion, replicas=need)
         return f"{self.rate:.4g} req/s with {100 * self.headroom:.0f} % headroom at {each:.4g} per replica needs {need}"
 
 

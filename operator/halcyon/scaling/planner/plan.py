@@ -18,6 +18,7 @@ import math
 from dataclasses import replace
 
 from halcyon.scaling.lazy_text import LazyText
+from halcyon.scaling.planner.answer_evidence import AnswerEvidence
 from halcyon.scaling.planner.capacity import start_time
 from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
@@ -48,6 +49,8 @@ _JUDGING_WINDOW_S = 30.0
 _BLOCK_LIMITS_S = (1.0, 10.0)
 """Minimum and maximum length, in seconds, of the blocks in which the dispersion of arrivals is measured. Within these
 limits the length is the latency objective."""
+_REFUTED = 1.2
+"""Capacity of a replica, as a multiple of what a bench has measured, from which the measurement was wrong."""
 _BUSY_INTERVAL_S, _CALM_INTERVAL_S = 1.0, 2.0
 """Seconds until the next decision. The first value applies while pods start, requests are queued or the replicas
 change, the second value otherwise."""
@@ -80,7 +83,11 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
             now, kept, current, memory, why=f"{reason}; the last valid number of replicas is kept", limit="unknown"
         )
     start_s = start_time.start_s(capacity, start_time.PLANNED_SHARE, objectives.start_s)
-    evidence = memory.evidence.with_reading(reading.at or now, reading, replica)
+    evidence = memory.evidence.with_measured(objectives.measured_answers).with_reading(
+        reading.at or now, reading, replica, is_measured=capacity.measured_weight > 0
+    )
+    if _is_refuted(objectives, memory, capacity, evidence):
+        memory = memory.with_changes(hold=memory.hold.forgotten())
     memory = _update_memory(now, objectives, reading, memory.with_changes(evidence=evidence), capacity, start_s)
     replica = evidence.replica() or replica or evidence.provisional()
     if replica is None:
@@ -266,7 +273,7 @@ def replica_of(objectives: Objectives, line: ServiceLine, rows: float) -> Replic
 
 def _learn_capacity(objectives: Objectives, reading: Reading, capacity: Capacity) -> Capacity:
     """Return the capacity updated with the batch times and pod start times in the reading."""
-    capacity = capacity.of_revision(reading.revision)
+    capacity = capacity.of_revision(reading.revision).with_measured(objectives.measured_batches)
     if objectives.batch_prior:
         capacity = capacity.with_prior(objectives.batch_prior)
     if reading.batches:
@@ -274,6 +281,20 @@ def _learn_capacity(objectives: Objectives, reading: Reading, capacity: Capacity
     return start_time.with_starts(
         capacity, {pod.name: pod.ready_at - pod.created_at for pod in reading.pods if pod.ready_at is not None}
     )
+
+
+def _is_refuted(objectives: Objectives, before: PlannerMemory, capacity: Capacity, evidence: AnswerEvidence) -> bool:
+    """Return whether traffic has just shown that a replica does clearly more than a bench has measured.
+
+    Then what was needed by that measurement never was, and isn't held.
+    """
+    if before.capacity.measured_weight > 0 >= capacity.measured_weight and capacity.line is not None:
+        largest, seconds = max(before.capacity.measured)
+        return seconds > _REFUTED * capacity.line.seconds(largest)
+    if before.evidence.is_unseen and not evidence.is_unseen and objectives.measured_answers is not None:
+        at_once, seconds = objectives.measured_answers
+        return (evidence.rps or 0.0) > _REFUTED * at_once / seconds
+    return False
 
 
 def _update_memory(  # noqa: PLR0917  # one call, and each by its type

@@ -112,3 +112,8 @@ class Objectives:
     """Schedules that are open now."""
     batch_prior: Mapping[int, float] | None = None
     """Seconds that a batch takes, by its number of rows, as measured in the warm-up before any traffic."""
+    measured_batches: Mapping[int, float] | None = None
+    """The same, as a bench has measured it; None if none has."""
+    measured_answers: tuple[float, float] | None = None
+    """(requests that a pod executes at once, seconds of each), as a bench has measured them, for a model whose batch times say
+    nothing about it; None if none has."""

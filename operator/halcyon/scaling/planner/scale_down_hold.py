@@ -107,6 +107,10 @@ class ScaleDownHold:
         """Return the hold without any earlier needs, so that the next one alone determines the replicas."""
         return replace(self, needs=(), bare=())
 
+    def forgotten(self) -> ScaleDownHold:
+        """Return the hold without any earlier needs, and as if none of the replicas had been held for them."""
+        return replace(self, needs=(), bare=(), held=0, bare_held=0, lowered_at=None)
+
     def blind(self, now: float) -> ScaleDownHold:
         """Return the hold for a time without valid readings: the number of replicas held last counts as needed now."""
         return self if self.held is None else self.at_least(now, self.held)

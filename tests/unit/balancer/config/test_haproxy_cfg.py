@@ -54,10 +54,13 @@ TWO = replace(PLAN, slots=(Slot("a", "digits-server-a", 90, 3), Slot("b", "digit
         replace(PLAN, access_log="Errors"),
         replace(PLAN, sticky_header="x-sequence-id", sequences=True),
         replace(TWO, sticky_header="x-sequence-id", slots=(Slot("a", "x", 95, 3), Slot("b", "y", 5, 2))),
+        replace(PLAN, lower_class="Fill", objective_ms=500),
+        replace(TWO, lower_class="Gentle", sequences=True, access_log="All", max_request_bytes=2**30),
     ],
     ids=[
         *("one slot", "two slots", "all to b", "all to a", "odd name", "largest", "smallest", "many servers", "shared"),
         *("bounded", "small and with a state", "logged", "errors logged", "sticky", "sticky and two slots"),
+        *("lower class", "gentle lower class"),
     ],
 )
 @pytest.mark.parametrize("dual_stack", [False, True])
@@ -221,3 +224,22 @@ def test_a_tls_port_never_takes_plain_text_and_is_closed_without_certificate() -
     assert all("ca-file /run/halcyon/clients-0.pem verify required" in line for line in binds)
     assert "bind :800" not in render(PLAN, listen=Listen(tls=TlsFiles()))
     assert "ssl" not in render(PLAN, listen=Listen())
+
+
+def test_without_a_lower_class_no_line_mentions_it() -> None:
+    text = render(replace(TWO, objective_ms=500), listen=Listen())
+    assert not re.search(r"lower|halcyon-batch|proc\.room|priority-class|int\([23]\) table counters", text)
+
+
+def test_a_lower_class_changes_only_its_own_lines_and_the_users_maximum() -> None:
+    without, text = (render(replace(PLAN, lower_class=one), listen=Listen()).splitlines() for one in ("None", "Fill"))
+    added = [line for line in text if line not in without]
+    own = [line for line in added if re.search(r"lower|proc\.(room|user_rows)", line)]
+    # The users' maximum of requests in progress is smaller by that of the lower class, so the sum stays the same.
+    others = [re.sub("gt [0-9]+", "gt N", line) for line in added if line not in own and "description" not in line]
+    assert others
+    assert set(others) <= {re.sub("gt [0-9]+", "gt N", line) for line in without}
+    users = next(line for line in text if "track-sc0 int(1) table counters" in line)
+    lower = next(line for line in text if "track-sc0 int(2) table counters if lower" in line)
+    # HAProxy tracks the first rule that matches.
+    assert text.index(lower) < text.index(users)

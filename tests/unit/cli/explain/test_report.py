@@ -48,6 +48,34 @@ def test_the_json_report_equals_the_golden_file() -> None:
     compared(GOLDEN / "rising.json", json.dumps(explained.to_dict(), indent=2) + "\n")
 
 
+def test_advice_is_shown_with_its_patch() -> None:
+    found = SITUATIONS["rising"]().resource()
+    found["status"]["advice"] = [
+        {
+            "rule": "BatchAlwaysFull",
+            "field": "spec.batching.maxBatchSize",
+            "currentValue": "8",
+            "value": "16",
+            "evidence": "batches have 7.9 of at most 8 rows",
+            "gain": "45 % more rows per second",
+            "gainPercent": 31,
+            "since": "2026-11-19T07:00:00Z",
+        },
+        {"rule": "DelayOnlyCosts", "field": "spec.batching.maxQueueDelay", "value": "0us"},
+        {"rule": "Broken", "field": "metadata.name", "value": "other"},
+        {"rule": "Broken", "value": 3},
+    ]
+    explained = report(found, NOW)
+    assert [one.patch for one in explained.advice] == [
+        {"spec": {"batching": {"maxBatchSize": 16}}},
+        {"spec": {"batching": {"maxQueueDelay": "0us"}}},
+    ]
+    lines = [" ".join(line.split()) for line in render(explained, NOW, width=140).splitlines()]
+    assert "ADVICE NOW ADVISED FOR GAIN AND EVIDENCE" in lines
+    assert "spec.batching.maxBatchSize 8 16 3h 45 % more rows per second: batches have 7.9 of at most 8 rows" in lines
+    assert explained.to_dict()["advice"][0]["patch"] == {"spec": {"batching": {"maxBatchSize": 16}}}
+
+
 def test_missing_resources_are_read_from_the_status_while_pods_are_unschedulable() -> None:
     resource = SITUATIONS["rising"]().resource()
 

@@ -60,7 +60,7 @@ def test_a_valid_manifest_has_no_findings() -> None:
         (GOOD.replace("name: digits", "name: Digits"), 4, "metadata.name is 'Digits' (6 characters); it must match"),
         (GOOD.replace("  name: digits", "  labels: {}"), 3, "metadata.name is missing"),
         (GOOD.replace("v1alpha1", "v1"), 1, "it must be serving.halcyon.dev/v1alpha1"),
-        (GOOD.replace("ModelDeployment", "Modeldeployment"), 2, "kind is Modeldeployment; it must be ModelDeployment for serving.halcyon.dev/v1alpha1"),
+        (GOOD.replace("ModelDeployment", "Modeldeployment"), 2, "kind is Modeldeployment; it must be ModelDeployment or BatchInference for serving.halcyon.dev/v1alpha1"),
         (GOOD[: GOOD.index("spec")] + "spec: []\n", 5, "spec is missing or not an object"),
         (GOOD + "  replicas: [\n", 10, "invalid YAML: "),
         (GOOD + "\x00", 9, "invalid YAML: special characters"),
@@ -265,3 +265,18 @@ def test_a_file_that_cannot_be_used_is_status_2(
     status, out, err = run(capsys, "-f", str(file))
     assert (status, out) == (2, "")
     assert said in err
+
+
+def test_a_batch_inference_is_checked_by_its_own_rules() -> None:
+    good = """\
+apiVersion: serving.halcyon.dev/v1alpha1
+kind: BatchInference
+metadata: {name: night}
+spec:
+  modelDeployment: digits
+  input: {persistentVolumeClaim: {claimName: sets, path: rows.npz}}
+  output: {persistentVolumeClaim: {claimName: sets, path: out}}
+"""
+    assert found(good) == []
+    (one,) = found(good + "  workers: 0\n")
+    assert (one[:2], "spec.workers" in one[2]) == ((8, "error"), True)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from halcyon.api.documents.measured_capacity import KEY
 from halcyon.api.spec.parse import parse
 from halcyon.control.autoscaling import decider
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.planner_memory_store import saved
 from halcyon.control.objects.actuator import Actuator
+from halcyon.kube import kinds
 from halcyon.kube.kinds import Key
+from halcyon.render.names import REVISION_LABEL
 from halcyon.scaling.hpa.algorithm import SYNC_INTERVAL_S
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.policy.decision import RULES_REASON, SILENT_REASON, Decision
 from halcyon.scaling.schedules import in_force
 from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, spec
 from tests.unit.control.scope_builders import PVC
+from tests.unit.control.state.manual_caches import labelled
 from tests.unit.signals.records import EPOCH
 
 HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
@@ -62,6 +67,23 @@ class Model:
         self.world.have_pods(DIGITS, made.desired)
 
 
+def taught(model: Model, **changes: Any) -> None:
+    """The model's Deployment, and a measured capacity of its revision."""
+    template = {
+        "metadata": {"labels": {REVISION_LABEL: "5d7c"}},
+        "spec": {"containers": [{"name": "triton", "image": "localhost/tritonserver:24.10"}]},
+    }
+    deployment = labelled(kinds.DEPLOYMENT, "digits-a", "digits", spec={"replicas": 1, "template": template})
+    document = {
+        "version": 1, "source": "bench", "measuredAt": "2026-11-28T03:15:00Z", "revision": "digits-5d7c",
+        "image": "localhost/tritonserver:24.10", **changes,
+    }  # fmt: skip
+    stored = labelled(kinds.CONFIG_MAP, "digits-capacity", "digits", data={KEY: json.dumps(document)})
+    caches = model.world.caches
+    caches.children[kinds.DEPLOYMENT]._store(Key("team", "digits-a"), deployment)
+    caches.children[kinds.CONFIG_MAP]._store(Key("team", "digits-capacity"), stored)
+
+
 def names(made: Decision) -> list[str]:
     return [signal.name for signal in made.signals]
 
@@ -89,6 +111,31 @@ def test_the_rules_decide_until_the_first_batch_and_then_the_planner() -> None:
     assert "requestRate" in names(after)
     # The hand-over moves nothing: what runs was found right by somebody.
     assert (after.current, after.desired) == (5, 5)
+
+
+def test_a_measured_capacity_lets_the_planner_decide_the_first_load() -> None:
+    """A batch of 8 takes 80 ms, and 500 requests/s need five of them at once; no batch has been reported."""
+    model = Model(replicas=1, maxReplicas=20)
+    line = {"instances": 1, "constantMilliseconds": 80, "perRowMilliseconds": 0, "maxBatchSize": 8}
+    taught(model, lines=[line])
+    model.hear(20)
+    made = model.hear(3, arrived=500, served=0)
+
+    assert RULES_REASON not in made.why
+    assert made.desired is not None
+    assert made.desired >= 6
+    assert made.capacity is not None
+    assert made.capacity.name == "Bench"
+    assert made.capacity.rps == pytest.approx(100.0)
+
+
+def test_a_measured_capacity_of_another_revision_changes_nothing() -> None:
+    model = Model(replicas=1, maxReplicas=20)
+    line = {"instances": 1, "constantMilliseconds": 80, "perRowMilliseconds": 0, "maxBatchSize": 8}
+    taught(model, revision="digits-77aa", lines=[line])
+    model.hear(20)
+
+    assert RULES_REASON in model.hear(3, arrived=500, served=0).why
 
 
 def test_a_decision_while_learning_is_revisited_as_soon_as_the_planner_says() -> None:

@@ -32,6 +32,7 @@ async def running(world: ManualHeap) -> AsyncGenerator[GcFreeze]:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         gc.unfreeze()
+        gc.freeze()  # as it was: the modules and the tests stay out of the collections of the tests that follow
 
 
 async def run_checks() -> None:

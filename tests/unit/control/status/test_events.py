@@ -233,3 +233,13 @@ def test_a_change_of_replicas_is_reported_with_its_reason_beside_other_events() 
 
     assert [h.reason for h in found] == ["Ready", "ScaledUp"]
     assert found[1].message == "desired replicas changed from 2 to 5: 412 req/s needs it"
+
+
+def test_an_ignored_capacity_causes_one_event() -> None:
+    ignored = {**status(**GOOD), "capacity": {"ignored": "ConfigMap digits-capacity is ignored: it has no key"}}
+    other = {**status(**GOOD), "capacity": {"ignored": "ConfigMap digits-capacity is ignored: its version"}}
+
+    (event,) = status_events(status(**GOOD), ignored)
+    assert (event.type, event.reason, event.message) == ("Normal", "CapacityIgnored", ignored["capacity"]["ignored"])
+    assert status_events(ignored, ignored) == []
+    assert status_events(ignored, other) == []

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
+from halcyon.api.documents.measured_capacity import MeasuredCapacity, MeasuredLine, Served
 from halcyon.api.status import Status
 from halcyon.control.desired.plan import make
-from halcyon.control.state.scope import PublishedScaling, Scope, Signals, SourceState
+from halcyon.control.state.scope import Measured, PublishedScaling, Scope, Signals, SourceState
 from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
@@ -216,6 +217,12 @@ def test_a_model_that_does_not_load_is_reported_in_tritons_words() -> None:
 )
 def test_servers_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
     assert reason_and_message(now, "ServersReady") == expected
+
+
+def test_more_ready_servers_than_desired_are_not_a_part_of_them() -> None:
+    assert condition(deployed({"replicas": 2}, ready=3), "ServersReady") == (
+        "True", "ServersReady", "2 servers are desired, and 3 are ready",
+    )  # fmt: skip
 
 
 def test_servers_that_are_partly_ready_say_what_the_others_wait_for() -> None:
@@ -757,11 +764,64 @@ def test_the_capacity_of_a_replica_is_shown_with_its_source(
     capacity: CapacitySource, shown: str | None, reason: str | None
 ) -> None:
     now = deployed(SCALING, scaling=decided(replace(DECIDED, capacity=capacity)))
-    known = {} if shown is None else {"requestsPerSecond": shown}
+    known = {} if shown is None else {"requestsPerSecond": shown, "observedAt": NOW}
 
-    assert of(now)["scaling"]["capacity"] == {"source": capacity.name, "why": capacity.why} | known
+    assert of(now)["capacity"] == {"source": capacity.name, "why": capacity.why} | known
     expected = None if reason is None else ("True", reason, capacity.why)
     assert condition(now, "CapacityContradicted") == expected
+
+
+LINE = MeasuredLine(instances=1, constant_milliseconds=80, per_row_milliseconds=6, max_batch_size=8)
+SERVED = Served("digits-5d7c", "localhost/tritonserver:24.10", "", 1)
+MEASURED = MeasuredCapacity(
+    source="bench", measured_at="2026-01-01T00:00:00Z", revision=SERVED.revision, image=SERVED.image,
+    gpu_product="NVIDIA-H200", lines=(LINE, LINE.model_copy(update={"instances": 2, "constant_milliseconds": 95.0})),
+)  # fmt: skip
+
+
+def test_a_measured_capacity_is_shown_before_any_decision() -> None:
+    scaling = {"scaling": {"minReplicas": 1, "maxReplicas": 4, "targets": {"latency": "500ms"}}}
+    now = deployed(scaling, measured=Measured(SERVED, MEASURED, LINE))
+    shown = of(now)["capacity"]
+    sustained = float(shown.pop("sustainedRequestsPerSecond"))
+
+    assert 25 < sustained < 60
+    assert shown == {
+        "source": "Bench",
+        "why": "8 requests in 0.128 s on one instance, as halcyon bench measured it",
+        "requestsPerSecond": "62.5",
+        "lines": [
+            {"instances": 1, "constantMilliseconds": "80", "perRowMilliseconds": "6", "maxBatchSize": 8},
+            {"instances": 2, "constantMilliseconds": "95", "perRowMilliseconds": "6", "maxBatchSize": 8},
+        ],
+        "observedAt": "2026-01-01T00:00:00Z",
+        "revision": SERVED.revision,
+        "image": SERVED.image,
+        "gpuProduct": "NVIDIA-H200",
+    }
+
+
+def test_an_ignored_capacity_is_shown_with_its_reason() -> None:
+    now = deployed(SCALING, measured=Measured(SERVED, ignored="ConfigMap digits-capacity is ignored: it has no key"))
+    assert of(now)["capacity"] == {"ignored": "ConfigMap digits-capacity is ignored: it has no key"}
+
+
+def test_the_capacity_in_the_status_stays_below_2_kib() -> None:
+    lines = tuple(LINE.model_copy(update={"instances": n, "constant_milliseconds": 1e5 / 3}) for n in range(1, 9))
+    document = MEASURED.model_copy(update={"lines": lines, "gpu_product": "g" * 63})
+    served = Served("r" * 63, "i" * 255, "g" * 63, 1)
+    source = CapacitySource("AnswersDisagree", 1e5 / 3, "w" * 5000)
+    now = deployed(
+        SCALING,
+        measured=Measured(served, document, lines[0], "x" * 5000),
+        scaling=decided(replace(DECIDED, capacity=source)),
+    )
+    assert len(json.dumps(of(now)["capacity"])) <= 2048
+
+
+def test_a_model_without_scaling_and_measurement_has_no_capacity() -> None:
+    assert "capacity" not in of(deployed())
+    assert "capacity" not in of(deployed(RULES))
 
 
 def test_an_autoscaler_that_has_decided_nothing_yet_wants_nothing() -> None:

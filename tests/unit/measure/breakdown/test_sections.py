@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from halcyon_measure.breakdown.sections import balancer
-from halcyon_measure.results.observations import BalancerSample, Observations, Readings
+from halcyon_measure.breakdown.energy import Prices
+from halcyon_measure.breakdown.sections import added, balancer
+from halcyon_measure.results.observations import (
+    BalancerSample,
+    Counters,
+    Observations,
+    Readings,
+    ServerConfig,
+    Statistics,
+)
+from tests.bench_documents import bench_run, document_of
 
 
 def sample(at: float, requests: float, *, held: float = 0.0) -> BalancerSample:
@@ -49,3 +60,27 @@ def test_an_unread_balancer_has_its_reason() -> None:
     seen = Observations(balancers=(Readings("a", (), "http://a:9100/metrics doesn't answer: refused"),))
     assert balancer(seen)[2] == "http://a:9100/metrics doesn't answer: refused"
     assert "--balancer-metrics" in balancer(Observations())[2]
+
+
+def test_an_ensemble_says_what_is_measured_and_what_is_not() -> None:
+    run = bench_run()
+    # Triton counts an ensemble's requests, and no executions.
+    after = Statistics(Counters(len(run.columns), len(run.columns), 0, 0, 0, 0, 0))
+    seen = Observations(
+        span_s=30,
+        before=Statistics(Counters(0, 0, 0, 0, 0, 0, 0)),
+        after=after,
+        config=ServerConfig(1, 1, 0.0, ("tokenize",)),
+    )
+    made = added(document_of(run), replace(run, observations=seen), prices=Prices(), prepares=False, finishes=False)
+    assert made.phases is not None
+    assert made.batches is not None
+    assert made.verdict is not None
+    by_name = {part.name: part for part in made.phases.parts}
+    for figure in (by_name["queue"].mean, by_name["model"].mean, made.batches.executions, made.batches.busy):
+        assert figure.value is None
+        assert figure.reason.startswith("digits is an ensemble, which executes nothing itself")
+        assert figure.reason.endswith("a step alone: --model tokenize")
+    assert "is an ensemble" in made.verdict.sentence
+    assert by_name["send"].mean.value is not None
+    assert made.latency.p99.value is not None

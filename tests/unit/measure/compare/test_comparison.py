@@ -8,9 +8,10 @@ import pytest
 from halcyon_measure.compare import difference, likeness, section
 from halcyon_measure.compare.bound import Condition
 from halcyon_measure.errors import SettingError
-from halcyon_measure.results import text
+from halcyon_measure.results import summary, text
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.figure import Figure
+from tests.bench_documents import answers
 from tests.bench_documents import bench_document as document
 
 
@@ -85,10 +86,41 @@ def test_one_run_each_has_the_interval_of_the_runs() -> None:
 def test_a_leaderboard_has_reasons_for_what_is_missing() -> None:
     board = section.leaderboard([("a", document()), ("b", document(seed=2))])
     made = text.page(document().model_copy(update={"comparison": board}))
-    assert "accuracy: no accuracy is given" in made
+    assert "accuracy: no expected outputs are given; for example --expect" in made
     assert [row.name for row in board.leaderboard] == ["a", "b"]
 
 
 def test_a_leaderboard_is_at_one_objective() -> None:
     with pytest.raises(SettingError, match="at one objective"):
         section.leaderboard([("a", document(objective_s=0.1)), ("b", document(objective_s=0.2))])
+
+
+def with_capacity(rate: float, reach: float) -> BenchDocument:
+    """Return a result with a capacity and its interval."""
+    capacity = answers()["capacity"]
+    found = capacity.rate.model_copy(update={"value": rate, "interval": (rate - reach, rate + reach)})
+    return document().model_copy(update={"capacity": capacity.model_copy(update={"rate": found})})
+
+
+def test_a_leaderboard_says_how_far_the_best_is_ahead() -> None:
+    board = section.leaderboard([("slow", with_capacity(50, 1)), ("fast", with_capacity(60, 1))], in_turns=True)
+    assert board.sentence.startswith("fast takes most: 60 requests/s, of 2, with ")
+    assert "; 20.0% more than slow [+16" in board.sentence
+    assert board.order == "a run of each in turn"
+    near = section.leaderboard([("a", with_capacity(50, 2)), ("b", with_capacity(50.5, 2))])
+    assert "; no difference shown to a [-" in near.sentence
+    assert near.order == ""
+
+
+def test_a_leaderboard_has_the_accuracy_of_expected_answers() -> None:
+    exact = summary.accuracy(document().requests.model_copy(update={"answered": 90, "wrong": 10}))
+    board = section.leaderboard([("a", document().model_copy(update={"accuracy": exact})), ("b", document())])
+    first, second = board.leaderboard
+    assert first.accuracy.value == 0.9
+    assert first.accuracy.interval == (pytest.approx(0.826, abs=0.001), pytest.approx(0.945, abs=0.001))
+    assert second.accuracy.value is None
+
+
+def test_accuracy_of_no_answer_is_not_measured() -> None:
+    found = summary.accuracy(document().requests.model_copy(update={"answered": 0, "wrong": 0}))
+    assert (found.value, found.reason) == (None, "no request was answered")

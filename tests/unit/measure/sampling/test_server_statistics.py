@@ -57,3 +57,12 @@ def test_a_model_without_batching_has_batches_of_one_row() -> None:
     found = server_statistics.parse_config({"max_batch_size": 0, "instance_group": [{"count": 1}]})
     assert (found.largest_batch, found.instances) == (1, 1)
     assert server_statistics.parse_config(None) == ServerConfig()
+
+
+def test_steps_of_an_ensemble_and_sequences_are_known() -> None:
+    steps = [{"model_name": "tokenize"}, {"model_name": "bert"}, {"model_name": "tokenize"}]
+    found = server_statistics.parse_config({"ensemble_scheduling": {"step": steps}})
+    assert (found.steps, found.keeps_state) == (("tokenize", "bert"), False)
+    # Protobuf's JSON has a field without values as an empty object.
+    found = server_statistics.parse_config({"sequence_batching": {}})
+    assert (found.steps, found.keeps_state) == ((), True)

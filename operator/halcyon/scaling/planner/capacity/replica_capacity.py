@@ -42,6 +42,12 @@ _OLD_REVISION = 20.0
 """Weight of data from the previous revision, in batches. This data is a good initial guess if only a label has changed.
 If the model has changed, new batches soon outweigh it."""
 
+_MEASURED_BATCHES = 20.0
+"""Weight of batch times that a bench has measured, in batches."""
+_OUTWEIGHED = 100.0
+"""Number of batches after which measured batch times have no weight. It falls in proportion until then, so that wrong ones are
+forgotten and not only diluted: as 20 of 120 batches, threefold times would leave an error of 33 %."""
+
 _Ran = tuple[int, int, float]
 """(rows in the batch, number of executions, mean seconds) since the previous sample."""
 _Sums = tuple[float, float, float, float, float]
@@ -69,13 +75,50 @@ class Capacity:
     """Names of existing pods whose start time is already in `starts`."""
     revision: str = ""
     """Revision that executed the batches; empty if unknown."""
+    measured: tuple[tuple[int, float], ...] = ()
+    """(rows in the batch, seconds), as a bench has measured them before any traffic; empty if none has."""
+    batches: float = 0.0
+    """Batches of the revision that outweigh the measured ones, without the first report of each size."""
+
+    @property
+    def is_outweighed(self) -> bool:
+        """Return whether so many batches have been executed that measured ones have no weight."""
+        # A memory of an older version has no number of batches, but their weight.
+        return max(self.batches, self.weight - _OLD_REVISION) >= _OUTWEIGHED
+
+    @property
+    def measured_weight(self) -> float:
+        """Return the weight of the measured batch times, in batches; 0 if there are none, or if they are outweighed."""
+        if not self.measured or self.is_outweighed:
+            return 0.0
+        return _MEASURED_BATCHES * (1 - max(self.batches, self.weight - _OLD_REVISION, 0.0) / _OUTWEIGHED)
 
     def with_prior(self, prior: Mapping[int, float]) -> Capacity:
         """Add batch times from a warm-up (seconds by number of rows), if no line is known yet."""
         if self.line is not None or not prior:
             return self
         each = max(math.ceil(_MIN_SAMPLES / len(prior)), 10)
-        return self._with_more([(rows, each, seconds) for rows, seconds in prior.items()], self.seen)
+        return self._with_more([(rows, each, seconds) for rows, seconds in prior.items()], self.seen, (), self.batches)
+
+    def with_measured(self, times: Mapping[int, float] | None) -> Capacity:
+        """Return the capacity with batch times that a bench has measured (seconds by number of rows); None withdraws them.
+
+        They have the weight of `_MEASURED_BATCHES` batches at first, and none after `_OUTWEIGHED` batches.
+        """
+        if not times and not self.measured:
+            return self
+        known = tuple((times or {}).items())
+        if known == self.measured:
+            return self
+        was = self.measured_weight
+        made = replace(self, measured=known)
+        if was <= 0 and made.measured_weight <= 0:
+            return made
+        if known and made.batches <= 0 and made.weight <= _OLD_REVISION:
+            # All other data is from an earlier revision.
+            made = replace(made, weight=0.0, rows=0.0, rows2=0.0, seconds=0.0, rows_seconds=0.0)
+        sums = made.weight, made.rows, made.rows2, made.seconds, made.rows_seconds
+        return replace(made, line=_line_with_measured(sums, known, made.measured_weight))
 
     def of_revision(self, revision: str) -> Capacity:
         """Return the capacity for a revision of the model.
@@ -84,18 +127,20 @@ class Capacity:
         """
         if not revision or revision == self.revision:
             return self
-        if not self.revision or self.weight <= _OLD_REVISION:
-            return replace(self, revision=revision, seen=() if self.revision else self.seen)
-        keep = _OLD_REVISION / self.weight
+        if not self.revision:
+            return replace(self, revision=revision)
+        known = self.with_measured(None)
+        keep = min(_OLD_REVISION / known.weight, 1.0) if known.weight > 0 else 1.0
         return replace(
-            self,
-            weight=self.weight * keep,
-            rows=self.rows * keep,
-            rows2=self.rows2 * keep,
-            seconds=self.seconds * keep,
-            rows_seconds=self.rows_seconds * keep,
+            known,
+            weight=known.weight * keep,
+            rows=known.rows * keep,
+            rows2=known.rows2 * keep,
+            seconds=known.seconds * keep,
+            rows_seconds=known.rows_seconds * keep,
             seen=(),
             revision=revision,
+            batches=0.0,
         )
 
     def with_batches(self, batches: Mapping[int, tuple[int, float]]) -> Capacity:
@@ -105,6 +150,7 @@ class Capacity:
         before = {rows: (count, seconds) for rows, count, seconds in self.seen}
         first: list[_Ran] = []
         more: list[_Ran] = []
+        ran = self.batches
         for rows, (count, seconds) in batches.items():
             count0, seconds0 = before.get(rows, (0, 0.0))
             if count == count0 and seconds == seconds0:
@@ -117,19 +163,23 @@ class Capacity:
                 continue
             if count0 == 0:
                 first.append((rows, new, took / new))
-            elif new > 1 or self.line is None or took <= _OUTLIER * self.line.seconds(rows):
+                continue
+            ran = min(ran + new, _MAX_WEIGHT)
+            if new > 1 or self.line is None or took <= _OUTLIER * self.line.seconds(rows):
                 more.append((rows, new, took / new))
         seen = tuple((rows, count, seconds) for rows, (count, seconds) in before.items())
         if self.line is not None:
             first = []
-        return self._with_more(more, seen, first) if more or first else replace(self, seen=seen)
+        if more or first or (self.measured and ran > self.batches):
+            return self._with_more(more, seen, first, ran)
+        return replace(self, seen=seen, batches=ran)
 
     def _with_more(
-        self, more: Sequence[_Ran], seen: tuple[tuple[int, int, float], ...], first: Sequence[_Ran] = ()
+        self, more: Sequence[_Ran], seen: tuple[tuple[int, int, float], ...], first: Sequence[_Ran], ran: float
     ) -> Capacity:
         """Add the batches of one sample, and fit the line again.
 
-        `first` contains the batches that include the first execution of their size.
+        `first` contains the batches that include the first execution of their size; `ran` is the new value of `batches`.
         """
         clean = [(float(count), rows, mean) for rows, count, mean in more]
         guessed = [(float(count), rows, mean) for rows, count, mean in _without_first(first)]
@@ -137,13 +187,32 @@ class Capacity:
         line = self.line
         if line is not None:
             kept = _sum(sums, clean)
-            line = _fitted(*kept, line)
-        else:
-            whole = _sum(sums, [*clean, *guessed])
-            kept = _sum(sums, [*clean, *((count / _FIRST_BATCHES, rows, mean) for count, rows, mean in guessed)])
-            if whole[0] >= _MIN_SAMPLES or whole[2] - whole[1] * whole[1] / whole[0] >= _MIN_SPREAD:
-                line = _fitted(*whole, None)
-        return Capacity(*kept, line, seen, self.starts, self.started, self.revision)
+            made = Capacity(*kept, line, seen, self.starts, self.started, self.revision, self.measured, ran)
+            if self.measured_weight <= 0:
+                return replace(made, line=_fitted(*kept, line))
+            if made.measured_weight > 0:
+                return replace(made, line=_line_with_measured(kept, self.measured, made.measured_weight))
+            return replace(made, line=_fitted(*kept, line) if _is_enough(kept) else None)
+        whole = _sum(sums, [*clean, *guessed])
+        kept = _sum(sums, [*clean, *((count / _FIRST_BATCHES, rows, mean) for count, rows, mean in guessed)])
+        if _is_enough(whole):
+            line = _fitted(*whole, None)
+        return Capacity(*kept, line, seen, self.starts, self.started, self.revision, self.measured, ran)
+
+
+def _line_with_measured(sums: _Sums, times: tuple[tuple[int, float], ...], weight: float) -> ServiceLine | None:
+    """Return the line from the sums and the measured times with this weight; None if both are too little."""
+    if weight <= 0:
+        return _fitted(*sums, None) if _is_enough(sums) else None
+    known = _sum((0.0, 0.0, 0.0, 0.0, 0.0), [(weight / len(times), rows, seconds) for rows, seconds in times])
+    total, rows, rows2, seconds, rows_seconds = (own + more for own, more in zip(sums, known, strict=True))
+    return _fitted(total, rows, rows2, seconds, rows_seconds, _fitted(*known, None))
+
+
+def _is_enough(sums: _Sums) -> bool:
+    """Return whether a line can be fitted to these sums alone."""
+    weight, rows, rows2 = sums[:3]
+    return weight >= _MIN_SAMPLES or (weight > 0 and rows2 - rows * rows / weight >= _MIN_SPREAD)
 
 
 def _sum(before: _Sums, sample: Sequence[tuple[float, int, float]]) -> _Sums:

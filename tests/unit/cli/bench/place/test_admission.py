@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halcyon_cli.bench.place.admission import PlannedPods, gpus, lacking_budget, lacking_quota
+from halcyon_cli.bench.place.admission import PlannedPods, all_gpus, gpus, lacking_budget, lacking_quota
 
 
 def pods(what: str, count: int, **limits: str) -> PlannedPods:
@@ -31,6 +31,12 @@ def test_quota_without_room_is_named_with_its_figures() -> None:
         "the measurement needs 1 client pod more, but ResourceQuota team allows 0: cpu is 6 of 10 used"
     )
     assert "--live" in said
+
+
+def test_gpus_of_all_pods_are_those_of_copies_at_the_same_time() -> None:
+    first, second = pods("server", 2, **{"nvidia.com/gpu": "2"}), pods("server", 1, **{"nvidia.com/gpu": "1"})
+    assert gpus([first, second, *ALL]) == {"nvidia.com/gpu": 2}
+    assert all_gpus([first, second, *ALL]) == {"nvidia.com/gpu": 5}
 
 
 def test_quota_of_gpus_refuses_the_server() -> None:

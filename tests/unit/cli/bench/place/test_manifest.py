@@ -53,6 +53,11 @@ def test_manifest_of_a_trial_pod_runs_the_same_measurement() -> None:
     assert "create" in make_config_maps["verbs"]
 
 
+def test_manifest_has_the_sites_carbon_intensity() -> None:
+    documents = list(yaml.safe_load_all(text(REQUEST, main, replace(SITE, carbon_intensity="380"), "team")))
+    assert "--carbon-intensity 380.0" in " ".join(documents[3]["spec"]["template"]["spec"]["containers"][0]["args"])
+
+
 def test_role_has_every_right_that_a_measurement_needs() -> None:
     for verb, kind, part in NEEDED:
         group = kind.api_version.rpartition("/")[0]

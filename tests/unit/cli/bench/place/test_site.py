@@ -14,6 +14,7 @@ OPERATOR: dict[str, Any] = {
         "annotations": {
             "serving.halcyon.dev/bench-image": "r.example.com/halcyon-bench@sha256:ab",
             "serving.halcyon.dev/bench-priority-class": "halcyon-bench",
+            "serving.halcyon.dev/bench-carbon-intensity": "380",
         }
     },
     "spec": {
@@ -39,7 +40,7 @@ def agent(image: str) -> dict[str, Any]:
 
 
 def test_settings_are_annotations_of_the_operator() -> None:
-    expected = BenchSite("r.example.com/halcyon-bench@sha256:ab", "halcyon-bench", ("reg",), True, True, 8)
+    expected = BenchSite("r.example.com/halcyon-bench@sha256:ab", "halcyon-bench", ("reg",), True, True, 8, "380")
     assert site_of([OPERATOR], []) == expected
 
 

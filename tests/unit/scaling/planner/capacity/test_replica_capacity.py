@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -141,3 +142,61 @@ def test_a_drift_is_followed_with_the_batches_that_show_it() -> None:
         capacity = capacity.with_batches(table)
     assert capacity.line is not None
     assert capacity.line.seconds(4) == pytest.approx(0.8, rel=0.15)
+
+
+MEASURED = {1: 0.086, 8: 0.128}
+"""Seconds of 80 + 6 b ms."""
+
+
+def served(capacity: Capacity, batches: int, table: Table | None = None) -> tuple[Capacity, Table]:
+    """The capacity after so many batches of 80 + 6 b ms and 1 to 8 rows, ten at a time, each size reported before."""
+    sizes = [8, 8, 1, 8, 4, 8, 6, 8, 8, 2]
+    table = ran({}, sorted({*sizes}), 0.08, 0.006) if table is None else table
+    capacity = capacity.with_batches(table)
+    for _ in range(batches // len(sizes)):
+        table = ran(table, sizes, 0.08, 0.006)
+        capacity = capacity.with_batches(table)
+    return capacity, table
+
+
+def test_measured_batch_times_are_the_line_before_any_traffic() -> None:
+    line = Capacity().of_revision("a").with_measured(MEASURED).line
+    assert line is not None
+    assert (line.t0_s, line.row_s) == (pytest.approx(0.08), pytest.approx(0.006))
+
+
+@pytest.mark.parametrize("factor", [0.1, 0.3, 1.0, 3.0, 10.0])
+def test_measured_batch_times_are_forgotten_after_100_batches(factor: float) -> None:
+    wrong = Capacity().with_measured({rows: factor * seconds for rows, seconds in MEASURED.items()})
+    half, table = served(wrong, 50)
+    whole, _ = served(half, 50, table)
+    assert half.measured_weight == pytest.approx(10.0)
+    assert whole.measured_weight == 0
+    assert whole.line is not None
+    assert whole.line.seconds(8) == pytest.approx(0.128, rel=0.01)
+
+
+def test_withdrawn_batch_times_leave_what_traffic_showed() -> None:
+    capacity, _ = served(Capacity().with_measured({1: 0.3, 8: 0.3}), 50)
+    line = capacity.with_measured(None).line
+    assert line is not None
+    assert line.seconds(8) == pytest.approx(0.128, rel=0.01)
+    assert Capacity().with_measured(MEASURED).with_measured(None).line is None
+
+
+def test_measured_batch_times_do_not_survive_their_revision() -> None:
+    assert Capacity().of_revision("a").with_measured(MEASURED).of_revision("b").line is None
+
+
+def test_measured_batch_times_replace_those_of_the_revision_before() -> None:
+    before, _ = served(Capacity().of_revision("a"), 1000)
+    line = before.of_revision("b").with_measured({1: 0.01, 8: 0.02}).line
+    assert line is not None
+    assert line.seconds(8) == pytest.approx(0.02)
+
+
+def test_a_memory_without_a_count_of_batches_has_outweighed_them() -> None:
+    """As an older version has saved it."""
+    before, _ = served(Capacity(), 1000)
+    old = replace(before, batches=0.0)
+    assert old.with_measured({1: 1.0, 8: 1.0}).line == before.line

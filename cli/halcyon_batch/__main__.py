@@ -1,0 +1,95 @@
+"""Entry point of a runner: `python -m halcyon_batch RECIPE`, where RECIPE is the recipe as JSON.
+
+Exit status: 0 when the results are complete; 2 if the user must change something; after any other one, a new runner goes on. The
+progress is served over HTTP while it runs, and is in the termination message afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from aiohttp import web
+
+from halcyon.api.documents.batch_documents import FAILED, PATH, PORT, BatchDocumentError, BatchRecipe
+from halcyon_batch.batch import Batch
+from halcyon_batch.errors import BatchError
+
+_STOPPED = 75
+_LOG_INTERVAL_S = 60.0
+_TERMINATION_LOG = "/dev/termination-log"
+
+
+def main(arguments: list[str]) -> int:
+    """Run the recipe, and return the exit status."""
+    try:
+        recipe = BatchRecipe.from_json(arguments[0])
+    except (IndexError, BatchDocumentError) as error:
+        print(f"halcyon_batch: it needs a recipe, which the operator writes: {error}", file=sys.stderr)
+        return FAILED
+    return asyncio.run(_run(recipe))
+
+
+async def _run(recipe: BatchRecipe) -> int:
+    batch, status, failure = Batch(recipe), 0, None
+    work = asyncio.ensure_future(batch.run())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+    try:
+        async with _served(batch):
+            log = asyncio.ensure_future(_log(batch))
+            try:
+                await work
+            except asyncio.CancelledError:
+                status = _STOPPED
+            except BatchError as error:
+                status, failure = FAILED, error
+                print(f"halcyon_batch: {error}", file=sys.stderr)
+            finally:
+                log.cancel()
+    finally:
+        _leave(batch.progress(failure).to_json())
+    return status
+
+
+def _leave(text: str) -> None:
+    """Print the last progress, and leave it where the kubelet reads it."""
+    print(text, flush=True)
+    with contextlib.suppress(OSError):
+        Path(os.environ.get("HALCYON_TERMINATION_LOG", _TERMINATION_LOG)).write_text(text)
+
+
+@contextlib.asynccontextmanager
+async def _served(batch: Batch) -> AsyncIterator[None]:
+    """Serve the progress."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=batch.progress().to_json(), content_type="application/json")
+
+    app = web.Application()
+    app.router.add_get(PATH, answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, None, int(os.environ.get("HALCYON_PORT", PORT))).start()
+        yield
+    finally:
+        await runner.cleanup()
+
+
+async def _log(batch: Batch) -> None:
+    """Print the progress once a minute."""
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(_LOG_INTERVAL_S)
+        print(f"after {time.monotonic() - began:.0f} s: {batch.progress().to_json()}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,308 @@
+"""One batch, from its recipe to complete results: read rows in order, send them, write each part once all its rows have an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from halcyon.api.documents.batch_documents import CLASS_HEADER, BatchProgress, BatchRecipe
+from halcyon_batch import functions
+from halcyon_batch.errors import BatchError
+from halcyon_batch.functions import Functions
+from halcyon_batch.input_data import InputData, Sample, open_input
+from halcyon_batch.output_parts import Manifest, OutputParts, RowResult, rows_per_part
+from halcyon_batch.progress import RowRate
+from halcyon_batch.request_rows import MAX_UNKNOWN_ROWS, RequestRows
+from halcyon_batch.request_window import RequestWindow
+from halcyon_batch.row_tensors import RowTensors, shape_of
+from halcyon_batch.sender import Sender
+from halcyon_batch.storage import FolderStorage, Storage
+from halcyon_measure.errors import TargetError
+from halcyon_measure.inputs.payloads import batches
+from halcyon_measure.protocols import connect, target
+from halcyon_measure.protocols.target import Target
+
+_Row = tuple[Sample, RowTensors]
+_OPEN_PARTS = 3
+"""Parts whose rows are in memory: one that is read, one that is sent, one that waits for its last answers."""
+_REQUEST_BYTES = 4 * 2**20
+_PREPARED = 16
+"""Rows that are prepared at a time, at least."""
+_TIMEOUT_S = 600.0
+"""Time-out of a request, which may wait behind those of users."""
+_MODEL_WAIT_S = 5.0
+_QUIET_S = 10.0
+
+
+@dataclass
+class _OpenPart:
+    number: int
+    left: int
+    results: list[RowResult] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What the parts of a run share."""
+
+    data: InputData
+    parts: OutputParts
+    hooks: Functions
+    sender: Sender
+    group: asyncio.TaskGroup
+    room: asyncio.Semaphore
+    """Room for one more open part."""
+
+
+class Batch:
+    """A run of the recipe, which goes on where an earlier one has ended."""
+
+    def __init__(self, recipe: BatchRecipe, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._recipe, self._clock = recipe, clock
+        self._rate = RowRate(clock())
+        self._input: InputData | None = None
+        self._parts: OutputParts | None = None
+        self._sender: Sender | None = None
+        self._begun = 0
+        """Rows of the parts that earlier runs have written."""
+        self._answered = 0
+        """Rows with an outcome in this run."""
+        self._failed = 0
+        """Rows without a result, in parts and in memory."""
+        self._answered_at_s = clock()
+        self._waiting = ""
+
+    def progress(self, failure: BatchError | None = None) -> BatchProgress:
+        """Return how far the batch is."""
+        parts, now_s = self._parts, self._clock()
+        if parts is None:
+            known = BatchProgress(total=None if self._input is None else self._input.total, waiting=self._waiting)
+        else:
+            total = parts.manifest.total
+            waiting = self._waiting
+            if not waiting and self._sender is not None and now_s - self._answered_at_s > _QUIET_S:
+                waiting = self._sender.waiting
+            known = BatchProgress(
+                total=total,
+                done=parts.rows - parts.failed,
+                failed=parts.failed,
+                rows_per_s=self._rate.per_s(now_s),
+                left_s=0.0
+                if parts.is_complete
+                else self._rate.left_s(max(total - self._begun - self._answered, 0), now_s),
+                rows_per_request=self._sender.sizes.chosen if self._sender else None,
+                is_complete=parts.is_complete,
+                waiting=waiting,
+            )
+        if failure is None:
+            return known
+        return BatchProgress(**{**vars(known), "reason": failure.reason, "message": str(failure)})
+
+    async def run(self) -> None:
+        """Make all parts that are missing.
+
+        Raises:
+            BatchError: the batch can't go on unless the user changes something.
+            OSError: a volume failed; a new runner goes on.
+        """
+        recipe = self._recipe
+        functions.check(recipe.prepare, recipe.finish)
+        self._waiting = f"{recipe.input} is being read"
+        data = self._input = await asyncio.to_thread(open_input, recipe.input, recipe.input_format)
+        storage = await asyncio.to_thread(FolderStorage, recipe.output)
+        parts = self._parts = await asyncio.to_thread(self._begin, data, storage)
+        self._begun, self._failed = parts.rows, parts.failed
+        self._waiting = ""
+        self._check_failures("")
+        if parts.missing:
+            await self._send_all(data, parts)
+        if not parts.is_complete:
+            await asyncio.to_thread(self._check_input, data, parts)
+            await asyncio.to_thread(parts.finish)
+
+    def _begin(self, data: InputData, storage: Storage) -> OutputParts:
+        recipe = self._recipe
+        manifest = Manifest(
+            owner=recipe.owner,
+            name=recipe.name,
+            digest=data.digest,
+            total=data.total,
+            rows_per_part=recipe.rows_per_part or rows_per_part(data.total, data.row_bytes),
+            format=recipe.output_format or ("Npz" if data.format == "Npz" else "Jsonl"),
+            made_with=functions.digest(recipe.model, recipe.prepare, recipe.finish),
+        )
+        return OutputParts.begin(storage, manifest, recipe.output)
+
+    async def _send_all(self, data: InputData, parts: OutputParts) -> None:
+        to = await self._described()
+        most = self._recipe.max_rows or MAX_UNKNOWN_ROWS
+        sizes = RequestRows(
+            fixed=1 if not batches(to.inputs) else self._recipe.rows_per_request,
+            most=max(min(most, _REQUEST_BYTES // data.row_bytes), 1),
+        )
+        window = RequestWindow(gentle=self._recipe.gentle)
+        hooks = Functions(self._recipe.prepare, self._recipe.finish, to.inputs, self._recipe.workers)
+        client = connect.client(to)
+        sender = self._sender = Sender(client, to, window, sizes, clock=self._clock)
+        self._rate.restart(self._clock())
+        room = asyncio.Semaphore(_OPEN_PARTS)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in parts.missing:
+                    await room.acquire()
+                    await self._send_part(number, _Run(data, parts, hooks, sender, group, room))
+        except BaseExceptionGroup as errors:
+            raise _first(errors) from None
+        finally:
+            hooks.close()
+            await client.close()
+
+    async def _send_part(self, number: int, run: _Run) -> None:
+        """Read, prepare and send the rows of a part. Its last answer writes it."""
+        try:
+            samples = await asyncio.to_thread(run.data.read, *run.parts.manifest.rows(number))
+        except (OSError, ValueError) as error:
+            await asyncio.to_thread(self._check_input, run.data, run.parts)
+            raise BatchError("InputUnreadable", f"spec.input: {self._recipe.input} can't be read: {error}") from None
+        part, sizes = _OpenPart(number, len(samples)), run.sender.sizes
+        waiting: list[_Row] = []
+        while samples or waiting:
+            if samples and len(waiting) < sizes.rows:
+                # Few rows at a time, so that what holds back requests also holds back the functions.
+                some, samples = samples[: max(sizes.rows, _PREPARED)], samples[max(sizes.rows, _PREPARED) :]
+                waiting += await self._prepared(part, some, run)
+            elif waiting:
+                await run.sender.enter()
+                chunk = _alike(waiting, sizes.rows)
+                waiting = waiting[len(chunk) :]
+                run.group.create_task(self._send(part, chunk, run))
+
+    async def _prepared(self, part: _OpenPart, samples: Sequence[Sample], run: _Run) -> list[_Row]:
+        made = [*zip(samples, await run.hooks.prepare(samples), strict=True)]
+        await self._take(part, [RowResult(s.row, s.name, None, why) for s, why in made if isinstance(why, str)], run)
+        return [(sample, tensors) for sample, tensors in made if not isinstance(tensors, str)]
+
+    async def _send(self, part: _OpenPart, chunk: Sequence[_Row], run: _Run) -> None:
+        was_chosen = run.sender.sizes.is_chosen
+        try:
+            found = await run.sender.outcomes([tensors for _, tensors in chunk])
+        finally:
+            await run.sender.leave()
+        if run.sender.sizes.is_chosen and not was_chosen:
+            self._rate.restart(self._clock())
+        await self._take(part, await _results(chunk, found, run.hooks, is_batch=batches(run.sender.target.inputs)), run)
+
+    async def _take(self, part: _OpenPart, done: Sequence[RowResult], run: _Run) -> None:
+        if not done:
+            return
+        part.results += done
+        part.left -= len(done)
+        self._count(done)
+        if not part.left:
+            part.results.sort(key=lambda one: one.row)
+            await asyncio.to_thread(self._check_input, run.data, run.parts)
+            await asyncio.to_thread(run.parts.write, part.number, part.results)
+            run.room.release()
+
+    def _count(self, done: Sequence[RowResult]) -> None:
+        now_s = self._answered_at_s = self._clock()
+        self._answered += len(done)
+        self._rate.add(len(done), now_s)
+        bad = [one for one in done if one.outputs is None]
+        self._failed += len(bad)
+        if bad:
+            self._check_failures(f"; row {bad[-1].row}: {bad[-1].failure}")
+
+    def _check_failures(self, example: str) -> None:
+        if self._failed > self._recipe.max_failures:
+            raise BatchError(
+                "TooManyFailures",
+                f"{self._failed} rows have no result, and spec.maxFailures is {self._recipe.max_failures}{example}; correct the rows in a "
+                "new data set, or raise maxFailures to go on with the others",
+            )
+
+    def _check_input(self, data: InputData, parts: OutputParts) -> None:
+        if data.is_unchanged():
+            return
+        try:
+            now = open_input(self._recipe.input, self._recipe.input_format).digest
+        except BatchError as error:
+            now = f"unknown, because {error}"
+        if now != parts.manifest.digest:
+            raise BatchError(
+                "InputChanged",
+                f"spec.input has changed while it was read: its digest is {now}, and the results are those of {parts.manifest.digest}; "
+                "put the former content back, or make a new BatchInference with a new output",
+            )
+
+    async def _described(self) -> Target:
+        """Return the model with its inputs. It waits until a server describes it, because a model may start from zero."""
+        recipe = self._recipe
+        headers = ((CLASS_HEADER, recipe.name), *_key_header(recipe.api_key_file))
+        to = target.parse(
+            recipe.url,
+            api="kserve",
+            transport=None,
+            encoding=None,
+            model=recipe.model,
+            headers=headers,
+            timeout_s=_TIMEOUT_S,
+        )
+        while True:
+            try:
+                found = await asyncio.to_thread(connect.described, to)
+            except TargetError as error:
+                self._waiting = str(error)
+                await asyncio.sleep(_MODEL_WAIT_S)
+            else:
+                self._waiting = ""
+                return found
+
+
+def _key_header(file: str) -> tuple[tuple[str, str], ...]:
+    """Return the header with the API key in a file, or in the first visible file of a folder; none without one."""
+    if not file:
+        return ()
+    path = Path(file)
+    if path.is_dir():
+        path = min(one for one in path.iterdir() if not one.name.startswith("."))
+    return (("Authorization", f"Bearer {path.read_text('ascii').strip()}"),)
+
+
+async def _results(
+    chunk: Sequence[_Row],
+    found: Sequence[Mapping[str, Any] | str],
+    hooks: Functions,
+    *,
+    is_batch: bool,
+) -> list[RowResult]:
+    good = [one for one in found if not isinstance(one, str)]
+    finished = iter(await hooks.finish(good)) if good else iter(())
+    results = []
+    for (sample, _), one in zip(chunk, found, strict=True):
+        made = one if isinstance(one, str) else next(finished)
+        if isinstance(made, str):
+            results.append(RowResult(sample.row, sample.name, None, made))
+        else:
+            results.append(RowResult(sample.row, sample.name, hooks.stored(made, is_batch=is_batch)))
+    return results
+
+
+def _alike(waiting: Sequence[_Row], most: int) -> Sequence[_Row]:
+    """Return the first rows that one request can hold: at most `most`, of the same shape."""
+    shape = shape_of(waiting[0][1])
+    return [*takewhile(lambda one: shape_of(one[1]) == shape, waiting[:most])]
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the failure that a user must remove; without one, the first."""
+    found, _ = errors.split(BatchError)
+    first: BaseException = found or errors
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first

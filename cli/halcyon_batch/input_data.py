@@ -1,0 +1,229 @@
+"""The rows of a data set: .npz, .npy, JSON lines, or a folder of files. Each has a digest, which a resumed batch compares.
+
+The digest of a file is the SHA-256 of its content. That of a folder has the name, the size and the time of each file, because
+reading millions of files twice takes too long.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from halcyon_batch.errors import BatchError
+
+_BLOCK = 8 * 2**20
+_LOCAL_HEADER = 30
+"""Length of a member's header in an archive, before its name."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One row of the input, as it is stored."""
+
+    row: int
+    """Number of the row; the first is 0."""
+    value: Any
+    """Arrays by name without the dimension of rows; the bytes of a line; or the path of a file."""
+    name: str = ""
+    """Name of its file in a folder; empty otherwise."""
+
+
+class InputData(Protocol):
+    """A data set that is open for reading."""
+
+    format: str
+    digest: str
+    total: int
+    """Number of rows."""
+    row_bytes: int
+    """Mean size of a row, at least 1."""
+
+    def read(self, start: int, stop: int) -> list[Sample]:
+        """Return the rows from `start` to `stop`, without `stop`."""
+
+    def is_unchanged(self) -> bool:
+        """Return whether the data set is as it was when it was opened, by its size and time."""
+
+
+def open_input(path: str, format_: str) -> InputData:
+    """Open a data set. Its format is that of its name, if none is given.
+
+    Raises:
+        BatchError: it can't be read, is empty, or has another format.
+    """
+    where = Path(path)
+    try:
+        found = format_ or _format_of(where)
+        made = _KINDS[found](where)
+    except OSError as error:
+        raise BatchError("InputUnreadable", f"spec.input: {path} can't be read: {error.strerror or error}") from None
+    if made.total == 0:
+        raise BatchError("InputEmpty", f"spec.input: {path} has no rows")
+    return made
+
+
+def _format_of(path: Path) -> str:
+    if path.is_dir():
+        return "Folder"
+    path.stat()
+    formats = {".npz": "Npz", ".npy": "Npz", ".jsonl": "Jsonl", ".ndjson": "Jsonl"}
+    if path.suffix.lower() not in formats:
+        raise BatchError(
+            "InputUnreadable",
+            f"spec.input: the format of {path} is unknown by its name; use .npz, .npy, .jsonl or a folder, or set input.format",
+        )
+    return formats[path.suffix.lower()]
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return f"sha256:{digest.hexdigest()}"
+
+
+class ArrayData:
+    """Arrays by name of an .npz file, or the array of an .npy file under an empty name. Rows are the first dimension."""
+
+    format = "Npz"
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._stamp = path, _stamp(path)
+        self.digest = _sha256(path)
+        try:
+            self._arrays = _arrays(path)
+        except (ValueError, EOFError, zipfile.BadZipFile, struct.error) as error:
+            raise BatchError(
+                "InputUnreadable",
+                f"spec.input: {path} isn't a file of NumPy: {error}; numpy.savez('rows.npz', x=array) writes one",
+            ) from None
+        sizes = {name: array.shape[0] if array.ndim else 0 for name, array in self._arrays.items()}
+        if len(set(sizes.values())) > 1:
+            listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
+            raise BatchError("InputUnreadable", f"spec.input: the arrays of {path} differ in their rows: {listed}")
+        self.total = next(iter(sizes.values()), 0)
+        self.row_bytes = max(sum(one.nbytes for one in self._arrays.values()) // max(self.total, 1), 1)
+
+    def read(self, start: int, stop: int) -> list[Sample]:
+        """Return the rows."""
+        blocks = {name: np.array(array[start:stop]) for name, array in self._arrays.items()}
+        return [Sample(start + n, {name: block[n] for name, block in blocks.items()}) for n in range(stop - start)]
+
+    def is_unchanged(self) -> bool:
+        """Return whether the file is the same."""
+        return _stamp(self._path) == self._stamp
+
+
+def _arrays(path: Path) -> Mapping[str, Any]:
+    if path.suffix.lower() == ".npy":
+        return {"": np.load(path, mmap_mode="r", allow_pickle=False)}
+    with np.load(path, allow_pickle=False) as archive, zipfile.ZipFile(path) as members:
+        known = {info.filename.removesuffix(".npy"): info for info in members.infolist()}
+        return {
+            # An array that isn't compressed stays in the file, so that its size doesn't count as memory.
+            name: _mapped(path, known[name]) if known[name].compress_type == zipfile.ZIP_STORED else archive[name]
+            for name in archive.files
+        }
+
+
+def _mapped(path: Path, member: zipfile.ZipInfo) -> Any:
+    """Return an array of an archive as a map of the file."""
+    with path.open("rb") as file:
+        file.seek(member.header_offset)
+        header = file.read(_LOCAL_HEADER)
+        name_length, extra_length = struct.unpack("<HH", header[26:30])
+        file.seek(member.header_offset + _LOCAL_HEADER + name_length + extra_length)
+        major, _ = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
+        shape, fortran, kind = read(file)
+        if kind.hasobject:
+            raise ValueError(f"{member.filename} has Python objects")
+        if 0 in shape:
+            return np.empty(shape, kind)
+        return np.memmap(path, kind, "r", file.tell(), shape, "F" if fortran else "C")
+
+
+class LineData:
+    """The lines of a file, each a JSON value. Blank lines aren't rows."""
+
+    format = "Jsonl"
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._stamp = path, _stamp(path)
+        digest, places, at = hashlib.sha256(), [], 0
+        with path.open("rb") as file:
+            for line in file:
+                digest.update(line)
+                if not line.isspace():
+                    places.append(at)
+                at += len(line)
+        self.digest = f"sha256:{digest.hexdigest()}"
+        self._places = np.array(places, np.int64)
+        self.total = len(places)
+        self.row_bytes = max(at // max(self.total, 1), 1)
+
+    def read(self, start: int, stop: int) -> list[Sample]:
+        """Return the rows."""
+        found = []
+        with self._path.open("rb") as file:
+            for row in range(start, stop):
+                file.seek(int(self._places[row]))
+                found.append(Sample(row, file.readline()))
+        return found
+
+    def is_unchanged(self) -> bool:
+        """Return whether the file is the same."""
+        return _stamp(self._path) == self._stamp
+
+
+class FolderData:
+    """The visible files of a folder and its subfolders, in order of their paths."""
+
+    format = "Folder"
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_dir():
+            raise BatchError("InputUnreadable", f"spec.input: {path} is a file, and input.format is Folder")
+        self._path = path
+        self._names, size, self.digest = _listed(path)
+        self.total = len(self._names)
+        self.row_bytes = max(size // max(self.total, 1), 1)
+
+    def read(self, start: int, stop: int) -> list[Sample]:
+        """Return the rows."""
+        return [Sample(row, str(self._path / self._names[row]), self._names[row]) for row in range(start, stop)]
+
+    def is_unchanged(self) -> bool:
+        """Return whether the folder has the same files."""
+        return _listed(self._path)[2] == self.digest
+
+
+def _listed(path: Path) -> tuple[Sequence[str], int, str]:
+    """Return the relative paths of all files, their size together, and the digest."""
+    found, size, digest = [], 0, hashlib.sha256()
+    for folder, folders, files in os.walk(path):
+        folders[:] = sorted(one for one in folders if not one.startswith("."))
+        found += [os.path.relpath(os.path.join(folder, one), path) for one in files if not one.startswith(".")]  # noqa: PTH118
+    found.sort()
+    for name in found:
+        known = (path / name).stat()
+        size += known.st_size
+        digest.update(f"{name}\0{known.st_size}\0{known.st_mtime_ns}\0".encode())
+    return found, size, f"sha256:{digest.hexdigest()}"
+
+
+_KINDS: Mapping[str, Callable[[Path], InputData]] = {"Npz": ArrayData, "Jsonl": LineData, "Folder": FolderData}

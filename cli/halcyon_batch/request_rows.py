@@ -1,0 +1,79 @@
+"""The rows of a request: as given, or chosen from the line of execution times by rows, which the first requests show. Pure.
+
+An execution of b rows takes t0 + b t1. A larger request spreads t0 over more rows, but users wait longer behind it. The smallest size
+is chosen whose time per row is at most 5 % above the best one.
+"""
+
+from __future__ import annotations
+
+MAX_UNKNOWN_ROWS = 64
+"""Largest size that is tried if the model's largest batch is unknown."""
+_TRIES = 5
+"""Requests of each size. Their fastest answer counts: the first execution of a size is slow, and users are served in between."""
+_NEAR_BEST = 1.05
+
+
+class RequestRows:
+    """Number of rows of the next request. While it is chosen, one request is in progress at a time."""
+
+    def __init__(self, *, fixed: int | None, most: int) -> None:
+        """Use `fixed` rows; if it is None, choose 1 to `most`."""
+        self._most = most
+        self._trials = [] if fixed is not None else _sizes(most)
+        self._times_s: dict[int, list[float]] = {}
+        self.chosen = fixed
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the number is chosen."""
+        return self.chosen is not None
+
+    @property
+    def rows(self) -> int:
+        """Rows of the next request."""
+        return self.chosen if self.chosen is not None else self._trials[0]
+
+    def answered(self, rows: int, latency_s: float) -> None:
+        """Take the latency of an answer while the number is being chosen."""
+        if self.chosen is not None or rows != self.rows:
+            return
+        times_s = self._times_s.setdefault(rows, [])
+        times_s.append(latency_s)
+        if len(times_s) >= _TRIES:
+            self._next()
+
+    def limit(self, rows: int) -> None:
+        """Allow no more than this many rows, because the model refuses more."""
+        self._most = max(min(self._most, rows), 1)
+        self._trials = [size for size in self._trials if size <= self._most]
+        if self.chosen is not None:
+            self.chosen = min(self.chosen, self._most)
+        elif not self._trials:
+            self._choose()
+
+    def _next(self) -> None:
+        self._trials = self._trials[1:]
+        if not self._trials or self._is_past_best():
+            self._choose()
+
+    def _is_past_best(self) -> bool:
+        """Return whether the last two steps have made no row cheaper."""
+        costs = [cost for _, cost in sorted(self._costs_s().items())]
+        return len(costs) >= 3 and min(costs[-2:]) > costs[-3] / _NEAR_BEST
+
+    def _choose(self) -> None:
+        costs = {rows: cost for rows, cost in self._costs_s().items() if rows <= self._most}
+        best = min(costs.values(), default=0.0)
+        self.chosen = min(
+            (rows for rows, cost in costs.items() if cost <= best * _NEAR_BEST), default=min(self._most, 1)
+        )
+
+    def _costs_s(self) -> dict[int, float]:
+        """Return the time per row of each size that was tried."""
+        return {rows: min(times_s) / rows for rows, times_s in self._times_s.items()}
+
+
+def _sizes(most: int) -> list[int]:
+    """Return the powers of two below `most`, and `most`."""
+    sizes = [1 << n for n in range(most.bit_length()) if 1 << n < most]
+    return [*sizes, most]

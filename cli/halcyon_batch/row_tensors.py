@@ -1,0 +1,114 @@
+"""From a stored row to the tensors of its request, and from an answer to the outputs of its rows. Pure.
+
+Out of scope: the functions of a user (`functions`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halcyon_batch.errors import RowError
+from halcyon_batch.input_data import Sample
+from halcyon_measure.inputs.payloads import Payload, batches
+from halcyon_measure.inputs.tensors import Array, InputFile, ModelInput, fit, tensors
+
+RowTensors = Mapping[str, Array]
+"""Tensors of one row by input. If the model batches, their first dimension is 1."""
+
+
+def row_tensors(sample: Sample, inputs: Sequence[ModelInput]) -> RowTensors:
+    """Return the tensors of a row without a function.
+
+    Raises:
+        TensorError, RowError, OSError: the row doesn't fit the model's inputs.
+    """
+    if isinstance(sample.value, str):
+        return _single(tensors([InputFile(sample.value, Path(sample.value).read_bytes())], inputs), inputs)
+    return fitted(value_of(sample), inputs)
+
+
+def value_of(sample: Sample) -> Any:
+    """Return what a function gets for a row: the path of a file, arrays by name, or the JSON value of a line.
+
+    Raises:
+        RowError: the line isn't JSON.
+    """
+    if not isinstance(sample.value, bytes):
+        arrays = sample.value
+        return arrays[""] if isinstance(arrays, dict) and [*arrays] == [""] else arrays
+    try:
+        return json.loads(sample.value)
+    except ValueError as error:
+        raise RowError(f"not JSON: {error}") from None
+
+
+def fitted(value: Any, inputs: Sequence[ModelInput]) -> RowTensors:
+    """Return the tensors for values by input, the values of the only input, or a request in the form of KServe v2.
+
+    Raises:
+        TensorError, RowError: they don't fit the model's inputs.
+    """
+    if isinstance(value, dict) and isinstance(value.get("inputs"), list):
+        try:
+            value = {str(one["name"]): np.array(one["data"]).reshape(one["shape"]) for one in value["inputs"]}
+        except (KeyError, TypeError, ValueError) as error:
+            raise RowError(f"inputs has no valid tensor: {error!r}") from None
+    if not isinstance(value, dict):
+        if len(inputs) != 1:
+            names = ", ".join(one.name for one in inputs)
+            raise RowError(
+                f'it has no names, and the model has the inputs {names}; for example {{"{inputs[0].name}": [...]}}'
+            )
+        value = {inputs[0].name: value}
+    known = {one.name: one for one in inputs}
+    if value.keys() != known.keys():
+        raise RowError(f"it has {', '.join(map(str, value)) or 'nothing'}; the model's inputs are {', '.join(known)}")
+    arrays = {}
+    for name, given in value.items():
+        try:
+            array = np.asarray(given)
+        except ValueError:
+            raise RowError(f"input {name}: its lists have different lengths") from None
+        arrays[name] = fit(array, known[name], f"input {name}")
+    return _single(arrays, inputs)
+
+
+def _single(arrays: RowTensors, inputs: Sequence[ModelInput]) -> RowTensors:
+    if batches(inputs):
+        for name, array in arrays.items():
+            if array.shape[0] != 1:
+                raise RowError(
+                    f"input {name} has {array.shape[0]} rows; each row of the data set is one row of the model"
+                )
+    return arrays
+
+
+def shape_of(row: RowTensors) -> tuple[Any, ...]:
+    """Return a value that two rows share if one request can hold both."""
+    return tuple((name, array.shape[1:]) for name, array in sorted(row.items()))
+
+
+def payload(rows: Sequence[RowTensors]) -> Payload:
+    """Return the request of rows of the same shape; several only if the model batches."""
+    if len(rows) == 1:
+        return Payload(rows[0], 1)
+    return Payload({name: np.concatenate([row[name] for row in rows]) for name in rows[0]}, len(rows))
+
+
+def split(outputs: Mapping[str, Array], rows: int) -> list[Mapping[str, Array]]:
+    """Return the outputs of each row, with a first dimension of 1; those of a request of one row as they are.
+
+    Raises:
+        RowError: an output hasn't as many rows as the request.
+    """
+    if rows == 1:
+        return [outputs]
+    for name, array in outputs.items():
+        if not array.ndim or array.shape[0] != rows:
+            raise RowError(f"output {name} has the shape {list(array.shape)} for a request of {rows} rows")
+    return [{name: array[n : n + 1] for name, array in outputs.items()} for n in range(rows)]

@@ -1,0 +1,161 @@
+"""One request until each of its rows has an outcome.
+
+It waits after a rejection, repeats after a broken connection, and splits after an error, so that a bad row costs its neighbours nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from halcyon.api.documents.batch_documents import ROWS_HEADER
+from halcyon_batch.errors import RowError
+from halcyon_batch.request_rows import RequestRows
+from halcyon_batch.request_window import RequestWindow
+from halcyon_batch.row_tensors import RowTensors, payload, split
+from halcyon_measure.errors import MeasureError
+from halcyon_measure.protocols.connect import outputs
+from halcyon_measure.protocols.reply import Client, Outcome, Reply
+from halcyon_measure.protocols.target import Target
+
+_FIRST_WAIT_S, _MAX_WAIT_S = 0.25, 30.0
+_BLAMED = 5
+"""Failures without an error of the model, each while other requests were answered, after which a request itself is the cause."""
+_ERRORS, _ERROR_WAIT_S = 2, 0.1
+"""Errors of the model for one row, after which the row has no result, and the time between them."""
+_TOO_MANY_ROWS = re.compile(r"batch-size must be <= (\d+)")
+_WAITS = frozenset({Outcome.REJECTED, Outcome.TIMED_OUT, Outcome.DISCONNECTED})
+
+
+@dataclass
+class _Tries:
+    """Failures of one request so far."""
+
+    refused: int = 0
+    blamed: int = 0
+    errors: int = 0
+
+
+@dataclass
+class Sender:
+    """Sends requests to one model, at most as many at a time as its window allows."""
+
+    client: Client
+    target: Target
+    window: RequestWindow
+    sizes: RequestRows
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def __post_init__(self) -> None:
+        """Begin without a request."""
+        self._in_progress = 0
+        self._room = asyncio.Condition()
+        self._answers = 0
+        self._not_before_s = 0.0
+        self._number = 0
+        self.waiting = ""
+        """Why nothing is answered; empty while something is."""
+
+    async def enter(self) -> None:
+        """Wait until another request may be in progress. The caller then calls `outcomes`, which ends with `leave`."""
+        async with self._room:
+            await self._room.wait_for(lambda: self._in_progress < (self.window.limit if self.sizes.is_chosen else 1))
+            self._in_progress += 1
+
+    async def leave(self) -> None:
+        """Let another request in."""
+        async with self._room:
+            self._in_progress -= 1
+            self._room.notify_all()
+
+    async def outcomes(self, rows: Sequence[RowTensors]) -> list[Mapping[str, Any] | str]:
+        """Return the outputs of each row, or why it has none."""
+        tries = _Tries()
+        while True:
+            await self._pause()
+            answers, size = self._answers, self.sizes.rows
+            reply, latency_s = await self._send(rows)
+            if reply.outcome is Outcome.ANSWERED:
+                found = self._read(reply, len(rows))
+                if found is not None:
+                    self._take(len(rows), size, latency_s)
+                    return found
+            elif await self._is_repeated(reply, rows, tries, answers):
+                continue
+            return [reply.message] if len(rows) == 1 else await self._halves(rows)
+
+    def _read(self, reply: Reply, rows: int) -> list[Mapping[str, Any] | str] | None:
+        """Return the outputs of each row; None if each row needs a request of its own."""
+        try:
+            return [*split(outputs(self.target, reply), rows)]
+        except RowError:
+            self.sizes.limit(1)
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            return [f"the answer can't be read: {error!r}"] * rows
+
+    async def _is_repeated(self, reply: Reply, rows: Sequence[RowTensors], tries: _Tries, answers: int) -> bool:
+        """Wait as a failure demands, and return whether the same request is sent again."""
+        if reply.outcome in _WAITS:
+            tries.refused = min(tries.refused + 1, 10)
+            if reply.outcome is Outcome.REJECTED:
+                self.window.rejected()
+            else:
+                tries.blamed += self._answers > answers
+            await self._wait(reply, tries.refused)
+            return tries.blamed < _BLAMED
+        self._answers += 1
+        if match := _TOO_MANY_ROWS.search(reply.message):
+            self.sizes.limit(int(match[1]))
+        if len(rows) > 1:
+            return False
+        tries.errors += 1
+        if tries.errors >= _ERRORS:
+            return False
+        await self.sleep(_ERROR_WAIT_S)
+        return True
+
+    async def _halves(self, rows: Sequence[RowTensors]) -> list[Mapping[str, Any] | str]:
+        middle = len(rows) // 2
+        return [*await self.outcomes(rows[:middle]), *await self.outcomes(rows[middle:])]
+
+    async def _send(self, rows: Sequence[RowTensors]) -> tuple[Reply, float]:
+        self._number += 1
+        try:
+            encoded = self.client.encode(payload(rows))
+            request = replace(encoded, headers=((ROWS_HEADER, str(len(rows))),))
+        except (MeasureError, ValueError, TypeError) as error:
+            return Reply(Outcome.ERROR, f"it can't be sent: {error}", 0.0, b"", ""), 0.0
+        began = self.clock()
+        reply = await self.client.send(request, self._number)
+        return reply, self.clock() - began
+
+    def _take(self, rows: int, size: int, latency_s: float) -> None:
+        self._answers += 1
+        self.waiting = ""
+        if not self.sizes.is_chosen:
+            self.sizes.answered(rows, latency_s)
+            if self.sizes.chosen is not None:
+                self.window.restart()
+        elif rows == size:
+            self.window.answered(latency_s)
+
+    async def _wait(self, reply: Reply, refused: int) -> None:
+        """Wait after a failure that may pass. After a rejection all requests wait, because the class of this batch has to."""
+        least_s = min(_FIRST_WAIT_S * 2.0 ** (refused - 1), _MAX_WAIT_S)
+        wait_s = max(reply.retry_after_s, least_s) * random.uniform(0.75, 1.25)  # noqa: S311  # jitter
+        self.waiting = reply.message
+        if reply.outcome is Outcome.REJECTED:
+            self._not_before_s = max(self._not_before_s, self.clock() + wait_s)
+        else:
+            await self.sleep(wait_s)
+
+    async def _pause(self) -> None:
+        while (left_s := self._not_before_s - self.clock()) > 0:
+            await self.sleep(left_s)

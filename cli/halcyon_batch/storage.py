@@ -1,0 +1,126 @@
+"""Where results go: files that appear whole or not at all. A write that a kill interrupts leaves a hidden file, never a part."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Protocol
+
+from halcyon_batch.errors import BatchError
+
+_STALE_S = 3600.0
+_PREFIX = ".halcyon-"
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_CLOSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
+
+
+class Storage(Protocol):
+    """A folder of named files, on a volume or in a bucket."""
+
+    def names(self) -> set[str]:
+        """Return the names of all complete files."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file; None if there is none."""
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a file unless it exists; return whether it was written."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, or replace it."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file, which may not exist."""
+
+
+class FolderStorage:
+    """A folder of a file system. A file is written beside its place, flushed to the disk, and then gets its name."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+            # Those of a runner that was killed. A younger one may be that of a runner which is being replaced.
+            for left in self._path.glob(f"{_PREFIX}*"):
+                if time.time() - left.stat().st_mtime > _STALE_S:
+                    left.unlink(missing_ok=True)
+        except FileExistsError:
+            raise BatchError("OutputUnwritable", f"spec.output: {path} is a file; it must be a folder") from None
+        except OSError as error:
+            raise _refused(path, error) from None
+
+    def names(self) -> set[str]:
+        """Return the names of all complete files."""
+        return {one.name for one in self._path.iterdir() if not one.name.startswith(_PREFIX)}
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file; None if there is none."""
+        try:
+            return (self._path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a file unless it exists; return whether it was written."""
+        made = self._beside(content)
+        try:
+            os.link(made, self._path / name)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            # A file system without hard links. The Job runs one pod at a time, so nothing else writes in between.
+            if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}:
+                raise _refused(str(self._path), error) from None
+            if (self._path / name).exists():
+                return False
+            made.replace(self._path / name)
+        finally:
+            made.unlink(missing_ok=True)
+        self._flush()
+        return True
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, or replace it."""
+        self._beside(content).replace(self._path / name)
+        self._flush()
+
+    def remove(self, name: str) -> None:
+        """Remove a file, which may not exist."""
+        (self._path / name).unlink(missing_ok=True)
+
+    def _beside(self, content: bytes) -> Path:
+        """Write the content to a new hidden file, flushed to the disk."""
+        made = self._path / f"{_PREFIX}{uuid.uuid4().hex}"
+        try:
+            with made.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            made.unlink(missing_ok=True)
+            raise _refused(str(self._path), error) from None
+        return made
+
+    def _flush(self) -> None:
+        """Flush the names in the folder to the disk."""
+        folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _refused(path: str, error: OSError) -> Exception:
+    """Return what to raise: a failure that a user must remove, or the error itself, after which a new runner goes on."""
+    if error.errno in _FULL:
+        return BatchError("OutputFull", f"spec.output: no space is left at {path}: enlarge the volume, then resume")
+    if error.errno in _CLOSED:
+        return BatchError(
+            "OutputUnwritable",
+            f"spec.output: {path} can't be written: {error.strerror}; the volume must be mounted for writing, and user 65532 or its "
+            "group must own the folder",
+        )
+    return error

@@ -1,0 +1,127 @@
+"""The client's way to the metrics of the pods that it measures: headless Services, and a NetworkPolicy. Pure.
+
+component   port   what it publishes
+server      8002   Triton: counters of the model, GPUs, energy
+balancer    9100   its agent: time of requests with and without the balancer
+
+The client has no token, so it can't list pods: the name of a headless Service gives it their addresses. Services and policy
+are owned by the Job, as everything else. The policy opens these ports of the copy to its own client and to nothing else;
+metrics of a served model stay closed where the site has NetworkPolicies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from halcyon.render import names
+from halcyon_cli.bench.options.sampling import SamplingOptions
+from halcyon_cli.bench.place import client_job, copied_model
+from halcyon_cli.bench.place.client_job import ClientSettings
+from halcyon_cli.kube import fields
+
+if TYPE_CHECKING:
+    from halcyon_measure.results.document import BenchDocument
+
+Json = Mapping[str, Any]
+
+PORTS = {names.SERVER: names.METRICS_PORT, names.BALANCER: names.AGENT_PORT}
+_MAX_NAME = 63
+
+
+def components(*, is_direct: bool, is_copy: bool, network_policies: bool) -> tuple[str, ...]:
+    """Return the components of a model whose metrics the client reads."""
+    if network_policies and not is_copy:
+        return ()
+    return (names.SERVER,) if is_direct else (names.SERVER, names.BALANCER)
+
+
+def service_name(measured: str, component: str) -> str:
+    """Return the name of the headless Service of a component of a measured model."""
+    base = client_job.job_name(measured.removesuffix(copied_model.SUFFIX))
+    name = f"{base}-{component}"
+    return name if len(name) <= _MAX_NAME else f"bench-{names.digest(measured)}-{component}"
+
+
+def addresses(measured: str, component: str, found: Sequence[str]) -> tuple[str, ...]:
+    """Return the addresses of a component's metrics; none if it isn't among those that the client reads."""
+    if component not in found:
+        return ()
+    return (f"http://{service_name(measured, component)}:{PORTS[component]}/metrics",)
+
+
+def addressed(options: SamplingOptions, settings: ClientSettings, measured: str) -> SamplingOptions:
+    """Return the options with the addresses of a model's metrics, and its pods' names for Prometheus, unless they are given."""
+    if options.no_sampling:
+        return options
+    found = [component for name, component in settings.metrics if name == measured]
+    return replace(
+        options,
+        metrics_urls=options.metrics_urls or addresses(measured, names.SERVER, found),
+        balancer_metrics=options.balancer_metrics or addresses(measured, names.BALANCER, found),
+        pods=options.pods or (f"{settings.namespace}/{measured}-[ab]-.+" if options.prometheus else ""),
+    )
+
+
+def service(settings: ClientSettings, owner: Json, measured: str, component: str) -> dict[str, Any]:
+    """Return the headless Service of a component of a measured model. It has pods that aren't ready, too: they are read."""
+    made = client_job.owned("v1", "Service", settings, owner, name=service_name(measured, component))
+    return made | {
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": names.selector(measured, component),
+            "ports": [{"name": "metrics", "port": PORTS[component], "protocol": "TCP"}],
+        }
+    }
+
+
+def network_policy(settings: ClientSettings, owner: Json, measured: str, component: str) -> dict[str, Any]:
+    """Return the NetworkPolicy that lets the client read a component of its copy."""
+    name = service_name(measured, component)
+    client = {"podSelector": {"matchLabels": client_job.labels(settings.model)}}
+    return client_job.owned("networking.k8s.io/v1", "NetworkPolicy", settings, owner, name=name) | {
+        "spec": {
+            "podSelector": {"matchLabels": names.selector(measured, component)},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [client], "ports": [{"port": PORTS[component], "protocol": "TCP"}]}],
+        }
+    }
+
+
+def prometheus_port(options: SamplingOptions) -> int | None:
+    """Return the port of the Prometheus that the client reads; None for none."""
+    if options.no_sampling or not options.prometheus:
+        return None
+    parts = urlsplit(options.prometheus)
+    return parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def named(document: BenchDocument, servers: Sequence[Json], measured: str) -> BenchDocument:
+    """Return the document with the names of the pods in place of their addresses."""
+    if document.hardware is None:
+        return document
+    known = {
+        str(one.get("ip")): str(pod["metadata"]["name"])
+        for pod in servers
+        for one in fields.mappings(fields.mapping(pod.get("status")).get("podIPs"))
+    }
+    if len(servers) == 1:
+        # A name with one address is read by this name.
+        known[f"{service_name(measured, names.SERVER)}:{PORTS[names.SERVER]}"] = str(servers[0]["metadata"]["name"])
+    replicas = tuple(one.model_copy(update={"pod": known.get(one.pod, one.pod)}) for one in document.hardware.replicas)
+    notes = tuple(_renamed(note, known) for note in document.hardware.notes)
+    return document.model_copy(
+        update={"hardware": document.hardware.model_copy(update={"replicas": replicas, "notes": notes})}
+    )
+
+
+def _renamed(note: str, known: Mapping[str, str]) -> str:
+    """Return a note, which begins with an address and a space or a colon, with the name of the pod."""
+    for address, name in known.items():
+        rest = note.removeprefix(address)
+        if rest != note and rest[:1] in {" ", ":"}:
+            return name + rest
+    return note

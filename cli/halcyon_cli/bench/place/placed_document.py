@@ -1,0 +1,132 @@
+"""The document of a measurement in the cluster, with the place that it was measured in, and what was read beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from halcyon.kube.kinds import Kind
+from halcyon.render import names
+from halcyon_cli.bench.place import metrics_access
+from halcyon_cli.bench.place.beside_model import PlacedResult
+from halcyon_cli.bench.place.copied_model import CopiedModel
+from halcyon_cli.bench.readings import pod_usage
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.object_writer import ObjectWriter
+
+if TYPE_CHECKING:
+    from halcyon_measure.results.document import BenchDocument
+
+Json = Mapping[str, Any]
+
+_NODE = Kind("v1", "Node", "nodes", namespaced=False)
+
+
+def placed(
+    cluster: ObjectWriter,
+    result: PlacedResult,
+    measured: CopiedModel,
+    *,
+    name: str,
+    arguments: tuple[str, ...],
+    kind: Literal["copy", "trial", "live"],
+) -> BenchDocument:
+    """Return the document with the place that it was measured in."""
+    from halcyon_measure.results.document import BenchDocument  # noqa: PLC0415
+    from halcyon_measure.results.place import Place  # noqa: PLC0415
+
+    document = BenchDocument.model_validate_json(result.document)
+    nodes = sorted({str(fields.mapping(pod.get("spec")).get("nodeName")) for pod in result.servers})
+    image, image_id, limits = _server(result.servers)
+    source = fields.mapping(fields.mapping(measured.document["spec"]["model"]).get("source"))
+    place = Place(
+        kind=kind,
+        namespace=cluster.namespace,
+        name=name,
+        measured=name if kind == "trial" else measured.name,
+        revision=measured.revision,
+        source=_source(source),
+        image=image,
+        image_id=image_id,
+        node=",".join(nodes) or None,
+        gpu_product=gpu_product(cluster, result.servers),
+        limits=limits,
+        routing="direct" if measured.is_direct or kind == "trial" else "balancer",
+        replicas=len(result.servers),
+        client_node=fields.text(fields.mapping(result.client.get("spec")).get("nodeName")),
+        client_limits=_limits_of(fields.mappings(fields.mapping(result.client.get("spec")).get("containers"))),
+        arguments=arguments,
+        ended=None if document.place is None else document.place.ended,
+    )
+    if kind == "trial":
+        return document.model_copy(update={"place": place})
+    document = pod_usage.added(
+        document.model_copy(update={"place": place}), result.usage, result.servers, measured.name
+    )
+    return metrics_access.named(document, result.servers, measured.name)
+
+
+def _server(servers: Sequence[Json]) -> tuple[str | None, str | None, Any]:
+    """Return image, image with digest, and limits of the container with Triton in the first pod."""
+    if not servers:
+        return None, None, None
+    spec, status = (fields.mapping(servers[0].get(part)) for part in ("spec", "status"))
+    # In a trial pod, it is a sidecar.
+    found = [
+        one
+        for part in ("containers", "initContainers")
+        for one in fields.mappings(spec.get(part))
+        if one.get("name") == names.TRITON
+    ]
+    statuses = [
+        one for part in ("containerStatuses", "initContainerStatuses") for one in fields.mappings(status.get(part))
+    ]
+    ids = [str(one.get("imageID")) for one in statuses if one.get("name") == names.TRITON and one.get("imageID")]
+    return str(found[0].get("image")) if found else None, ids[0] if ids else None, _limits_of(found)
+
+
+def _limits_of(containers: Sequence[Json]) -> Any:
+    from halcyon_measure.results.place import ContainerLimits  # noqa: PLC0415
+
+    if not containers:
+        return None
+    limits = fields.mapping(fields.mapping(containers[0].get("resources")).get("limits"))
+    gpus = [f"{amount} {name}" for name, amount in limits.items() if "/" in str(name)]
+    return ContainerLimits(
+        cpu=str(limits.get("cpu") or ""), memory=str(limits.get("memory") or ""), gpu=", ".join(gpus)
+    )
+
+
+def _source(source: Json) -> str | None:
+    for kind, key in (
+        ("uri", ""),
+        ("image", "reference"),
+        ("persistentVolumeClaim", "claimName"),
+        ("configMap", "name"),
+    ):
+        value = source.get(kind)
+        if value is not None:
+            return f"{kind} {fields.mapping(value).get(key) if key else value}"
+    return None
+
+
+def gpu_product(cluster: ObjectWriter, servers: Sequence[Json]) -> str | None:
+    """Return the GPUs of the pods' nodes by their label; None for pods without a GPU, or if the user may not read nodes."""
+    limits = _server(servers)[2]
+    if limits is None or not limits.gpu:
+        return None
+    nodes = {str(fields.mapping(pod.get("spec")).get("nodeName")) for pod in servers}
+    found = set()
+    for name in nodes:
+        try:
+            node = cluster.find(_NODE, name)
+        except ClusterError:
+            return None
+        found.add(
+            str(
+                fields.mapping(fields.mapping((node or {}).get("metadata")).get("labels")).get("nvidia.com/gpu.product")
+                or ""
+            )
+        )
+    return ",".join(sorted(filter(None, found))) or None

@@ -1,0 +1,187 @@
+"""`--teach`: what a measurement says about one replica, in the ConfigMap NAME-capacity, with which the autoscaler begins.
+
+The operator decides whether it applies (`halcyon.control.state.measured_capacities`). Pure, but for `write`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from halcyon.api.documents.measured_capacity import KEY, MeasuredCapacity, MeasuredLine, encoded
+from halcyon.api.types import API_VERSION, KIND
+from halcyon.kube import kinds
+from halcyon.render import names
+from halcyon_cli.errors import ClusterError, InputError
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.object_writer import ObjectWriter
+
+if TYPE_CHECKING:
+    from halcyon_measure.results.document import BenchDocument
+
+Json = Mapping[str, Any]
+
+_FEW_EXECUTIONS = 5
+_CONTRADICTED = 2.0
+"""Rate that batch times promise, as a multiple of the one at saturation, from which they don't show how long requests take."""
+_ATTEMPTS = 5
+_MIN_MS = 0.001
+
+
+def measured(document: BenchDocument, *, source: Literal["bench", "tune"] = "bench") -> MeasuredCapacity:
+    """Return what a measurement of a copy says about one replica.
+
+    Raises:
+        InputError: it says nothing that could be used; the message has the reason.
+    """
+    return of_lines(document, (line(document),), source=source)
+
+
+def of_lines(
+    document: BenchDocument, lines: tuple[MeasuredLine, ...], *, source: Literal["bench", "tune"]
+) -> MeasuredCapacity:
+    """Return a document with these lines, and with the place of a measurement.
+
+    Raises:
+        InputError: the place isn't known, or has several kinds of GPUs.
+    """
+    place = document.place
+    if place is None or place.revision is None or place.image is None:
+        raise InputError("the revision and the image of the measured pods aren't known, so nothing is taught")
+    if place.gpu_product is not None and "," in place.gpu_product:
+        raise InputError(
+            f"the copy ran on several GPU products, {place.gpu_product}, so nothing is taught; measure with --replicas 1"
+        )
+    return MeasuredCapacity(
+        source=source,
+        measured_at=document.made_at,
+        revision=place.revision,
+        image=place.image,
+        gpu_product=place.gpu_product,
+        lines=lines,
+    )
+
+
+def line(document: BenchDocument) -> MeasuredLine:
+    """Return the times of one replica: of its batches, or of requests at once if batches don't show them.
+
+    Raises:
+        InputError: neither was measured.
+    """
+    if not document.run.valid:
+        raise InputError(f"the run isn't valid ({'; '.join(document.run.invalid_because)}), so nothing is taught")
+    replicas = max((document.place.replicas if document.place is not None else None) or 1, 1)
+    batches, capacity = document.batches, document.capacity
+    instances = None if batches is None else batches.instances.value
+    each = max(round((instances or 1) / replicas), 1)
+    times = _times(document)
+    if capacity is None or capacity.saturation.value is None or capacity.single.value is None:
+        raise InputError(
+            "neither one caller nor saturation was measured, so nothing is taught; --teach needs a search, without --rate"
+        )
+    saturation, single_ms = capacity.saturation.value / replicas, capacity.single.value
+    rows = document.requests.rows / max(document.requests.answered, 1)
+    if times and instances is not None:
+        constant, per_row = _fitted(times)
+        largest = max(times)
+        promised = each * largest / max(rows, 1e-9) / ((constant + per_row * largest) / 1000)
+        if promised <= _CONTRADICTED * saturation:
+            return MeasuredLine(
+                instances=each,
+                constant_milliseconds=round(constant, 4),
+                per_row_milliseconds=round(per_row, 4),
+                max_batch_size=largest,
+            )
+    at_once = max(round(saturation * single_ms / 1000), 1)
+    return MeasuredLine(
+        instances=each,
+        constant_milliseconds=1000 * at_once / saturation,
+        per_row_milliseconds=0,
+        max_batch_size=1,
+        at_once=at_once,
+    )
+
+
+def _times(document: BenchDocument) -> dict[int, tuple[int, float]]:
+    """Return executions and mean milliseconds by rows, of sizes that ran often enough, as the planner counts them."""
+    sizes = () if document.batches is None else document.batches.sizes
+    found = {
+        size.rows: (size.executions, sum(one.value or 0.0 for one in (size.input, size.model, size.output)))
+        for size in sizes
+        if size.model.value is not None and size.rows >= 1
+    }
+    return {rows: one for rows, one in found.items() if one[0] >= _FEW_EXECUTIONS} or found
+
+
+def _fitted(times: Mapping[int, tuple[int, float]]) -> tuple[float, float]:
+    """Return constant and time per row in milliseconds, by least squares; neither is below 0.
+
+    If only one size ran, all of its time is constant, because a smaller batch takes no longer.
+    """
+    weight = sum(count for count, _ in times.values())
+    middle = sum(rows * count for rows, (count, _) in times.items()) / weight
+    mean = sum(ms * count for count, ms in times.values()) / weight
+    spread = sum(count * (rows - middle) ** 2 for rows, (count, _) in times.items())
+    common = sum(count * (rows - middle) * (ms - mean) for rows, (count, ms) in times.items())
+    slope = min(max(common / spread if spread > 0 else 0.0, 0.0), mean / middle)
+    return max(mean - slope * middle, _MIN_MS), slope
+
+
+def config_map(model: Json, stored: Json | None, document: MeasuredCapacity) -> dict[str, Any]:
+    """Return the ConfigMap beside a model, with the version of the stored one, so that a write in between isn't lost."""
+    meta = model["metadata"]
+    name = str(meta["name"])
+    metadata: dict[str, Any] = {
+        "namespace": meta.get("namespace"),
+        "name": names.measured_capacity(name),
+        "labels": {names.OWNER_LABEL: name, names.MANAGER_LABEL: names.MANAGER},
+        "ownerReferences": [{"apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": meta["uid"]}],
+    }
+    if stored is not None:
+        metadata["resourceVersion"] = stored["metadata"]["resourceVersion"]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {KEY: encoded(document)}}
+
+
+def check_rights(cluster: ObjectWriter) -> None:
+    """Check that the user may write the ConfigMap.
+
+    Raises:
+        InputError: a right is missing.
+    """
+    missing = [verb for verb in ("get", "create", "update") if not cluster.may(verb, kinds.CONFIG_MAP)]
+    if missing:
+        raise InputError(
+            f"--teach needs {', '.join(missing)} on configmaps in namespace {cluster.namespace}; leave it out, or see "
+            "kubectl auth can-i"
+        )
+
+
+def write(cluster: ObjectWriter, model: Json, document: MeasuredCapacity) -> None:
+    """Create or replace the ConfigMap. A write of another command in between is repeated.
+
+    Raises:
+        ClusterError: the user may not write it, or other writers were first each time.
+    """
+    name = names.measured_capacity(str(model["metadata"]["name"]))
+    for _ in range(_ATTEMPTS):
+        stored = cluster.find(kinds.CONFIG_MAP, name)
+        made = config_map(model, stored, document)
+        if cluster.create(kinds.CONFIG_MAP, made, verb="create" if stored is None else "update") is not None:
+            return
+    raise ClusterError(f"other writers changed ConfigMap {name} each time; nothing is taught")
+
+
+def sentence(model: Json, document: MeasuredCapacity) -> str:
+    """Return what was taught, and whether an autoscaler uses it."""
+    name = str(model["metadata"]["name"])
+    said = []
+    for one in document.lines:
+        instances = f"{one.instances} instance{'' if one.instances == 1 else 's'}"
+        times = f"{one.constant_milliseconds:.3g} ms + {one.per_row_milliseconds:.3g} ms per row, up to {one.max_batch_size} rows"
+        at_once = f"{one.at_once} requests at once in {one.constant_milliseconds:.3g} ms"
+        said.append(f"{times if one.at_once is None else at_once}, {instances}")
+    scaling = fields.mapping(fields.mapping(model.get("spec")).get("scaling"))
+    used = "the planner begins with it" if scaling else f"{name} has no spec.scaling, so nothing uses it yet"
+    if scaling.get("policy") == "Rules":
+        used = f"spec.scaling.policy of {name} is Rules, which doesn't use it"
+    return f"wrote ConfigMap {names.measured_capacity(name)} ({'; '.join(said)}): {used}"

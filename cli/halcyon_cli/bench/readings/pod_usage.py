@@ -1,0 +1,167 @@
+"""CPU and memory of the measured pods by the Metrics API of the cluster, `metrics.k8s.io`, which the command reads.
+
+The API has the mean CPU of a window of the kubelet, usually 15 s, and its end. Only windows that lie within the measured part
+count, so a short run has none. What the client has measured itself, on the server's machine, isn't replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from halcyon.api.types import quantity
+from halcyon.kube.kinds import Kind
+from halcyon.render import names
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.client import Cluster
+
+if TYPE_CHECKING:
+    from halcyon_measure.results.document import BenchDocument
+
+Json = Mapping[str, Any]
+
+POD_METRICS = Kind("metrics.k8s.io/v1beta1", "PodMetrics", "pods")
+INTERVAL_S = 5.0
+"""Time between two requests to the API, whose values change every 15 s at most."""
+SLACK_S = 2.0
+"""Share of a window, in seconds, that may lie outside of the measured part: both ends are known to a second."""
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|us|µs|m|s)")
+_UNIT_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
+_SOURCE = "metrics.k8s.io"
+_OF_BALANCERS = names.CONTAINERS - {names.TRITON, names.FETCHER}
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a container used in a window."""
+
+    measured: str
+    """ModelDeployment of the pod, from its labels."""
+    pod: str
+    container: str
+    end_s: float
+    """End of the window, in seconds since the epoch."""
+    window_s: float
+    cores: float
+    memory: float
+
+
+@dataclass
+class UsageLog:
+    """Everything that the API said during a measurement."""
+
+    seen: dict[tuple[str, str, float], Usage] = field(default_factory=dict)
+    reason: str = ""
+    """Why the last request had no answer; empty if it had one."""
+    _next_s: float = 0.0
+
+    def read(self, cluster: Cluster, measured: Sequence[str], now_s: float) -> None:
+        """Read the pods of these ModelDeployments, at most every `INTERVAL_S`. A failure is a reason, not an error."""
+        if now_s < self._next_s:
+            return
+        self._next_s = now_s + INTERVAL_S
+        try:
+            found = cluster.items(POD_METRICS, selector=f"{names.OWNER_LABEL} in ({','.join(measured)})")
+        except ClusterError as error:
+            self.reason = f"{_SOURCE} can't be read: {error}"
+            return
+        self.reason = "" if found is not None else f"the cluster has no {_SOURCE}; metrics-server serves it"
+        for usage in parse(found or ()):
+            self.seen[usage.pod, usage.container, usage.end_s] = usage
+
+
+def parse(items: Iterable[Json]) -> list[Usage]:
+    """Return the usages of PodMetrics. What can't be read is left out."""
+    made = []
+    for item in items:
+        end, window = fields.time(item.get("timestamp")), _seconds(item.get("window"))
+        if end is None or window is None:
+            continue
+        for container in fields.mappings(item.get("containers")):
+            usage = fields.mapping(container.get("usage"))
+            try:
+                cores, memory = (float(quantity(str(usage[name]))) for name in ("cpu", "memory"))
+            except (KeyError, ValueError):
+                continue
+            meta = fields.mapping(item.get("metadata"))
+            owner = str(fields.mapping(meta.get("labels")).get(names.OWNER_LABEL) or "")
+            made.append(
+                Usage(owner, str(meta.get("name")), str(container.get("name")), end.timestamp(), window, cores, memory)
+            )
+    return made
+
+
+def added(document: BenchDocument, log: UsageLog, servers: Sequence[Json], measured: str) -> BenchDocument:
+    """Return the document with the usage of a model's servers and balancers in its measured part, and the verdict on it."""
+    from halcyon_measure.breakdown import verdict  # noqa: PLC0415  # NumPy takes a while to import
+
+    end, hardware = fields.time(document.made_at), document.hardware
+    if hardware is None or end is None:
+        return document
+    begin_s, end_s = end.timestamp() - document.run.measured_s, end.timestamp()
+    seen = [one for one in log.seen.values() if one.measured == measured and _is_within(one, begin_s, end_s)]
+    triton = [one for one in seen if one.container == names.TRITON]
+    balancers = [one for one in seen if one.container in _OF_BALANCERS]
+    shortest = min((one.window_s for one in log.seen.values()), default=0.0)
+    reason = log.reason or (
+        f"no window of {_SOURCE}, of {shortest:.0f} s, lies within the {document.run.measured_s:.0f} s of the run"
+        if log.seen
+        else f"{_SOURCE} has no values of the measured pods yet"
+    )
+    update: dict[str, object] = {}
+    if hardware.server_cpu.mean.value is None:
+        update["server_cpu"] = _series(triton, lambda one: one.cores, "cores", reason)
+        update["server_cpu_limit"] = _limit(servers, "cpu", "cores")
+    if hardware.server_memory.mean.value is None:
+        update["server_memory"] = _series(triton, lambda one: one.memory, "bytes", reason)
+        update["server_memory_limit"] = _limit(servers, "memory", "bytes")
+    if balancers:
+        # With HAProxy, which the agents' own counter doesn't have.
+        update["balancer_cpu"] = _series(balancers, lambda one: one.cores, "cores", reason)
+    return verdict.judged(document.model_copy(update={"hardware": hardware.model_copy(update=update)}))
+
+
+def _is_within(one: Usage, begin_s: float, end_s: float) -> bool:
+    return one.end_s - one.window_s >= begin_s - SLACK_S and one.end_s <= end_s + SLACK_S
+
+
+def _series(seen: Sequence[Usage], value: Callable[[Usage], float], unit: Any, reason: str) -> Any:
+    """Return the sum over the pods by window. Windows of pods differ, so each pod's n-th is added to the others' n-th."""
+    from halcyon_measure.breakdown import hardware  # noqa: PLC0415
+
+    by_container: dict[tuple[str, str], list[Usage]] = {}
+    for one in sorted(seen, key=lambda one: one.end_s):
+        by_container.setdefault((one.pod, one.container), []).append(one)
+    sums = [sum(map(value, row)) for row in zip(*by_container.values(), strict=False)] if by_container else []
+    windows = [one.window_s for one in seen]
+    source = f"{_SOURCE}, means of {sum(windows) / len(windows):.0f} s" if windows else _SOURCE
+    return hardware.series(sums, unit, source, reason)
+
+
+def _limit(servers: Sequence[Json], resource: str, unit: Any) -> Any:
+    """Return the limit of all server containers together; not measured if one has none."""
+    from halcyon_measure.results.figure import Figure, unmeasured  # noqa: PLC0415
+
+    total = 0.0
+    for pod in servers:
+        containers = fields.mappings(fields.mapping(pod.get("spec")).get("containers"))
+        limits = [fields.mapping(fields.mapping(one.get("resources")).get("limits")).get(resource) for one in containers if one.get("name") == names.TRITON]  # fmt: skip
+        try:
+            total += sum(float(quantity(str(one))) for one in limits)
+        except ValueError:
+            return unmeasured(unit, f"the servers have no limit of {resource}")
+    if not servers:
+        return unmeasured(unit, "no server pod was there at the end")
+    return Figure(value=total, unit=unit, n=len(servers), source="limits of the containers")
+
+
+def _seconds(duration: object) -> float | None:
+    """Return a duration of Go in seconds, such as 15.021s or 1m0s; None for another text."""
+    text = fields.text(duration) or ""
+    found = _DURATION.findall(text)
+    if not found or "".join(number + unit for number, unit in found) != text:
+        return None
+    return sum(float(number) * _UNIT_S[unit] for number, unit in found)

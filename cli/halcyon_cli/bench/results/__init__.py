@@ -1,0 +1,1 @@
+"""Results of earlier measurements of a model."""

@@ -1,0 +1,1 @@
+"""Several ModelDeployments measured in turns: copies at the same time, and one client for all of them."""

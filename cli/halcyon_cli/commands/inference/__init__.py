@@ -1,0 +1,1 @@
+"""Commands that send inference requests for results."""

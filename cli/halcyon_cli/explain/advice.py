@@ -1,0 +1,65 @@
+"""Advice in a model's status, and the patch that follows it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from halcyon.control.advice.rules import RULES
+from halcyon_cli.kube import fields
+
+_NUMBERS = frozenset(rule.field for rule in RULES if rule.is_number)
+_FIELD = re.compile(r"spec(\.[A-Za-z]+)+")
+
+
+@dataclass(frozen=True)
+class ShownAdvice:
+    """One entry of `status.advice`."""
+
+    rule: str
+    field: str
+    current_value: str | None
+    """Value in the spec; None if it isn't set."""
+    value: str
+    """Advised value."""
+    evidence: str
+    gain: str
+    gain_percent: int | None
+    since: datetime | None
+    patch: Mapping[str, Any]
+    """Merge patch of the ModelDeployment that follows the advice: `kubectl patch --type merge -p`."""
+
+
+def read(status: Mapping[str, Any]) -> tuple[ShownAdvice, ...]:
+    """Return the advice in a status, in its order; entries without a field and a value are left out."""
+    found = []
+    for entry in fields.mappings(status.get("advice")):
+        field, value = fields.text(entry.get("field")), fields.text(entry.get("value"))
+        if field is None or value is None or not _FIELD.fullmatch(field):
+            continue
+        found.append(
+            ShownAdvice(
+                rule=str(entry.get("rule")),
+                field=field,
+                current_value=fields.text(entry.get("currentValue")),
+                value=value,
+                evidence=fields.text(entry.get("evidence")) or "",
+                gain=fields.text(entry.get("gain")) or "",
+                gain_percent=fields.count(entry.get("gainPercent")),
+                since=fields.time(entry.get("since")),
+                patch=merge_patch(field, value),
+            )
+        )
+    return tuple(found)
+
+
+def merge_patch(field: str, value: str) -> dict[str, Any]:
+    """Return the merge patch that sets a field such as `spec.batching.maxBatchSize` to the advised value."""
+    made: Any = int(value) if field in _NUMBERS and value.isdigit() else value
+    for name in reversed(field.split(".")):
+        made = {name: made}
+    patch: dict[str, Any] = made
+    return patch

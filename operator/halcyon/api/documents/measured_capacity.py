@@ -1,0 +1,165 @@
+"""Measured capacity: what a bench has measured of one replica, in the ConfigMap NAME-capacity beside a model. Pure.
+
+The command line writes it (`halcyon bench NAME --teach`). The operator plans with it until traffic has shown more, and only for the
+revision, the image, the GPU product and the number of instances that were measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from halcyon.api.timestamps import parse_rfc3339
+from halcyon.api.types import ApiModel
+
+KEY = "capacity.json"
+"""Key in the ConfigMap that contains the document."""
+MAX_BYTES = 4096
+GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
+"""Node label with the GPU product, set by NVIDIA's GPU feature discovery. A model that needs a product has it in its nodeSelector."""
+_MAX_MS = 3.6e6
+
+
+class MeasuredCapacityError(ValueError):
+    """The document can't be read, or doesn't apply to what serves now."""
+
+
+def _time(text: str) -> str:
+    if parse_rfc3339(text) is None:
+        raise ValueError("it must be a time with its zone, for example 2026-11-28T03:15:00Z")
+    return text
+
+
+_Name = Annotated[str, Field(max_length=512)]
+_Milliseconds = Annotated[float, Field(ge=0, le=_MAX_MS, allow_inf_nan=False)]
+
+
+class MeasuredLine(ApiModel):
+    """Times of one replica with a number of instances: a batch of b rows takes constant + per row x b."""
+
+    instances: Annotated[int, Field(ge=1, le=1024)]
+    constant_milliseconds: _Milliseconds
+    per_row_milliseconds: _Milliseconds
+    max_batch_size: Annotated[int, Field(ge=1, le=65536)]
+    """Rows of the largest batch that was executed."""
+    at_once: Annotated[int, Field(ge=1, le=100000)] | None = None
+    """Requests that the replica executes at once, each in the constant time, if Triton's batch times don't show how long they
+    take; None if they do."""
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> Self:
+        if self.constant_milliseconds + self.per_row_milliseconds < 0.001:  # a microsecond
+            raise ValueError("a batch of one row takes less than 0.001 ms; for example constantMilliseconds: 80")
+        return self
+
+    def seconds(self, rows: int) -> float:
+        """Return the seconds of a batch of `rows` rows."""
+        return (self.constant_milliseconds + self.per_row_milliseconds * rows) / 1000
+
+    def batch_times(self) -> dict[int, float] | None:
+        """Return seconds by number of rows, for the smallest and the largest batch; None if batch times don't show them."""
+        return None if self.at_once is not None else {rows: self.seconds(rows) for rows in (1, self.max_batch_size)}
+
+    def answers(self) -> tuple[float, float] | None:
+        """Return the requests at once and the seconds of each; None if batch times show them."""
+        return None if self.at_once is None else (float(self.at_once), self.seconds(1))
+
+
+class MeasuredCapacity(ApiModel):
+    """The document."""
+
+    version: Literal[1] = 1
+    source: Literal["bench", "tune"]
+    """Command that measured it."""
+    measured_at: Annotated[str, Field(max_length=64), AfterValidator(_time)]
+    """Time of the measurement in RFC 3339."""
+    revision: _Name
+    """Name of the ControllerRevision that was measured."""
+    image: _Name
+    """Image of the container with Triton."""
+    gpu_product: _Name | None = None
+    """Value of the node's label nvidia.com/gpu.product; None without one."""
+    lines: Annotated[tuple[MeasuredLine, ...], Field(min_length=1, max_length=8)]
+    """Times by number of instances, each at most once."""
+
+    @model_validator(mode="after")
+    def _has_one_line_each(self) -> Self:
+        counts = [line.instances for line in self.lines]
+        if len(set(counts)) < len(counts):
+            raise ValueError(f"lines has two entries for {max(counts, key=counts.count)} instances; keep one")
+        return self
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a model serves with."""
+
+    revision: str = ""
+    """Name of the ControllerRevision; empty if nothing serves yet."""
+    image: str = ""
+    gpu_product: str = ""
+    """GPU product that the spec's nodeSelector names; empty if it names none."""
+    instances: int = 1
+    """Instances of the model in one replica."""
+
+
+def encoded(document: MeasuredCapacity) -> str:
+    """Return the document as one line of JSON, at most `MAX_BYTES` long.
+
+    Raises:
+        MeasuredCapacityError: it is longer.
+    """
+    text = document.model_dump_json(by_alias=True, exclude_none=True)
+    if len(text.encode()) > MAX_BYTES:
+        raise MeasuredCapacityError(f"{KEY} would have {len(text.encode())} bytes; the limit is {MAX_BYTES}")
+    return text
+
+
+def read(config_map: Mapping[str, Any]) -> MeasuredCapacity:
+    """Return the document in a ConfigMap.
+
+    Raises:
+        MeasuredCapacityError: there is none, or it isn't valid; the message names the field, its value and the limit.
+    """
+    data = config_map.get("data")
+    text = data.get(KEY) if isinstance(data, Mapping) else None
+    if not isinstance(text, str):
+        raise MeasuredCapacityError(f"it has no key {KEY}; halcyon bench NAME --teach writes it")
+    if (size := len(text.encode())) > MAX_BYTES:
+        raise MeasuredCapacityError(f"{KEY} has {size} bytes; the limit is {MAX_BYTES}")
+    try:
+        return MeasuredCapacity.model_validate_json(text)
+    except ValidationError as error:
+        # An unknown version is the cause of all other errors.
+        found = min(error.errors(include_url=False), key=lambda one: one["loc"] != ("version",))
+        where = ".".join(map(str, found["loc"])) or KEY
+        given = "" if found["type"] == "json_invalid" or not found["loc"] else f" is {str(found['input'])[:60]!r}"
+        raise MeasuredCapacityError(f"{where}{given}: {found['msg']}") from None
+
+
+def line_for(document: MeasuredCapacity, served: Served) -> MeasuredLine:
+    """Return the times for what serves now.
+
+    Raises:
+        MeasuredCapacityError: they were measured with something else.
+    """
+    for what, measured, now in (
+        ("revision", document.revision, served.revision),
+        ("image", document.image, served.image),
+        # A spec that names no product may get the measured one.
+        ("GPU product", document.gpu_product or "", served.gpu_product or document.gpu_product or ""),
+    ):
+        if measured != now:
+            raise MeasuredCapacityError(
+                f"it was measured with {what} {measured or 'none'}, and the model serves with {now or 'none'}"
+            )
+    for line in document.lines:
+        if line.instances == served.instances:
+            return line
+    counts = ", ".join(str(line.instances) for line in document.lines)
+    raise MeasuredCapacityError(
+        f"it was measured with {counts} instances in a replica, and spec.runtime.instancesPerGPU gives {served.instances}"
+    )

@@ -1,0 +1,161 @@
+-- Holds requests of the lower class until servers have room for them, and lets jobs go in turn.
+--
+-- Loaded with `lua-load FILE TIMEOUT_MS BACKEND...`: maximum time of a request here, and all back ends of slots. Then
+-- `http-request lua.lower` sets txn.lower to the result:
+--   go    servers have room, and no other request waits for one
+--   late  the time is over, or this process stops: its successor knows the room
+--
+-- A request may go if it leaves the rows in servers at most proc.room, which the agent sets. Requests of the other class count, and never
+-- wait for this class. If a client disconnects, HAProxy ends the wait without a callback, so each request renews an expiry time.
+
+local parameters = { ... }
+local timeout_ms = tonumber(table.remove(parameters, 1))
+local backends = parameters
+
+-- A poll takes a few microseconds. Any poll lets all requests go that there is room for.
+local MIN_POLL_INTERVAL_MS, MAX_POLLS_PER_MS = 2, 8
+local GRACE_MS = 1000
+-- Row of the stick table `counters` whose conn_cur is the number of this class's requests in servers.
+local SENT = 3
+local MAX_ROWS = 9999
+
+local lines, jobs = {}, {}
+local expires_ms, rows_of, granted_ms = {}, {}, {}
+local waiting, came, mean_rows = 0, 0, nil
+local stopping, checked_ms = false, 0
+
+local function now_ms()
+    local now = core.now()
+    return now.sec * 1000 + now.usec // 1000
+end
+
+local function is_stopping(now)
+    if not stopping and now - checked_ms >= 100 then
+        checked_ms = now
+        stopping = core.get_info()["Stopping"] == 1
+    end
+    return stopping
+end
+
+local function forget(id)
+    if expires_ms[id] then
+        expires_ms[id], rows_of[id] = nil, nil
+        waiting = waiting - 1
+    end
+end
+
+local function enter(id, job, rows)
+    local line = lines[job]
+    if not line then
+        line = { first = 1, last = 0 }
+        lines[job] = line
+        jobs[#jobs + 1] = job
+    end
+    line.last = line.last + 1
+    line[line.last] = id
+    rows_of[id] = rows
+    waiting = waiting + 1
+end
+
+-- The oldest request of the job whose turn it is; nil if none waits.
+local function next_id(now)
+    while jobs[1] do
+        local line = lines[jobs[1]]
+        while line.first <= line.last do
+            local id = line[line.first]
+            if expires_ms[id] and expires_ms[id] >= now then
+                return id
+            end
+            forget(id)
+            line[line.first] = nil
+            line.first = line.first + 1
+        end
+        lines[table.remove(jobs, 1)] = nil
+    end
+end
+
+local function grant(id, now)
+    local job = table.remove(jobs, 1)
+    local line = lines[job]
+    line[line.first] = nil
+    line.first = line.first + 1
+    if line.first <= line.last then
+        jobs[#jobs + 1] = job
+    else
+        lines[job] = nil
+    end
+    local rows = rows_of[id]
+    forget(id)
+    granted_ms[id] = now
+    mean_rows = mean_rows and mean_rows + (rows - mean_rows) / 16 or rows
+end
+
+-- Rows in servers; nil while other requests wait for one, or no server is up.
+local function used_rows(txn, now)
+    local requests, is_up = 0, false
+    for _, backend in ipairs(backends) do
+        if txn.f:queue(backend) > 0 then
+            return nil
+        end
+        is_up = is_up or txn.f:nbsrv(backend) > 0
+        requests = requests + txn.f:be_conn(backend)
+    end
+    if not is_up then
+        return nil
+    end
+    -- Those that may go are not in a back end until they wake.
+    local sent = txn.c:table_conn_cur(SENT, "counters")
+    local going = 0
+    for id, at in pairs(granted_ms) do
+        if now - at > GRACE_MS then
+            granted_ms[id] = nil
+        else
+            going = going + 1
+        end
+    end
+    local users = math.max(requests - sent, 0) * math.max(txn:get_var("proc.user_rows") or 1, 1)
+    return users + (sent + going) * (mean_rows or 1)
+end
+
+local function let_go(txn, now)
+    local room = txn:get_var("proc.room") or 0
+    local id = next_id(now)
+    if not id or room <= 0 then
+        return
+    end
+    local used = used_rows(txn, now)
+    -- With nothing in servers, a request of more rows than there is room for may go.
+    while used and id and (used + rows_of[id] <= room or used < 0.5) do
+        used = used + rows_of[id]
+        grant(id, now)
+        id = next_id(now)
+    end
+end
+
+core.register_action("lower", { "http-req" }, function(txn)
+    came = came + 1
+    local id, now = came, now_ms()
+    local deadline = now + timeout_ms
+    local rows = tonumber(txn.sf:req_fhdr("halcyon-batch-rows")) or 1
+    enter(id, txn.sf:req_fhdr("halcyon-batch"), math.max(1, math.min(math.floor(rows), MAX_ROWS)))
+    while true do
+        if now >= deadline or is_stopping(now) then
+            forget(id)
+            granted_ms[id] = nil
+            txn:set_var("txn.lower", "late")
+            return
+        end
+        local pause_ms = math.max(MIN_POLL_INTERVAL_MS, waiting // MAX_POLLS_PER_MS)
+        if not granted_ms[id] then
+            expires_ms[id] = now + 2 * pause_ms + GRACE_MS
+            let_go(txn, now)
+        end
+        if granted_ms[id] then
+            granted_ms[id] = nil
+            txn:set_var("txn.lower", "go")
+            return
+        end
+        core.msleep(math.max(1, math.min(pause_ms, deadline - now)))
+        now = now_ms()
+    end
+end)

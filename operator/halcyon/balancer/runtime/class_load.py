@@ -1,0 +1,77 @@
+"""Parsing of HAProxy's stick table of counters, which has a row for the users' requests and two for the lower class. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from halcyon.balancer.config import latency_buckets
+from halcyon.balancer.config.model import LOWER_ROW, SENT_ROW, USERS_ROW
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OFFSET: Final = 200
+"""Offset of the numbers of the lower class's counters, to tell them from those of the users and of streams."""
+_ROW = re.compile(r" key=([0-9]+) ")
+_GPC = re.compile(r" gpc([0-9]{1,2})=([0-9]+)")
+_IN_PROGRESS = re.compile(r" conn_cur=([0-9]+)")
+
+
+@dataclass(frozen=True)
+class ClassLoad:
+    """Requests of the users and of the lower class in one HAProxy process."""
+
+    users: int
+    """Counter of the users' inference requests, modulo 2^32."""
+    present: int
+    """Number of requests of the lower class that wait or are in servers now."""
+    sent: int
+    """Number of those that are in servers."""
+
+
+@dataclass(frozen=True)
+class LowerStats:
+    """Requests of the lower class in one HAProxy process; other numbers don't include them."""
+
+    waiting: int
+    sent: int
+    """Number of requests in servers."""
+    requests: int
+    rejected: int
+    errors: int
+    answered: int
+
+
+def counters(row: str) -> dict[int, int]:
+    """Return the counters in a row of a stick table by their number."""
+    return {int(index): int(count) for index, count in _GPC.findall(row)}
+
+
+def class_load(table: str) -> ClassLoad:
+    """Parse the response to `show table`."""
+    rows = _rows(table)
+    present, sent = (sum(map(int, _IN_PROGRESS.findall(rows.get(key, "")))) for key in (LOWER_ROW, SENT_ROW))
+    return ClassLoad(counters(rows.get(USERS_ROW, "")).get(0, 0), present, sent)
+
+
+def all_counters(table: str) -> dict[int, int]:
+    """Return the counters of the users by their number, and those of the lower class with `OFFSET` added."""
+    rows = _rows(table)
+    lower = {OFFSET + index: count for index, count in counters(rows.get(LOWER_ROW, "")).items()}
+    return counters(rows.get(USERS_ROW, "")) | lower
+
+
+def lower_stats(counts: Mapping[int, int], load: ClassLoad) -> LowerStats | None:
+    """Return the lower class's part of the counters (`all_counters`); None if it had no request yet."""
+    if OFFSET not in counts:
+        return None
+    requests, rejected, errors = (counts[OFFSET + index] for index in range(3))
+    answered = counts[OFFSET + latency_buckets.FIRST]
+    return LowerStats(max(load.present - load.sent, 0), load.sent, requests, rejected, errors, answered)
+
+
+def _rows(table: str) -> dict[int, str]:
+    """Return the rows of the stick table by their key."""
+    return {int(key[1]): row for row in table.splitlines() if (key := _ROW.search(row))}

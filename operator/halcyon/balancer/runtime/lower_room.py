@@ -1,0 +1,210 @@
+"""Room for the lower class: the rows in servers up to which a balancer sends its requests. Pure.
+
+    a pod                             | rows up to which the lower class is sent to it
+    computes single requests          | those that it computes at once: one in each instance
+    the same, in less than `GAP_S`    | and as many more as the way to the pod and back takes time
+    computes batches                  | a full batch, and most of what the users leave in the next one
+    users wait in any balancer        | none
+
+What the users leave is the batch without the rows that they send in the time of a batch. The users' own requests count and never wait for
+this room, so it shrinks with each of them, at once. `lower.lua` compares the rows in servers with it.
+
+With `Gentle`, a pod has only so many rows that a batch takes `GENTLE` longer than the users' own.
+
+Each balancer sees only its own requests, so the room is divided: by the users' rates, because a part of the room is for their requests, and
+by the requests of the lower class. Executions of a second and longer outlast the exchange of loads, so the real loads are used for them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from halcyon.balancer.config.model import ROOM, USER_ROWS
+from halcyon.balancer.runtime import shares
+from halcyon.balancer.runtime.overload_limits import batch_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from halcyon.api.documents.balancer_plan import BalancerPlan
+    from halcyon.balancer.runtime.class_load import ClassLoad
+    from halcyon.balancer.runtime.overload_limits import BatchTime
+    from halcyon.balancer.runtime.shares import BalancerLoad
+    from halcyon.triton.pod_sampler import PodStatistics
+
+GAP_S: Final = 0.02
+"""Time of an execution from which the way of a request to the pod and back does not matter, in seconds."""
+LONG_S: Final = 1.0
+"""Time of an execution from which the loads that the balancers exchange are newer than what is computed, in seconds."""
+RATE_OVER_S: Final = 1.0
+"""Time over which the users' rate is averaged, in seconds."""
+GENTLE: Final = 0.1
+"""Share by which the users' batches may take longer with `Gentle`."""
+_MIN_TAKEN, _MAX_TAKEN = 0.4, 1.0
+"""Share of what the users leave in the next batch that is taken: of a model whose rows take all the time, and none of it. If rows take
+most of the time, smaller batches cost little."""
+_WRAP = 2**32
+
+
+@dataclass(frozen=True)
+class PodWork:
+    """What one pod computes."""
+
+    at_once: float
+    """Rows that are computed at the same time."""
+    batches: bool
+    """Whether rows are computed together, so that more of them take less time for each."""
+    time: BatchTime | None
+    """Time of a batch of one instance; None if unknown."""
+
+    def users_rows(self, rows_s: float) -> float:
+        """Return the rows that the users send during an execution, from their rows per second."""
+        return self.at_once / 2 if self.time is None else min(rows_s * self.time.largest_s, self.at_once)
+
+    def room(self, users_rows: float, *, gentle: bool) -> float:
+        """Return the rows in the pod up to which the lower class is sent. `users_rows` are those that the users send in an execution."""
+        if self.time is None or self.time.largest_s <= 0:
+            return self.at_once
+        ahead = self.at_once * max(GAP_S / self.time.largest_s, 0.0) if self.time.largest_s < GAP_S else 0.0
+        if not self.batches:
+            return self.at_once + min(ahead, self.at_once)
+        if gentle:
+            own_s = self.time.fixed_s + self.time.row_s * max(users_rows, 1.0)
+            added = GENTLE * own_s / self.time.row_s if self.time.row_s > 0 else self.at_once
+            return min(max(users_rows, 1.0) + added, self.at_once)
+        fixed = self.time.fixed_s / self.time.largest_s
+        taken = _MIN_TAKEN + (_MAX_TAKEN - _MIN_TAKEN) * fixed
+        left = max(self.at_once - users_rows, 0.0)
+        return self.at_once + min(max(taken * left, ahead), self.at_once)
+
+
+def fleet_room(work: PodWork, pods: int, users_rows_s: float, *, gentle: bool) -> float:
+    """Return the rows in all pods up to which the lower class is sent.
+
+    Args:
+        work: what one pod computes.
+        pods: number of pods.
+        users_rows_s: rows that the users of all balancers send, per second.
+        gentle: whether the plan's class is `Gentle`.
+    """
+    if not pods:
+        return 0.0
+    users = work.users_rows(users_rows_s / pods)
+    # Only one pod begins a batch now. The others have received half of the rows that their users send during one.
+    return pods * work.room(users, gentle=gentle) + (pods - 1) * users / 2
+
+
+def own_room(
+    room: float, own: BalancerLoad, others: Iterable[BalancerLoad], *, users_rows: float, turn: int, is_long: bool
+) -> int:
+    """Return this balancer's part of the room, in whole rows; the parts of all balancers add up to it.
+
+    Args:
+        room: rows in all pods (`fleet_room`).
+        own: load of this balancer.
+        others: newest loads of the other balancers.
+        users_rows: rows of the users in all pods, on average.
+        turn: number that changes with the time, and is the same in all balancers. It decides who has the larger part.
+        is_long: whether an execution is so long that the loads are as they were read.
+    """
+    loads = sorted([own, *others], key=lambda load: load.agent)
+    if any(sum(load.waiting.values()) for load in loads):
+        return 0
+    mine = loads.index(own)
+    lower = [float(load.lower) for load in loads]
+    if not any(lower):
+        lower = [1.0] * len(loads)
+    if is_long:
+        inside = [load.inflight for load in loads]
+        free = max(round(room) - sum(inside), 0)
+        return inside[mine] + _parts(free, lower, turn)[mine]
+    users = [load.users_rps for load in loads]
+    part = min(users_rows / room, 0.5) if room > 0 and any(users) else 0.0
+    weights = [
+        part * rate / (sum(users) or 1.0) + (1 - part) * count / sum(lower)
+        for rate, count in zip(users, lower, strict=True)
+    ]
+    return _parts(max(round(room), 1), weights, turn)[mine]
+
+
+def _parts(whole: int, weights: list[float], turn: int) -> list[int]:
+    total = sum(weights)
+    # Demands below a minimum count as none there.
+    return shares.whole_parts(whole, [weight / total * 1e6 for weight in weights], turn)
+
+
+class LowerRoom:
+    """Room of one balancer, with the measurements that it follows from."""
+
+    def __init__(self) -> None:
+        """Start without measurements."""
+        self.users_rps = 0.0
+        """Users' requests per second at this balancer."""
+        self.user_rows = 1.0
+        """Mean rows of a request of the users, measured while the lower class is idle."""
+        self._time: BatchTime | None = None
+        self._counted: tuple[float, int] | None = None
+        self._pods: dict[str, tuple[int, int]] = {}
+
+    def count(self, load: ClassLoad, now: float) -> None:
+        """Add the counter of the users' requests. `now` is the monotonic time, in seconds."""
+        before, self._counted = self._counted, (now, load.users)
+        if before is not None and now > before[0]:
+            # The counter of a new process starts at 0; then the difference is too large for any rate.
+            rate = (load.users - before[1]) % _WRAP / (now - before[0])
+            if rate < _WRAP / 2:
+                self.users_rps += (rate - self.users_rps) * (1 - math.exp((before[0] - now) / RATE_OVER_S))
+
+    def sample(self, plan: BalancerPlan, pods: Mapping[str, PodStatistics], *, idle: bool) -> None:
+        """Add the statistics of the pods, by name. `idle` is whether the lower class has no requests in any balancer."""
+        self._time = batch_time(pods.values(), plan.max_batch) or self._time
+        before, self._pods = self._pods, {}
+        requests = rows = 0
+        for name, pod in pods.items():
+            if pod.succeeded is not None and pod.rows is not None:
+                self._pods[name] = (pod.succeeded, pod.rows)
+                if idle and name in before and pod.succeeded > before[name][0]:
+                    requests += pod.succeeded - before[name][0]
+                    rows += max(pod.rows - before[name][1], 0)
+        if requests >= 5 and rows:
+            self.user_rows += (max(rows / requests, 1.0) - self.user_rows) * 0.3
+        if not idle:
+            self._pods = {}
+
+    def values(
+        self,
+        plan: BalancerPlan,
+        own: BalancerLoad,
+        others: tuple[BalancerLoad, ...],
+        *,
+        at_once: int,
+        batches: bool,
+        pods: int,
+        turn: int,
+    ) -> dict[str, int]:
+        """Return the values of the variables `ROOM` and `USER_ROWS`.
+
+        Args:
+            plan: the plan that HAProxy runs.
+            own: load of this balancer.
+            others: newest loads of the other balancers.
+            at_once: requests that a pod computes at once, if it computes no batches; the model's instances otherwise.
+            batches: whether the model is batched.
+            pods: number of pods that take requests.
+            turn: as in `own_room`.
+        """
+        time = self._time
+        rows = max(plan.max_batch, time.rows if time is not None else 1, 1) if batches else 1
+        work = PodWork(at_once * rows, batches and rows > 1, time)
+        # A balancer that is not known is taken to have the users of this one.
+        unknown = max(plan.balancers - 1 - len(others), 0)
+        rate = own.users_rps * (1 + unknown) + sum(load.users_rps for load in others)
+        room = fleet_room(work, pods, rate * self.user_rows, gentle=plan.lower_class == "Gentle")
+        if not room:
+            return {ROOM: 0, USER_ROWS: 1}
+        inside = 1.5 * pods * work.users_rows(rate * self.user_rows / pods)
+        is_long = time is not None and time.largest_s >= LONG_S
+        mine = own_room(room / (1 + unknown), own, others, users_rows=inside, turn=turn, is_long=is_long)
+        return {ROOM: mine, USER_ROWS: max(round(self.user_rows), 1)}

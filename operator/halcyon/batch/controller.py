@@ -1,0 +1,303 @@
+"""Controller of BatchInferences: makes, pauses and replaces the Job of each, and writes its status. It runs in the leader.
+
+Deleting a BatchInference deletes its Job, by Kubernetes. What is written stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from halcyon.api import batch_inference
+from halcyon.api.batch_inference import BatchInferenceSpec, BatchReason
+from halcyon.api.documents.batch_documents import BatchProgress
+from halcyon.api.timestamps import epoch_seconds
+from halcyon.batch import job as objects
+from halcyon.batch import runner_pod, status
+from halcyon.batch.job import LABEL, SPEC_ANNOTATION, BatchSite, ServedModel, job_name
+from halcyon.batch.status import Observed, Obstacle
+from halcyon.kube import errors, kinds
+from halcyon.kube.client import Kube, Object
+from halcyon.kube.clock import Clock
+from halcyon.kube.encoding import creating
+from halcyon.kube.informers.informer import Informer
+from halcyon.kube.kinds import BATCH_INFERENCE, JOB, Key
+from halcyon.kube.work_queue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+DISCOVERY_INTERVAL_S = 10.0
+"""Interval at which the API server is polled for the kind, in seconds: its CRD may be installed later."""
+POLL_INTERVAL_S = 5.0
+"""Interval at which the progress of a runner is polled, in seconds."""
+STATUS_INTERVAL_S = 10.0
+"""Minimum time between two writes of a status of which only figures have changed, in seconds."""
+WORKERS = 4
+
+
+@dataclass(frozen=True)
+class RunningBatch:
+    """What a BatchInference that isn't paused, complete or failed still asks of its model."""
+
+    name: str
+    rows_left: int | None
+    """Rows without an outcome; None until the input is read."""
+    deadline: float | None
+    """Time by which it should be complete, in seconds since the epoch; None if it has none."""
+    max_replicas: int | None
+    may_wake: bool
+    gentle: bool
+
+
+@dataclass
+class BatchController:
+    """The caches of BatchInferences with their Jobs and pods, and the workers that reconcile them."""
+
+    client: Kube
+    clock: Clock
+    site: BatchSite
+    model: Callable[[Key], Object | None]
+    """Function that returns a ModelDeployment."""
+    namespaces: tuple[str, ...] = ()
+    """Namespaces to watch; if empty, all of them."""
+    changed: Callable[[Key], None] = lambda _: None
+    """Function that is called with the key of a ModelDeployment of which a BatchInference has changed."""
+    _progress: dict[Key, BatchProgress] = field(default_factory=dict)
+    _written_at: dict[Key, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Create the informers; `run` starts them."""
+        self.queue = WorkQueue(self.clock)
+        self.batches = self._informer(BATCH_INFERENCE, "", index=_model_name)
+        self.jobs = self._informer(JOB, LABEL)
+        self.pods = self._informer(kinds.POD, LABEL, index=_batch_name, project=runner_pod.project)
+        self.batches.listeners.append(self._batch_changed)
+        for informer in (self.jobs, self.pods):
+            informer.listeners.append(self._child_changed)
+
+    def _informer(self, kind: kinds.Kind, selector: str, **others: Any) -> Informer:
+        return Informer(self.client, kind, selector=selector, namespaces=self.namespaces, **others)
+
+    def model_changed(self, key: Key, _before: Object | None, _after: Object | None) -> None:
+        """Queue the BatchInferences of a ModelDeployment that has changed, unless a runner has begun."""
+        for batch in self.batches.find(key.namespace, key.name):
+            own = Key(key.namespace, batch["metadata"]["name"])
+            if self.jobs.get(Key(own.namespace, job_name(own.name))) is None:
+                self.queue.add(own)
+
+    def running(self, model: Key) -> tuple[RunningBatch, ...]:
+        """Return the BatchInferences of a model that are neither paused nor at their end."""
+        found = (_running(batch) for batch in self.batches.find(model.namespace, model.name))
+        return tuple(one for one in found if one is not None)
+
+    async def run(self) -> None:
+        """Wait until the API server has the kind, then reconcile until cancelled."""
+        while not await self._is_known():  # noqa: ASYNC110  # the API server sends no event for a new kind
+            await asyncio.sleep(DISCOVERY_INTERVAL_S)
+        informers = (self.batches, self.jobs, self.pods)
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session, asyncio.TaskGroup() as group:
+            for informer in informers:
+                group.create_task(informer.run(), name=f"informer-{informer.kind.plural}")
+            for informer in informers:
+                await informer.synced.wait()
+            for number in range(WORKERS):
+                group.create_task(self._work(session), name=f"batch-worker-{number}")
+
+    async def _is_known(self) -> bool:
+        try:
+            for namespace in self.namespaces or ("",):
+                await self.client.list(BATCH_INFERENCE, namespace=namespace, metadata_only=True)
+        except errors.NotFound:
+            return False
+        except (errors.ApiError, errors.Unreachable) as error:
+            log.warning("cannot read BatchInferences", extra={"error": str(error)})
+            return False
+        return True
+
+    def _batch_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        if after is None or before is None or _generation(before) != _generation(after):
+            self.queue.add(key)
+        for one in (before, after):
+            if name := one and next(iter(_model_name(one)), ""):
+                self.changed(Key(key.namespace, name))
+
+    def _child_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        for obj in (before, after):
+            if name := obj and (obj["metadata"].get("labels") or {}).get(LABEL):
+                self.queue.add(Key(key.namespace, name))
+                return
+
+    async def _work(self, session: aiohttp.ClientSession) -> None:
+        while True:
+            key = await self.queue.get()
+            try:
+                again_s = await self._reconcile(key, session)
+            except errors.LeaseLost:
+                raise
+            except (errors.ApiError, errors.Unreachable) as error:
+                delay_s = self.queue.fail(key)
+                context = {"batch": str(key), "error": str(error), "retry_s": round(delay_s, 1)}
+                log.log(
+                    logging.INFO if isinstance(error, errors.Conflicted) else logging.WARNING,
+                    "batch failed",
+                    extra=context,
+                )
+            except Exception:
+                # An unforeseen object must not end the worker.
+                self.queue.fail(key)
+                log.exception("unexpected error with a batch", extra={"batch": str(key)})
+            else:
+                self.queue.succeed(key)
+                if again_s is not None:
+                    self.queue.add_after(key, again_s)
+            finally:
+                self.queue.done(key)
+
+    async def _reconcile(self, key: Key, session: aiohttp.ClientSession) -> float | None:
+        """Bring the Job to what the spec asks for, and write the status; return the seconds until the next poll."""
+        batch = self.batches.get(key)
+        if batch is None or batch["metadata"].get("deletionTimestamp"):
+            self._progress.pop(key, None)
+            self._written_at.pop(key, None)
+            return None
+        spec: BatchInferenceSpec | None = None
+        try:
+            spec = batch_inference.parse(batch.get("spec"))
+            model = status.served_model(
+                self.model(Key(key.namespace, spec.model_deployment)), spec.model_deployment, key.namespace
+            )
+            seen = await self._observe(key, batch, spec, model, session)
+        except ValueError as error:
+            seen = Observed(Obstacle(BatchReason.INVALID, str(error), is_final=True))
+        wait_s = await self._write(key, batch, spec, seen)
+        if seen.is_done or seen.is_failed or spec is None:
+            return wait_s
+        host = runner_pod.address(self._pod(key))
+        return POLL_INTERVAL_S if host is not None else wait_s
+
+    async def _observe(
+        self,
+        key: Key,
+        batch: Object,
+        spec: BatchInferenceSpec,
+        model: ServedModel | Obstacle,
+        session: aiohttp.ClientSession,
+    ) -> Observed:
+        """Make, change or replace the Job, and return what there is."""
+        present = self.jobs.get(Key(key.namespace, job_name(key.name)))
+        if present is not None and not _is_owned(present, batch):
+            text = f"Job {job_name(key.name)} exists and isn't of this BatchInference; delete it, or name the BatchInference differently"
+            return Observed(Obstacle(BatchReason.NAME_CONFLICT, text))
+        ends = _ends(present)
+        if "Complete" in ends:
+            return Observed(is_done=True, progress=runner_pod.last_progress(self._pod(key)))
+        if isinstance(model, Obstacle):
+            return Observed(model, is_failed="Failed" in ends, progress=self._progress.get(key))
+        if not self.site.image:
+            text = "the operator has no image for runners (--bench-image); set the chart's images.registry or images.bench.registry"
+            return Observed(Obstacle(BatchReason.RUNNER_UNKNOWN, text))
+        wanted = objects.job(batch, spec, model, self.site)
+        if present is None:
+            if self.site.network is not None:
+                await self.client.apply(kinds.NETWORK_POLICY, objects.network_policy(batch, spec, self.site.network))
+            with contextlib.suppress(errors.Conflicted):  # it exists, and the cache will show it
+                await self.client.apply(JOB, creating(wanted))
+            return Observed(pending="the runner's pod is being made", progress=self._progress.get(key))
+        digests = [one["metadata"].get("annotations", {}).get(SPEC_ANNOTATION) for one in (present, wanted)]
+        if digests[0] != digests[1] or ("Failed" in ends and spec.suspend):
+            # What a Job's pods are made of can't be changed. Another Job goes on from the parts that are written.
+            await self.client.delete(JOB, key.namespace, job_name(key.name), seen=present)
+            return Observed(pending="the runner is replaced", progress=self._progress.get(key))
+        if "Failed" in ends:
+            pod = self._pod(key)
+            return Observed(is_failed=True, pending=runner_pod.pending(pod), progress=runner_pod.last_progress(pod))
+        if bool(present["spec"].get("suspend")) != spec.suspend:
+            body = {"metadata": {"uid": present["metadata"]["uid"]}, "spec": {"suspend": spec.suspend}}
+            await self.client.patch(JOB, key.namespace, job_name(key.name), body)
+        return await self._observe_pod(key, session)
+
+    async def _observe_pod(self, key: Key, session: aiohttp.ClientSession) -> Observed:
+        pod = self._pod(key)
+        host = runner_pod.address(pod)
+        found = runner_pod.last_progress(pod) if host is None else await runner_pod.poll(session, host)
+        if found is not None:
+            self._progress[key] = found
+        return Observed(pending=runner_pod.pending(pod), progress=self._progress.get(key))
+
+    def _pod(self, key: Key) -> Object | None:
+        return runner_pod.current(self.pods.find(key.namespace, key.name))
+
+    async def _write(self, key: Key, batch: Object, spec: BatchInferenceSpec | None, seen: Observed) -> float | None:
+        """Write the status if it has changed; return the seconds until a write is allowed if it has to wait, else None."""
+        before: Mapping[str, Any] = batch.get("status") or {}
+        made = status.make(before, spec, seen, generation=_generation(batch), now=self.clock.wall())
+        if made == {name: value for name, value in before.items() if value is not None}:
+            return None
+        since_s = self.clock.monotonic() - self._written_at.get(key, -STATUS_INTERVAL_S)
+        if _states(made) == _states(before) and since_s < STATUS_INTERVAL_S:
+            return STATUS_INTERVAL_S - since_s
+        body = {
+            "apiVersion": BATCH_INFERENCE.api_version,
+            "kind": BATCH_INFERENCE.kind,
+            "metadata": {"namespace": key.namespace, "name": key.name, "uid": batch["metadata"]["uid"]},
+            "status": made,
+        }
+        with contextlib.suppress(errors.NotFound):
+            await self.client.apply(BATCH_INFERENCE, body, subresource="status")
+            self._written_at[key] = self.clock.monotonic()
+        return None
+
+
+def _model_name(batch: Object) -> Iterable[str]:
+    name = (batch.get("spec") or {}).get("modelDeployment")
+    return (name,) if isinstance(name, str) and name else ()
+
+
+def _batch_name(pod: Object) -> Iterable[str]:
+    name = (pod["metadata"].get("labels") or {}).get(LABEL)
+    return (name,) if name else ()
+
+
+def _generation(obj: Object) -> int:
+    return int(obj["metadata"].get("generation") or 0)
+
+
+def _is_owned(obj: Object, batch: Object) -> bool:
+    return any(one.get("uid") == batch["metadata"]["uid"] for one in obj["metadata"].get("ownerReferences") or ())
+
+
+def _ends(job: Object | None) -> set[str]:
+    """Return the ends that a Job has reached: Complete, Failed or neither."""
+    conditions = ((job or {}).get("status") or {}).get("conditions") or ()
+    return {str(one["type"]) for one in conditions if one.get("status") == "True"} & {"Complete", "Failed"}
+
+
+def _states(written: Mapping[str, Any]) -> Any:  # compared only
+    """Return the parts of a status whose changes are written at once."""
+    conditions = [(one.get("type"), one.get("status"), one.get("reason")) for one in written.get("conditions") or ()]
+    return written.get("observedGeneration"), conditions
+
+
+def _running(batch: Object) -> RunningBatch | None:
+    spec, written = batch.get("spec") or {}, batch.get("status") or {}
+    ended = any(
+        one.get("type") in {"Complete", "Failed"} and one.get("status") == "True"
+        for one in written.get("conditions") or ()
+    )
+    if spec.get("suspend") or ended or batch["metadata"].get("deletionTimestamp"):
+        return None
+    rows = written.get("rows")
+    return RunningBatch(
+        name=batch["metadata"]["name"],
+        rows_left=rows["total"] - rows["done"] - rows["failed"] if rows else None,
+        deadline=epoch_seconds(spec.get("deadline")),
+        max_replicas=spec.get("maxReplicas"),
+        may_wake=spec.get("atZero") == "Wake",
+        gentle=bool(spec.get("gentle")),
+    )

@@ -1,0 +1,82 @@
+"""The runner's pod: which one counts, why it doesn't run, and the progress that its runner has published. Pure but for the poll."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import aiohttp
+
+from halcyon.api.documents.batch_documents import MAX_BYTES, PATH, PORT, BatchDocumentError, BatchProgress
+from halcyon.kube.kinds import Object
+
+POLL_TIMEOUT_S = 3.0
+
+
+def project(pod: Object) -> Object:
+    """Return the fields of a pod that the cache keeps."""
+    meta, status = pod["metadata"], pod.get("status") or {}
+    kept = ("namespace", "name", "uid", "resourceVersion", "labels", "creationTimestamp", "deletionTimestamp")
+    return {
+        "metadata": {name: meta.get(name) for name in kept},
+        "status": {name: status.get(name) for name in ("phase", "podIP", "conditions", "containerStatuses", "message")},
+    }
+
+
+def current(pods: Iterable[Object]) -> Object | None:
+    """Return the newest pod that isn't being deleted; None if there is none."""
+    live = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    return max(live, key=lambda pod: (str(pod["metadata"]["creationTimestamp"]), pod["metadata"]["name"]), default=None)
+
+
+def address(pod: Object | None) -> str | None:
+    """Return the IP address of a pod that runs; None if it doesn't."""
+    return (
+        str(pod["status"]["podIP"]) if pod and pod["status"]["phase"] == "Running" and pod["status"]["podIP"] else None
+    )
+
+
+def pending(pod: Object | None) -> str:
+    """Return why the pod doesn't run; empty if it runs or has succeeded."""
+    if pod is None:
+        return "the runner's pod is being made"
+    status = pod["status"]
+    for state in _states(pod):
+        waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
+        if waiting.get("reason") and waiting["reason"] != "ContainerCreating":
+            return f"{pod['metadata']['name']}: {waiting['reason']}: {waiting.get('message') or 'no message'}"
+        if ended and ended.get("exitCode"):
+            return f"{pod['metadata']['name']} has ended with {ended.get('reason')}, exit code {ended['exitCode']}"
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"{pod['metadata']['name']}: {condition.get('reason')}: {condition.get('message') or 'no message'}"
+    return "" if status["phase"] in {"Running", "Succeeded"} else "the runner's pod starts"
+
+
+def last_progress(pod: Object | None) -> BatchProgress | None:
+    """Return the progress with which the runner of a pod has ended; None if it runs, or has left none."""
+    for state in _states(pod) if pod else ():
+        ended = state.get("terminated") or {}
+        try:
+            return BatchProgress.from_json(str(ended.get("message") or ""))
+        except BatchDocumentError:
+            continue
+    return None
+
+
+def _states(pod: Object) -> list[Mapping[str, Any]]:
+    return [one.get("state") or {} for one in pod["status"].get("containerStatuses") or ()]
+
+
+async def poll(session: aiohttp.ClientSession, host: str) -> BatchProgress | None:
+    """Return the progress of a runner; None if it can't be reached, or answers with something else."""
+    place = f"[{host}]" if ":" in host else host
+    try:
+        async with (
+            asyncio.timeout(POLL_TIMEOUT_S),
+            session.get(f"http://{place}:{PORT}{PATH}", allow_redirects=False) as response,
+        ):
+            return BatchProgress.from_json((await response.content.read(MAX_BYTES)).decode())
+    except (aiohttp.ClientError, OSError, UnicodeDecodeError, BatchDocumentError, TimeoutError):
+        return None

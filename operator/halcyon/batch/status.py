@@ -1,0 +1,206 @@
+"""Status of a BatchInference, from its Job, its pod and the progress of its runner. Pure.
+
+condition   true when                                   otherwise
+Complete    the runner has written everything           false; the reason is what the batch does or waits for
+Failed      the Job has failed, or can't be made        absent
+Suspended   spec.suspend                                absent
+OnTime      it ends before the deadline at this rate    false if it doesn't; absent without a deadline or a rate
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.api.batch_inference import BatchConditionType as Type
+from halcyon.api.batch_inference import BatchInferenceSpec, BatchReason
+from halcyon.api.documents.batch_documents import BatchProgress
+from halcyon.api.timestamps import epoch_seconds, rfc3339
+from halcyon.batch.job import ServedModel
+from halcyon.kube.kinds import Object
+
+_MESSAGE_LIMIT = 1024
+_ETA_STEP = 0.05
+"""Change of the remaining time, as a share of it, below which the ETA in the status stays."""
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why no runner can run now."""
+
+    reason: str
+    message: str
+    is_final: bool = False
+    """Whether the user must change the BatchInference."""
+
+
+def served_model(model: Object | None, name: str, namespace: str) -> ServedModel | Obstacle:
+    """Return what a runner needs of a ModelDeployment, or why it can't use it."""
+    if model is None:
+        return Obstacle(
+            BatchReason.MODEL_NOT_FOUND,
+            f"there is no ModelDeployment {name} in namespace {namespace}; a batch uses one of its own namespace",
+        )
+    spec: Mapping[str, Any] = model.get("spec") or {}
+    traffic: Mapping[str, Any] = spec.get("traffic") or {}
+    mode = traffic.get("mode", "Balancer")
+    if mode != "Balancer":
+        return Obstacle(
+            BatchReason.MODEL_UNSUITABLE,
+            f"spec.traffic.mode of {name} is {mode}, but only balancers let the requests of users go first; set mode: Balancer",
+        )
+    if traffic.get("tls"):
+        return Obstacle(
+            BatchReason.MODEL_UNSUITABLE,
+            f"spec.traffic.tls of {name} is set, and a runner doesn't know its host name; use a ModelDeployment without tls",
+        )
+    scaling = spec.get("scaling")
+    if spec.get("replicas", 1) == 0 and (scaling is None or scaling.get("mode", "Active") != "Active"):
+        return Obstacle(
+            BatchReason.MODEL_STOPPED,
+            f"spec.replicas of {name} is 0, and nothing scales it; for example kubectl scale mdep {name} --replicas=1",
+        )
+    return ServedModel(
+        name=name,
+        model=str((spec.get("model") or {}).get("name") or name),
+        max_rows=(spec.get("batching") or {}).get("maxBatchSize"),
+        api_keys=str((traffic.get("apiKeys") or {}).get("secretName") or ""),
+    )
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the status is made of."""
+
+    obstacle: Obstacle | None = None
+    is_failed: bool = False
+    """Whether the Job has failed."""
+    is_done: bool = False
+    """Whether the Job has succeeded."""
+    pending: str = ""
+    """Why the pod doesn't run; empty if it runs or if there is none."""
+    progress: BatchProgress | None = None
+    """Last progress that is known of this runner or of an earlier one; None if there is none."""
+
+
+def make(
+    before: Mapping[str, Any], spec: BatchInferenceSpec | None, seen: Observed, *, generation: int, now: float
+) -> Object:
+    """Return the status.
+
+    Args:
+        before: the present status.
+        spec: the spec; None if it is invalid.
+        seen: state of the Job and the runner.
+        generation: that of the spec.
+        now: time in seconds since the epoch.
+    """
+    stamp, progress = rfc3339(now), seen.progress
+    is_complete = seen.is_done and not seen.is_failed
+    found = [_complete(spec, seen, is_complete=is_complete)]
+    old: Mapping[str, Any] = {one.get("type"): one for one in before.get("conditions") or ()}
+    if seen.is_failed or (seen.obstacle is not None and seen.obstacle.is_final):
+        found.insert(0, _failed(seen, old.get(Type.FAILED)))
+    elif spec is not None and spec.suspend and not is_complete:
+        found.append((Type.SUSPENDED, "True", BatchReason.SUSPENDED, "spec.suspend is true"))
+    status: Object = {"observedGeneration": generation}
+    rows = _rows(before, progress)
+    if rows is not None:
+        status["rows"] = rows
+        status["progress"] = f"{rows['done'] + rows['failed']}/{rows['total']}"
+    is_running = progress is not None and found[0][2] == BatchReason.RUNNING
+    if progress is not None and is_running and progress.rows_per_s is not None:
+        status["rate"] = f"{progress.rows_per_s:.3g}" if progress.rows_per_s < 1000 else f"{progress.rows_per_s:.0f}"
+        if progress.left_s is not None:
+            end = _steady(before.get("eta"), now + progress.left_s, now)
+            status["eta"] = rfc3339(end)
+            if spec is not None and spec.deadline is not None:
+                found.append(_on_time(spec.deadline, end, progress, now))
+    if progress is not None and progress.rows_per_request:
+        status["rowsPerRequest"] = progress.rows_per_request
+    if is_complete:
+        status["completionTime"] = before.get("completionTime") or stamp
+    status["conditions"] = [
+        {
+            "type": kind.value,
+            "status": state,
+            "reason": str(reason),
+            "message": message[:_MESSAGE_LIMIT],
+            "observedGeneration": generation,
+            "lastTransitionTime": old[kind]["lastTransitionTime"]
+            if old.get(kind, {}).get("status") == state
+            else stamp,
+        }
+        for kind, state, reason, message in found
+    ]
+    return status
+
+
+_Found = tuple[Type, str, str, str]
+
+
+def _complete(spec: BatchInferenceSpec | None, seen: Observed, *, is_complete: bool) -> _Found:
+    progress = seen.progress
+    if is_complete:
+        failed = progress.failed if progress else 0
+        text = (
+            "all rows have a result"
+            if not failed
+            else f"all rows have an outcome, {failed} without a result: see failures.jsonl"
+        )
+        return Type.COMPLETE, "True", BatchReason.COMPLETED, text
+    reason, text = str(BatchReason.RUNNING), "rows are being computed"
+    if seen.is_failed:
+        reason, text = BatchReason.FAILED, "it has failed"
+    elif seen.obstacle is not None:
+        reason, text = seen.obstacle.reason, seen.obstacle.message
+    elif spec is not None and spec.suspend:
+        reason, text = BatchReason.SUSPENDED, "spec.suspend is true"
+    elif seen.pending:
+        reason, text = BatchReason.PENDING, seen.pending
+    elif progress is None:
+        reason, text = BatchReason.PENDING, "the runner starts"
+    elif progress.waiting:
+        reason, text = BatchReason.WAITING, progress.waiting
+    return Type.COMPLETE, "False", reason, text
+
+
+def _failed(seen: Observed, before: Mapping[str, Any] | None) -> _Found:
+    if seen.progress is not None and seen.progress.reason:
+        return Type.FAILED, "True", seen.progress.reason[:253], seen.progress.message
+    if seen.obstacle is not None:
+        return Type.FAILED, "True", seen.obstacle.reason, seen.obstacle.message
+    if before is not None:  # the pod with the runner's message is gone
+        return Type.FAILED, "True", str(before["reason"]), str(before["message"])
+    text = f"the runner's pod has failed too often{seen.pending and ': ' + seen.pending}"
+    return Type.FAILED, "True", BatchReason.RUNNER_FAILED, text
+
+
+def _rows(before: Mapping[str, Any], progress: BatchProgress | None) -> Mapping[str, int] | None:
+    """Return the rows by state. A runner that begins knows none yet; those that are written stay known."""
+    if progress is None or progress.total is None or (progress.waiting and not progress.done):
+        return before.get("rows")
+    return {"total": progress.total, "done": progress.done, "failed": progress.failed}
+
+
+def _steady(shown: object, end: float, now: float) -> float:
+    """Return the end that is shown, unless it has moved by a share of the remaining time. So a status at rest isn't written."""
+    before = epoch_seconds(shown)
+    return before if before is not None and abs(before - end) <= max(_ETA_STEP * (end - now), 1.0) else end
+
+
+def _on_time(deadline: str, end: float, progress: BatchProgress, now: float) -> _Found:
+    """Return the condition on the deadline, with what is needed to reach it."""
+    until = epoch_seconds(deadline)
+    if until is None or until <= now:
+        return Type.ON_TIME, "False", BatchReason.DEADLINE_MISSED, f"spec.deadline is {deadline}, which has passed"
+    if end <= until:
+        return Type.ON_TIME, "True", BatchReason.IN_TIME, f"it ends before {deadline} at this rate"
+    factor, rate = (end - now) / (until - now), progress.rows_per_s or 0.0
+    left = (progress.total or 0) - progress.done - progress.failed
+    text = (
+        f"at {rate:.3g} rows/s it ends at {rfc3339(end)}, after spec.deadline {deadline}: the {left} rows that are left need "
+        f"{rate * factor:.3g} rows/s; for example more replicas (spec.maxReplicas), or a later deadline"
+    )
+    return Type.ON_TIME, "False", BatchReason.DEADLINE_TOO_CLOSE, text

@@ -1,0 +1,163 @@
+"""Evidence for advice: what a model's signals were over the last minutes, as means, and what its planner has learnt.
+
+Out of scope: reading the signals (`control.reporting.model_advice`), and what they mean (`rules`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from halcyon.api.spec import Spec
+from halcyon.scaling.planner import whatif
+from halcyon.scaling.planner.capacity.queueing import ServiceLine
+from halcyon.scaling.planner.forecast.season_models import DAY
+from halcyon.scaling.planner.forecast.seasonality import BIN_S
+from halcyon.scaling.planner.outputs import PlannerMemory
+from halcyon.scaling.planner.whatif import Known
+
+_MIN_SAMPLES = 5
+"""Minimum number of samples of a signal; with fewer, its mean is unknown."""
+_MIN_EXECUTIONS = 50
+"""Minimum number of executions for means of batches."""
+_MIN_SPREAD = 25.0
+"""Minimum spread of batch sizes, in rows squared, at which the slope of the line is measured more than assumed."""
+_MIN_KNOWN = 0.95
+"""Minimum share of the last day whose arrivals must be known."""
+_MAX_GAP_S = 90.0
+"""Maximum seconds between two samples whose counters are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEvidence:
+    """Means of a model's signals. None means unknown, never zero; times are in seconds."""
+
+    spec: Spec
+    replicas: float | None = None
+    """Ready replicas."""
+    rate: float | None = None
+    """Requests per second that a replica answers."""
+    request_rows: float | None = None
+    batch_rows: float | None = None
+    """Rows in an execution."""
+    busy: float | None = None
+    """Share of the time, 0 to 1, in which an instance executes."""
+    wait_s: float | None = None
+    """Time that a request waits in Triton's queue."""
+    waiting: float | None = None
+    """Requests that wait for each replica, in the balancers and in Triton."""
+    gpu: float | None = None
+    """GPU utilisation as measured at the GPU, 0 to 1, and never as derived from batch times."""
+    line: ServiceLine | None = None
+    """Time of a batch by its rows; None if too few sizes of batches were executed to know it."""
+    largest_rows: int | None = None
+    """Rows in the largest batch ever executed."""
+    peak_replicas: int | None = None
+    """Replicas that the busiest five minutes of the last day needed; None if less than a day is known."""
+    start_s: float | None = None
+    """Duration of the last start of a pod."""
+
+
+Executed = tuple[int, int, float]
+"""Counters of executions, of their rows and of their seconds."""
+_NAMES = ("ready", "waiting", "gpu", "requests", "queue_s", "ready_s", "executions", "rows", "seconds")
+
+
+@dataclass(slots=True)
+class Window:
+    """Sums over the samples since the last evidence."""
+
+    last: tuple[float, int, Executed | None] = (-math.inf, 0, None)
+    """Time, ready replicas and counters in the last sample."""
+    sums: list[float] = field(default_factory=lambda: [0.0] * len(_NAMES))
+    counts: list[int] = field(default_factory=lambda: [0] * len(_NAMES))
+
+    def add(  # noqa: PLR0917  # the signals of one sample
+        self,
+        now: float,
+        ready: int,
+        waiting: float | None,
+        gpu: float | None,
+        requests: float | None,
+        queue_s: float | None,
+        executed: Executed | None,
+    ) -> None:
+        """Add a sample. Counters that fell were reset, and count from the next sample on.
+
+        Args:
+            now: monotonic time in seconds.
+            ready: ready replicas; the other signals are of all of them.
+            waiting: requests that wait.
+            gpu: as in `ModelEvidence`.
+            requests: requests per second that were answered.
+            queue_s: seconds that requests have waited in Triton's queue, per second.
+            executed: counters.
+        """
+        (at, before, counters), self.last = self.last, (now, ready, executed)
+        values: list[float | None] = [ready]
+        if ready:
+            values += [None if waiting is None else waiting / ready, gpu, requests, queue_s]
+            if counters is not None and executed is not None and now - at <= _MAX_GAP_S:
+                grown = [new - old for new, old in zip(executed, counters, strict=True)]
+                values += [(before + ready) / 2 * (now - at), *grown] if min(grown) >= 0 else []
+        for index, value in enumerate(values):
+            if value is not None:
+                self.sums[index] += value
+                self.counts[index] += 1
+
+    def evidence(self, spec: Spec) -> ModelEvidence:
+        """Return the means since the last evidence, and begin again."""
+        means = [
+            total / count if count >= _MIN_SAMPLES else None
+            for total, count in zip(self.sums, self.counts, strict=True)
+        ]
+        ready, waiting, gpu, requests, queue_s, ready_s, executions, rows, seconds = means
+        ran = self.sums[_NAMES.index("executions")] >= _MIN_EXECUTIONS
+        self.sums, self.counts = [0.0] * len(_NAMES), [0] * len(_NAMES)
+        rate = requests / ready if requests and ready else None
+        return ModelEvidence(
+            spec,
+            replicas=ready or None,
+            rate=rate,
+            request_rows=rows / ready_s / rate if ran and rows and ready_s and rate else None,
+            batch_rows=rows / executions if ran and rows and executions else None,
+            busy=seconds / (ready_s * instances(spec)) if ready_s and seconds is not None else None,
+            wait_s=queue_s / requests if requests and queue_s is not None else None,
+            waiting=waiting,
+            gpu=gpu,
+        )
+
+
+def instances(spec: Spec) -> int:
+    """Return the number of instances in a replica."""
+    return (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1)
+
+
+def is_measured(memory: PlannerMemory) -> bool:
+    """Return whether batches of different sizes have shown the slope of the line."""
+    known = memory.capacity
+    return known.weight > 0 and known.rows2 - known.rows**2 / known.weight >= _MIN_SPREAD
+
+
+def executed(memory: PlannerMemory | None) -> Executed | None:
+    """Return the counters of executions, from the batches that the planner has read."""
+    if memory is None or not memory.capacity.seen:
+        return None
+    executions, rows, seconds = 0, 0, 0.0
+    for size, count, took in memory.capacity.seen:
+        executions, rows, seconds = executions + count, rows + size * count, seconds + took
+    return executions, rows, seconds
+
+
+def with_learnt(means: ModelEvidence, memory: PlannerMemory, known: Known | None, *, measured: bool) -> ModelEvidence:
+    """Return the evidence with what the planner has learnt. `measured`: whether the slope of the line was ever known."""
+    line, largest = memory.capacity.line, max((rows for rows, _, _ in memory.capacity.seen), default=None)
+    if line is not None and largest == 1:
+        line, measured = ServiceLine(line.seconds(1), 0.0), True
+    rates, need = [rate for rate in memory.history.bins[-DAY:] if rate is not None], None
+    if len(rates) >= _MIN_KNOWN * DAY:
+        if not (peak := max(rates)):
+            need = 0
+        elif known is not None:
+            need = whatif.outcome(replace(known, objectives=replace(known.objectives, low=1)), [peak], BIN_S).most
+    return replace(means, line=line if measured else None, largest_rows=largest, peak_replicas=need)

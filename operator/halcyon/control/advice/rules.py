@@ -1,0 +1,326 @@
+"""The rules of the advice: what each looks for, the field that it is about, and the gain that it expects.
+
+docs/reference/advice.md is generated from the table `RULES`. Each function returns None if its rule doesn't apply. `ease` is 1, or
+`_EASE` if the advice is shown: bounds are then lower, so that a value near one doesn't change the advice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.api.spec import Spec, defaults
+from halcyon.api.types import duration_s, quantity
+from halcyon.control.advice.evidence import ModelEvidence, instances
+from halcyon.render.server_connections import server_connections
+from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine, replicas_within
+
+_EASE = 0.7
+_MIN_GAIN = 0.2
+"""Minimum gain, as a share of the latency, the capacity or the replicas."""
+_BUSY = 0.85
+"""Share of the time in which an instance executes, from which it is busy."""
+_FULL = 0.9
+"""Mean rows of full batches, as a share of the largest."""
+_IDLE_GPU, _FULL_GPU = 0.6, 0.9
+"""GPU utilisation up to which the GPU is idle for much of the time, and up to which more work is expected to gain."""
+_MAX_REPLICAS = 1000
+_BATCHES_WITHIN = 3.0
+"""Advised objective in full batches: the wait for one, its own time, and as much for the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceFinding:
+    """What a rule has found."""
+
+    value: str
+    """Advised value of the rule's field."""
+    evidence: str
+    """Evidence in words, with figures."""
+    gain: str
+    """Gain expected, in words with figures."""
+    share: float
+    """The same as a share of what is spent now, 0 to 1, by which advice is ordered."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceRule:
+    """One rule. It has no opinion if one of the signals in `needs` is unknown."""
+
+    name: str
+    field: str
+    """Field of the ModelDeployment that the advice is about."""
+    when: str
+    """When it applies, as a clause."""
+    needs: str
+    """Names of the fields of `ModelEvidence` that it needs, separated by spaces."""
+    find: Callable[[ModelEvidence, float], AdviceFinding | None]
+    is_number: bool = True
+    """Whether the value is a number in the specification, not a text."""
+
+
+def opinions(evidence: ModelEvidence, shown: frozenset[str]) -> dict[str, AdviceFinding | None]:
+    """Return what each rule has found, without the rules that have no opinion. `shown`: names of the rules whose advice is shown."""
+    return {
+        rule.name: rule.find(evidence, _EASE if rule.name in shown else 1.0)
+        for rule in RULES
+        if all(getattr(evidence, name) is not None for name in rule.needs.split())
+    }
+
+
+def value_of(spec: Any, field: str) -> str | None:
+    """Return the value of a field such as `spec.scaling.minReplicas` in a specification as JSON; None if it isn't set."""
+    for name in field.split(".")[1:]:
+        spec = spec.get(name) if isinstance(spec, dict) else None
+    return None if spec is None else str(spec)
+
+
+def _delay(found: ModelEvidence, ease: float) -> AdviceFinding | None:
+    batching, line = found.spec.batching, _line(found)
+    delay_s = duration_s(batching.max_queue_delay) if batching and batching.max_queue_delay else 0.0
+    wait_s, rows, least_s = found.wait_s or 0.0, found.batch_rows or 1.0, _greedy_wait_s(found)
+    # Other waits than that for the delay stay.
+    saved_s, whole_s = min(wait_s - least_s, delay_s), wait_s + line.seconds(rows)
+    if saved_s < 0.0005 or saved_s < _MIN_GAIN * ease * whole_s:
+        return None
+    return AdviceFinding(
+        "0us",
+        f"a request waits {_ms(wait_s)} in Triton's queue, batches have {rows:.1f} rows and instances execute "
+        f"{_percent(found.busy)} of the time; without the delay, a request would wait {_ms(least_s)}",
+        f"the mean time in the server falls from {_ms(whole_s)} to {_ms(whole_s - saved_s)}",
+        saved_s / whole_s,
+    )
+
+
+def _greedy_wait_s(found: ModelEvidence) -> float:
+    """Return the mean wait in Triton's queue without a delay, in which a free instance takes what waits; infinite if that is too much."""
+    line, each, count = _line(found), found.request_rows or 1.0, instances(found.spec)
+    most = (found.spec.batching.max_batch_size if found.spec.batching else None) or math.inf
+    rows_s = (found.rate or 0.0) * each
+    free = count - rows_s * line.row_s
+    if free <= 0 or (rows := max(rows_s * line.t0_s / free, each)) > most:
+        return math.inf
+    # Half of an execution, if all instances execute.
+    return line.seconds(rows) / 2 * float(min(rows_s * line.seconds(rows) / (count * rows), 1.0) ** count)
+
+
+def _full_batches(found: ModelEvidence, ease: float) -> AdviceFinding | None:
+    most, rows = (found.spec.batching.max_batch_size if found.spec.batching else None), found.batch_rows or 0.0
+    # A largest batch of one is that of a model without batches.
+    if most is None or most == 1 or rows < _FULL * most or not _is_saturated(found, ease):
+        return None
+    return _larger(found, 2 * most, f"batches have {rows:.1f} of at most {most} rows", ease)
+
+
+def _missing_size(found: ModelEvidence, ease: float) -> AdviceFinding | None:
+    spec, rows, each, largest = found.spec, found.batch_rows or 0.0, found.request_rows or 1.0, found.largest_rows or 0
+    is_set = (spec.batching is not None and spec.batching.max_batch_size) or spec.traffic.max_concurrency
+    if is_set or spec.traffic.mode != "Balancer" or rows < 2 * each or not _is_saturated(found, ease):
+        return None
+    sent = server_connections(spec) * spec.traffic.balancer_replicas * each / instances(spec)
+    # Batches that are full by the model's own configuration never differ.
+    if rows < 0.8 * ease * sent and not (rows >= 0.4 * ease * sent and largest >= 1.5 * rows):
+        return None
+    said = f"the balancers send at most {sent:.0f} rows at once for each instance, batches have {rows:.1f}"
+    return _larger(found, 2 ** math.ceil(math.log2(2 * max(rows, min(largest, sent)))), said, ease)
+
+
+def _larger(found: ModelEvidence, value: int, said: str, ease: float) -> AdviceFinding | None:
+    """Return the advice for batches of `value` rows, if they gain enough and the objective leaves time for two of them."""
+    line, rows, objective_s = _line(found), found.batch_rows or 1.0, defaults.objective_s(found.spec)
+    gain = value / line.seconds(value) * line.seconds(rows) / rows - 1
+    if gain < _MIN_GAIN * ease or (objective_s is not None and 2 * line.seconds(value) > objective_s):
+        return None
+    return AdviceFinding(
+        str(value),
+        f"{said}, and {found.waiting:.0f} requests wait for each replica; a batch takes {_ms(line.t0_s)} and "
+        f"{_ms(line.row_s)} for each row",
+        f"{_percent(gain)} more rows per second, if batches of {value} rows follow the same line",
+        gain / (1 + gain),
+    )
+
+
+def _idle_gpu(found: ModelEvidence, ease: float) -> AdviceFinding | None:
+    each = found.spec.runtime.instances_per_gpu or 1
+    value = min(2 * each, max(int(each * _FULL_GPU / _gpu_share(found)), each + 1), 64)
+    return None if _is_cpu_short(found.spec) else _more_work(found, ease, value, value / each)
+
+
+def _short_cpu(found: ModelEvidence, ease: float) -> AdviceFinding | None:
+    cores = _cores(found.spec) or 1.0
+    value = math.ceil(2 * cores)
+    return _more_work(found, ease, value, value / cores) if _is_cpu_short(found.spec) else None
+
+
+def _gpu_share(found: ModelEvidence) -> float:
+    """Return the share of the GPU that is used while all instances execute."""
+    return min(max((found.gpu or 0.0) / (found.busy or 1.0), 0.01), 1.0)
+
+
+def _more_work(found: ModelEvidence, ease: float, value: int, factor: float) -> AdviceFinding | None:
+    """Return the advice for `factor` times the work, if the GPU is idle for much of the time in which instances execute.
+
+    It gains if instances are busy, or if several replicas run for the load.
+    """
+    cores, gain = _cores(found.spec), min(factor, _FULL_GPU / _gpu_share(found)) - 1
+    least = found.spec.scaling.min_replicas if found.spec.scaling else 0
+    has_load = (found.replicas or 0.0) >= max(least + 1, 2) and _BUSY / 2 <= (found.busy or 0.0) <= 1.1
+    if not found.spec.runtime.gpus or _gpu_share(found) > _IDLE_GPU / ease or gain < _MIN_GAIN * ease:
+        return None
+    if not has_load and not _is_saturated(found, ease):
+        return None
+    return AdviceFinding(
+        str(value),
+        f"instances execute {_percent(found.busy)} of the time while the GPU is used {_percent(found.gpu)}, and "
+        f"{found.waiting:.0f} requests wait for each replica; a replica has {instances(found.spec)} of them"
+        + ("" if cores is None else f" and a limit of {cores:g} CPU"),
+        f"up to {_percent(gain)} more requests per second from a replica, as far as its GPU is idle",
+        gain / (1 + gain),
+    )
+
+
+def _objective(found: ModelEvidence, ease: float) -> AdviceFinding | None:
+    objective_s, line, each = defaults.objective_s(found.spec), _line(found), found.request_rows or 1.0
+    most = (found.spec.batching.max_batch_size if found.spec.batching else None) or found.largest_rows or 1
+    full = Replica(ServiceLine(line.t0_s, line.row_s * each), max(int(most / each), 1), instances(found.spec))
+    if objective_s is None or 2 * full.batch_s <= objective_s / ease:
+        return None
+    fits, rate = full.within(objective_s), (found.rate or 0.0) * (found.replicas or 0.0)
+    unit = 10 ** max(math.floor(math.log10(_BATCHES_WITHIN * full.batch_s * 1000)) - 1, 0)
+    wider_ms = math.ceil(_BATCHES_WITHIN * full.batch_s * 1000 / unit) * unit
+    said = f"a full batch takes {_ms(full.batch_s)} and may have to wait for another one; the objective is {_ms(objective_s)}"
+    if fits.slack_s(objective_s) <= 0:
+        said += f", and a single request takes {_ms(fits.line.seconds(1))}"
+        return AdviceFinding(
+            f"{wider_ms}ms", said, "an objective that can be met; no number of replicas meets this one", 1.0
+        )
+    before, after = (replicas_within(rate, full, s, most=_MAX_REPLICAS) for s in (objective_s, wider_ms / 1000))
+    if before < 2 or 1 - after / before < _MIN_GAIN * ease:
+        return None
+    return AdviceFinding(
+        f"{wider_ms}ms",
+        f"{said}, so scaling plans with batches of {fits.max_batch} requests; with a maxBatchSize for so many, batches keep it",
+        f"{after} instead of {before} replicas for the same requests",
+        1 - after / before,
+    )
+
+
+def _idle_minimum(found: ModelEvidence, _ease: float) -> AdviceFinding | None:
+    need, least = found.peak_replicas or 0, found.spec.scaling.min_replicas if found.spec.scaling else 0
+    # The second replica may be there for the failure of the first.
+    value = need and max(need, min(least, 2))
+    if value >= least:
+        return None
+    said = f"the busiest five minutes of the last day needed {need} of at least {least} replicas"
+    return AdviceFinding(
+        str(value),
+        said if need else "no request arrived in the last day",
+        f"{least - value} of {least} replicas less at times of little load"
+        + ("" if need else "; the first request then waits for a start"),
+        1 - value / least,
+    )
+
+
+def _short_timeout(found: ModelEvidence, _ease: float) -> AdviceFinding | None:
+    start_s = found.start_s or 0.0
+    if not defaults.late_starts(found.spec, start_s):
+        return None
+    said = f"the last start of a pod took {start_s:.0f} s, and a request at zero replicas waits for one"
+    gain = "requests at zero replicas are answered, not rejected"
+    return AdviceFinding(f"{math.ceil(start_s * defaults.START_MARGIN)}s", said, gain, 1.0)
+
+
+def _is_saturated(found: ModelEvidence, ease: float) -> bool:
+    """Return whether requests wait because instances are busy. Above 1.1, the number of instances isn't the one in the spec."""
+    return _BUSY * ease <= (found.busy or 0.0) <= 1.1 and (found.waiting or 0.0) >= ease
+
+
+def _line(found: ModelEvidence) -> ServiceLine:
+    if found.line is None:
+        raise ValueError("the rule lacks `line` in its needs")
+    return found.line
+
+
+def _cores(spec: Spec) -> float | None:
+    limits = spec.runtime.resources.limits
+    return None if limits is None or limits.cpu is None else float(quantity(limits.cpu))
+
+
+def _is_cpu_short(spec: Spec) -> bool:
+    """Return whether the limit is below one CPU for each instance and one more."""
+    return (cores := _cores(spec)) is not None and cores < instances(spec) + 1
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def _percent(share: float | None) -> str:
+    return f"{100 * (share or 0.0):.0f} %"
+
+
+RULES: tuple[AdviceRule, ...] = (
+    AdviceRule(
+        "QueueTimeoutTooShort",
+        "spec.traffic.queueTimeout",
+        "minReplicas is 0, and the last start of a pod took longer than a request may wait",
+        "start_s",
+        _short_timeout,
+        is_number=False,
+    ),
+    AdviceRule(
+        "ObjectiveBelowBatch",
+        "spec.scaling.targets.latency",
+        "two full batches take longer than the objective, and more replicas run for it or none can meet it",
+        "line request_rows rate replicas",
+        _objective,
+        is_number=False,
+    ),
+    AdviceRule(
+        "BatchSizeMissing",
+        "spec.batching.maxBatchSize",
+        "it is not set, Triton forms batches, and what the balancers send at once limits them",
+        "busy waiting batch_rows line request_rows largest_rows",
+        _missing_size,
+    ),
+    AdviceRule(
+        "BatchAlwaysFull",
+        "spec.batching.maxBatchSize",
+        "batches are full while requests wait, and larger ones gain by the line of batch times",
+        "busy waiting batch_rows line",
+        _full_batches,
+    ),
+    AdviceRule(
+        "GPUIdle",
+        "spec.runtime.instancesPerGPU",
+        "while all instances execute, the GPU is used 60 % or less, and requests wait or several replicas run for the load",
+        "busy waiting gpu replicas",
+        _idle_gpu,
+    ),
+    AdviceRule(
+        "CPULimited",
+        "spec.runtime.resources.limits.cpu",
+        "the same, and the limit is below one CPU for each instance and one more",
+        "busy waiting gpu replicas",
+        _short_cpu,
+        is_number=False,
+    ),
+    AdviceRule(
+        "DelayOnlyCosts",
+        "spec.batching.maxQueueDelay",
+        "requests wait for the delay, and instances would keep up without it",
+        "wait_s line rate request_rows batch_rows busy",
+        _delay,
+        is_number=False,
+    ),
+    AdviceRule(
+        "MinReplicasIdle",
+        "spec.scaling.minReplicas",
+        "the busiest five minutes of the last day needed fewer replicas; two stay while there are requests",
+        "peak_replicas",
+        _idle_minimum,
+    ),
+)
+"""All rules; the first of two with the same gain is shown first."""

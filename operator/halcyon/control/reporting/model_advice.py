@@ -1,0 +1,134 @@
+"""Advice for all models: a sample every 30 s, evidence and a selection every five minutes, and a reconcile if the selection changes.
+
+Only the leader takes samples; a new one continues with the advice that the status shows. Out of scope: the rules (`control.advice`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from halcyon.api.spec import Spec
+from halcyon.control.acceptance.accepted_specs import SpecsInForce
+from halcyon.control.advice import selection
+from halcyon.control.advice.evidence import ModelEvidence, Window, executed, is_measured, with_learnt
+from halcyon.control.advice.rules import opinions
+from halcyon.control.advice.selection import AdviceSelection
+from halcyon.control.autoscaling.loop import Autoscaler
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.kube import kinds
+from halcyon.kube.clock import Clock
+from halcyon.kube.kinds import Key
+from halcyon.kube.leader_election import Leadership
+from halcyon.scaling.planner.outputs import PlannerMemory
+from halcyon.scaling.policy.decision import Decision
+from halcyon.signals.busy_fraction import SOURCE as DERIVED
+from halcyon.signals.store_state import POD_COUNTERS, ModelSnapshot
+
+SAMPLE_INTERVAL_S = 30.0
+SAMPLES = 10
+"""Number of samples for one evidence."""
+SLICE_S = 0.02
+"""Time after which sampling yields to other tasks, in seconds."""
+_WINDOW_S = 15.0
+"""Length of the window of rates in a sample, in seconds. Samples of pods are stored for 20 s."""
+_COLUMNS = tuple(3 + POD_COUNTERS.index(name) for name in ("succeeded", "queue_us"))
+
+
+@dataclass(slots=True)
+class _Watched:
+    """State of one model."""
+
+    uid: str
+    selection: AdviceSelection
+    window: Window = field(default_factory=Window)
+    samples: int = 0
+    measured: str | None = None
+    """Revision whose batches have shown the slope of the line, even if they all have one size now."""
+
+
+@dataclass
+class ModelAdvice:
+    """Advice for each model, as last selected."""
+
+    caches: ClusterState
+    specs: SpecsInForce
+    autoscaler: Autoscaler
+    enqueue: Callable[[Key], None]
+    leadership: Leadership
+    clock: Clock
+
+    _models: dict[Key, _Watched] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Sample all models periodically, until cancelled."""
+        while True:
+            await asyncio.sleep(SAMPLE_INTERVAL_S)
+            began = self.clock.monotonic()
+            keys = list(self.caches.resources.all_keys()) if self.leadership.is_leader else []
+            self._models = {key: self._models[key] for key in keys if key in self._models}
+            for key in keys:
+                with self.caches.malformed.passed_over(kinds.MODEL_DEPLOYMENT.kind, key, "advice"):
+                    self.sample(key)
+                if self.clock.monotonic() - began > SLICE_S:
+                    await asyncio.sleep(0)
+                    began = self.clock.monotonic()
+
+    def sample(self, key: Key) -> None:
+        """Add a sample of one model; with the last one of an evidence, select its advice and requeue it if that has changed."""
+        spec, resource = self.specs.get(key), self.caches.resources.get(key) or {}
+        uid = self.autoscaler.signals.uid(key)
+        known = self._models.get(key)
+        if known is None or known.uid != uid:
+            status = resource.get("status") or {}
+            known = self._models[key] = _Watched(uid, selection.read(status.get("advice")))
+        if spec is None:
+            return
+        before, memory, now = known.selection, self.autoscaler.decider.memory(key), self.clock.monotonic()
+        if spec.scaling is None:
+            known.selection = AdviceSelection()
+        else:
+            snapshot, model = self.autoscaler.signals.hub.snapshot(*key, now), self.autoscaler.state(key)
+            _add_sample(known.window, now, snapshot, memory, model.verdict if model else None)
+            known.samples += 1
+        if known.samples == SAMPLES:
+            known.samples, shown = 0, frozenset(advice.rule for advice in before.shown)
+            found = opinions(self._evidence(key, known, spec, memory, resource), shown)
+            known.selection = before.updated(self.clock.wall(), found)
+        if known.selection.shown != before.shown:
+            self.enqueue(key)
+
+    def published(self, key: Key) -> AdviceSelection | None:
+        """Return the selection of a model; None if there is none yet, so that the status keeps its advice."""
+        known = self._models.get(key)
+        return None if known is None else known.selection
+
+    def _evidence(
+        self, key: Key, watched: _Watched, spec: Spec, memory: PlannerMemory | None, resource: Mapping[str, Any]
+    ) -> ModelEvidence:
+        """Return the means with what the planner has learnt, and the last start of a pod."""
+        started = (resource.get("status") or {}).get("coldStart") or {}
+        means = replace(watched.window.evidence(spec), start_s=started.get("seconds"))
+        if memory is None:
+            return means
+        if is_measured(memory):
+            watched.measured = memory.capacity.revision
+        measured = watched.measured == memory.capacity.revision
+        return with_learnt(means, memory, self.autoscaler.decider.known(key, spec), measured=measured)
+
+
+def _add_sample(
+    window: Window, now: float, snapshot: ModelSnapshot | None, memory: PlannerMemory | None, decision: Decision | None
+) -> None:
+    signals = {signal.name: signal for signal in decision.signals} if decision else {}
+    queue, gpu = signals.get("queueDepth"), signals.get("gpuUtilization")
+    ready, answered, waited = 0, None, None
+    for pod in snapshot.pods.values() if snapshot else ():
+        ready += pod.state == "ready"
+        rates = (None, None) if pod.ring is None else pod.ring.rates(_COLUMNS, now, _WINDOW_S)
+        answered = answered if rates[0] is None else (answered or 0.0) + rates[0]
+        waited = waited if rates[1] is None else (waited or 0.0) + rates[1] / 1e6
+    used = None if gpu is None or gpu.shown is None or gpu.source == DERIVED else gpu.shown / 100
+    window.add(now, ready, queue.shown if queue else None, used, answered, waited, executed(memory))

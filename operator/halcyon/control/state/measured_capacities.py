@@ -1,0 +1,86 @@
+"""Measured capacities of models, from the ConfigMaps NAME-capacity in the cache. Each is read again only after something has changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from halcyon.api.documents import measured_capacity
+from halcyon.api.documents.measured_capacity import GPU_PRODUCT_LABEL, MeasuredCapacityError, Served
+from halcyon.api.spec import Spec
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.lookups import servers
+from halcyon.control.state.scope import Measured
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key
+from halcyon.render import names
+
+
+@dataclass(slots=True)
+class _Read:
+    """A measured capacity with all that it was read from."""
+
+    changes: tuple[int, int]
+    """Values of the change counters of ConfigMaps and of Deployments, over all models."""
+    spec: Spec
+    config_map: Object | None
+    deployment: Object | None
+    measured: Measured
+
+
+@dataclass
+class MeasuredCapacities:
+    """Measured capacities of all models."""
+
+    caches: ClusterState
+    _read: dict[Key, _Read] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Keep the informers, because each decision reads their change counters."""
+        self._config_maps = self.caches.children[kinds.CONFIG_MAP]
+        self._deployments = self.caches.children[kinds.DEPLOYMENT]
+
+    def of(self, key: Key, spec: Spec) -> Measured:
+        """Return what a bench has measured of a model, as far as it applies; the same object while nothing has changed."""
+        changes, known = (self._config_maps.changes, self._deployments.changes), self._read.get(key)
+        if known is not None and known.spec is spec and known.changes == changes:
+            return known.measured
+        found = self._config_maps.get(Key(key.namespace, names.measured_capacity(key.name)))
+        deployment = servers(self.caches, key)
+        if known is not None and (known.spec, known.config_map, known.deployment) == (spec, found, deployment):
+            known.changes = changes
+            return known.measured
+        made = measured(found, served(key.name, deployment, spec))
+        self._read[key] = _Read(changes, spec, found, deployment, made)
+        return made
+
+    def forget(self, key: Key) -> None:
+        """Drop a deleted model."""
+        self._read.pop(key, None)
+
+
+def served(name: str, deployment: Object | None, spec: Spec) -> Served:
+    """Return what a model serves with, from the Deployment of its servers. Pure."""
+    instances = (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1)
+    if deployment is None:
+        return Served(instances=instances)
+    template = deployment["spec"]["template"]
+    revision = (template["metadata"].get("labels") or {}).get(names.REVISION_LABEL)
+    pod = template.get("spec") or {}
+    return Served(
+        revision=names.revision(name, revision) if revision else "",
+        image=str(next((one.get("image") for one in pod.get("containers") or ()), "")),
+        gpu_product=str((pod.get("nodeSelector") or {}).get(GPU_PRODUCT_LABEL) or ""),
+        instances=instances,
+    )
+
+
+def measured(config_map: Object | None, serving: Served) -> Measured:
+    """Return what the ConfigMap says about what serves now. Pure."""
+    if config_map is None or not serving.revision:
+        return Measured(serving)
+    try:
+        document = measured_capacity.read(config_map)
+        return Measured(serving, document, measured_capacity.line_for(document, serving))
+    except MeasuredCapacityError as error:
+        return Measured(serving, ignored=f"ConfigMap {config_map['metadata']['name']} is ignored: {error}")

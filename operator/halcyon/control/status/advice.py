@@ -1,0 +1,17 @@
+"""The field `status.advice`. Pure. Out of scope: which advice is shown (`halcyon.control.advice.selection`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halcyon.control.advice import rules, selection
+from halcyon.control.state.scope import Scope
+
+
+def make(view: Scope) -> list[Any] | None:
+    """Return the field; None without advice. An advice whose field has the advised value is left out."""
+    if view.advice is None:
+        return list(view.status.get("advice") or ()) or None
+    spec = view.resource.get("spec")
+    now = [(advice, rules.value_of(spec, advice.field)) for advice in view.advice.shown]
+    return [selection.write(advice, value) for advice, value in now if value != advice.finding.value] or None

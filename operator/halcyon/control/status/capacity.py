@@ -1,0 +1,118 @@
+"""Capacity of a replica in the status: the condition CapacityContradicted, the field `status.capacity`. Pure.
+
+Out of scope: how a capacity is learnt (`scaling.planner`), and what was measured (`state.measured_capacities`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halcyon.api.conditions import Condition, Reason, Type
+from halcyon.api.spec import Spec
+from halcyon.api.timestamps import rfc3339
+from halcyon.control.desired.plan import ReconcilePlan
+from halcyon.control.state.scope import Measured, Scope
+from halcyon.control.status.scaling import previous_condition, published_decision
+from halcyon.scaling.planner import capacity_source
+from halcyon.scaling.planner.answer_evidence import MEASURED
+from halcyon.scaling.planner.capacity_source import CapacitySource
+from halcyon.scaling.planner.objectives import objectives
+
+_TEXT = 512
+"""Maximum length of a text, in characters, so that the whole takes less than 2 KiB."""
+_MAX_LINES = 4
+
+
+# answers contradict batch statistics    pods share a limit    CapacityContradicted
+# -                                      yes                   True     SharedLimit
+# yes                                    no                    True     AnswersDisagree
+# no                                     no                    (absent)
+def contradicted(view: Scope, plan: ReconcilePlan) -> Condition | None:
+    """Return the condition CapacityContradicted, or None if it is absent."""
+    kind, verdict = Type.CAPACITY_CONTRADICTED, published_decision(view)
+    if plan.spec is None or plan.spec.scaling is None or plan.foreign is not None:
+        return None
+    if verdict is None:
+        return previous_condition(view, kind) if view.scaling.settling else None
+    found = verdict.capacity
+    if found is None or found.contradiction is None:
+        return None
+    return Condition(kind, status=True, reason=Reason(found.contradiction), message=found.why)
+
+
+def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
+    """Return `status.capacity`; None if nothing is known or measured."""
+    previous: dict[str, Any] | None = view.status.get("capacity")
+    if previous and view.scaling.settling:
+        return previous
+    measured, verdict = view.measured, published_decision(view)
+    found = None if verdict is None else verdict.capacity
+    if found is None and plan.spec is not None:
+        found = _measured_alone(plan.spec, measured)
+    if found is None and not measured.ignored:
+        return None
+    made: dict[str, Any] = {} if found is None else _figures(found, measured)
+    if found is not None and found.rps is not None:
+        document = measured.document if found.name == MEASURED else None
+        if document is not None:
+            made["observedAt"] = document.measured_at
+        elif verdict is not None:
+            made["observedAt"] = rfc3339(verdict.at)
+        product = measured.served.gpu_product or (document.gpu_product if document is not None else "")
+        what = {"revision": measured.served.revision, "image": measured.served.image, "gpuProduct": product}
+        made |= {name: value for name, value in what.items() if value}
+    if measured.ignored:
+        made["ignored"] = measured.ignored[:_TEXT]
+    return made
+
+
+def _measured_alone(spec: Spec, measured: Measured) -> CapacitySource | None:
+    """Return the capacity of a model without decisions, as a bench has measured it; None if none has."""
+    line = measured.line
+    if line is None or spec.scaling is None:
+        return None
+    aims = objectives(
+        spec,
+        largest_seen=line.max_batch_size,
+        measured_batches=line.batch_times(),
+        measured_answers=line.answers(),
+    )
+    return capacity_source.measured(aims)
+
+
+def _figures(found: CapacitySource, measured: Measured) -> dict[str, Any]:
+    made: dict[str, Any] = {"source": found.name, "why": found.why[:_TEXT]}
+    for name, value in (
+        ("requestsPerSecond", found.rps),
+        ("sustainedRequestsPerSecond", found.sustained_rps),
+    ):
+        if value is not None:
+            made[name] = _rounded(value)
+    lines = []
+    instances, replica = measured.served.instances, found.replica
+    if found.line is not None and replica is not None and found.objectives is not None:
+        size = found.objectives.max_batch
+        lines = [_line(instances, 1000 * found.line.t0_s, 1000 * found.line.row_s, size)]
+    elif replica is not None:
+        made["requestsAtOnce"] = replica.instances
+    for line in () if measured.document is None else measured.document.lines:
+        if line.instances != instances and line.at_once is None:
+            lines.append(
+                _line(line.instances, line.constant_milliseconds, line.per_row_milliseconds, line.max_batch_size)
+            )
+    if lines:
+        made["lines"] = lines[:_MAX_LINES]
+    return made
+
+
+def _line(instances: int, constant_ms: float, per_row_ms: float, largest: int) -> dict[str, Any]:
+    return {
+        "instances": instances,
+        "constantMilliseconds": _rounded(constant_ms),
+        "perRowMilliseconds": _rounded(per_row_ms),
+        "maxBatchSize": largest,
+    }
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"

@@ -1,0 +1,59 @@
+"""Rate at which a full pod answers, from samples of requests sent to pods and answered.
+
+Out of scope: whether the batch times are believed instead (`answer_evidence`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from halcyon.scaling.planner.capacity.answer_samples import (
+    BY_ENGINE,
+    EXECUTING,
+    HOT,
+    MIN_ANSWERS,
+    READY,
+    Sample,
+    answer_rate,
+    answers_s,
+    within,
+)
+
+GROWN = 1.5
+"""Time in a pod, as a multiple of the shortest, from which requests hinder each other."""
+_LEVEL = 0.25
+"""Largest relative change of the requests in execution that counts as none."""
+SHORT_S, WINDOW_S = 3.0, 10.0
+"""Minimum windows, in seconds, for rates of answers: of full pods, and of others."""
+
+
+def recent_s(seconds: float) -> float:
+    """Return the seconds for which pods must have been full, if requests take `seconds` in them."""
+    return min(max(seconds / 4, SHORT_S), WINDOW_S)
+
+
+def full_rate(
+    samples: Sequence[Sample], seconds: float, fastest_s: float, *, is_full_now: bool
+) -> tuple[float, float, str] | None:
+    """Return (requests per second, requests in execution, `found_by`) of a full pod; None if the pods aren't full."""
+    ready = samples[-1][READY]
+    if seconds < GROWN * fastest_s:
+        # Requests don't hinder each other, so each of those in a pod takes this time.
+        held = [s[EXECUTING] for s in within(samples, recent_s(seconds))]
+        mean = sum(held) / len(held)
+        if is_full_now and seconds > 0 and mean > 0 and max(held) - min(held) <= max(_LEVEL * mean, 2.0):
+            return mean / (ready * seconds), mean / ready, "TimeInPods"
+        return None
+    # The request that was answered last has waited in its pod or shared it, so the pod was full all that time.
+    span_s = max(seconds, SHORT_S, answers_s(samples))
+    window = within(samples, span_s)
+    rate, covered_s = answer_rate(samples, span_s)
+    answers, grown = rate * covered_s, window[-1][EXECUTING] - window[0][EXECUTING]
+    if answers < MIN_ANSWERS or covered_s < seconds or any(s[READY] != ready for s in window):
+        return None
+    is_growing = grown > max(3.0 * math.sqrt(answers), _LEVEL * (answers + grown))
+    if is_full_now or is_growing or all(s[HOT] for s in window):
+        by_engine = all(s[HOT] == BY_ENGINE for s in window)
+        return rate / ready, max(rate * fastest_s / ready, 1.0), "EngineMetrics" if by_engine else "Answers"
+    return None

@@ -1,0 +1,170 @@
+"""BatchInferences at a real API server: the Job of each, what it follows, and what ends it. The pods are KWOK's and run nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.cluster.cluster import Cluster
+from halcyon.api.documents.batch_documents import BatchProgress
+from halcyon.kube import kinds
+from tests.integration.operator_process import Operator, running
+from tests.integration.operator_space import Space, batch_inference, deployment, files
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.more
+
+JOB = "night-batch"
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    """Start an operator with an image for runners."""
+    folder: Path = tmp_path_factory.mktemp("operator")
+    with running(cluster, folder, more=("--bench-image=localhost/halcyon-bench:dev",)) as started:
+        yield started
+
+
+def status(space: Space) -> dict[str, Any]:
+    found: dict[str, Any] = space.must(kinds.BATCH_INFERENCE, "night").get("status") or {}
+    return found
+
+
+def reasons(space: Space) -> dict[str, str]:
+    return {one["type"]: one["reason"] for one in status(space).get("conditions") or ()}
+
+
+def wait_reason(space: Space, kind: str, reason: str) -> None:
+    until(
+        lambda: reasons(space),
+        lambda found: found.get(kind) == reason,
+        what=f"{kind} is {reason}",
+        limit_s=30,
+        context=lambda: str(status(space)),
+    )
+
+
+def pod(space: Space) -> dict[str, Any]:
+    """Return the runner's pod, when there is one."""
+
+    def find() -> dict[str, Any] | None:
+        found = [
+            one
+            for one in space.every(kinds.POD)
+            if one["metadata"]["labels"].get("serving.halcyon.dev/batch-inference") == "night"
+            and not one["metadata"].get("deletionTimestamp")
+        ]
+        return found[-1] if found else None
+
+    return until(find, bool, what="the Job has a pod") or {}
+
+
+def end(space: Space, code: int, progress: BatchProgress) -> None:
+    """End the runner as the kubelet reports it: with an exit status and a termination message."""
+    name = pod(space)["metadata"]["name"]
+    ended = {"exitCode": code, "reason": "Completed" if code == 0 else "Error", "message": progress.to_json()}
+    container = {
+        "name": "runner",
+        "image": "i",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": {"terminated": ended},
+    }
+    body = {"status": {"phase": "Succeeded" if code == 0 else "Failed", "containerStatuses": [container]}}
+    space.merge(kinds.POD, name, body, subresource="status")
+
+
+def test_a_batch_goes_from_its_model_over_a_failure_to_its_end(space: Space) -> None:
+    space.apply(batch_inference())
+    wait_reason(space, "Complete", "ModelNotFound")
+    assert space.get(kinds.JOB, JOB) is None
+
+    space.apply(files(), deployment())
+    job = until(lambda: space.get(kinds.JOB, JOB), bool, what="the runner is made", limit_s=30) or {}
+    assert job["metadata"]["ownerReferences"][0]["name"] == "night"
+    wait_reason(space, "Complete", "Pending")
+
+    space.apply(batch_inference(suspend=True))
+    wait_reason(space, "Suspended", "Suspended")
+    until(lambda: space.must(kinds.JOB, JOB)["spec"]["suspend"], bool, what="the Job is suspended")
+    space.apply(batch_inference(suspend=False))
+    until(lambda: space.must(kinds.JOB, JOB)["spec"]["suspend"], lambda found: not found, what="the Job goes on")
+
+    end(
+        space,
+        2,
+        BatchProgress(total=1000, done=300, failed=101, reason="TooManyFailures", message="101 rows have no result"),
+    )
+    wait_reason(space, "Failed", "TooManyFailures")
+    assert status(space)["rows"] == {"total": 1000, "done": 300, "failed": 101}
+    assert status(space)["conditions"][0]["message"] == "101 rows have no result"
+
+    space.apply(batch_inference(maxFailures=500))
+    until(
+        lambda: space.get(kinds.JOB, JOB) or job,
+        lambda found: found["metadata"]["uid"] != job["metadata"]["uid"],
+        what="another runner goes on",
+        limit_s=30,
+    )
+    end(space, 0, BatchProgress(total=1000, done=899, failed=101, is_complete=True))
+    wait_reason(space, "Complete", "Completed")
+    assert status(space)["progress"] == "1000/1000"
+    assert "completionTime" in status(space)
+
+    space.delete(kinds.BATCH_INFERENCE, "night")
+    until(
+        lambda: space.get(kinds.JOB, JOB), lambda found: found is None, what="the Job goes with its owner", limit_s=30
+    )
+
+
+def test_a_failed_batch_goes_on_after_it_was_suspended(space: Space) -> None:
+    space.apply(files(), deployment(), batch_inference())
+    first = until(lambda: space.get(kinds.JOB, JOB), bool, what="the runner is made", limit_s=30) or {}
+    end(space, 2, BatchProgress(reason="OutputFull", message="no space"))
+    wait_reason(space, "Failed", "OutputFull")
+    space.apply(batch_inference(suspend=True))
+    wait_reason(space, "Suspended", "Suspended")
+    space.apply(batch_inference(suspend=False))
+    second = until(
+        lambda: space.get(kinds.JOB, JOB) or first,
+        lambda found: found["metadata"]["uid"] != first["metadata"]["uid"] and not found["spec"].get("suspend"),
+        what="another runner goes on",
+        limit_s=30,
+    )
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"modelDeployment": "n"}, "spec.modelDeployment can't be changed, because results exist"),
+        ({"workers": 0}, "spec.workers"),
+        ({"hooks": {"configMap": "h"}}, "spec.hooks has neither prepare nor finish"),
+        ({"deadline": "tomorrow"}, "spec.deadline"),
+        ({"pause": True}, "unknown field"),
+    ],
+)
+def test_the_api_server_refuses_what_the_rules_forbid(space: Space, changed: dict[str, Any], said: str) -> None:
+    space.apply(batch_inference())
+    answer = space.try_apply(batch_inference(**changed))
+    assert answer.status in {400, 422}, answer
+    assert said in (answer.body or {})["message"]
+
+
+def test_a_job_of_another_owner_is_left_alone(space: Space) -> None:
+    foreign = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": JOB, "labels": {"serving.halcyon.dev/batch-inference": "night"}},
+        "spec": {
+            "suspend": True,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}},
+        },
+    }
+    space.apply(foreign, files(), deployment(), batch_inference())
+    wait_reason(space, "Complete", "NameConflict")
+    assert space.must(kinds.JOB, JOB)["spec"]["template"]["spec"]["containers"][0]["image"] == "i"

@@ -1,0 +1,164 @@
+"""Room for the lower class in the servers of one balancer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
+from halcyon.balancer.config.model import ROOM, USER_ROWS
+from halcyon.balancer.runtime.class_load import ClassLoad, all_counters, class_load, lower_stats
+from halcyon.balancer.runtime.lower_room import LowerRoom, PodWork, fleet_room, own_room
+from halcyon.balancer.runtime.overload_limits import BatchTime
+from halcyon.balancer.runtime.shares import BalancerLoad, PodLoad
+from halcyon.triton.pod_sampler import PodStatistics
+
+BATCHED = PodWork(8, batches=True, time=BatchTime(8, 0.080, 0.006))
+SERIAL = PodWork(1, batches=False, time=BatchTime(1, 0.05, 0.0))
+FULL_RPS = 8 / 0.128
+PLAN = BalancerPlan(
+    "default",
+    "m",
+    "m",
+    (Slot("a", "m-a", 100, 8),),
+    16,
+    200,
+    60000,
+    60000,
+    30000,
+    max_batch=8,
+    balancers=2,
+    lower_class="Fill",
+)
+
+
+def test_a_pod_without_users_has_room_for_nearly_two_batches() -> None:
+    assert fleet_room(BATCHED, 1, 0.0, gentle=False) == pytest.approx(8 + 0.775 * 8)
+
+
+def test_the_room_shrinks_to_one_batch_as_the_users_rate_grows() -> None:
+    rooms = [fleet_room(BATCHED, 1, share * FULL_RPS, gentle=False) for share in (0.0, 0.5, 0.9, 1.0, 2.0)]
+    assert rooms == sorted(rooms, reverse=True)
+    assert rooms[1] == pytest.approx(8 + 0.775 * 4)
+    assert rooms[-1] == rooms[-2] == pytest.approx(8)
+
+
+def test_single_requests_have_room_for_one_in_each_instance() -> None:
+    assert fleet_room(SERIAL, 1, 10.0, gentle=False) == pytest.approx(1)
+    assert fleet_room(replace(SERIAL, at_once=32, time=BatchTime(1, 16.0, 0.0)), 1, 1.0, gentle=False) == 32
+    # The way of a request to the pod takes longer than this execution, so one more is on the way.
+    assert fleet_room(replace(SERIAL, time=BatchTime(1, 0.001, 0.0)), 1, 0.0, gentle=False) == pytest.approx(2)
+
+
+def test_gentle_adds_a_tenth_of_the_time_of_the_users_batches() -> None:
+    # A batch of the 4 rows that users send in 128 ms takes 104 ms; 10.4 ms more are 1.7 rows.
+    assert fleet_room(BATCHED, 1, 0.5 * FULL_RPS, gentle=True) == pytest.approx(4 + 10.4 / 6)
+
+
+def test_before_the_first_statistics_there_is_room_for_one_batch() -> None:
+    assert fleet_room(replace(BATCHED, time=None), 2, 0.0, gentle=False) == pytest.approx(2 * 8 + 2)
+    assert fleet_room(BATCHED, 0, 10.0, gentle=False) == 0
+
+
+def load(agent: str, *, lower: int = 4, users_rps: float = 10.0, inflight: int = 0, waiting: int = 0) -> BalancerLoad:
+    pods = {"10.0.0.1": PodLoad((inflight, 0), (16, 16))}
+    return BalancerLoad(agent, waiting={"a": waiting}, pods=pods, users_rps=users_rps, lower=lower)
+
+
+def parts(room: float, *loads: BalancerLoad, turn: int = 0, is_long: bool = False) -> list[int]:
+    return [
+        own_room(room, one, [o for o in loads if o is not one], users_rows=0.5 * room, turn=turn, is_long=is_long)
+        for one in loads
+    ]
+
+
+def test_balancers_divide_the_room_and_leave_none_while_users_wait_anywhere() -> None:
+    assert parts(12, load("a"), load("b")) == [6, 6]
+    assert parts(12, load("a"), load("b", lower=0)) == [9, 3]
+    assert parts(12, load("a"), load("b", waiting=1)) == [0, 0]
+
+
+def test_room_for_a_single_request_changes_hands_with_time() -> None:
+    owners = [parts(1, load("a"), load("b"), turn=turn).index(1) for turn in range(20)]
+    assert 7 <= sum(owners) <= 13
+
+
+def test_long_executions_leave_only_what_no_balancer_uses() -> None:
+    assert parts(2, load("a", inflight=1), load("b", inflight=1), is_long=True) == [1, 1]
+    assert sum(parts(4, load("a", inflight=1), load("b", inflight=1), is_long=True)) == 4
+    assert parts(1, load("a"), load("b", inflight=3), is_long=True) == [0, 3]
+
+
+@given(
+    room=st.floats(0.1, 500),
+    users=st.lists(st.floats(0, 1000), min_size=1, max_size=6),
+    lower=st.lists(st.integers(0, 500), min_size=6, max_size=6),
+    turn=st.integers(0, 10**9),
+)
+def test_the_parts_of_all_balancers_add_up_to_the_room(
+    room: float, users: list[float], lower: list[int], turn: int
+) -> None:
+    loads = [load(str(index), users_rps=rate, lower=lower[index]) for index, rate in enumerate(users)]
+    assert sum(parts(room, *loads, turn=turn)) == max(round(room), 1)
+
+
+def test_the_users_rate_is_averaged_and_survives_a_new_process() -> None:
+    made = LowerRoom()
+    for number in range(40):
+        made.count(ClassLoad(number * 10, 0, 0), number * 0.25)
+    assert made.users_rps == pytest.approx(40, rel=0.01)
+    made.count(ClassLoad(3, 0, 0), 10.0)
+    assert made.users_rps == pytest.approx(40, rel=0.01)
+
+
+def test_rows_of_users_are_measured_while_the_lower_class_is_idle() -> None:
+    made = LowerRoom()
+    for number in range(20):
+        made.sample(PLAN, {"p": PodStatistics(100 * number, 300 * number)}, idle=True)
+    assert made.user_rows == pytest.approx(3, rel=0.01)
+    for number in range(20, 40):
+        made.sample(PLAN, {"p": PodStatistics(100 * number, 3000 * number)}, idle=False)
+    made.sample(PLAN, {"p": PodStatistics(5000, 500_000)}, idle=True)
+    assert made.user_rows == pytest.approx(3, rel=0.01)
+
+
+def test_the_variables_follow_from_the_loads() -> None:
+    made = LowerRoom()
+    made.sample(PLAN, {"p": PodStatistics(100, 100, ((1, 10, 860_000), (8, 10, 1_280_000)))}, idle=True)
+    own, other = load("a", users_rps=FULL_RPS / 4), load("b", users_rps=FULL_RPS / 4)
+    first = made.values(PLAN, own, (other,), at_once=1, batches=True, pods=1, turn=0)
+    second = made.values(PLAN, other, (own,), at_once=1, batches=True, pods=1, turn=0)
+    # The users leave 4 rows of the next batch, of which 3.1 are taken.
+    assert first[ROOM] + second[ROOM] == 11
+    # A balancer that is not known is taken to be like this one.
+    alone = made.values(PLAN, own, (), at_once=1, batches=True, pods=1, turn=0)
+    assert alone == {ROOM: 6, USER_ROWS: 1}
+    assert made.values(PLAN, own, (other,), at_once=1, batches=True, pods=0, turn=0) == {ROOM: 0, USER_ROWS: 1}
+
+
+TABLE = """# table: counters, type: integer, size:16, used:3
+0x7f: key=1 use=3 exp=0 shard=0 conn_cur=3 gpc0=70 gpc1=2 gpc2=1 gpc6=60
+0x7e: key=2 use=9 exp=0 shard=0 conn_cur=9 gpc0=20 gpc1=1 gpc2=0 gpc6=15
+0x7d: key=3 use=5 exp=0 shard=0 conn_cur=5 gpc0=0"""
+
+
+def test_counters_of_the_classes_are_kept_apart() -> None:
+    assert class_load(TABLE) == ClassLoad(users=70, present=9, sent=5)
+    counts = all_counters(TABLE)
+    assert (counts[0], counts[1], counts[6]) == (70, 2, 60)
+    lower = lower_stats(counts, class_load(TABLE))
+    assert lower is not None
+    assert (lower.waiting, lower.sent, lower.requests, lower.rejected, lower.answered) == (4, 5, 20, 1, 15)
+    only_users = TABLE.splitlines()[1]
+    assert lower_stats(all_counters(only_users), class_load(only_users)) is None
+
+
+def test_the_load_of_an_older_agent_has_no_lower_class() -> None:
+    text = load("a").to_json()
+    assert BalancerLoad.from_json(text) == load("a")
+    older = text.replace(',"users_rps":10.0,"lower":4,"lower_sent":0', "")
+    assert older != text
+    assert BalancerLoad.from_json(older) == replace(load("a"), users_rps=0.0, lower=0)

@@ -1,0 +1,97 @@
+"""Data sets: their rows in order, their digests, and what can't be read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from halcyon_batch.errors import BatchError
+from halcyon_batch.input_data import open_input
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_of_an_archive_are_read_by_rows(tmp_path: Path, save: object) -> None:
+    path = tmp_path / "rows.npz"
+    x, y = np.arange(30, dtype=np.float32).reshape(10, 3), np.asfortranarray(np.arange(20).reshape(10, 2))
+    save(path, x=x, y=y)  # type: ignore[operator]  # one of two functions of NumPy
+    data = open_input(str(path), "")
+    rows = data.read(4, 7)
+    assert (data.total, [one.row for one in rows]) == (10, [4, 5, 6])
+    assert [one.value["x"].tolist() for one in rows] == x[4:7].tolist()
+    assert [one.value["y"].tolist() for one in rows] == y[4:7].tolist()
+
+
+def test_lines_are_rows_without_the_blank_ones(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"x": 1}\n\n  \r\n[2]\nno json')
+    data = open_input(str(path), "")
+    assert [(one.row, one.value) for one in data.read(0, data.total)] == [
+        (0, b'{"x": 1}\n'),
+        (1, b"[2]\n"),
+        (2, b"no json"),
+    ]
+
+
+def test_files_of_a_folder_are_rows_in_order_of_their_paths(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / ".git").mkdir()
+    for name in ("b/1.png", "a.png", "c.png", ".hidden", ".git/x"):
+        (tmp_path / name).write_text("x")
+    data = open_input(str(tmp_path), "")
+    assert [(one.name, one.value) for one in data.read(0, 3)] == [
+        (name, str(tmp_path / name)) for name in ("a.png", "b/1.png", "c.png")
+    ]
+
+
+def test_a_digest_changes_with_the_content_and_not_with_the_path(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl")]
+    for path, content in zip(paths, ("1\n2\n", "1\n2\n", "1\n3\n"), strict=True):
+        path.write_text(content)
+    first, second, third = (open_input(str(path), "").digest for path in paths)
+    assert first == second != third
+
+
+def test_a_change_while_a_data_set_is_open_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    file, member = tmp_path / "a.jsonl", tmp_path / "folder" / "a.png"
+    for path in (file, member):
+        path.write_text("1\n")
+    opened = [open_input(str(path), "") for path in (file, tmp_path / "folder")]
+    assert [one.is_unchanged() for one in opened] == [True, True]
+    for path in (file, member):
+        os.utime(path, ns=(1, 1))
+    assert [one.is_unchanged() for one in opened] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason", "said"),
+    [
+        ("none.npz", None, "InputUnreadable", "none.npz can't be read: No such file or directory"),
+        ("rows.csv", b"1,2", "InputUnreadable", "unknown by its name; use .npz, .npy, .jsonl or a folder"),
+        ("rows.npz", b"no archive", "InputUnreadable", "isn't a file of NumPy"),
+        ("rows.jsonl", b"\n\n", "InputEmpty", "has no rows"),
+    ],
+)
+def test_an_unreadable_data_set_is_refused(
+    tmp_path: Path, name: str, content: bytes | None, reason: str, said: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(BatchError) as caught:
+        open_input(str(tmp_path / name), "")
+    assert (caught.value.reason, said in str(caught.value)) == (reason, True), str(caught.value)
+
+
+def test_arrays_of_different_lengths_are_refused_with_both(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", x=np.zeros(3), y=np.zeros(4))
+    with pytest.raises(BatchError, match=r"differ in their rows: x 3, y 4"):
+        open_input(str(tmp_path / "rows.npz"), "")
+
+
+def test_pickled_objects_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", x=np.array([{}, []], object))
+    with pytest.raises(BatchError, match=r"isn't a file of NumPy: x.npy has Python objects"):
+        open_input(str(tmp_path / "rows.npz"), "")

@@ -1,0 +1,178 @@
+"""Parts of results: whole or absent at any kill, and refused for another input."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halcyon_batch.errors import BatchError
+from halcyon_batch.output_parts import FAILURES, MANIFEST, Manifest, OutputParts, RowResult, plain, rows_per_part
+from halcyon_batch.storage import FolderStorage
+
+MANIFEST_OF_23 = Manifest(
+    owner="u", name="b", digest="sha256:1", total=23, rows_per_part=5, format="Npz", made_with="sha256:2"
+)
+
+
+class KilledError(Exception):
+    """The process ends here."""
+
+
+class KilledStorage(FolderStorage):
+    """A folder whose process is killed at one operation: before it, or after it took effect."""
+
+    def __init__(self, path: str, left: int, *, after: bool) -> None:
+        super().__init__(path)
+        self._left, self._after = left, after
+
+    def write(self, name: str, content: bytes) -> None:
+        self._at(lambda: FolderStorage.write(self, name, content))
+
+    def create(self, name: str, content: bytes) -> bool:
+        self._at(lambda: FolderStorage.create(self, name, content))
+        return True
+
+    def remove(self, name: str) -> None:
+        self._at(lambda: FolderStorage.remove(self, name))
+
+    def _at(self, act: Callable[[], Any]) -> None:
+        self._left -= 1
+        if self._left == 0:
+            if self._after:
+                act()
+            raise KilledError
+        act()
+
+
+def result(row: int, bad: frozenset[int]) -> RowResult:
+    if row in bad:
+        return RowResult(row, "", None, f"bad {row}")
+    return RowResult(row, "", {"y": np.full(2, row * 1.5, np.float32)})
+
+
+def work(storage: FolderStorage, manifest: Manifest, bad: frozenset[int]) -> None:
+    parts = OutputParts.begin(storage, manifest, "out")
+    for part in parts.missing:
+        parts.write(part, [result(row, bad) for row in range(*manifest.rows(part))])
+    if not parts.is_complete:
+        parts.finish()
+
+
+def rows_of(folder: Path) -> Iterator[tuple[int, Any]]:
+    for file in sorted(folder.glob("part-*")):
+        if file.suffix == ".npz":
+            with np.load(file) as archive:
+                yield from zip(archive["row"].tolist(), archive["y"].tolist() if "y" in archive else [], strict=True)
+        else:
+            for line in file.read_text().splitlines():
+                found = json.loads(line)
+                yield found["row"], found["outputs"]["y"]
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    kills=st.lists(st.tuples(st.integers(1, 16), st.booleans()), max_size=8),
+    bad=st.frozensets(st.integers(0, 22), max_size=8),
+    kind=st.sampled_from(["Npz", "Jsonl"]),
+)
+def test_each_row_is_stored_once_after_kills_at_any_write(
+    tmp_path_factory: pytest.TempPathFactory, kills: list[tuple[int, bool]], bad: frozenset[int], kind: str
+) -> None:
+    folder, manifest = tmp_path_factory.mktemp("out"), replace(MANIFEST_OF_23, format=kind)
+    for left, after in kills:
+        try:
+            work(KilledStorage(str(folder), left, after=after), manifest, bad)
+        except KilledError:
+            continue
+    work(FolderStorage(str(folder)), manifest, bad)
+
+    assert list(rows_of(folder)) == [(row, [row * 1.5] * 2) for row in range(23) if row not in bad]
+    failed = [json.loads(line) for line in (folder / FAILURES).read_text().splitlines()]
+    assert failed == [{"row": row, "failure": f"bad {row}"} for row in sorted(bad)]
+    names = {one.name for one in folder.iterdir()}
+    assert names == {MANIFEST, FAILURES, *(f"part-{n:05d}.{kind.lower()}" for n in range(5))}
+    assert json.loads((folder / MANIFEST).read_text())["complete"] == {"rows": 23 - len(bad), "failed": len(bad)}
+
+
+def test_a_resumed_output_counts_the_rows_and_failures_of_its_parts(tmp_path: Path) -> None:
+    begun = OutputParts.begin(FolderStorage(str(tmp_path)), MANIFEST_OF_23, "out")
+    begun.write(1, [result(row, frozenset({6, 8})) for row in range(5, 10)])
+    begun.write(4, [result(row, frozenset()) for row in range(20, 23)])
+    resumed = OutputParts.begin(FolderStorage(str(tmp_path)), MANIFEST_OF_23, "out")
+    assert (resumed.missing, resumed.rows, resumed.failed) == ([0, 2, 3], 8, 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason", "said"),
+    [
+        ({"digest": "sha256:9"}, "InputChanged", "its digest is sha256:9, and out has results of sha256:1"),
+        ({"owner": "v"}, "OutputExists", "out has the results of another BatchInference, b (u); name a new folder"),
+        ({"made_with": "sha256:9"}, "RecipeChanged", "their digest is sha256:9, and out has results of sha256:2"),
+    ],
+)
+def test_an_output_of_another_batch_is_refused_with_both_digests(
+    tmp_path: Path, changed: dict[str, Any], reason: str, said: str
+) -> None:
+    OutputParts.begin(FolderStorage(str(tmp_path)), MANIFEST_OF_23, "out")
+    with pytest.raises(BatchError) as caught:
+        OutputParts.begin(FolderStorage(str(tmp_path)), replace(MANIFEST_OF_23, **changed), "out")
+    assert (caught.value.reason, said in str(caught.value)) == (reason, True)
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(BatchError, match=r"out isn't empty: it has thesis.tex, and no batch.json; name a new folder"):
+        OutputParts.begin(FolderStorage(str(tmp_path)), MANIFEST_OF_23, "out")
+    (tmp_path / MANIFEST).write_text("[]")
+    with pytest.raises(BatchError, match=r"batch.json in out isn't one of a batch"):
+        OutputParts.begin(FolderStorage(str(tmp_path)), MANIFEST_OF_23, "out")
+
+
+def test_an_output_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("x")
+    with pytest.raises(BatchError, match=r"is a file; it must be a folder"):
+        FolderStorage(str(tmp_path / "out"))
+
+
+def test_outputs_of_different_shapes_need_json_lines(tmp_path: Path) -> None:
+    rows = [RowResult(row, "", {"y": np.zeros(row + 1)}) for row in range(5)]
+    parts = OutputParts.begin(FolderStorage(str(tmp_path)), MANIFEST_OF_23, "out")
+    with pytest.raises(
+        BatchError, match=r"its shapes differ between rows, for example \[1\] and \[2\].*set output.format: Jsonl"
+    ):
+        parts.write(0, rows)
+
+
+def test_equal_rows_make_equal_bytes_with_names_and_texts(tmp_path: Path) -> None:
+    rows = [RowResult(n, f"{n}.jpg", {"file": np.array([b"cat"], object), "p": np.float32(n)}) for n in range(5)]
+    made = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        OutputParts.begin(FolderStorage(str(folder)), MANIFEST_OF_23, "out").write(0, rows)
+        made.append((folder / "part-00000.npz").read_bytes())
+    assert made[0] == made[1]
+    with np.load(io.BytesIO(made[0])) as archive:
+        assert archive["name"].tolist() == [f"{n}.jpg" for n in range(5)]
+        assert archive["file"].tolist() == [[b"cat"]] * 5
+
+
+def test_values_that_json_lacks_become_strings() -> None:
+    value = {"a": np.array([1.5, np.nan, np.inf, -np.inf]), "b": b"cat", "c": b"\xff\x00", "d": np.int8(3)}
+    assert plain(value) == {"a": [1.5, "NaN", "Infinity", "-Infinity"], "b": "cat", "c": "/wA=", "d": 3}
+
+
+def test_parts_are_two_hundred_unless_rows_are_few_or_large() -> None:
+    assert [rows_per_part(*one) for one in ((200_000, 100), (50, 100), (200_000, 2**20), (10, 2**30))] == [
+        1000,
+        100,
+        16,
+        1,
+    ]

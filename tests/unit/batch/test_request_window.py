@@ -1,0 +1,41 @@
+"""The window of requests: it follows what servers have free, and gives way."""
+
+from __future__ import annotations
+
+import pytest
+
+from halcyon_batch.request_window import RequestWindow
+
+
+def settled(window: RequestWindow, replicas: float, answers: int = 400) -> int:
+    """Return the limit after these answers of servers that execute `replicas` requests at a time, each in a second."""
+    for _ in range(answers):
+        window.answered(max(window.limit / replicas, 1.0))
+    return window.limit
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 8, 40])
+def test_the_window_keeps_servers_busy_without_a_long_queue(replicas: int) -> None:
+    assert 2 * replicas <= settled(RequestWindow(gentle=False), replicas) <= 3 * replicas + 1
+    assert replicas <= settled(RequestWindow(gentle=True), replicas) <= 1.3 * replicas + 1
+
+
+@pytest.mark.parametrize(("gentle", "least"), [(False, 2), (True, 1)])
+def test_slow_answers_and_rejections_shrink_the_window(*, gentle: bool, least: int) -> None:
+    for is_rejected in (False, True):
+        window = RequestWindow(gentle=gentle)
+        begun = settled(window, 8)
+        for _ in range(4 * begun):
+            if is_rejected:
+                window.rejected()
+            else:
+                window.answered(60.0)
+        assert window.limit == least
+
+
+def test_the_window_grows_again_after_users_have_gone() -> None:
+    window = RequestWindow(gentle=False)
+    settled(window, 8)
+    for _ in range(100):
+        window.answered(20.0)
+    assert settled(window, 8) >= 16

@@ -1,0 +1,72 @@
+"""Rows as tensors: every form of a row that fits the model, and why others don't."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from halcyon_batch.errors import RowError
+from halcyon_batch.input_data import Sample
+from halcyon_batch.row_tensors import payload, row_tensors, shape_of, split
+from halcyon_measure.errors import TensorError
+from halcyon_measure.inputs.tensors import ModelInput
+
+ONE = (ModelInput("x", "FP32", (-1, 3)),)
+TWO = (ModelInput("a", "INT32", (-1, 2)), ModelInput("b", "BYTES", (-1, 1)))
+UNBATCHED = (ModelInput("x", "FP32", (3,)),)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"x": np.array([1, 2, 3])},
+        {"": np.array([1.0, 2, 3])},
+        b"[1, 2, 3]",
+        b"[[1, 2, 3]]",
+        b'{"x": [1, 2, 3]}',
+        b'{"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}',
+    ],
+)
+def test_every_form_of_a_row_gives_the_same_tensor(value: Any) -> None:
+    made = row_tensors(Sample(0, value), ONE)["x"]
+    assert (made.dtype.name, made.tolist()) == ("float32", [[1.0, 2.0, 3.0]])
+    if not (isinstance(value, bytes) and b"[[" in value) and not (isinstance(value, bytes) and b"inputs" in value):
+        assert row_tensors(Sample(0, value), UNBATCHED)["x"].tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "inputs", "said"),
+    [
+        (b"{", ONE, "not JSON: "),
+        (b"[1, 2]", ONE, "input x: its shape is [1, 2], but the model expects x FP32[-1, 3]"),
+        (b"[[1, 2, 3], [4, 5, 6]]", ONE, "input x has 2 rows; each row of the data set is one row of the model"),
+        (b"[[1], [2, 3]]", ONE, "input x: its lists have different lengths"),
+        (b'["a", "b", "c"]', ONE, "input x: its values are of type"),
+        (b"[1, 2]", TWO, 'it has no names, and the model has the inputs a, b; for example {"a": [...]}'),
+        (b'{"a": [1, 2], "c": ["x"]}', TWO, "it has a, c; the model's inputs are a, b"),
+        (b'{"a": [1, 2.5], "b": ["x"]}', TWO, "not every value is an integer in the range of INT32"),
+        (b'{"inputs": [{"name": "x"}]}', ONE, "inputs has no valid tensor"),
+    ],
+)
+def test_a_row_that_does_not_fit_names_the_input_and_the_reason(value: bytes, inputs: Any, said: str) -> None:
+    with pytest.raises((RowError, TensorError)) as caught:
+        row_tensors(Sample(0, value), inputs)
+    assert said in str(caught.value)
+
+
+def test_rows_of_one_request_come_back_in_their_order() -> None:
+    rows = [row_tensors(Sample(n, {"x": np.full(3, n)}), ONE) for n in range(4)]
+    made = payload(rows)
+    assert (made.rows, made.tensors["x"][:, 0].tolist()) == (4, [0.0, 1.0, 2.0, 3.0])
+    assert [one["y"].tolist() for one in split({"y": made.tensors["x"] * 2}, 4)] == [[[n * 2.0] * 3] for n in range(4)]
+    assert split({"y": np.zeros(5)}, 1)[0]["y"].shape == (5,)
+    with pytest.raises(RowError, match=r"output y has the shape \[3\] for a request of 4 rows"):
+        split({"y": np.zeros(3)}, 4)
+
+
+def test_rows_of_different_shapes_need_requests_of_their_own() -> None:
+    inputs = (ModelInput("x", "FP32", (-1, -1)),)
+    short, long = (row_tensors(Sample(0, {"x": np.zeros(n)}), inputs) for n in (3, 4))
+    assert shape_of(short) != shape_of(long)

@@ -1,0 +1,166 @@
+"""The status of a BatchInference: its conditions, its figures, and writes only for changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from halcyon.api.batch_inference import BatchInferenceStatus, parse
+from halcyon.api.documents.batch_documents import BatchProgress
+from halcyon.batch import status
+from halcyon.batch.job import ServedModel
+from halcyon.batch.runner_pod import current, last_progress, pending
+from halcyon.batch.status import Observed, Obstacle, served_model
+from tests.unit.batch.test_job import spec
+
+NOW = 1_764_000_000.0
+AT_NOW = "2025-11-24T16:00:00Z"
+
+
+def made(seen: Observed, before: dict[str, Any] | None = None, now: float = NOW, **others: Any) -> dict[str, Any]:
+    found = status.make(before or {}, parse(spec(**others)), seen, generation=3, now=now)
+    BatchInferenceStatus.model_validate(found)
+    return found
+
+
+def conditions(found: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [(one["type"], one["status"], one["reason"]) for one in found["conditions"]]
+
+
+def progress(**others: Any) -> BatchProgress:
+    return BatchProgress(**{"total": 1000, "done": 400, "failed": 5, "rows_per_s": 50.0, "left_s": 600.0, **others})
+
+
+@pytest.mark.parametrize(
+    ("seen", "others", "expected"),
+    [
+        (Observed(progress=progress()), {}, [("Complete", "False", "Running")]),
+        (Observed(pending="no node"), {}, [("Complete", "False", "Pending")]),
+        (Observed(progress=progress(waiting="503: full")), {}, [("Complete", "False", "Waiting")]),
+        (Observed(progress=progress()), {"suspend": True}, [("Complete", "False", "Suspended"), ("Suspended", "True", "Suspended")]),
+        (Observed(Obstacle("ModelNotFound", "no")), {}, [("Complete", "False", "ModelNotFound")]),
+        (Observed(Obstacle("Invalid", "no", is_final=True)), {}, [("Failed", "True", "Invalid"), ("Complete", "False", "Invalid")]),
+        (Observed(is_failed=True, progress=progress(reason="InputChanged", message="m")), {}, [("Failed", "True", "InputChanged"), ("Complete", "False", "Failed")]),
+        (Observed(is_failed=True, pending="p has ended with OOMKilled"), {}, [("Failed", "True", "RunnerFailed"), ("Complete", "False", "Failed")]),
+        (Observed(is_done=True, progress=progress()), {"suspend": True}, [("Complete", "True", "Completed")]),
+    ],
+)  # fmt: skip
+def test_conditions_follow_the_truth_table(seen: Observed, others: dict[str, Any], expected: list[Any]) -> None:
+    assert conditions(made(seen, **others)) == expected
+
+
+def test_figures_of_a_running_batch_are_in_the_status() -> None:
+    found = made(Observed(progress=progress(rows_per_request=8)))
+    assert found["rows"] == {"total": 1000, "done": 400, "failed": 5}
+    assert (found["progress"], found["rate"], found["rowsPerRequest"]) == ("405/1000", "50", 8)
+    assert found["eta"] == "2025-11-24T16:10:00Z"
+
+
+def test_rows_stay_known_while_a_new_runner_starts() -> None:
+    before = made(Observed(progress=progress()))
+    after = made(Observed(progress=BatchProgress(waiting="the input is being read")), before)
+    assert after["rows"] == before["rows"]
+    assert "rate" not in after
+    assert made(Observed(pending="no node"), before)["rows"] == before["rows"]
+
+
+def test_an_end_that_hardly_moves_leaves_the_status_as_it_is() -> None:
+    before = made(Observed(progress=progress()))
+    assert made(Observed(progress=progress(left_s=595.0)), before, now=NOW + 10) == before
+    assert made(Observed(progress=progress(left_s=400.0)), before, now=NOW + 10)["eta"] != before["eta"]
+
+
+def test_a_condition_keeps_the_time_of_its_last_change() -> None:
+    before = made(Observed(progress=progress()))
+    after = made(Observed(progress=progress(waiting="503")), before, now=NOW + 100)
+    assert after["conditions"][0]["lastTransitionTime"] == AT_NOW
+    done = made(Observed(is_done=True), before, now=NOW + 200)
+    assert (done["completionTime"], done["conditions"][0]["lastTransitionTime"]) == ("2025-11-24T16:03:20Z",) * 2
+    assert made(Observed(is_done=True), done, now=NOW + 900)["completionTime"] == done["completionTime"]
+
+
+def test_a_failure_stays_known_after_its_pod_is_gone() -> None:
+    before = made(Observed(is_failed=True, progress=progress(reason="InputChanged", message="both digests")))
+    after = made(Observed(is_failed=True), before)
+    assert (after["conditions"][0]["reason"], after["conditions"][0]["message"]) == ("InputChanged", "both digests")
+
+
+@pytest.mark.parametrize(
+    ("deadline", "reason", "said"),
+    [
+        ("2025-11-24T16:20:00Z", "InTime", "it ends before"),
+        (
+            "2025-11-24T16:05:00Z",
+            "DeadlineTooClose",
+            "the 595 rows that are left need 100 rows/s; for example more replicas",
+        ),
+        ("2025-11-24T15:00:00Z", "DeadlineMissed", "which has passed"),
+    ],
+)
+def test_a_deadline_that_is_not_reached_shows_the_rate_that_is_needed(deadline: str, reason: str, said: str) -> None:
+    found = made(Observed(progress=progress()), deadline=deadline)["conditions"][-1]
+    assert (found["type"], found["reason"], said in found["message"]) == ("OnTime", reason, True), found
+
+
+@pytest.mark.parametrize(
+    ("model", "reason", "said"),
+    [
+        (
+            None,
+            "ModelNotFound",
+            "there is no ModelDeployment digits in namespace team; a batch uses one of its own namespace",
+        ),
+        ({"traffic": {"mode": "Direct"}}, "ModelUnsuitable", "spec.traffic.mode of digits is Direct"),
+        ({"traffic": {"tls": {"secretName": "t"}}}, "ModelUnsuitable", "spec.traffic.tls of digits is set"),
+        ({"replicas": 0}, "ModelStopped", "for example kubectl scale mdep digits --replicas=1"),
+        ({"replicas": 0, "scaling": {"mode": "Paused"}}, "ModelStopped", "nothing scales it"),
+    ],
+)
+def test_a_model_that_can_not_be_used_is_named_with_the_reason(model: Any, reason: str, said: str) -> None:
+    found = served_model(None if model is None else {"spec": model}, "digits", "team")
+    assert isinstance(found, Obstacle)
+    assert (found.reason, said in found.message) == (reason, True), found.message
+
+
+def test_a_model_at_zero_with_scaling_can_be_used() -> None:
+    found = served_model({"spec": {"replicas": 0, "scaling": {"minReplicas": 0}, "model": {"name": "D"}, "batching": {"maxBatchSize": 8}}}, "digits", "team")  # fmt: skip
+    assert found == ServedModel(name="digits", model="D", max_rows=8)
+
+
+def pod(name: str, state: dict[str, Any], phase: str = "Pending", **others: Any) -> dict[str, Any]:
+    meta = {"name": name, "creationTimestamp": f"2026-01-01T00:00:0{name[-1]}Z", "deletionTimestamp": None, **others}
+    return {
+        "metadata": meta,
+        "status": {"phase": phase, "podIP": None, "conditions": None, "containerStatuses": [{"state": state}]},
+    }
+
+
+def test_the_newest_pod_that_stays_is_the_runner() -> None:
+    pods = [pod("p-2", {}), pod("p-1", {}), pod("p-3", {}, deletionTimestamp="now")]
+    assert (current(pods) or {})["metadata"]["name"] == "p-2"
+    assert current([]) is None
+
+
+def test_a_pod_that_does_not_run_has_a_reason() -> None:
+    assert (
+        pending(pod("p-1", {"waiting": {"reason": "ErrImagePull", "message": "no image"}}))
+        == "p-1: ErrImagePull: no image"
+    )
+    assert (
+        pending(pod("p-1", {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}, "Failed"))
+        == "p-1 has ended with OOMKilled, exit code 137"
+    )
+    unplaced = pod("p-1", {})
+    unplaced["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node"}
+    ]
+    assert pending(unplaced) == "p-1: Unschedulable: no node"
+    assert pending(pod("p-1", {"running": {}}, "Running")) == ""
+
+
+def test_the_last_progress_is_in_the_termination_message() -> None:
+    left = progress(reason="OutputFull", message="m").to_json()
+    found = last_progress(pod("p-1", {"terminated": {"exitCode": 2, "message": left}}, "Failed"))
+    assert (found or progress()).reason == "OutputFull"
+    assert last_progress(pod("p-1", {"terminated": {"exitCode": 137, "message": "Killed"}}, "Failed")) is None

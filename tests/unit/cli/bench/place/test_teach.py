@@ -1,0 +1,155 @@
+"""What a measurement teaches: the line of its batches, or requests at once, and the ConfigMap that keeps it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from halcyon.api.documents.measured_capacity import MeasuredLine, Served, line_for, read
+from halcyon.control.state.measured_capacities import measured as applied
+from halcyon_cli.bench.place import teach
+from halcyon_cli.errors import InputError
+from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.figure import Figure, Unit, unmeasured
+from halcyon_measure.results.place import Place
+from halcyon_measure.results.sections.batches import Batches, BatchSize
+from halcyon_measure.results.sections.capacity import Capacity
+from tests.unit.measure.results.test_summary import EVEN, document
+
+MODEL: dict[str, Any] = {
+    "metadata": {"name": "digits", "namespace": "team", "uid": "u-1"},
+    "spec": {"scaling": {"minReplicas": 1, "maxReplicas": 8}},
+}
+PLACE = Place(kind="copy", revision="digits-5d7c", image="localhost/tritonserver:24.10", replicas=1)
+NONE = unmeasured("ms", "not measured")
+
+
+def figure(value: float, unit: Unit = "ms") -> Figure:
+    return Figure(value=value, unit=unit, n=100, source="a test")
+
+
+def batches(times: dict[int, float], *, instances: int = 1, executions: int = 50) -> Batches:
+    """Executions of each size with these milliseconds, a tenth of it for inputs and outputs."""
+    sizes = tuple(
+        BatchSize(
+            rows=rows, executions=executions, input=figure(0.05 * ms), model=figure(0.9 * ms), output=figure(0.05 * ms)
+        )
+        for rows, ms in times.items()
+    )
+    return Batches(
+        sizes=sizes, executions=NONE, mean_rows=NONE, largest=NONE, fill=NONE, constant=NONE, per_row=NONE,
+        line_error=NONE, busy=NONE, instances=figure(instances, "executions"),
+    )  # fmt: skip
+
+
+def measured(
+    of: Batches | None, *, saturation: float, single_ms: float, place: Place = PLACE, rows: int = 1, **changes: Any
+) -> BenchDocument:
+    capacity = Capacity(
+        sentence="", objective_ms=500, percentile=0.99, rate=NONE, saturation=figure(saturation, "requests/s"), knee=NONE,
+        single=figure(single_ms), confirmed=True, law="", runs=(), seconds=1, seed=1,
+    )  # fmt: skip
+    made = document(EVEN)
+    requests = made.requests.model_copy(update={"rows": rows * made.requests.answered})
+    run = made.run.model_copy(update={"valid": True, "invalid_because": ()})
+    known = {
+        "made_at": "2026-11-28T10:00:00Z", "place": place, "capacity": capacity, "batches": of, "requests": requests, "run": run
+    }  # fmt: skip
+    return made.model_copy(update=known | changes)
+
+
+def test_the_line_is_that_of_whole_executions() -> None:
+    found = teach.line(measured(batches({1: 86, 4: 104, 8: 128}), saturation=60, single_ms=88))
+    assert (found.instances, found.max_batch_size, found.at_once) == (1, 8, None)
+    assert found.constant_milliseconds == pytest.approx(80)
+    assert found.per_row_milliseconds == pytest.approx(6)
+
+
+def test_instances_are_those_of_one_replica() -> None:
+    place = PLACE.model_copy(update={"replicas": 2})
+    found = teach.line(measured(batches({1: 86, 8: 128}, instances=4), saturation=240, single_ms=88, place=place))
+    assert found.instances == 2
+
+
+def test_rare_sizes_do_not_bend_the_line() -> None:
+    of = batches({1: 86, 8: 128})
+    odd = batches({6: 900}, executions=1).sizes
+    found = teach.line(measured(of.model_copy(update={"sizes": of.sizes + odd}), saturation=60, single_ms=88))
+    assert found.seconds(6) == pytest.approx(0.116)
+
+
+def test_one_size_has_no_time_per_row() -> None:
+    found = teach.line(measured(batches({1: 50}), saturation=20, single_ms=51))
+    assert (found.constant_milliseconds, found.per_row_milliseconds) == (pytest.approx(50), 0)
+
+
+@pytest.mark.parametrize("of", [batches({1: 0.3}), None])
+def test_requests_at_once_are_taught_if_batch_times_do_not_show_them(of: Batches | None) -> None:
+    found = teach.line(measured(of, saturation=2.0, single_ms=16000))
+    assert found.at_once == 32
+    assert found.answers() == (32.0, pytest.approx(16.0))
+
+
+def test_several_rows_of_a_request_are_no_contradiction() -> None:
+    found = teach.line(measured(batches({4: 104, 8: 128}), saturation=15, single_ms=105, rows=4))
+    assert found.at_once is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"capacity": None}, "--teach needs a search"),
+        ({"place": None}, "the revision and the image"),
+        ({"place": PLACE.model_copy(update={"gpu_product": "A,B"})}, "several GPU products, A,B"),
+    ],
+)
+def test_a_measurement_that_says_too_little_is_not_taught(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        teach.measured(measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88, **changes))
+
+
+def test_an_invalid_run_is_not_taught() -> None:
+    made = measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88)
+    run = made.run.model_copy(update={"valid": False, "invalid_because": ("the client was the limit",)})
+    with pytest.raises(InputError, match="the client was the limit"):
+        teach.measured(made.model_copy(update={"run": run}))
+
+
+def test_the_config_map_is_what_the_operator_reads() -> None:
+    taught = teach.measured(measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88))
+    made = teach.config_map(MODEL, None, taught)
+    assert made["metadata"]["name"] == "digits-capacity"
+    assert made["metadata"]["labels"]["serving.halcyon.dev/model-deployment"] == "digits"
+    assert line_for(read(made), Served("digits-5d7c", PLACE.image or "", "", 1)).max_batch_size == 8
+    assert applied(made, Served("digits-77aa", PLACE.image or "")).line is None
+
+
+def test_a_write_is_on_condition_of_the_version_read() -> None:
+    taught = teach.measured(measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88))
+    stored = {"metadata": {"resourceVersion": "7"}}
+    assert teach.config_map(MODEL, stored, taught)["metadata"]["resourceVersion"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (MODEL["spec"], "the planner begins with it"),
+        ({}, "digits has no spec.scaling"),
+        ({"scaling": {"policy": "Rules"}}, "is Rules, which doesn't use it"),
+    ],
+)
+def test_the_sentence_names_who_uses_it(spec: dict[str, Any], said: str) -> None:
+    taught = teach.measured(measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88))
+    text = teach.sentence({**MODEL, "spec": spec}, taught)
+    assert said in text
+    assert "80 ms + 6 ms per row, up to 8 rows, 1 instance" in text
+
+
+def test_lines_of_several_instances_fit_into_the_document() -> None:
+    lines = tuple(
+        MeasuredLine(instances=n, constant_milliseconds=80.123456, per_row_milliseconds=6.123456, max_batch_size=64)
+        for n in range(1, 9)
+    )
+    made = teach.of_lines(measured(None, saturation=1, single_ms=1), lines, source="tune")
+    assert len(teach.config_map(MODEL, None, made)["data"]["capacity.json"]) < 2048

@@ -1,0 +1,95 @@
+"""`halcyon batch`: from options to a BatchInference, and what a list and the progress show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from halcyon.main import main
+from halcyon_cli.commands.inference.batch import manifest, row
+from halcyon_cli.errors import InputError
+
+OPTIONS: dict[str, Any] = {
+    "source": "pvc://sets/2026/rows.npz", "place": "pvc://sets/out/", "name": None, "input_format": None, "output_format": None,
+    "hooks": None, "prepare": None, "finish": None, "rows": None, "max_failures": None, "deadline": None, "max_replicas": None,
+    "wake": False, "gentle": False, "workers": None,
+}  # fmt: skip
+RUNNING: dict[str, Any] = {
+    "apiVersion": "serving.halcyon.dev/v1alpha1",
+    "kind": "BatchInference",
+    "metadata": {"name": "night", "namespace": "team", "uid": "u"},
+    "spec": {"modelDeployment": "digits"},
+    "status": {
+        "rows": {"total": 1000, "done": 400, "failed": 5},
+        "progress": "405/1000",
+        "rate": "50",
+        "eta": "2026-11-24T16:10:00Z",
+        "conditions": [
+            {"type": "Complete", "status": "False", "reason": "Running", "message": "rows are being computed"}
+        ],
+    },
+}
+
+
+def kubeconfig(url: str) -> str:
+    """Return a kubeconfig for this API server and the namespace team."""
+    document = {
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+        "users": [{"name": "u", "user": {}}],
+        "current-context": "c",
+    }
+    return yaml.safe_dump(document)
+
+
+def made(**others: Any) -> dict[str, Any]:
+    return dict(manifest("digits", "team", OPTIONS | others, now=1_764_000_000.0))
+
+
+def test_options_become_the_fields_of_a_batch_inference() -> None:
+    found = made(
+        name="night", output_format="Jsonl", hooks="h", finish="hooks.py:finish", rows=8, max_failures=0, deadline="6h",
+        max_replicas=4, wake=True, gentle=True, workers=2,
+    )  # fmt: skip
+    assert found["metadata"] == {"name": "night", "namespace": "team"}
+    assert found["spec"] == {
+        "modelDeployment": "digits",
+        "input": {"persistentVolumeClaim": {"claimName": "sets", "path": "2026/rows.npz"}},
+        "output": {"persistentVolumeClaim": {"claimName": "sets", "path": "out"}, "format": "Jsonl"},
+        "hooks": {"configMap": "h", "finish": "hooks.py:finish"},
+        "rowsPerRequest": 8, "maxFailures": 0, "deadline": "2025-11-24T22:00:00Z", "maxReplicas": 4, "atZero": "Wake",
+        "gentle": True, "workers": 2,
+    }  # fmt: skip
+    assert set(made()["spec"]) == {"modelDeployment", "input", "output"}
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ({"source": None}, "--input is missing; for example --input pvc://sets/2026/images.npz"),
+        ({"place": "/data"}, "--output is /data; it must be pvc://CLAIM/PATH"),
+        ({"source": "pvc://sets/../x"}, "spec.input.persistentVolumeClaim.path"),
+        ({"prepare": "hooks.py:prepare"}, "--prepare and --finish need --hooks"),
+        ({"deadline": "soon"}, "--deadline is soon, and neither a time as 2026-12-01T06:00:00Z nor a duration"),
+        ({"hooks": "h", "prepare": "no"}, "spec.hooks.prepare"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_an_example(others: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        made(**others)
+    assert said in str(caught.value)
+
+
+def test_a_row_of_the_list_has_what_kubectl_shows() -> None:
+    assert row(RUNNING) == ["night", "digits", "Running", "405/1000", "5", "50", "2026-11-24T16:10:00Z"]
+    assert row({"metadata": {"name": "new"}}) == ["new", "-", "Pending", "-", "-", "-", "-"]
+
+
+def test_yaml_is_printed_and_nothing_is_created(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config").write_text(kubeconfig("http://127.0.0.1:1"))
+    arguments = ["--input", "pvc://s/a.npz", "--output", "pvc://s/o", "-o", "yaml"]
+    assert main(["batch", "digits", *arguments, "--kubeconfig", str(tmp_path / "config")]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["metadata"] == {"name": "digits-batch", "namespace": "team"}

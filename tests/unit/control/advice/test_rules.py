@@ -1,0 +1,220 @@
+"""Each rule of the advice applies to the evidence of its fault, and to none without it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from generators.advice_reference import page
+from halcyon.api.spec import Spec
+from halcyon.api.spec.parse import parse
+from halcyon.control.advice.evidence import ModelEvidence
+from halcyon.control.advice.rules import RULES, AdviceFinding, opinions, value_of
+from halcyon.scaling.planner.capacity.queueing import ServiceLine
+
+ROOT = Path(__file__).parents[4]
+LINE = ServiceLine(0.080, 0.006)
+
+
+def spec_of(**sections: Any) -> Spec:
+    scaling = {"minReplicas": 1, "maxReplicas": 8} | sections.pop("scaling", {})
+    runtime = {"gpu": {"count": 1}} | sections.pop("runtime", {})
+    source = {"source": {"persistentVolumeClaim": {"claimName": "models"}}}
+    return parse("digits", {"model": source, "runtime": runtime, "scaling": scaling, **sections})
+
+
+def found(evidence: ModelEvidence, *shown: str) -> dict[str, AdviceFinding]:
+    return {name: one for name, one in opinions(evidence, frozenset(shown)).items() if one is not None}
+
+
+SATURATED = ModelEvidence(
+    spec_of(batching={"maxBatchSize": 8}),
+    replicas=1.0,
+    rate=62.0,
+    request_rows=1.0,
+    batch_rows=7.9,
+    busy=0.99,
+    wait_s=0.1,
+    waiting=20.0,
+    gpu=0.95,
+    line=LINE,
+    largest_rows=8,
+    peak_replicas=1,
+    start_s=20.0,
+)
+
+
+def test_full_batches_are_advised_to_be_twice_as_large() -> None:
+    (rule, one), *more = found(SATURATED).items()
+    assert (rule, one.value, more) == ("BatchAlwaysFull", "16", [])
+    # 16 rows in 176 ms instead of 7.9 in 127.4 ms.
+    assert one.gain.startswith("47 % more rows per second")
+    assert one.share == pytest.approx(1 - (7.9 / 0.1274) / (16 / 0.176))
+
+
+def test_larger_batches_are_not_advised_beyond_the_objective() -> None:
+    objective = {"targets": {"latency": "340ms"}}
+    tight = replace(SATURATED, spec=spec_of(batching={"maxBatchSize": 8}, scaling=objective))
+    assert not found(tight)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"batch_rows": 6.0}, {"busy": 0.5}, {"waiting": 0.0}, {"line": ServiceLine(0.002, 0.02)}, {"busy": 1.5}],
+    ids=["batches with room", "idle instances", "nothing waits", "no gain by the line", "unknown number of instances"],
+)
+def test_batches_that_would_not_gain_give_no_advice(change: dict[str, Any]) -> None:
+    assert not found(replace(SATURATED, **change))
+
+
+def test_a_missing_batch_size_starves_the_batcher() -> None:
+    starved = replace(SATURATED, spec=spec_of(), batch_rows=16.0, largest_rows=30, line=ServiceLine(0.080, 0.002))
+    ((rule, one),) = found(starved).items()
+    assert (rule, one.value) == ("BatchSizeMissing", "64")
+    assert one.evidence.startswith("the balancers send at most 32 rows at once for each instance, batches have 16.0")
+
+
+def test_full_batches_of_the_models_own_size_are_not_starved() -> None:
+    assert not found(replace(SATURATED, spec=spec_of(), batch_rows=16.0, largest_rows=16))
+    assert not found(replace(SATURATED, spec=spec_of(), batch_rows=1.0, largest_rows=1))
+
+
+def test_an_idle_gpu_takes_more_instances() -> None:
+    idle = replace(SATURATED, spec=spec_of(batching={"maxBatchSize": 1}), batch_rows=1.0, gpu=0.33)
+    ((rule, one),) = found(idle).items()
+    assert (rule, one.value, one.share) == ("GPUIdle", "2", 0.5)
+    assert not found(replace(idle, gpu=0.7))
+    assert not found(replace(idle, gpu=None)), "a missing utilisation is not an idle GPU"
+    assert not found(replace(idle, spec=spec_of(batching={"maxBatchSize": 1}, runtime={"gpu": {"count": 0}})))
+
+
+def test_several_replicas_with_idle_gpus_take_more_instances() -> None:
+    spec = spec_of(batching={"maxBatchSize": 1})
+    fleet = replace(SATURATED, spec=spec, batch_rows=1.0, replicas=6.0, busy=0.7, waiting=0.0, gpu=0.2)
+    assert found(fleet)["GPUIdle"].value == "2"
+    assert not found(replace(fleet, replicas=1.0))
+    assert not found(replace(fleet, gpu=0.65)), "the GPU is used while the instances are"
+
+
+def test_a_low_cpu_limit_is_advised_to_be_raised_first() -> None:
+    limited = spec_of(batching={"maxBatchSize": 1}, runtime={"resources": {"limits": {"cpu": "1500m"}}})
+    host = replace(SATURATED, spec=limited, batch_rows=1.0, gpu=0.3)
+    ((rule, one),) = found(host).items()
+    assert (rule, one.value) == ("CPULimited", "3")
+    assert "a limit of 1.5 CPU" in one.evidence
+    enough = spec_of(batching={"maxBatchSize": 1}, runtime={"resources": {"limits": {"cpu": "2"}}})
+    assert list(found(replace(host, spec=enough))) == ["GPUIdle"]
+
+
+LIGHT = replace(
+    SATURATED,
+    spec=spec_of(batching={"maxBatchSize": 32, "maxQueueDelay": "50ms"}),
+    rate=8.0,
+    batch_rows=1.4,
+    busy=0.13,
+    wait_s=0.042,
+    waiting=0.3,
+    line=ServiceLine(0.020, 0.002),
+)
+
+
+def test_a_delay_that_fills_no_batch_only_costs() -> None:
+    ((rule, one),) = found(LIGHT).items()
+    assert (rule, one.value) == ("DelayOnlyCosts", "0us")
+    assert one.gain == "the mean time in the server falls from 64.8 ms to 24.7 ms"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"wait_s": 0.004},
+        {"rate": 600.0},
+        {"spec": spec_of(batching={"maxBatchSize": 32})},
+        {"spec": spec_of(batching={"maxBatchSize": 32, "maxQueueDelay": "2ms"})},
+        {"wait_s": None},
+    ],
+    ids=["a short wait", "too much load for no delay", "no delay", "the wait is not for the delay", "unknown wait"],
+)
+def test_a_delay_that_costs_little_gives_no_advice(change: dict[str, Any]) -> None:
+    assert not found(replace(LIGHT, **change))
+
+
+def objective(latency: str, **change: Any) -> ModelEvidence:
+    spec = spec_of(batching={"maxBatchSize": 32}, scaling={"targets": {"latency": latency}})
+    fleet = replace(SATURATED, spec=spec, line=ServiceLine(0.020, 0.002), batch_rows=3.3, rate=125.0, replicas=12.0)
+    return replace(fleet, **change)
+
+
+def test_an_objective_below_two_full_batches_costs_replicas() -> None:
+    ((rule, one),) = found(objective("60ms")).items()
+    assert (rule, one.value, one.gain) == (
+        "ObjectiveBelowBatch",
+        "260ms",
+        "5 instead of 11 replicas for the same requests",
+    )
+    assert not found(objective("170ms"))
+    assert not found(objective("60ms", rate=5.0, replicas=1.0)), "one replica is enough"
+
+
+def test_an_objective_below_one_request_can_not_be_met() -> None:
+    ((_, one),) = found(objective("25ms", rate=5.0, replicas=1.0)).items()
+    assert one.gain == "an objective that can be met; no number of replicas meets this one"
+    assert one.share == 1.0
+
+
+def test_replicas_that_a_day_did_not_need_are_advised_away() -> None:
+    idle = replace(SATURATED, spec=spec_of(scaling={"minReplicas": 4}), busy=0.1, batch_rows=1.0, wait_s=0.0)
+    ((rule, one),) = found(idle).items()
+    assert (rule, one.value, one.share) == ("MinReplicasIdle", "2", 0.5)
+    pair = spec_of(scaling={"minReplicas": 2})
+    assert not found(replace(idle, spec=pair)), "the second replica is there for a failure of the first"
+    assert not found(replace(idle, peak_replicas=4))
+    assert not found(replace(idle, peak_replicas=None)), "less than a day is known"
+    asleep = found(replace(idle, peak_replicas=0))["MinReplicasIdle"]
+    assert (asleep.value, asleep.evidence) == ("0", "no request arrived in the last day")
+    assert asleep.gain.endswith("the first request then waits for a start")
+
+
+def test_a_queue_timeout_below_a_start_is_advised_to_be_longer() -> None:
+    spec = spec_of(scaling={"minReplicas": 0}, traffic={"queueTimeout": "20s"})
+    short = ModelEvidence(spec, start_s=60.0)
+    ((rule, one),) = found(short).items()
+    assert (rule, one.value, one.share) == ("QueueTimeoutTooShort", "90s", 1.0)
+    assert not found(replace(short, start_s=15.0))
+    assert not found(replace(short, start_s=None))
+    assert not found(ModelEvidence(spec_of(traffic={"queueTimeout": "20s"}), start_s=60.0)), "never at zero replicas"
+
+
+def test_no_rule_has_an_opinion_without_signals() -> None:
+    assert opinions(ModelEvidence(spec_of()), frozenset()) == {}
+
+
+def test_bounds_are_lower_for_advice_that_is_shown() -> None:
+    near = replace(SATURATED, busy=0.8)
+    assert not found(near)
+    assert list(found(near, "BatchAlwaysFull")) == ["BatchAlwaysFull"]
+
+
+def test_the_value_of_a_field_is_read_from_the_stored_spec() -> None:
+    stored = {"batching": {"maxBatchSize": 8}, "scaling": {"minReplicas": 0}}
+    assert value_of(stored, "spec.batching.maxBatchSize") == "8"
+    assert value_of(stored, "spec.scaling.minReplicas") == "0"
+    assert value_of(stored, "spec.scaling.targets.latency") is None
+    assert value_of(None, "spec.scaling.minReplicas") is None
+
+
+def test_each_rule_names_a_field_of_the_resource() -> None:
+    for rule in RULES:
+        model: Any = Spec
+        for name in rule.field.split(".")[1:]:
+            names = {field.alias or name_: field for name_, field in model.model_fields.items()}
+            assert name in names, rule.field
+            kinds = [names[name].annotation, *getattr(names[name].annotation, "__args__", ())]
+            model = next((kind for kind in kinds if hasattr(kind, "model_fields")), None)
+
+
+def test_the_reference_is_generated_from_the_rules() -> None:
+    assert (ROOT / "docs" / "reference" / "advice.md").read_text() == page()

@@ -1,0 +1,118 @@
+"""Measured capacities in the cache: what they are compared with, and when they are read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from halcyon.api.documents.measured_capacity import GPU_PRODUCT_LABEL, KEY
+from halcyon.api.spec.parse import parse
+from halcyon.control.state.measured_capacities import MeasuredCapacities
+from halcyon.control.state.scope import Measured
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Key
+from halcyon.render import names
+from tests.unit.control.scope_builders import PVC
+from tests.unit.control.state.manual_caches import DIGITS, ManualCaches, labelled
+
+IMAGE = "localhost/tritonserver:24.10"
+LINE = {"instances": 2, "constantMilliseconds": 80, "perRowMilliseconds": 6, "maxBatchSize": 8}
+DOCUMENT: dict[str, Any] = {
+    "version": 1, "source": "bench", "measuredAt": "2026-11-28T03:15:00Z", "revision": "digits-5d7c", "image": IMAGE, "lines": [LINE]
+}  # fmt: skip
+SPEC = parse("digits", {"model": {"source": PVC}, "runtime": {"instancesPerGPU": 2}})
+
+
+class Model:
+    """A model with its Deployment."""
+
+    def __init__(self, **pod: Any) -> None:
+        self.at = ManualCaches()
+        self.deploy(**pod)
+        self.measured = MeasuredCapacities(self.at.caches)
+
+    def deploy(self, revision: str = "5d7c", **pod: Any) -> None:
+        template = {
+            "metadata": {"labels": {names.REVISION_LABEL: revision}},
+            "spec": {"containers": [{"name": "triton", "image": IMAGE}], **pod},
+        }
+        made = labelled(kinds.DEPLOYMENT, "digits-a", "digits", spec={"replicas": 0, "template": template})
+        self.at.store(self.at.caches.children[kinds.DEPLOYMENT], made)
+
+    def teach(self, text: str | None = None, *, name: str = "digits-capacity", **changes: Any) -> None:
+        data = {KEY: json.dumps({**DOCUMENT, **changes}) if text is None else text}
+        made = labelled(kinds.CONFIG_MAP, name, "digits", data=data)
+        self.at.store(self.at.caches.children[kinds.CONFIG_MAP], made)
+
+    def found(self) -> Measured:
+        return self.measured.of(DIGITS, SPEC)
+
+
+def test_a_measured_capacity_of_what_serves_applies() -> None:
+    model = Model()
+    model.teach()
+    found = model.found()
+    assert (found.ignored, found.served.revision, found.served.instances) == ("", "digits-5d7c", 2)
+    assert found.line is not None
+    assert found.line.seconds(8) == pytest.approx(0.128)
+
+
+def test_a_measured_capacity_is_read_once() -> None:
+    model = Model()
+    model.teach()
+    first = model.found()
+    model.at.store(model.at.caches.children[kinds.CONFIG_MAP], labelled(kinds.CONFIG_MAP, "bert-capacity", "bert"))
+    assert model.found() is first
+    model.teach(lines=[{**LINE, "constantMilliseconds": 90}])
+    assert model.found() is not first
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "reason"),
+    [
+        ("no JSON", {}, "ConfigMap digits-capacity is ignored: capacity.json: Invalid JSON"),
+        (None, {"version": 3}, "version is '3'"),
+        (None, {"revision": "bert-5d7c"}, "measured with revision bert-5d7c, and the model serves with digits-5d7c"),
+        (None, {"image": "other"}, "measured with image other"),
+        (None, {"lines": [{**LINE, "instances": 1}]}, "spec.runtime.instancesPerGPU gives 2"),
+    ],
+)
+def test_an_ignored_capacity_names_its_reason(text: str | None, changes: dict[str, Any], reason: str) -> None:
+    model = Model()
+    model.teach(text, **changes)
+    found = model.found()
+    assert (found.line, found.document) == (None, None)
+    assert reason in found.ignored
+
+
+def test_the_gpu_product_is_that_of_the_node_selector() -> None:
+    model = Model(nodeSelector={GPU_PRODUCT_LABEL: "NVIDIA-L4"})
+    model.teach(gpuProduct="NVIDIA-H200")
+    assert "GPU product NVIDIA-H200, and the model serves with NVIDIA-L4" in model.found().ignored
+
+
+def test_a_new_revision_ends_a_measured_capacity() -> None:
+    model = Model()
+    model.teach()
+    assert model.found().line is not None
+    model.deploy("77aa")
+    assert "the model serves with digits-77aa" in model.found().ignored
+
+
+def test_a_capacity_of_another_name_or_namespace_is_none() -> None:
+    model = Model()
+    model.teach(name="digits-capacity-2")
+    assert model.found() == Measured(model.found().served)
+    model.teach()
+    assert model.measured.of(Key("other", "digits"), SPEC) == Measured(
+        model.measured.of(Key("other", "digits"), SPEC).served
+    )
+
+
+def test_a_model_that_never_served_ignores_nothing() -> None:
+    model = Model()
+    model.teach("no JSON")
+    model.at.caches.children[kinds.DEPLOYMENT]._store(Key("team", "digits-a"), None)
+    assert model.found().ignored == ""

@@ -1,0 +1,30 @@
+"""The page of claims: each once, with a state, and what it names exists."""
+
+from __future__ import annotations
+
+import re
+
+from benchmarks.adoption.first_hour import Finding
+from benchmarks.quality.rows import ROOT
+
+PAGE = ROOT / "docs" / "quality" / "sources.md"
+LINE = re.compile(r"^\| (\d+) \| (.+?) \| (yes|limits|later|n/a) \| (.+) \|$", re.MULTILINE)
+
+
+def rows() -> list[tuple[int, str, str, str]]:
+    return [(int(number), claim, state, where) for number, claim, state, where in LINE.findall(PAGE.read_text())]
+
+
+def test_each_claim_stands_once() -> None:
+    assert [number for number, *_ in rows()] == list(range(1, 119))
+    assert len({claim for _, claim, *_ in rows()}) == 118
+
+
+def test_evidence_of_what_a_user_can_do_exists() -> None:
+    missing = {number: Finding(claim, state == "yes", where).missing() for number, claim, state, where in rows()}
+    assert {number: found for number, found in missing.items() if found} == {}
+
+
+def test_claims_that_are_not_met_have_a_reason() -> None:
+    assert [number for number, _, state, where in rows() if state == "later" and not where.startswith("later: ")] == []
+    assert all(len(where.split()) > 2 for _, _, state, where in rows() if state != "yes")

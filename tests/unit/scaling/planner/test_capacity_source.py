@@ -1,0 +1,52 @@
+"""The source of a capacity, from what a bench has measured to what traffic has shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from halcyon.scaling.planner.answer_evidence import AnswerEvidence
+from halcyon.scaling.planner.capacity.replica_capacity import Capacity
+from halcyon.scaling.planner.capacity_source import CapacitySource, measured, source
+from halcyon.scaling.planner.plan import replica_of
+from halcyon.scaling.planner.reading import Objectives
+
+OBJECTIVES = Objectives(low=1, high=10, max_batch=8, latency_s=0.5)
+TIMES = {1: 0.086, 8: 0.128}
+
+
+def of(capacity: Capacity, *, has_traffic: bool = True) -> CapacitySource:
+    assert capacity.line is not None
+    replica = replica_of(OBJECTIVES, capacity.line, 1.0)
+    return source(AnswerEvidence(), replica, capacity=capacity, objectives=OBJECTIVES, has_traffic=has_traffic)
+
+
+def test_a_measured_line_is_the_source_until_own_batches_weigh_more() -> None:
+    taught = Capacity().with_measured(TIMES)
+    few = taught.with_batches({8: (1, 0.128)}).with_batches({8: (11, 11 * 0.128)})
+    more = few.with_batches({8: (31, 31 * 0.128)})
+    assert [of(one).name for one in (taught, few, more)] == ["Bench", "Bench", "BatchStatistics"]
+    assert "as halcyon bench measured it" in of(taught).why
+
+
+def test_batches_without_traffic_are_a_warm_up() -> None:
+    warm = Capacity().with_batches({1: (2, 2 * 0.086), 8: (2, 2 * 0.128)})
+    assert (of(warm, has_traffic=False).name, of(warm).name) == ("WarmUp", "BatchStatistics")
+
+
+def test_sustained_requests_are_those_within_the_objective() -> None:
+    taught = of(Capacity().with_measured(TIMES))
+    assert taught.rps == pytest.approx(62.5)
+    assert taught.sustained_rps is not None
+    assert 0.4 * 62.5 < taught.sustained_rps < 0.9 * 62.5
+
+
+def test_requests_at_once_are_a_source_of_their_own() -> None:
+    found = measured(Objectives(low=1, high=10, measured_answers=(32.0, 16.0)))
+    assert found is not None
+    assert (found.name, found.rps, found.line, found.contradiction) == ("Bench", 2.0, None, None)
+    assert found.why == "32 requests at once take 16 s, as halcyon bench measured it"
+    assert found.sustained_rps == pytest.approx(1.6)
+
+
+def test_a_model_without_a_measurement_has_no_source() -> None:
+    assert measured(OBJECTIVES) is None
