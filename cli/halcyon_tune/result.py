@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from halcyon_tune.criterion import Criterion
 from halcyon_tune.patch import patch
 from halcyon_tune.points import Configuration, Point, Rate
+from halcyon_tune.prediction import Predictor
 from halcyon_tune.replica_count import replica_count
 from halcyon_tune.search import End, Search
 from halcyon_tune.space import Space
 from halcyon_tune.steps import Step, steps
+from halcyon_tune.traffic import Forecast
 
 _MS = 1000.0
 
@@ -125,6 +128,45 @@ def result(name: str, search: Search, end: End, *, rate_rps: float | None = None
     )  # fmt: skip
 
 
+def predicted(
+    name: str, space: Space, criterion: Criterion, found: Forecast, *, rate_rps: float | None = None
+) -> TuneResult:
+    """Return the result of predictions from traffic, without a point."""
+    is_change = found.best != space.today
+    counts = [
+        _sized(criterion.predictor, found, one, rate_rps, space.max_replicas) for one in (found.best, space.today)
+    ]
+    notes = ["predicted from what the planner has learnt, and not measured: no interval is known"]
+    if found.extrapolates(found.best):
+        notes.append(
+            f"batches of more than {found.lines[found.best.instances].largest} rows were never executed; they lie on the line as far as is known"
+        )
+    return TuneResult(
+        name=name,
+        objective_s=criterion.predictor.objective_s,
+        minimise=criterion.minimise,
+        space=space,
+        end="predicted" if is_change else "nothing to change",
+        why="" if is_change else "no other settings are predicted to be better than today's",
+        best=found.best,
+        gain=found.rates[found.best] / found.rates[space.today] - 1 if is_change and found.rates[space.today] else None,
+        capacity_rps=found.rates[found.best] or None,
+        today_rps=found.rates[space.today] or None,
+        rate_rps=rate_rps,
+        replicas=counts[0],
+        replicas_today=counts[1],
+        notes=tuple(notes),
+        change=patch(space, found.best) if is_change else {},
+    )  # fmt: skip
+
+
+def _sized(predictor: Predictor, found: Forecast, one: Configuration, rate_rps: float | None, most: int) -> int | None:
+    if rate_rps is None or not found.rates[one]:
+        return None
+    replica = predictor.replica(found.lines[one.instances].line, one)
+    return replica_count(rate_rps, replica, objective_s=predictor.objective_s, most=most)
+
+
 def front(points: Sequence[Point], objective_s: float) -> tuple[FrontPoint, ...]:
     """Return the Pareto front of measured points at a rate: those that no other one beats in both rate and P99.
 
@@ -153,7 +195,7 @@ def _replicas(search: Search, configuration: Configuration | None, rate_rps: flo
     known = search.verification
     if configuration is None or known is None or configuration not in known.estimates:
         return None
-    line = search.profile.times.line(configuration)
+    line = search.profile.times.line(configuration, search.space.rows_per_request)
     if line is None:
         return None
     predictor = search.criterion.predictor

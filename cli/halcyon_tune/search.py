@@ -184,7 +184,8 @@ class Search:
     def _predicted(self) -> Verification:
         """Return step 4 at its begin. Those that could be the best are simulated."""
         times, profile, predictor = self.profile.times, self.profile, self.criterion.predictor
-        lines = {one: line for one in self.space.configurations if (line := times.line(one)) is not None}
+        rows = self.space.rows_per_request
+        lines = {one: line for one in self.space.configurations if (line := times.line(one, rows)) is not None}
         tried = {
             one: predictor.peak_rps(line, one)
             for one, line in lines.items()
@@ -217,7 +218,7 @@ class Search:
         return math.sqrt(opinion.capacity_rps * opinion.upper_rps)
 
     def _estimate(self, point: Point) -> Estimate | None:
-        line = self.profile.times.line(point.configuration)
+        line = self.profile.times.line(point.configuration, self.space.rows_per_request)
         if point.failure is not None or line is None:
             return None
         return self.criterion.estimate(line, point)

@@ -55,8 +55,8 @@ class Space:
     left_out: tuple[LeftOut, ...]
     thread_parameter: str = ""
     max_replicas: int = 1000
-    min_batch: int = 1
-    """Rows of the largest request, which must fit into a batch."""
+    rows_per_request: float = 1.0
+    """Mean rows of a request."""
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ def space(
     objective_s: float,
     cores: float | None = None,
     max_replicas: int | None = None,
-    max_rows: int = 1,
+    rows: tuple[int, int] = (1, 1),
 ) -> Space:
     """Return the configurations of a model.
 
@@ -88,7 +88,7 @@ def space(
         objective_s: the latency objective, of which delays are a share.
         cores: CPU cores of a pod; None if it has no limit.
         max_replicas: the site's limit of a model's replicas.
-        max_rows: rows of the largest request.
+        rows: rows of the smallest and of the largest request, which must fit into a batch.
 
     Raises:
         TuneError: the objective isn't above 0.
@@ -96,6 +96,7 @@ def space(
     if objective_s <= 0:
         raise TuneError(f"the objective is {objective_s:g} s; it must be more than 0, for example --objective 60ms")
     left_out: list[LeftOut] = []
+    max_rows = rows[1]
     today = _today(spec, config, max_rows)
     batches, delays, preferred = _batching(spec, config, today, left_out, objective_s=objective_s, max_rows=max_rows)
     instances = _instances(spec, config, today, cores, left_out)
@@ -119,7 +120,7 @@ def space(
         left_out=tuple(left_out),
         thread_parameter=parameter,
         max_replicas=max_replicas or 1000,
-        min_batch=max_rows,
+        rows_per_request=sum(rows) / 2,
     )  # fmt: skip
 
 

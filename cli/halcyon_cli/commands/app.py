@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Measure": {
         "bench": ("halcyon_cli.commands.bench", "Measure a model or a server: rates, latencies, failures under a load"),
+        "tune": ("halcyon_cli.commands.measure.tune", "Find the batches and instances that serve most within the objective"),
         "report": ("halcyon_cli.commands.measure.report", "Make a page, a table or CSV of results of bench"),
         "analyse": ("halcyon_cli.commands.measure.analyse", "Count a model's operations, parameters and bytes from its graph"),
         "variants": ("halcyon_cli.commands.measure.variants", "Make a model in FP16 and INT8, and compare the variants"),
@@ -82,6 +83,7 @@ NEGATIVE_RESULTS: Mapping[str, str] = {
     "lint": "there are errors",
     "plan": "the operator would reject the spec",
     "status": "the current spec is not served",
+    "tune": "no better settings are shown, and none are ruled out",
     "variants": "a variant couldn't be made",
     "refresh": "a model did not reach its new template",
 }

@@ -52,7 +52,7 @@ def run(
         search = search.after(trial.measure(found.configuration, found.load))
 
 
-def test_winner_is_near_the_best_of_all_with_a_tenth_of_the_points() -> None:
+def test_winner_is_near_the_best_with_a_tenth_of_the_points() -> None:
     truth, known = law(0.3), configurations()
     search, end, trial = run(truth, known)
     assert end.reason == "decided"

@@ -99,8 +99,9 @@ def test_python_model_has_threads_if_its_own_parameter_names_them() -> None:
 
 
 def test_requests_of_several_rows_fit_into_each_batch() -> None:
-    found = space(spec(), BATCHED, objective_s=0.06, max_rows=4)
+    found = space(spec(), BATCHED, objective_s=0.06, rows=(2, 4))
     assert min(found.batches) == 4
+    assert found.rows_per_request == 3
 
 
 def test_policy_of_the_site_limits_replicas_and_is_named() -> None:

@@ -1,0 +1,74 @@
+"""The result of a tuning as a page of text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from halcyon_tune.patch import command
+from halcyon_tune.points import Configuration
+from halcyon_tune.result import TuneResult
+
+_LABEL = 10
+_ENDS = {
+    "decided": "shown to be better",
+    "undecided": "not decided",
+    "nothing to change": "nothing to change",
+    "budget": "the budget is used up",
+    "interrupted": "interrupted",
+    "failed": "failed",
+    "predicted": "predicted",
+}
+
+
+def page(result: TuneResult, namespace: str) -> str:
+    """Return the page."""
+    lines = [f"{result.name}: least {result.minimise} within {1000 * result.objective_s:.4g} ms", ""]
+    for step in result.steps:
+        lines.append(f"{step.number}  {step.title}")
+        lines += [f"   {sentence}" for sentence in step.found]
+    lines += ["", *_summary(result)]
+    if result.front:
+        lines += ["", "measured points that no other one beats:", f"{'RATE':>10} {'P99':>9}  CONFIGURATION"]
+        lines += [
+            f"{one.rate_rps:>8.4g}/s {1000 * one.p99_s:>6.4g} ms  {one.configuration.text()}" for one in result.front
+        ]
+    if result.space.left_out:
+        lines += ["", "left as they are:", *(f"  {one.field}: {one.why}" for one in result.space.left_out)]
+    lines += ["", *(f"note: {note}" for note in result.notes)] if result.notes else []
+    if result.change:
+        lines += ["", command(result.name, namespace, result.change)]
+    return "\n".join(lines)  # fmt: skip
+
+
+def _summary(result: TuneResult) -> Iterator[str]:
+    yield _line("result", _ENDS[result.end] + (f": {result.why}" if result.why else ""))
+    is_change = bool(result.change)
+    if result.best is not None and is_change:
+        yield _line("best", _with_rate(result.best, result.capacity_rps))
+    yield _line("today", _with_rate(result.space.today, result.today_rps))
+    if result.gain is not None:
+        between = result.gain_interval
+        interval = "" if between is None else f", 95 % interval {_percent(between[0])} to {_percent(between[1])}"
+        yield _line("gain", _percent(result.gain) + interval)
+    if result.rate_rps is not None:
+        counts = f"{_count(result.replicas)} for {result.rate_rps:g} requests/s"
+        yield _line("replicas", counts + (f", today {_count(result.replicas_today)}" if is_change else ""))
+    if result.points:
+        yield _line("measured", f"{result.points} points in {result.seconds / 60:.1f} min")
+
+
+def _line(label: str, text: str) -> str:
+    return f"{label:<{_LABEL}}{text}"
+
+
+def _with_rate(configuration: Configuration, rate_rps: float | None) -> str:
+    rate = "not measured" if rate_rps is None else f"{rate_rps:.4g} requests/s of one replica within the objective"
+    return f"{configuration.text()}: {rate}"
+
+
+def _count(replicas: int | None) -> str:
+    return "unknown" if replicas is None else str(replicas)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:+.0f} %"

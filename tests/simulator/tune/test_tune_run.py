@@ -1,0 +1,150 @@
+"""`halcyon tune`: its loop over a search, and the command with what the planner has learnt."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from benchmarks.tune.truth import Law, SimulatedTrial
+from halcyon.api.spec.parse import parse
+from halcyon.main import main
+from halcyon_cli.bench.tune_run import TuneRequest, from_traffic, run
+from halcyon_cli.commands.measure import tune
+from halcyon_cli.errors import InputError
+from halcyon_cli.lint.checks import check
+from halcyon_tune.criterion import Criterion
+from halcyon_tune.page import page
+from halcyon_tune.patch import merged
+from halcyon_tune.points import Configuration, Load, Point
+from halcyon_tune.prediction import Predictor
+from halcyon_tune.result import result
+from halcyon_tune.search import Search
+from halcyon_tune.space import space
+
+SPEC: dict[str, Any] = {
+    "model": {"source": {"uri": "s3://models/m"}},
+    "runtime": {"gpu": {"count": 1}, "instancesPerGPU": 1},
+    "batching": {"maxBatchSize": 8},
+    "scaling": {"minReplicas": 1, "maxReplicas": 50, "targets": {"latency": "400ms"}},
+}
+LINES = [{"instances": 1, "constantMilliseconds": "20", "perRowMilliseconds": "2", "maxBatchSize": 8}]
+
+
+def model(lines: list[dict[str, Any]] | None = None, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "m"}, "spec": SPEC | spec, "status": {"capacity": {"lines": lines or []}}}
+
+
+class Interrupted(SimulatedTrial):
+    """A trial that the user ends at its twelfth point."""
+
+    def measure(self, configuration: Configuration, load: Load) -> Point:
+        if self.points == 11:
+            raise KeyboardInterrupt
+        return super().measure(configuration, load)
+
+
+def law() -> Law:
+    alone = 0.02 + 0.002 * np.arange(65, dtype=np.float64)
+    return Law("line", {count: alone * (1 + 0.5 * (count - 1)) for count in (1, 2, 4, 8)})
+
+
+def started() -> Search:
+    known = space(parse("m", SPEC), {"max_batch_size": 8, "dynamic_batching": {}}, objective_s=0.4)
+    return Search.begin(known, Criterion(predictor=Predictor(0.4)))
+
+
+def test_steps_and_points_are_shown_as_they_are_measured() -> None:
+    shown: list[str] = []
+    search, end = run(started(), SimulatedTrial(law(), 0.01, seed=2), shown.append)
+    assert end.reason == "decided"
+    assert [line for line in shown if line.startswith("step")] == [
+        "step 1 of 6: one instance, callers rising",
+        "step 2 of 6: more instances, while they gain",
+        "step 4 of 6: those that could be best, measured",
+        "step 5 of 6: the best and today's settings in turns",
+    ]
+    text = page(result("m", search, end, rate_rps=1500), "team")
+    assert "kubectl patch modeldeployment m -n team --type merge -p" in text
+    assert "95 % interval" in text
+    assert "for 1500 requests/s" in text
+
+
+def test_interrupted_tuning_shows_the_best_so_far() -> None:
+    search, end = run(started(), Interrupted(law(), 0.01, seed=2), lambda _: None)
+    assert end.reason == "interrupted"
+    found = result("m", search, end)
+    assert found.best is not None
+    assert found.points == 11
+    assert "interrupted" in page(found, "team")
+
+
+def test_result_is_a_json_document_with_a_patch_that_passes_lint() -> None:
+    search, end = run(started(), SimulatedTrial(law(), 0.01, seed=2), lambda _: None)
+    document = json.loads(json.dumps(result("m", search, end, rate_rps=1500).document()))
+    assert document["gain"] > 0.1
+    low, high = document["gain_interval"]
+    assert low <= document["gain"] <= high
+    assert document["replicas"] < document["replicas_today"]
+    patched = {
+        "apiVersion": "serving.halcyon.dev/v1alpha1",
+        "kind": "ModelDeployment",
+        "metadata": {"name": "m"},
+        "spec": merged(SPEC, document["patch"]["spec"]),
+    }
+    findings = check(yaml.safe_dump(patched), "m.yaml").findings
+    assert [one.message for one in findings if one.level == "error"] == []
+
+
+def test_traffic_gives_a_patch_without_a_pod() -> None:
+    found = from_traffic(model(LINES), TuneRequest(name="m", rate_rps=2000))
+    assert found.change == {"spec": {"batching": {"maxBatchSize": 16}}}
+    assert found.end == "predicted"
+    assert found.replicas is not None
+    assert found.replicas_today is not None
+    assert found.replicas < found.replicas_today
+    assert any("not measured" in note for note in found.notes)
+
+
+def test_objective_is_needed_if_the_model_has_no_target() -> None:
+    with pytest.raises(InputError, match="--objective 60ms"):
+        from_traffic(model(LINES, scaling=None), TuneRequest(name="m"))
+
+
+def test_least_latency_needs_a_rate() -> None:
+    with pytest.raises(InputError, match="--rate 2000"):
+        TuneRequest(name="m", minimise="latency").criterion(parse("m", SPEC), 1.0)
+
+
+class OneModel:
+    """A cluster with one model."""
+
+    namespace = "team"
+
+    def __init__(self, _: object) -> None:
+        pass
+
+    def model(self, _: str) -> dict[str, Any]:
+        return model(LINES)
+
+
+def test_command_shows_the_prediction_from_traffic(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tune, "ObjectWriter", OneModel)
+    assert main(["tune", "m", "--from-traffic", "--rate", "2000"]) == 0
+    out = capsys.readouterr().out
+    assert "m: least cost within 400 ms" in out
+    assert "best      1 instance, batch 16" in out
+    assert "kubectl patch modeldeployment m -n team" in out
+
+
+def test_command_names_an_objective_below_one_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tune, "ObjectWriter", OneModel)
+    assert main(["tune", "m", "--from-traffic", "--objective", "10ms"]) == 2
+    assert "S(1)" in capsys.readouterr().err
