@@ -182,5 +182,11 @@ def remove(name: str, *, step: Callable[[str], None]) -> bool:
     # Helm keeps the CRD of a chart. It is removed only if no other ModelDeployments exist.
     left = kube("get", "modeldeployments", "--all-namespaces", "--ignore-not-found", "-o", "name").strip()
     if not left:
-        kube("delete", "crd", "modeldeployments.serving.halcyon.dev", "batchinferences.serving.halcyon.dev", "--ignore-not-found")
+        kube(
+            "delete",
+            "crd",
+            "modeldeployments.serving.halcyon.dev",
+            "batchinferences.serving.halcyon.dev",
+            "--ignore-not-found",
+        )
     return True

@@ -1,1 +1,1 @@
-"""Measurements of the table `tune`: tuning a model, and the advice about one."""
+"""Measurements of the table `tune`: tuning a model, what is known and advised of one, and batch inference."""

@@ -23,7 +23,7 @@ from halcyon.dashboard.history import MAX_POINTS, STEP_S, ChartHistory, ReplicaC
 from halcyon.dashboard.ports import UNKNOWN, DashboardPod, Event, ModelNumbers, Name, Past, StoredRevision
 from halcyon.scaling.planner.whatif import Known
 from halcyon.signals.prometheus.client import QueryRange
-from halcyon_cli.bench.results import history as bench_history
+from halcyon_cli.bench.records import history as bench_history
 from halcyon_simulator.engine import load, traces
 from halcyon_simulator.engine.case import Case, ServiceLaw
 from halcyon_simulator.engine.run import Trajectory, simulate

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from halcyon.kube import kinds
 from halcyon_cli.bench.options.answer import AnswerOptions
-from halcyon_cli.bench.results import history
+from halcyon_cli.bench.records import history
 from halcyon_cli.errors import InputError
 from halcyon_cli.kube.object_writer import ObjectWriter
 

@@ -27,10 +27,10 @@ from halcyon_cli.bench.options.place import PlaceOptions, place_options
 from halcyon_cli.bench.options.pod import PodOptions, pod_options
 from halcyon_cli.bench.options.sampling import SamplingOptions, sampling_options
 from halcyon_cli.bench.options.server import ServerOptions, server_options
-from halcyon_cli.bench.place import in_cluster, manifest, teach
+from halcyon_cli.bench.place import in_cluster, manifest
 from halcyon_cli.bench.place.bench_request import BenchRequest
 from halcyon_cli.bench.place.site import read_site
-from halcyon_cli.bench.results import past_results
+from halcyon_cli.bench.records import past_results, teach
 from halcyon_cli.bench.turns import copies, sides
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube.client import Target
@@ -274,7 +274,11 @@ def _measure_model(
         (save / "bench.json").write_text(document.model_dump_json(indent=2) + "\n", "utf-8")
         if requests is not None:
             (save / "requests.npz").write_bytes(requests)
-        lacking = "" if requests is not None else "; requests.npz was too large for the client's log"
+        lacking = (
+            ""
+            if requests is not None
+            else "; the client's log had no requests.npz: too large, counted, or of several rounds"
+        )
         print(f"halcyon bench: wrote {save}{lacking}", file=sys.stderr)
     try:
         in_cluster.remember(cluster, model, document)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from halcyon.dashboard.measured import MAX_RESULT_CHARS, config_map_name, results
-from halcyon_cli.bench.results import history
+from halcyon_cli.bench.records import history
 from tests.bench_documents import bench_document
 
 MODEL: dict[str, Any] = {"metadata": {"namespace": "team", "name": "digits", "uid": "u-1"}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import click
 
@@ -31,11 +30,6 @@ class PlaceOptions:
     volume: str = ""
     start_timeout: float = _START_S
     teach: bool = False
-
-    @property
-    def kind(self) -> Literal["copy", "trial", "live"]:
-        """What gets the load."""
-        return "live" if self.live else "trial" if self.trial else "copy"
 
     def check(self) -> PlaceOptions:
         """Return these options if they are valid.

@@ -19,8 +19,8 @@ class PodOptions:
     to_log: bool = False
     guard: bool = False
     guard_latency: float | None = None
-    points: bool = False
     sides: Sequence[str] = ()
+    points: bool = False
 
 
 pod_options = option_group(
@@ -32,7 +32,6 @@ pod_options = option_group(
     click.option("--to-log", is_flag=True, hidden=True, help="Write the result for a reader of the log."),
     click.option("--guard", is_flag=True, hidden=True, help="Raise the rate in steps, and end when clients suffer."),
     click.option("--guard-latency", type=DURATION, hidden=True, help="The model's latency objective, as the bound."),
-    click.option("--points", is_flag=True, hidden=True, help="Serve points of a tuning on localhost."),
     click.option(
         "--side",
         "sides",
@@ -41,4 +40,5 @@ pod_options = option_group(
         metavar="JSON",
         help="One of several models that are measured in turns.",
     ),
+    click.option("--points", is_flag=True, hidden=True, help="Serve points of a tuning on localhost."),
 )

@@ -255,8 +255,9 @@ def all_gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
 
 
 def _of_pod(template: Json) -> Iterator[tuple[str, int]]:
-    """Yield the extended resources of a pod's containers and sidecars."""
-    for container in (*fields.mappings(template.get("containers")), *fields.mappings(template.get("initContainers"))):
+    """Yield the extended resources of a pod's containers, of which a trial pod's server is an init container."""
+    containers = (*fields.mappings(template.get("containers")), *fields.mappings(template.get("initContainers")))
+    for container in containers:
         for name, amount in fields.mapping(fields.mapping(container.get("resources")).get("limits")).items():
             if "/" in str(name):
                 yield str(name), int(str(amount))

@@ -24,6 +24,7 @@ from halcyon_cli.bench.place.copied_model import CopiedModel
 from halcyon_cli.bench.place.site import BenchSite, read_site
 from halcyon_cli.bench.place.trial_pod import TrialPod
 from halcyon_cli.bench.readings import site_prices
+from halcyon_cli.bench.records import teach
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.object_writer import ObjectWriter
@@ -50,8 +51,17 @@ class AdmittedPods:
     notes: tuple[str, ...]
 
 
-def admitted(cluster: ObjectWriter, model: Json, request: BenchRequest, command: ClientArguments) -> AdmittedPods:
+def admitted(
+    cluster: ObjectWriter,
+    model: Json,
+    request: BenchRequest,
+    command: ClientArguments,
+    *,
+    more_files: Mapping[str, bytes] | None = None,
+) -> AdmittedPods:
     """Return the pods for a measurement of a model, after everything that can refuse them was asked.
+
+    `more_files` are further files for the client, by the name that they have in `client_job.FILES`.
 
     Raises:
         InputError: something refuses them.
@@ -61,8 +71,11 @@ def admitted(cluster: ObjectWriter, model: Json, request: BenchRequest, command:
     site = read_site(cluster, request.name, image=place.bench_image)
     priority_class = place.priority_class or site.priority_class
     load, inputs, files = client_job.packed(with_objective(request.load, model), request.inputs)
+    files |= more_files or {}
     copies = not place.live and not place.trial
     admission.check_rights(cluster, needs_files=bool(files) or place.trial, copies=copies)
+    if place.teach:
+        teach.check_rights(cluster)
     admission.check_free(cluster, request.name, copies=copies)
     check_stateless(cluster, request.name)
     measured = _served(model) if place.live else copied(cluster, model, request, priority_class)
@@ -74,8 +87,8 @@ def admitted(cluster: ObjectWriter, model: Json, request: BenchRequest, command:
     sampling = site_prices.priced(
         site_prices.of_site(request.sampling, site.carbon_intensity), model, admission.gpus_of(measured.document)
     )
-    # In a trial pod, the server's metrics are at the client's own localhost.
-    metrics = () if place.trial else metrics_read(measured, sampling, site, is_copy=not place.live)
+    # A trial pod's client reads the server's metrics on localhost, where they are by default.
+    metrics = () if place.trial else metrics_read(measured, sampling, site, is_copy=copies)
     client = ClientSettings(
         model=request.name,
         namespace=cluster.namespace,

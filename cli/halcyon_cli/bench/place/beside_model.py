@@ -86,8 +86,8 @@ class BesideModel:
     ) -> None:
         """Keep the settings.
 
-        `on_copy` is called when the copies are made, with a function that extends the Job's lease. `others` are copies of
-        further models, which the same client measures in turns. `trial` is measured instead of copies or the served model.
+        `trial` is measured instead of a copy or the served model. `on_copy` is called when the copies are made, with a function
+        that extends the Job's lease. `others` are copies of further models, which the same client measures in turns.
         """
         self._cluster, self._client, self._limits, self._progress = cluster, client, limits, progress
         self._copies = (*([] if copy is None else [copy]), *others)
@@ -296,8 +296,7 @@ class BesideModel:
                 )
             self._progress(self._last_line(name))
             self._check_copies()
-            if self._trial is None:
-                self._usage.read(self._cluster, self._client.all_measured, time.monotonic())
+            self._usage.read(self._cluster, self._client.all_measured, time.monotonic())
             self._pause()
             found = self._cluster.find(kinds.POD, name)
             if found is None:

@@ -1,6 +1,6 @@
 """`halcyon bench NAME`: from the options to the measured document, with a copy of the model or with `--live`.
 
-Out of scope: the copy (`copied_model`), what may refuse it (`admission`), and its life (`beside_model`).
+Out of scope: the pods (`admitted_pods`), what may refuse them (`admission`), and their life (`beside_model`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
-from halcyon_cli.bench.place import live_event, placed_document, teach
+from halcyon_cli.bench.place import placed_document
 from halcyon_cli.bench.place.admitted_pods import admitted
 from halcyon_cli.bench.place.bench_request import BenchRequest, deadlines
 from halcyon_cli.bench.place.beside_model import BesideModel
-from halcyon_cli.bench.results import history
+from halcyon_cli.bench.records import history, live_event
 from halcyon_cli.errors import ClusterError
 from halcyon_cli.kube.object_writer import ObjectWriter
 
@@ -43,13 +43,12 @@ def run(
         ClusterError, PlaceError: it failed.
     """
     model = cluster.model(request.name)
-    if request.place.teach:
-        teach.check_rights(cluster)
 
     def client(
         server: ServerOptions, load: LoadOptions, inputs: InputOptions, sampling: SamplingOptions
     ) -> Sequence[str]:
-        return ("bench", *arguments(command, server, load, request.answer.of_client(), inputs, sampling))
+        groups = (server, load, request.answer.of_client(), inputs, sampling)
+        return ("bench", *arguments(command, *groups))
 
     placement = admitted(cluster, model, request, client)
     measured = placement.measured
@@ -87,7 +86,7 @@ def run(
         measured,
         name=request.name,
         arguments=request.repeat(command),
-        kind=request.place.kind,
+        kind="live" if request.place.live else "trial" if request.place.trial else "copy",
     )
     if request.place.live:
         live_event.record(cluster, model, began=False, ended=document.place.ended if document.place else None)

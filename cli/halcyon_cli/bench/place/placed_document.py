@@ -30,7 +30,7 @@ def placed(
     *,
     name: str,
     arguments: tuple[str, ...],
-    kind: Literal["copy", "trial", "live"],
+    kind: Literal["copy", "live", "trial"],
 ) -> BenchDocument:
     """Return the document with the place that it was measured in."""
     from halcyon_measure.results.document import BenchDocument  # noqa: PLC0415
@@ -59,8 +59,6 @@ def placed(
         arguments=arguments,
         ended=None if document.place is None else document.place.ended,
     )
-    if kind == "trial":
-        return document.model_copy(update={"place": place})
     document = pod_usage.added(
         document.model_copy(update={"place": place}), result.usage, result.servers, measured.name
     )

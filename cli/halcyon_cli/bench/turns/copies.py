@@ -17,8 +17,8 @@ from halcyon.render import names
 from halcyon_cli.bench.options.group import arguments
 from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.sampling import SamplingOptions
-from halcyon_cli.bench.place import admission, admitted_pods, bench_request, client_job, metrics_access, placed_document
-from halcyon_cli.bench.place.bench_request import BenchRequest
+from halcyon_cli.bench.place import admission, admitted_pods, client_job, metrics_access, placed_document
+from halcyon_cli.bench.place.bench_request import BenchRequest, deadlines
 from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines, PlacedResult
 from halcyon_cli.bench.place.client_job import ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
@@ -60,7 +60,7 @@ def run(
     after a note on why, if the models can only be measured one after the other.
 
     Raises:
-        InputError: a measurement can't be made.
+        InputError, MeasureError: a measurement can't be made.
         ClusterError, PlaceError: it failed.
     """
     if why := not_together(requests):
@@ -97,16 +97,26 @@ def run(
 
 
 def not_together(requests: Sequence[BenchRequest]) -> str:
-    """Return why options keep models from being measured in turns; empty if they don't. Pure."""
+    """Return why options keep models from being measured in turns; empty if they don't. Pure.
+
+    Raises:
+        MeasureError: a condition is invalid.
+    """
+    from halcyon_cli.bench import comparison_runs  # noqa: PLC0415  # NumPy takes a while to import
+
     place, answer = requests[0].place, requests[0].answer
-    for option, is_given in (
+    one_model = (
         ("--live", place.live),
         ("--trial", place.trial),
         ("--cold-start", place.cold_start),
         ("--sweep", answer.sweep),
-    ):
+        ("--teach", place.teach),
+    )
+    for option, is_given in one_model:
         if is_given:
             return f"{option} is for one model at a time"
+    if any(one.figure == "capacity" for one in comparison_runs.conditions(answer)):
+        return "--fail-if about the capacity needs a search of each"
     return ""
 
 
@@ -222,7 +232,7 @@ def _tolerations(runtimes: Sequence[Json]) -> list[Json]:
 
 def _limits(requests: Sequence[BenchRequest]) -> Deadlines:
     """Return the deadlines: those of one measurement, as often as there are turns."""
-    one = bench_request.deadlines(requests[0])
+    one = deadlines(requests[0])
     request = requests[0]
     turns = len(requests)
     if request.answer.against:

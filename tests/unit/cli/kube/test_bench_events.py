@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import kubernetes_validate
 
-from halcyon_cli.bench.place.live_event import event
+from halcyon_cli.bench.records.live_event import event
 from halcyon_cli.kube.bench_events import shown
 
 MODEL = {"metadata": {"name": "digits", "namespace": "team", "uid": "u-1"}}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.policy.batch_demand import BatchDemand, Supply, added, with_batches
 from halcyon.scaling.planner.outputs import PlanPart
+from halcyon.scaling.policy.batch_demand import BatchDemand, Supply, added, with_batches
 from halcyon.scaling.policy.decision import Decision, ReplicaLimit, limited
 
 NOW = 1_000_000.0

@@ -42,6 +42,11 @@ def test_manifest_is_valid_and_runs_the_same_measurement() -> None:
     ]  # fmt: skip
 
 
+def test_manifest_has_the_sites_carbon_intensity() -> None:
+    documents = list(yaml.safe_load_all(text(REQUEST, main, replace(SITE, carbon_intensity="380"), "team")))
+    assert "--carbon-intensity 380.0" in " ".join(documents[3]["spec"]["template"]["spec"]["containers"][0]["args"])
+
+
 def test_manifest_of_a_trial_pod_runs_the_same_measurement() -> None:
     trial = replace(REQUEST, server=ServerOptions(shared_memory="system"), place=PlaceOptions(trial=True))
     job = list(yaml.safe_load_all(text(trial, main, SITE, "team")))[3]
@@ -51,11 +56,6 @@ def test_manifest_of_a_trial_pod_runs_the_same_measurement() -> None:
     assert container["args"][container["args"].index("--shared-memory") + 1] == "system"
     (make_config_maps,) = (rule for rule in RULES if "configmaps" in rule["resources"])
     assert "create" in make_config_maps["verbs"]
-
-
-def test_manifest_has_the_sites_carbon_intensity() -> None:
-    documents = list(yaml.safe_load_all(text(REQUEST, main, replace(SITE, carbon_intensity="380"), "team")))
-    assert "--carbon-intensity 380.0" in " ".join(documents[3]["spec"]["template"]["spec"]["containers"][0]["args"])
 
 
 def test_role_has_every_right_that_a_measurement_needs() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from halcyon_cli.bench.results import history
-from halcyon_cli.bench.results.past_results import row
+from halcyon_cli.bench.records import history
+from halcyon_cli.bench.records.past_results import row
 from halcyon_measure.results.document import BenchDocument, FailureKind, Second
 from halcyon_measure.results.place import Place
 from tests.unit.measure.results.test_summary import EVEN, document

@@ -8,7 +8,13 @@ import pytest
 
 from halcyon.api.documents.measured_capacity import MeasuredLine, Served, line_for, read
 from halcyon.control.state.measured_capacities import measured as applied
-from halcyon_cli.bench.place import teach
+from halcyon.main import main
+from halcyon_cli.bench.options.inputs import InputOptions
+from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.place import PlaceOptions
+from halcyon_cli.bench.options.server import ServerOptions
+from halcyon_cli.bench.place.bench_request import BenchRequest
+from halcyon_cli.bench.records import teach
 from halcyon_cli.errors import InputError
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.figure import Figure, Unit, unmeasured
@@ -153,3 +159,22 @@ def test_lines_of_several_instances_fit_into_the_document() -> None:
     )
     made = teach.of_lines(measured(None, saturation=1, single_ms=1), lines, source="tune")
     assert len(teach.config_map(MODEL, None, made)["data"]["capacity.json"]) < 2048
+
+
+def test_the_served_model_itself_teaches_nothing() -> None:
+    with pytest.raises(InputError, match="leave out --live"):
+        PlaceOptions(live=True, teach=True).check()
+
+
+@pytest.mark.parametrize("load", [LoadOptions(rate=20.0), LoadOptions(callers=4)])
+def test_a_given_load_teaches_nothing(load: LoadOptions) -> None:
+    request = BenchRequest(
+        name="digits", server=ServerOptions(), load=load, inputs=InputOptions(), place=PlaceOptions(teach=True)
+    )
+    with pytest.raises(InputError, match="halcyon bench digits --teach"):
+        request.check()
+
+
+def test_a_url_teaches_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--url", "http://localhost:8000", "--model", "m", "--teach"]) == 2
+    assert "halcyon bench digits --teach" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from typing import Any
 
 from halcyon.kube import kinds
 from halcyon_cli.arguments.options import Output, emit
-from halcyon_cli.bench.results import history
+from halcyon_cli.bench.records import history
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.object_writer import ObjectWriter
 

@@ -1,1 +1,0 @@
-"""Results of earlier measurements of a model."""
