@@ -1,6 +1,6 @@
 """Row 7.3 on real Triton, as far as one CPU server shows it: wrong settings, their advice, and what following it brings.
 
-python -m benchmarks.tune.advice_on_triton [MODEL...]
+`python -m benchmarks.tune.advice triton [MODEL...]` runs it.
 
 Evidence is of a sample each second instead of 30 s, and an advice isn't held for minutes. Results are raw samples of the row.
 """
@@ -205,7 +205,7 @@ CASES: Mapping[str, Case] = {
 """The cases; those without a rule have settings that fit."""
 
 
-def main(names: list[str]) -> int:
+def measure(names: list[str]) -> None:
     """Run cases, and keep their results beside those of others."""
     for name in names or CASES:
         case = CASES[name]
@@ -220,7 +220,6 @@ def main(names: list[str]) -> int:
         sys.stderr.write(f"advice on Triton: {name}: {entry}\n")
         RAW.parent.mkdir(parents=True, exist_ok=True)
         RAW.write_text(json.dumps({**results(), name: entry}, indent=1))
-    return 0
 
 
 def results() -> dict[str, Any]:
@@ -230,7 +229,3 @@ def results() -> dict[str, Any]:
     except FileNotFoundError:
         known = {}
     return known
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
