@@ -91,7 +91,7 @@ def test_one_size_has_no_time_per_row() -> None:
 
 
 @pytest.mark.parametrize("of", [batches({1: 0.3}), None])
-def test_requests_at_once_are_taught_if_batch_times_do_not_show_them(of: Batches | None) -> None:
+def test_requests_at_once_are_taught_if_batch_times_hide_them(of: Batches | None) -> None:
     found = teach.line(measured(of, saturation=2.0, single_ms=16000))
     assert found.at_once == 32
     assert found.answers() == (32.0, pytest.approx(16.0))
@@ -131,7 +131,7 @@ def test_batch_times_of_an_invalid_run_are_the_servers_own() -> None:
 
 
 @pytest.mark.parametrize(("saturation", "largest"), [(300.0, 32), (180.0, 8)])
-def test_the_largest_batch_is_the_configured_one_if_saturation_shows_it(saturation: float, largest: int) -> None:
+def test_the_largest_batch_is_the_configured_one_if_reached(saturation: float, largest: int) -> None:
     """20 + 2 b ms: 381 requests/s in batches of 32, and 222 in batches of 8."""
     of = batches({1: 22, 8: 36}).model_copy(update={"largest": figure(32, "rows")})
     assert teach.line(measured(of, saturation=saturation, single_ms=23)).max_batch_size == largest
