@@ -175,6 +175,10 @@ bench-gpu: bootstrap ## what is learnt from a recorded GPU (RECORDING=FILE: anot
 bench-faults: bootstrap ## faults at every step of the operator, goes on where it has ended (ONLY=2.1: a row): docs/quality/faults.md
 	@$(PY) -m benchmarks.hold.faults $(ONLY)
 
+.PHONY: bench-tune
+bench-tune: bootstrap ## halcyon tune against known truths and other searches, goes on where it has ended (ONLY=6.2: a row, LAWS=20: fewer laws): docs/quality/tune.md
+	@$(if $(LAWS),LAWS=$(LAWS)) $(PY) -m benchmarks.tune $(ONLY)
+
 .PHONY: bench-measure
 bench-measure: bootstrap ## halcyon bench against known truths, goes on where it has ended (ONLY=1.1: a row): docs/quality/measure.md, docs/benchmarks/measure.md
 	@$(PY) -m benchmarks.measure $(ONLY)

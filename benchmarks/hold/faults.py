@@ -21,6 +21,7 @@ from pathlib import Path
 from benchmarks.hold import faults_page
 from benchmarks.quality.rows import OUT, commit, record
 from e2e.cluster import cluster as clusters
+from e2e.cluster.options import Options
 from tests.faults import acto, campaigns, mutations, stale
 from tests.faults.drive import ANSWERS, EVENTS
 from tests.faults.mutations import Mutation
@@ -147,7 +148,7 @@ def installed() -> Iterator[Site]:
     """Start a control plane, and install on it."""
     name = f"faults-{os.getpid()}"
     with tempfile.TemporaryDirectory(prefix="halcyon-faults-") as folder:
-        cluster = clusters.up(name, clusters.Options(control_plane_only=True))
+        cluster = clusters.up(name, Options(control_plane_only=True))
         try:
             with site(cluster, Path(folder)) as made:
                 yield made

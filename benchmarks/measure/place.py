@@ -31,6 +31,7 @@ from benchmarks.quality.rows import Row
 from demo import models, setup
 from e2e.cluster import cluster as clusters
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.options import Options
 from e2e.cluster.progress import say
 from halcyon.kube import kinds
 from halcyon_cli.bench import live_steps
@@ -150,7 +151,7 @@ def row_3() -> Row:
     changed: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         try:
-            cluster: Cluster = clusters.up(name, clusters.Options(control_plane_only=True))
+            cluster: Cluster = clusters.up(name, Options(control_plane_only=True))
             space = Space(cluster.api, "default")
             with running(cluster, Path(folder), watch="default"):
                 space.make()

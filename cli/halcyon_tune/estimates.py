@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_HIDDEN = 1.1
+"""Upper end of a configuration over its score from which a point at a higher rate could show much more."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
@@ -35,3 +38,8 @@ class Opinion:
     """Capacity if batch times are shorter by their standard error."""
     points: int
     """Points of its own."""
+
+    @property
+    def hides_more(self) -> bool:
+        """Whether a point at a higher rate could show much more."""
+        return self.upper > _HIDDEN * self.score > 0

@@ -119,13 +119,20 @@ def result(name: str, search: Search, end: End, *, rate_rps: float | None = None
         rate_rps=rate_rps,
         replicas=counts[0],
         replicas_today=counts[1],
-        steps=steps(search),
+        steps=steps(search, _replicas_text(rate_rps, counts)),
         front=front(search.points, search.criterion.predictor.objective_s),
         notes=_notes(search, told),
         points=len(search.points),
         seconds=search.seconds(),
         change=patch(space, told) if is_change and told is not None else {},
     )  # fmt: skip
+
+
+def _replicas_text(rate_rps: float | None, counts: Sequence[int | None]) -> str:
+    if rate_rps is None or counts[0] is None:
+        return ""
+    today = "" if counts[1] is None else f", {counts[1]} with today's settings"
+    return f"{counts[0]} for {rate_rps:g} requests/s by the planner's sizing{today}"
 
 
 def predicted(

@@ -33,7 +33,9 @@ MAX_POINTS = 28
 _ROUNDS_POINTS = 6
 """Points that steps 1 to 4 leave for step 5: three rounds."""
 _FAR = 0.85
-"""Rate of full batches over the best capacity below which a configuration can't be the best."""
+"""Score with full batches over the best score below which a configuration can't be the best."""
+_HOPE = 0.12
+"""Logarithm by which times may be shorter than predicted. A configuration that keeps the objective at no rate even then is out."""
 _MAX_FAILURES = 3
 
 EndReason = Literal["decided", "undecided", "nothing to change", "budget", "interrupted", "failed"]
@@ -152,7 +154,9 @@ class Search:
         return sum(one.seconds for one in self.points)
 
     def best(self) -> Configuration | None:
-        """Return the best configuration that was measured; None if step 4 has no point."""
+        """Return the best configuration that was measured, that of step 5 from there on; None if step 4 has no point."""
+        if self.turns is not None:
+            return self.turns.winner
         return None if self.verification is None else self.verification.best()
 
     def _winner(self, known: Verification) -> End | Search:
@@ -186,21 +190,24 @@ class Search:
         times, profile, predictor = self.profile.times, self.profile, self.criterion.predictor
         rows = self.space.rows_per_request
         lines = {one: line for one in self.space.configurations if (line := times.line(one, rows)) is not None}
-        tried = {
-            one: predictor.peak_rps(line, one)
-            for one, line in lines.items()
+        tried = [
+            one
+            for one in lines
             if not any(point.rules_out(one) for point in self.points)
             and (one == self.space.today or not profile.is_out(one))
-        }
+        ]
+        power = {one: profile.power_w(one.family) for one in tried}
+        # No objective allows more than full batches.
+        most = {one: predictor.peak_rps(lines[one], one) / (power[one] or 1.0) for one in tried}
         near: set[Configuration] = set()
         best = 0.0
-        for one in sorted(tried, key=lambda one: (-tried[one], one)):
-            if tried[one] < _FAR * best:
+        for one in sorted(tried, key=lambda one: (-most[one], one)):
+            if most[one] < _FAR * best:
                 break
-            found = predictor.capacity(lines[one], one)
-            best = max(best, found)
-            near.add(one)
-        power = {one: profile.power_w(one.family) for one in near | {self.space.today}}
+            found = self.criterion.score(lines[one], one, power_w=power[one])
+            best = max(best, found if self.criterion.minimise != "latency" else 0.0)
+            if found or one == self.space.today or self.criterion.score(lines[one], one, -_HOPE, power[one]):
+                near.add(one)
 
         def values(configuration: Configuration, log_factor: float) -> tuple[float, float]:
             line = lines[configuration]
@@ -210,10 +217,10 @@ class Search:
         return Verification(space=self.space, candidates=frozenset(near), values=values)
 
     def _capacity(self, configuration: Configuration) -> float:
-        """Return the rate that a configuration is expected to have. A second point looks higher, unless it is of the best one."""
+        """Return the rate that a configuration is expected to have. A further point is higher if it could show more."""
         assert self.verification is not None  # noqa: S101  # from step 4 on
         opinion = self.verification.opinion(configuration)
-        if self.turns is not None or not opinion.points or configuration == self.verification.best():
+        if self.turns is not None or not opinion.points or not opinion.hides_more:
             return opinion.capacity_rps
         return math.sqrt(opinion.capacity_rps * opinion.upper_rps)
 

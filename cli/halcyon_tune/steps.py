@@ -31,9 +31,10 @@ class Step:
         return TITLES[self.number]
 
 
-def steps(search: Search) -> tuple[Step, ...]:
-    """Return the steps that have found something."""
+def steps(search: Search, replicas: str = "") -> tuple[Step, ...]:
+    """Return the steps that have found something; `replicas` is what the last one has found."""
     found = {1: _first(search), 2: _second(search), 3: _third(search), 4: _fourth(search), 5: _fifth(search)}
+    found[6] = [replicas] if replicas else []
     return tuple(Step(number, tuple(lines)) for number, lines in found.items() if lines)
 
 
@@ -111,9 +112,13 @@ def _fourth(search: Search) -> list[str]:
     for one in sorted(known.estimates, key=lambda one: -known.opinion(one).score):
         opinion = known.opinion(one)
         lines.append(
-            f"{one.text()}: {opinion.capacity_rps:.4g} requests/s within the objective, {opinion.points} points"
+            f"{one.text()}: {opinion.capacity_rps:.4g} requests/s within the objective, {_points(opinion.points)}"
         )
     return lines
+
+
+def _points(count: int) -> str:
+    return f"{count} point" + ("" if count == 1 else "s")
 
 
 def _fifth(search: Search) -> list[str]:

@@ -32,8 +32,6 @@ _MAX_POINTS_EACH = 3
 _NEIGHBOURS = 8
 _PLAIN = 1.03
 """Ratio of scores from which a configuration with a delay is tried before one without."""
-_HIDDEN = 1.1
-"""Upper end of a measured configuration over its score from which a point at a higher rate could show more."""
 _VARIANTS = 2
 """Delays and preferred sizes of the best configuration that are measured."""
 
@@ -63,7 +61,7 @@ class Verification:
         again = [
             one
             for one in self.estimates
-            if one in opinions and one != best and opinions[one].points == 1 and self._hides(opinions[one])
+            if one in opinions and one != best and opinions[one].points < _MAX_POINTS_EACH and opinions[one].hides_more
         ]
         rival = max(
             [*unmeasured, *again],
@@ -78,7 +76,7 @@ class Verification:
         is_rival = rival is not None and opinions[rival].upper * _plainness(rival) > own.upper * _plainness(best)
         if rival is not None and (len(self.estimates) < _MIN_CONFIGURATIONS or is_rival):
             return rival
-        if own.points < _MAX_POINTS_EACH and self._error(best) > _KNOWN:
+        if own.points < _MAX_POINTS_EACH and (self._error(best) > _KNOWN or own.hides_more):
             return best
         if sum(one.delay_s > 0 or bool(one.preferred) for one in self.estimates) >= _VARIANTS:
             return None
@@ -191,11 +189,6 @@ class Verification:
             left.sort(key=lambda one: -opinions[one].score)
             left, need = left[: (len(left) + 1) // 2], need + 1
         return None
-
-    @staticmethod
-    def _hides(opinion: Opinion) -> bool:
-        """Return whether a measured configuration could have shown much more at a higher rate."""
-        return opinion.upper > _HIDDEN * opinion.score > 0
 
     def _error(self, configuration: Configuration) -> float:
         weights = math.fsum(1 / one.error**2 for one in self.estimates.get(configuration, ()))

@@ -11,6 +11,7 @@ import pytest
 from e2e.cluster import cluster as clusters
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubectl import Kubectl
+from e2e.cluster.options import Options
 from e2e.cluster.places import names
 from e2e.cluster.processes import wait_until
 from tests.integration.operator_process import Operator, running
@@ -37,7 +38,7 @@ def cluster() -> Iterator[Cluster]:
     _end_clusters_of_dead_runs()
     name = f"test-{os.getpid()}"
     try:
-        yield clusters.up(name, clusters.Options(control_plane_only=True))
+        yield clusters.up(name, Options(control_plane_only=True))
     finally:
         clusters.down(name)
 

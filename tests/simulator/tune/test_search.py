@@ -77,7 +77,7 @@ def test_gain_and_capacity_are_near_the_truth() -> None:
     assert found.replicas_today is not None
     assert 5000 / true_best <= found.replicas < found.replicas_today
     assert found.change["spec"]
-    assert [step.number for step in found.steps] == [1, 2, 3, 4, 5]
+    assert [step.number for step in found.steps] == [1, 2, 3, 4, 5, 6]
 
 
 def test_front_falls_in_p99_with_the_rate() -> None:

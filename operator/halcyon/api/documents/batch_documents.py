@@ -51,7 +51,7 @@ class BatchRecipe:
     rows_per_request: int | None = None
     """None: chosen from the execution times that the runner measures."""
     max_rows: int | None = None
-    """Largest batch of the model; None if unknown."""
+    """Largest number of rows of a request that may be chosen; None if the largest batch of the model is unknown."""
     rows_per_part: int | None = None
     """None: chosen from the number of rows and their size."""
     max_failures: int = 100

@@ -1,0 +1,157 @@
+"""Row 6.2: drawn laws, three objectives each, against other searches with as many points; the truth is another event loop.
+
+A point is slower or faster by 5 %, as on a noisy machine. What is judged is the configuration that a search recommends: its
+true largest rate within the objective over that of the best of all configurations.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from statistics import mean, median
+
+import numpy as np
+
+from benchmarks.quality.rows import OUT, Row, commit
+from benchmarks.tune.judges import EVALUATION_POINTS, JUDGES
+from benchmarks.tune.laws import drawn, objectives
+from benchmarks.tune.truth import Law, SimulatedTrial
+from e2e.cluster.progress import say
+from halcyon.api.spec.parse import parse
+from halcyon_tune.criterion import Criterion
+from halcyon_tune.errors import TuneError
+from halcyon_tune.points import Configuration
+from halcyon_tune.prediction import Predictor
+from halcyon_tune.search import MAX_POINTS, Budget, End, Search
+from halcyon_tune.space import Space, space
+
+LAWS = 60
+_NOISE = 0.05
+_SWEEP_LOADS = 8
+"""Loads that a full sweep measures of each configuration, as many as the search of `halcyon bench` has at most."""
+_PARTS = OUT / "raw" / "tune-6.2-parts.json"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One law with one objective."""
+
+    law: str
+    objective_ms: float
+    configurations: int
+    points: int
+    end: str
+    share: float
+    """True rate of the recommended configuration over that of the best one."""
+    judges: Mapping[str, float]
+    """The same of the other searches."""
+
+
+def cell(law: Law, objective_s: float, seed: int) -> Cell | None:
+    """Return the result of a law with an objective; None if no configuration keeps the objective."""
+    known = configurations(objective_s)
+    truth = {one: law.capacity(one, objective_s) for one in known.configurations}
+    top = max(truth.values())
+    if top <= 0:
+        return None
+    trial = SimulatedTrial(law, _NOISE, seed)
+    chosen, end = _tuned(known, trial, objective_s)
+    evaluations = MAX_POINTS // EVALUATION_POINTS
+    shares = {}
+    for name, judge in JUDGES.items():
+        random = np.random.default_rng([seed, len(name)])
+
+        def measure(one: Configuration, random: np.random.Generator = random) -> float:
+            return truth[one] * math.exp(_NOISE * float(random.standard_normal()))
+
+        shares[name] = truth[judge(known, measure, evaluations, seed)] / top
+    return Cell(law.name, 1000 * objective_s, len(truth), trial.points, end, truth[chosen] / top, shares)
+
+
+def configurations(objective_s: float) -> Space:
+    """Return the configurations of a batched model on a GPU, today with one instance and batches of 8."""
+    spec = parse(
+        "m",
+        {
+            "model": {"source": {"uri": "s3://models/m"}},
+            "runtime": {"gpu": {"count": 1}, "instancesPerGPU": 1},
+            "batching": {"maxBatchSize": 8},
+        },
+    )
+    return space(spec, {"max_batch_size": 8, "dynamic_batching": {}}, objective_s=objective_s)
+
+
+def row(laws: int = LAWS) -> Row:
+    """Measure the cells that weren't measured on this commit, and return the row."""
+    done: dict[str, dict[str, object] | None] = {}
+    if _PARTS.exists():
+        stored = json.loads(_PARTS.read_text())
+        done = stored["cells"] if stored["commit"] == commit() else {}
+    for number in range(laws):
+        law = drawn(number)
+        for place, objective_s in enumerate(objectives(law)):
+            key = f"{number}.{place}"
+            if key in done:
+                continue
+            found = cell(law, objective_s, seed=number)
+            done[key] = None if found is None else asdict(found)
+            _PARTS.parent.mkdir(parents=True, exist_ok=True)
+            _PARTS.write_text(json.dumps({"commit": commit(), "cells": done}, indent=1))
+            if found is not None:
+                say(
+                    f"tune 6.2: {found.law}, {found.objective_ms:.0f} ms: {found.share:.3f}, {found.points} points, {found.end}"
+                )
+    return of([Cell(**one) for one in done.values() if one is not None], laws)  # type: ignore[arg-type]  # JSON values
+
+
+def of(cells: list[Cell], laws: int = LAWS) -> Row:
+    """Return the row of measured cells."""
+    shares = [one.share for one in cells]
+    judges = {name: mean(one.judges[name] for one in cells) for name in JUDGES}
+    worst = min(one.share - max(one.judges.values()) for one in cells)
+    value = {
+        "median_share": round(median(shares), 4),
+        "worst_share": round(min(shares), 4),
+        "mean_share": round(mean(shares), 4),
+        "mean_lead": round(mean(shares) - max(judges.values()), 4),
+        "worst_lead": round(worst, 4),
+        "share_of_a_sweeps_points": round(max(one.points / (_SWEEP_LOADS * one.configurations) for one in cells), 4),
+        "judges_mean_share": {name: round(found, 4) for name, found in judges.items()},
+    }
+    why = "" if laws == LAWS else f"{laws} laws of {LAWS}; `make bench-tune` has them all"
+    return Row(
+        id="6.2",
+        what="goodput of the recommended settings over that of the best ones, in the simulator, and its lead over other searches",
+        value=value,
+        target="median >= 98.5 %, worst >= 92 %, on average above the others, in no cell more than 2 % below the best of them",
+        limits=(
+            ("median_share", 0.985, ">="),
+            ("worst_share", 0.92, ">="),
+            ("mean_lead", 0.0, ">="),
+            ("worst_lead", -0.02, ">="),
+            ("share_of_a_sweeps_points", 0.1, "<="),
+        ),
+        command="make bench-tune ONLY=6.2",
+        stand_ins="an event loop of its own in place of Triton",
+        why=why,
+        n=len(cells),
+        law="drawn: lines, floors, shared devices, cliffs with memory that ends",
+        load="callers and Poisson, 3,000 requests a point, 5 % noise of times",
+        raw=[asdict(one) for one in cells],
+    )
+
+
+def _tuned(known: Space, trial: SimulatedTrial, objective_s: float) -> tuple[Configuration, str]:
+    """Return the recommended configuration, and why the search ended."""
+    search = Search.begin(known, Criterion(predictor=Predictor(objective_s)), Budget(seconds=3600))
+    while True:
+        try:
+            search, found = search.next()
+        except TuneError as error:
+            return known.today, str(error)
+        if isinstance(found, End):
+            best = search.best()
+            return (known.today if best is None or found.reason == "nothing to change" else best), found.reason
+        search = search.after(trial.measure(found.configuration, found.load))
