@@ -38,7 +38,7 @@ GAP_S: Final = 0.02
 """Time of an execution from which the way of a request to the pod and back does not matter, in seconds."""
 LONG_S: Final = 1.0
 """Time of an execution from which the loads that the balancers exchange are newer than what is computed, in seconds."""
-RATE_OVER_S: Final = 1.0
+RATE_OVER_S: Final = 0.5
 """Time over which the users' rate is averaged, in seconds."""
 GENTLE: Final = 0.1
 """Share by which the users' batches may take longer with `Gentle`."""
