@@ -381,21 +381,6 @@ def row_4() -> Row:
     )
 
 
-def row_5() -> Row:
-    """Cold starts."""
-    return Row(
-        id="3.5",
-        what="parts of a cold start against the whole, and each boundary against pod events and Triton's log",
-        value={"parts_off_percent": None, "boundary_off_s": None},
-        target="parts within 5 % of the whole; each boundary within 0.15 s; 5 starts",
-        limits=[("parts_off_percent", 5, "<="), ("boundary_off_s", 0.15, "<=")],
-        command="python -m benchmarks.measure.phases 3.5",
-        why="the parts follow from the boundaries by a tested function; starts on the embedded cluster aren't recorded yet",
-        law="a model that loads for 3 s",
-        load="none",
-    )
-
-
 def row_6(rounds: int = 6, seconds: float = 5.0) -> Row:
     """What sampling costs, in turns with and without it."""
     medians: dict[str, list[float]] = {"with": [], "without": []}
@@ -433,7 +418,7 @@ def row_6(rounds: int = 6, seconds: float = 5.0) -> Row:
 
 
 ROWS: Mapping[str, Callable[[], Row]] = {
-    "3.1": row_1, "3.2": row_2, "3.3": row_3, "3.4": row_4, "3.5": row_5, "3.6": row_6
+    "3.1": row_1, "3.2": row_2, "3.3": row_3, "3.4": row_4, "3.6": row_6
 }  # fmt: skip
 
 

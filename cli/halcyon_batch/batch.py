@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from halcyon.api.documents.batch_documents import CLASS_HEADER, BatchProgress, BatchRecipe
+from halcyon.api.documents.balancer_plan import LOWER_CLASS_HEADER
+from halcyon.api.documents.batch_documents import BatchProgress, BatchRecipe
 from halcyon_batch import functions
 from halcyon_batch.errors import BatchError
 from halcyon_batch.functions import Functions
@@ -19,7 +21,7 @@ from halcyon_batch.output_parts import Manifest, OutputParts, RowResult, rows_pe
 from halcyon_batch.progress import RowRate
 from halcyon_batch.request_rows import MAX_UNKNOWN_ROWS, RequestRows
 from halcyon_batch.request_window import RequestWindow
-from halcyon_batch.row_tensors import RowTensors, shape_of
+from halcyon_batch.row_tensors import BatchModel, RowTensors, shape_of
 from halcyon_batch.sender import Sender
 from halcyon_batch.storage import FolderStorage, Storage
 from halcyon_measure.errors import TargetError
@@ -139,14 +141,15 @@ class Batch:
         return OutputParts.begin(storage, manifest, recipe.output)
 
     async def _send_all(self, data: InputData, parts: OutputParts) -> None:
-        to = await self._described()
-        most = self._recipe.max_rows or MAX_UNKNOWN_ROWS
+        to, most = await self._described()
+        model = BatchModel(to.inputs, batches(to.inputs) if most is None else most > 0)
+        most = self._recipe.max_rows or most or MAX_UNKNOWN_ROWS
         sizes = RequestRows(
-            fixed=1 if not batches(to.inputs) else self._recipe.rows_per_request,
+            fixed=self._recipe.rows_per_request if model.is_batched else 1,
             most=max(min(most, _REQUEST_BYTES // data.row_bytes), 1),
         )
         window = RequestWindow(gentle=self._recipe.gentle)
-        hooks = Functions(self._recipe.prepare, self._recipe.finish, to.inputs, self._recipe.workers)
+        hooks = Functions(self._recipe.prepare, self._recipe.finish, model, self._recipe.workers)
         client = connect.client(to)
         sender = self._sender = Sender(client, to, window, sizes, clock=self._clock)
         self._rate.restart(self._clock())
@@ -195,7 +198,7 @@ class Batch:
             await run.sender.leave()
         if run.sender.sizes.is_chosen and not was_chosen:
             self._rate.restart(self._clock())
-        await self._take(part, await _results(chunk, found, run.hooks, is_batch=batches(run.sender.target.inputs)), run)
+        await self._take(part, await _results(chunk, found, run.hooks), run)
 
     async def _take(self, part: _OpenPart, done: Sequence[RowResult], run: _Run) -> None:
         if not done:
@@ -240,10 +243,13 @@ class Batch:
                 "put the former content back, or make a new BatchInference with a new output",
             )
 
-    async def _described(self) -> Target:
-        """Return the model with its inputs. It waits until a server describes it, because a model may start from zero."""
+    async def _described(self) -> tuple[Target, int | None]:
+        """Return the model with its inputs, and its largest batch: 0 if it doesn't batch, None if unknown.
+
+        It waits until a server describes the model, which may start from zero.
+        """
         recipe = self._recipe
-        headers = ((CLASS_HEADER, recipe.name), *_key_header(recipe.api_key_file))
+        headers = ((LOWER_CLASS_HEADER, recipe.name), *_key_header(recipe.api_key_file))
         to = target.parse(
             recipe.url,
             api="kserve",
@@ -256,12 +262,22 @@ class Batch:
         while True:
             try:
                 found = await asyncio.to_thread(connect.described, to)
+                most = await asyncio.to_thread(_largest_batch, found)
             except TargetError as error:
                 self._waiting = str(error)
                 await asyncio.sleep(_MODEL_WAIT_S)
             else:
                 self._waiting = ""
-                return found
+                return found, most
+
+
+def _largest_batch(to: Target) -> int | None:
+    """Return the largest batch in the model's configuration; None if the server doesn't show it, as balancers may not."""
+    try:
+        found = connect.fetch(to, f"/v2/models/{quote(to.model, safe='')}/config").get("max_batch_size", 0)
+    except (TargetError, AttributeError):
+        return None
+    return found if isinstance(found, int) else None
 
 
 def _key_header(file: str) -> tuple[tuple[str, str], ...]:
@@ -275,11 +291,7 @@ def _key_header(file: str) -> tuple[tuple[str, str], ...]:
 
 
 async def _results(
-    chunk: Sequence[_Row],
-    found: Sequence[Mapping[str, Any] | str],
-    hooks: Functions,
-    *,
-    is_batch: bool,
+    chunk: Sequence[_Row], found: Sequence[Mapping[str, Any] | str], hooks: Functions
 ) -> list[RowResult]:
     good = [one for one in found if not isinstance(one, str)]
     finished = iter(await hooks.finish(good)) if good else iter(())
@@ -289,7 +301,7 @@ async def _results(
         if isinstance(made, str):
             results.append(RowResult(sample.row, sample.name, None, made))
         else:
-            results.append(RowResult(sample.row, sample.name, hooks.stored(made, is_batch=is_batch)))
+            results.append(RowResult(sample.row, sample.name, hooks.stored(made)))
     return results
 
 

@@ -21,10 +21,9 @@ import numpy as np
 from halcyon_batch.errors import BatchError, RowError
 from halcyon_batch.input_data import Sample
 from halcyon_batch.output_parts import plain
-from halcyon_batch.row_tensors import RowTensors, fitted, row_tensors, value_of
+from halcyon_batch.row_tensors import BatchModel, RowTensors, fitted, row_tensors, value_of
 from halcyon_measure.engine.hooks import load
 from halcyon_measure.errors import HookError, TensorError
-from halcyon_measure.inputs.tensors import ModelInput
 
 _LOADED: dict[str, Callable[..., Any]] = {}
 """Functions that this process has loaded, by FILE.py:FUNCTION."""
@@ -33,8 +32,8 @@ _LOADED: dict[str, Callable[..., Any]] = {}
 class Functions:
     """What makes requests from rows, and results from outputs. `close` ends its processes."""
 
-    def __init__(self, prepare: str, finish: str, inputs: Sequence[ModelInput], workers: int) -> None:
-        self._prepare, self._finish, self._inputs = prepare, finish, tuple(inputs)
+    def __init__(self, prepare: str, finish: str, model: BatchModel, workers: int) -> None:
+        self._prepare, self._finish, self._model = prepare, finish, model
         self._pool: Executor = (
             # A forked process would share the connections to the model.
             ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
@@ -44,7 +43,7 @@ class Functions:
 
     async def prepare(self, samples: Sequence[Sample]) -> list[RowTensors | str]:
         """Return the tensors of each row, or why it has none."""
-        made: list[RowTensors | str] = await self._run(_prepare, self._prepare, samples, self._inputs)
+        made: list[RowTensors | str] = await self._run(_prepare, self._prepare, samples, self._model)
         return made
 
     async def finish(self, outputs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any] | str]:
@@ -54,9 +53,9 @@ class Functions:
         made: list[Mapping[str, Any] | str] = await self._run(_finish, self._finish, outputs)
         return made
 
-    def stored(self, outputs: Mapping[str, Any], *, is_batch: bool) -> Mapping[str, Any]:
+    def stored(self, outputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what is stored for a row: what `finish` has returned, or the outputs without their dimension of rows."""
-        if self._finish or not is_batch:
+        if self._finish or not self._model.is_batched:
             return outputs
         return {name: array[0] for name, array in outputs.items()}
 
@@ -103,11 +102,11 @@ def _loaded(where: str) -> Callable[..., Any]:
     return _LOADED[where]
 
 
-def _prepare(where: str, samples: Sequence[Sample], inputs: Sequence[ModelInput]) -> list[RowTensors | str]:
+def _prepare(where: str, samples: Sequence[Sample], model: BatchModel) -> list[RowTensors | str]:
     found: list[RowTensors | str] = []
     for sample in samples:
         try:
-            found.append(_prepared(where, sample, inputs) if where else row_tensors(sample, inputs))
+            found.append(_prepared(where, sample, model) if where else row_tensors(sample, model))
         except (TensorError, RowError) as error:
             found.append(str(error))
         except OSError as error:
@@ -115,13 +114,13 @@ def _prepare(where: str, samples: Sequence[Sample], inputs: Sequence[ModelInput]
     return found
 
 
-def _prepared(where: str, sample: Sample, inputs: Sequence[ModelInput]) -> RowTensors:
+def _prepared(where: str, sample: Sample, model: BatchModel) -> RowTensors:
     value = value_of(sample)
     try:
         made = _loaded(where)(value)
     except Exception as error:  # noqa: BLE001  # the user's code may raise anything
         raise RowError(_said(error, where)) from None
-    return fitted(made, inputs)
+    return fitted(made, model)
 
 
 def _finish(where: str, outputs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any] | str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +15,31 @@ import numpy as np
 
 from halcyon_batch.errors import RowError
 from halcyon_batch.input_data import Sample
-from halcyon_measure.inputs.payloads import Payload, batches
+from halcyon_measure.inputs.payloads import Payload
 from halcyon_measure.inputs.tensors import Array, InputFile, ModelInput, fit, tensors
 
 RowTensors = Mapping[str, Array]
 """Tensors of one row by input. If the model batches, their first dimension is 1."""
 
 
-def row_tensors(sample: Sample, inputs: Sequence[ModelInput]) -> RowTensors:
+@dataclass(frozen=True)
+class BatchModel:
+    """What the rows have to fit."""
+
+    inputs: tuple[ModelInput, ...]
+    is_batched: bool
+    """Whether the first dimension of the inputs is the number of rows."""
+
+
+def row_tensors(sample: Sample, model: BatchModel) -> RowTensors:
     """Return the tensors of a row without a function.
 
     Raises:
         TensorError, RowError, OSError: the row doesn't fit the model's inputs.
     """
     if isinstance(sample.value, str):
-        return _single(tensors([InputFile(sample.value, Path(sample.value).read_bytes())], inputs), inputs)
-    return fitted(value_of(sample), inputs)
+        return _single(tensors([InputFile(sample.value, Path(sample.value).read_bytes())], model.inputs), model)
+    return fitted(value_of(sample), model)
 
 
 def value_of(sample: Sample) -> Any:
@@ -47,12 +57,13 @@ def value_of(sample: Sample) -> Any:
         raise RowError(f"not JSON: {error}") from None
 
 
-def fitted(value: Any, inputs: Sequence[ModelInput]) -> RowTensors:
+def fitted(value: Any, model: BatchModel) -> RowTensors:
     """Return the tensors for values by input, the values of the only input, or a request in the form of KServe v2.
 
     Raises:
         TensorError, RowError: they don't fit the model's inputs.
     """
+    inputs = model.inputs
     if isinstance(value, dict) and isinstance(value.get("inputs"), list):
         try:
             value = {str(one["name"]): np.array(one["data"]).reshape(one["shape"]) for one in value["inputs"]}
@@ -75,11 +86,11 @@ def fitted(value: Any, inputs: Sequence[ModelInput]) -> RowTensors:
         except ValueError:
             raise RowError(f"input {name}: its lists have different lengths") from None
         arrays[name] = fit(array, known[name], f"input {name}")
-    return _single(arrays, inputs)
+    return _single(arrays, model)
 
 
-def _single(arrays: RowTensors, inputs: Sequence[ModelInput]) -> RowTensors:
-    if batches(inputs):
+def _single(arrays: RowTensors, model: BatchModel) -> RowTensors:
+    if model.is_batched:
         for name, array in arrays.items():
             if array.shape[0] != 1:
                 raise RowError(

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from halcyon.api.documents.batch_documents import ROWS_HEADER
+from halcyon.api.documents.balancer_plan import ROWS_HEADER
 from halcyon_batch.errors import RowError
 from halcyon_batch.request_rows import RequestRows
 from halcyon_batch.request_window import RequestWindow
@@ -29,6 +29,8 @@ _BLAMED = 5
 _ERRORS, _ERROR_WAIT_S = 2, 0.1
 """Errors of the model for one row, after which the row has no result, and the time between them."""
 _TOO_MANY_ROWS = re.compile(r"batch-size must be <= (\d+)")
+_PASSES = re.compile(r"^502: |unknown model|is not ready|unloading", re.IGNORECASE)
+"""Errors of a server that ends or loads, which say nothing about the rows."""
 _WAITS = frozenset({Outcome.REJECTED, Outcome.TIMED_OUT, Outcome.DISCONNECTED})
 
 
@@ -134,6 +136,8 @@ class Sender:
             return Reply(Outcome.ERROR, f"it can't be sent: {error}", 0.0, b"", ""), 0.0
         began = self.clock()
         reply = await self.client.send(request, self._number)
+        if reply.outcome is Outcome.ERROR and _PASSES.search(reply.message):
+            reply = reply._replace(outcome=Outcome.DISCONNECTED)
         return reply, self.clock() - began
 
     def _take(self, rows: int, size: int, latency_s: float) -> None:

@@ -14,7 +14,7 @@ from halcyon_measure.breakdown.energy import Prices
 from halcyon_measure.cores import usable_cores
 from halcyon_measure.engine import hooks
 from halcyon_measure.engine.hooks import HookSettings
-from halcyon_measure.engine.job import Job, PayloadSettings
+from halcyon_measure.engine.job import FOLD_ABOVE, Job, PayloadSettings
 from halcyon_measure.engine.pool import MAX_PROCESSES, Pool, Progress, WarmUp, processes_for
 from halcyon_measure.errors import ScenarioError, TensorError
 from halcyon_measure.protocols import connect, shared_memory
@@ -48,6 +48,8 @@ class Measurement:
     sampling: SamplingSettings | None = field(default_factory=SamplingSettings)
     """What is read of servers and machines beside the load; None for nothing."""
     prices: Prices = field(default_factory=Prices)
+    fold_above: int = FOLD_ABOVE
+    """Requests above which they are counted in a histogram instead of kept."""
 
     def prepare(self) -> Measurement:
         """Return this measurement with the model's inputs, if it can be made.
@@ -100,6 +102,7 @@ class Measurement:
             expect=self.expect,
             pod_header=self.pod_header,
             late_after_s=self.objective_s,
+            fold_above=self.fold_above,
         )
         sampler = None if self.sampling is None else Sampler(self.target, self.sampling)
         if sampler is None:
@@ -141,12 +144,11 @@ class Measurement:
 
 
 def save(folder: Path, document: BenchDocument, run: Run) -> Sequence[Path]:
-    """Write bench.json and requests.npz into a folder, which is made if it doesn't exist, and return their paths."""
+    """Write bench.json and the requests into a folder, which is made if it doesn't exist, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    result, requests = folder / "bench.json", folder / "requests.npz"
+    result = folder / "bench.json"
     result.write_text(document.model_dump_json(indent=2) + "\n", "utf-8")
-    run.columns.save(requests, messages=run.messages, pods=run.pods)
-    return result, requests
+    return result, run.save(folder)
 
 
 def _check_expected(path: str) -> None:

@@ -126,6 +126,17 @@ def test_conditions_and_pods_are_above_the_charts(page: Page, url: str) -> None:
     expect(page.get_by_text("it can with your own token if you sign in with one")).to_be_visible()
 
 
+def test_advice_is_a_table_and_absent_without_any(page: Page, url: str) -> None:
+    page.goto(f"{url}#/search/ranker")
+    panel = page.locator("section", has=page.get_by_role("heading", name="Advice", exact=True))
+    cells = panel.get_by_role("table", name="Advice").locator("tbody tr").first
+    expect(cells).to_contain_text("spec.runtime.instancesPerGPU")
+    expect(cells).to_contain_text("up to 100 % more requests per second")
+    page.goto(f"{url}#/assistants/intent")
+    expect(page.get_by_role("heading", name="Conditions")).to_be_visible()
+    expect(page.get_by_role("heading", name="Advice", exact=True)).to_have_count(0)
+
+
 def test_links_lead_to_grafana_alerts_and_the_runbook(page: Page, url: str) -> None:
     page.goto(f"{url}#/assistants/intent")
     for name, start in (

@@ -22,6 +22,8 @@ CRD = ROOT / "crds" / "modeldeployments.serving.halcyon.dev.yaml"
 HELM = os.environ.get("HALCYON_HELM") or shutil.which("helm")
 DIGEST = "sha256:" + "a" * 64
 CRD_NAME = "modeldeployments.serving.halcyon.dev"
+BATCH_CRD = ROOT / "crds" / "batchinferences.serving.halcyon.dev.yaml"
+BATCH_CRD_NAME = "batchinferences.serving.halcyon.dev"
 API_SERVICE = "v1beta1.external.metrics.k8s.io"
 MONITORING = "monitoring.coreos.com/v1"
 

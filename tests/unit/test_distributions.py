@@ -11,11 +11,12 @@ import tomllib
 import venv
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import packages_distributions
+from importlib.metadata import metadata, packages_distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from halcyon_cli.commands.app import COMMANDS
 
@@ -202,8 +203,6 @@ def test_the_command_line_has_at_most_twenty_packages() -> None:
     """By the lock file's versions, as they are installed here. The row `4` of the table `adoption` installs it."""
     from importlib.metadata import PackageNotFoundError, requires  # noqa: PLC0415
 
-    from packaging.requirements import Requirement  # noqa: PLC0415
-
     found, open_ = {"halcyon-cli"}, {plain(one) for one in requirements("halcyon-cli")[0]}
     while open_:
         name = open_.pop()
@@ -229,6 +228,21 @@ def test_modules_read_the_versions_of_installed_distributions_only() -> None:
         if named != name and named not in requirements(name)[0]
     }
     assert wrong == set()
+
+
+def test_extras_that_are_required_exist() -> None:
+    """pip warns at each installation if an extra doesn't."""
+    needed = [Requirement(one) for name in FOLDERS for group in groups(name) for one in group]
+    wanted = {(one.name, extra) for one in needed for extra in one.extras}
+    assert ("tritonclient", "grpc") in wanted
+    has = {one: set(metadata(one).get_all("Provides-Extra") or ()) for one, _ in wanted}
+    assert [(one, extra) for one, extra in sorted(wanted) if extra not in has[one]] == []
+
+
+def groups(name: str) -> list[list[str]]:
+    """Return what a distribution requires, and what each of its extras does, as lists."""
+    required, extras = requirements(name)
+    return [required, *extras.values()]
 
 
 def test_a_clone_runs_its_own_files(tmp_path: Path) -> None:

@@ -219,9 +219,8 @@ def write_log(document: BenchDocument, run: Run) -> None:
     for line in log_result.lines(log_result.DOCUMENT, document.model_dump_json().encode()):
         print(line)
     with tempfile.TemporaryDirectory(prefix="halcyon-bench-") as folder:
-        path = Path(folder) / log_result.REQUESTS
-        run.columns.save(path, messages=run.messages, pods=run.pods)
-        if path.stat().st_size <= log_result.MAX_REQUESTS_BYTES:
+        path = run.save(Path(folder))
+        if path.name == log_result.REQUESTS and path.stat().st_size <= log_result.MAX_REQUESTS_BYTES:
             for line in log_result.lines(log_result.REQUESTS, path.read_bytes()):
                 print(line)
     sys.stdout.flush()

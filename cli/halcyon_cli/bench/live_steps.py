@@ -40,7 +40,7 @@ def run(prepared: Measurement, latency_s: float | None, shown: Callable[[str], N
     base = Scenario(kind="blocking", duration_s=guard.STEP_S, seed=scenario.seed)
     measurement = replace(prepared, scenario=base, warm_up=_none())
     result = measurement.run(_watched(0.0, None, shown)[0])
-    first = _step(result, len(result.columns) / guard.STEP_S)
+    first = _step(result, result.count / guard.STEP_S)
     limits = guard.bounds(first, latency_s)
     if limits is None:
         raise GuardError(
@@ -74,11 +74,10 @@ def _impatient(prepared: Measurement, limits: ClientBounds) -> Any:
 
 def _step(result: Run, rate_rps: float) -> Step:
     from halcyon_measure.protocols.reply import Outcome  # noqa: PLC0415
-    from halcyon_measure.results import statistics  # noqa: PLC0415
+    from halcyon_measure.results import tally  # noqa: PLC0415
 
-    ended = result.columns.where(result.columns.outcome == Outcome.ANSWERED)
-    p95 = statistics.percentile(ended.finished - ended.due, 0.95)
-    return Step(rate_rps, len(result.columns), len(result.columns) - len(ended), p95)
+    latency, outcomes = tally.answered(result)["latency"], tally.outcomes(result)
+    return Step(rate_rps, result.count, result.count - outcomes[Outcome.ANSWERED], latency.percentile(0.95))
 
 
 def _watched(

@@ -274,7 +274,11 @@ def _measure_model(
         (save / "bench.json").write_text(document.model_dump_json(indent=2) + "\n", "utf-8")
         if requests is not None:
             (save / "requests.npz").write_bytes(requests)
-        lacking = "" if requests is not None else "; requests.npz was too large for the client's log"
+        lacking = (
+            ""
+            if requests is not None
+            else "; the client's log had no requests.npz: too large, counted, or of several rounds"
+        )
         print(f"halcyon bench: wrote {save}{lacking}", file=sys.stderr)
     try:
         in_cluster.remember(cluster, model, document)

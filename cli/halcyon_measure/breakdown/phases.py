@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from halcyon_measure.results import statistics
-from halcyon_measure.results.columns import Columns, Floats
+from halcyon_measure.results.durations import SOURCE, Durations
 from halcyon_measure.results.figure import Figure, unmeasured
 from halcyon_measure.results.observations import Counters
 from halcyon_measure.results.sections.phases import Phase, PhaseName, Phases, Side
@@ -42,16 +41,14 @@ class ClientFacts:
     """Time to serialise one request before the run."""
 
 
-def build(answered: Columns, client: ClientFacts, means: Means) -> Phases:
-    """Return the parts of these answered requests."""
-    count = len(answered)
-    end_to_end = answered.finished - answered.due
-    if not count:
+def build(answered: Mapping[str, Durations], client: ClientFacts, means: Means) -> Phases:
+    """Return the parts of answered requests, from their durations by name of `folded.PARTS`."""
+    count, mean = answered["latency"].n, answered["latency"].mean
+    if mean is None:
         reason = "no request was answered"
         return Phases(
             end_to_end=unmeasured("ms", reason), parts=(), total=unmeasured("ms", reason), adds_up=False, reason=reason
         )
-    mean = float(np.mean(end_to_end))
     parts = [*_before(answered, client), *_balancer(means, count), *_server(means), *_after(answered, client)]
     known = sum(part.mean.value for part in parts if part.mean.value is not None) / 1000
     # Times of a counter can't be longer than the latency that contains them. If they are, the sum shows it.
@@ -88,28 +85,26 @@ def build(answered: Columns, client: ClientFacts, means: Means) -> Phases:
     )
 
 
-def _before(answered: Columns, client: ClientFacts) -> list[Phase]:
+def _before(answered: Mapping[str, Durations], client: ClientFacts) -> list[Phase]:
     each = "" if client.encode_each_s is None else f", in {1e6 * client.encode_each_s:.0f} us each"
     before = "" if client.prepares else f"requests were serialised before the run{each}"
     preparing = (
-        _client("prepare", answered.prepared - answered.due - answered.encode, "due to prepared, without serialising")
+        _client("prepare", answered["prepare"], "due to prepared, without serialising")
         if client.prepares
         else _absent("prepare", "requests were prepared before the run")
     )
     serialising = (
-        _client("serialise", answered.encode, "encoding in the process of the function")
+        _client("serialise", answered["serialise"], "encoding in the process of the function")
         if client.prepares
         else _absent("serialise", before)
     )
-    late = _client("late", answered.sent - answered.prepared, "prepared to sent")
+    late = _client("late", answered["late"], "prepared to sent")
     return [preparing, serialising, late, _send(answered)]
 
 
-def _send(answered: Columns) -> Phase:
-    # A server may answer before it has read a body: then sending ends with the answer.
-    sending = np.minimum(answered.written, answered.first_byte) - answered.sent
-    if np.isfinite(sending).all():
-        return _client("send", sending, "sent to the last byte in the socket")
+def _send(answered: Mapping[str, Durations]) -> Phase:
+    if answered["send"].is_known:
+        return _client("send", answered["send"], "sent to the last byte in the socket")
     return _unknown("send", "client", "gRPC's client doesn't report when a request is written")
 
 
@@ -138,32 +133,31 @@ def _server(means: Means) -> list[Phase]:
     ]
 
 
-def _after(answered: Columns, client: ClientFacts) -> list[Phase]:
-    receiving = answered.done - answered.first_byte
+def _after(answered: Mapping[str, Durations], client: ClientFacts) -> list[Phase]:
     parts = [
-        _client("receive", receiving, "first byte to done")
+        _client("receive", answered["receive"], "first byte to done")
         if client.has_first_byte
         else _unknown("receive", "client", "gRPC's client reports the whole answer only; --pod-header separates them")
     ]
     if not client.finishes:
         reason = "answers are not decoded without --finish"
         return [*parts, _absent("decode", reason), _absent("finish", reason)]
-    rest = answered.finished - answered.done - answered.decode
     return [
         *parts,
-        _client("decode", answered.decode, "decoding in the process of the function"),
-        _client("finish", rest, "done to finished, without decoding"),
+        _client("decode", answered["decode"], "decoding in the process of the function"),
+        _client("finish", answered["finish"], "done to finished, without decoding"),
     ]
 
 
-def _client(name: PhaseName, seconds: Floats, source: str) -> Phase:
-    p99 = statistics.percentile(seconds, 0.99)
-    few = "" if statistics.supports(len(seconds), 0.99) else "fewer than ten requests lie above it"
+def _client(name: PhaseName, seconds: Durations, source: str) -> Phase:
+    p99, mean = seconds.percentile(0.99), seconds.mean
+    few = "" if statistics.supports(seconds.n, 0.99) else "fewer than ten requests lie above it"
+    source = f"{source}; {SOURCE}" if seconds.is_counted else source
     return Phase(
         name=name,
         side="client",
-        mean=Figure(value=1000 * float(np.mean(seconds)), unit="ms", n=len(seconds), source=source),
-        p99=Figure(value=None if p99 is None else 1000 * p99, unit="ms", n=len(seconds), source=source, reason=few),
+        mean=Figure(value=None if mean is None else 1000 * mean, unit="ms", n=seconds.n, source=source),
+        p99=Figure(value=None if p99 is None else 1000 * p99, unit="ms", n=seconds.n, source=source, reason=few),
     )
 
 

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from statistics import mean
 
-import numpy as np
-
 from halcyon_measure.breakdown import batches, energy, growth, hardware, phases, verdict
 from halcyon_measure.breakdown.energy import Prices
 from halcyon_measure.breakdown.phases import ClientFacts, Means
 from halcyon_measure.protocols.reply import Outcome
+from halcyon_measure.results import tally
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.observations import (
     BalancerSample,
@@ -45,8 +44,7 @@ def added(
     `in_flight` is the number of requests of the warm-up that may end in the measured part.
     """
     seen = run.observations
-    columns = run.columns
-    answered = columns.where(columns.outcome == Outcome.ANSWERED)
+    answered, outcomes = tally.answered(run), tally.outcomes(run)
     client = ClientFacts(
         prepares=prepares,
         finishes=finishes,
@@ -57,12 +55,12 @@ def added(
     if seen is None:
         parts = phases.build(answered, client, Means(no_server=_NOTHING_READ, no_balancer=_NOTHING_READ))
         return verdict.judged(document.model_copy(update={"phases": parts}))
-    counted = int(np.count_nonzero(np.isin(columns.outcome, (Outcome.ANSWERED, Outcome.WRONG))))
-    slack = in_flight + int(np.count_nonzero(columns.outcome == Outcome.TIMED_OUT))
+    executed = outcomes[Outcome.ANSWERED] + outcomes[Outcome.WRONG]
+    slack = in_flight + outcomes[Outcome.TIMED_OUT]
     if seen.config.steps:
         grown, counters, reason = None, None, _OF_STEPS.format(model=document.target.model, step=seen.config.steps[0])
     else:
-        grown, counters, reason = _server(seen, counted, slack)
+        grown, counters, reason = _server(seen, executed, slack)
     held, queued, no_balancer, source = balancer(seen)
     replicas = max(len([one for one in seen.servers if one.samples]), 1)
     means = Means(

@@ -43,6 +43,10 @@ class PayloadSettings:
         return file_payloads(files, target.inputs, rows=self.rows, seed=self.seed, pixel_scale=self.pixel_scale)
 
 
+FOLD_ABOVE = 5_000_000
+"""Requests of a run above which they are counted in a histogram; as many rows take 0.6 GB."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """The share of one worker process in a load."""
@@ -58,6 +62,8 @@ class Job:
     pod_header: str = ""
     late_after_s: float | None = None
     """Latency above which an answer counts as late; None without an objective."""
+    fold_above: int = FOLD_ABOVE
+    """Requests of all workers above which they are counted instead of kept."""
     result: str = ""
     """Path of the file that the worker writes its requests to."""
 
@@ -81,6 +87,7 @@ class Job:
             "expect": self.expect,
             "pod_header": self.pod_header,
             "late_after_s": self.late_after_s,
+            "fold_above": self.fold_above,
             "result": self.result,
         }
         return json.dumps(document)
@@ -101,7 +108,10 @@ class Job:
                 seed=payload["seed"],
             ),
             hooks=HookSettings.from_dict(fields["hooks"]),
-            **{key: fields[key] for key in ("index", "workers", "expect", "pod_header", "late_after_s", "result")},
+            **{
+                key: fields[key]
+                for key in ("index", "workers", "expect", "pod_header", "late_after_s", "fold_above", "result")
+            },
         )
 
 

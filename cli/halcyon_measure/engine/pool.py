@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import queue
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import numpy as np
 from halcyon_measure import errors
 from halcyon_measure.engine.job import Job
 from halcyon_measure.results.columns import Columns
+from halcyon_measure.results.folded import Folded
 from halcyon_measure.results.run import Run
 from halcyon_measure.results.settling import Block, has_settled, together
 from halcyon_measure.schedule.scenario import Scenario
@@ -146,12 +148,12 @@ class Pool:
             if observer is not None:
                 observer.end()
         stopped = time.monotonic()
-        parts = [Columns.load(path) for path in self._results]
-        columns, messages, pods = _merged(parts)
+        columns, folded, messages, pods = _merged(self._results, self._job.late_after_s)
         scenario = self._job.scenario
         length = scenario.duration_s if scenario.kind != "trace" else scenario.trace[-1]
         ended_early = partial or scenario.requests is not None or scenario.kind in {"trace", "offline"}
         last = float(np.nanmax(columns.done)) if len(columns) else 0.0
+        last = last if folded is None else folded.last_done_s
         measured = min(length, max(last, 1e-9)) if ended_early else length
         return Run(
             columns=columns,
@@ -162,6 +164,7 @@ class Pool:
             measured_s=measured if not partial else min(measured, max(stopped - start, 1e-9)),
             partial=partial,
             usage=tuple({key: value for key, value in event.items() if key != "event"} for event in done),
+            folded=folded,
         )
 
     def _measure(self, start: float) -> dict[str, float]:
@@ -273,21 +276,40 @@ class Pool:
         self._said.extend(line.rstrip() for line in worker.stderr)
 
 
-def _merged(parts: Sequence[tuple[Columns, list[str], list[str]]]) -> tuple[Columns, list[str], list[str]]:
-    """Return the requests of all processes, with indices into common lists of messages and pods."""
+def _merged(paths: Sequence[Path], good_within_s: float | None) -> tuple[Columns, Folded | None, list[str], list[str]]:
+    """Return the requests of all processes, with indices into common lists of messages and pods.
+
+    If one process has counted its requests, so are those of the others.
+    """
     messages: list[str] = []
     pods: list[str] = []
     renumbered: list[Columns] = []
-    for columns, own_messages, own_pods in parts:
+    counted: list[tuple[Folded, list[int], list[int]]] = []
+    for path in paths:
+        if (found := Folded.load(path)) is not None:
+            one, own_messages, own_pods = found
+            counted.append((one, _indices(own_messages, messages), _indices(own_pods, pods)))
+            continue
+        columns, own_messages, own_pods = Columns.load(path)
         kinds = _renumber(columns.kind, own_messages, messages)
         pod = _renumber(columns.pod, own_pods, pods)
         renumbered.append(Columns(**{**columns.__dict__, "kind": kinds, "pod": pod}))
-    return Columns.merged(renumbered), messages, pods
+    if not counted:
+        return Columns.merged(renumbered), None, messages, pods
+    whole = Folded(math.inf if good_within_s is None else good_within_s)
+    for one, kinds_of, pods_of in counted:
+        whole.merged(one, kinds_of, pods_of)
+    for columns in renumbered:
+        whole.add(columns)
+    return Columns.merged([]), whole, messages, pods
+
+
+def _indices(own: Sequence[str], common: list[str]) -> list[int]:
+    """Return the index of each text in the common list, to which new ones are added."""
+    common += [text for text in dict.fromkeys(own) if text not in common]
+    return [common.index(text) for text in own]
 
 
 def _renumber(indices: Any, own: Sequence[str], common: list[str]) -> Any:
-    for text in own:
-        if text not in common:
-            common.append(text)
-    table = np.array([common.index(text) for text in own] + [-1], dtype=np.int64)
+    table = np.array([*_indices(own, common), -1], dtype=np.int64)
     return table[indices]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
 from halcyon_measure.protocols.reply import Outcome, Reply
+from halcyon_measure.results.columns import Columns
+from halcyon_measure.results.folded import Folded
 
 MAX_MESSAGES = 64
 """Different messages of failures that are kept; further ones count as the last, `other`."""
 OTHER = "other messages"
+CHUNK = 500
+"""Requests that become columns at a time, in less than a millisecond."""
 
 
 @dataclass
@@ -36,12 +41,20 @@ class Recorder:
     measured_from: float = math.inf
     late_after_s: float = math.inf
     """Latency in seconds above which an answer counts as late in the summary of its second."""
+    good_within_s: float = math.inf
+    """Latency in seconds up to which an answer is good, for requests that are folded."""
+    fold_above: float = math.inf
+    """Number of requests above which they are counted instead of kept."""
     rows: list[tuple[float, ...]] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     pods: list[str] = field(default_factory=list)
     second: Second = field(default_factory=Second)
     warm_up: int = 0
     """Requests of the warm-up that ended."""
+    _chunks: deque[Columns] = field(default_factory=deque)
+    _kept: int = 0
+    """Requests in the chunks."""
+    _folded: Folded | None = None
     _message_index: dict[str, int] = field(default_factory=dict)
     _pod_index: dict[str, int] = field(default_factory=dict)
 
@@ -88,6 +101,30 @@ class Recorder:
             len(reply.body),
             self._pod(reply.pod) if reply.pod else -1,
         ))  # fmt: skip
+        if len(self.rows) >= CHUNK:
+            self._put_chunk()
+
+    def result(self) -> Columns | Folded:
+        """Return all requests, or their counts."""
+        self._put_chunk()
+        if self._folded is None:
+            return Columns.merged(list(self._chunks))
+        while self._chunks:
+            self._folded.add(self._chunks.popleft())
+        return self._folded
+
+    def _put_chunk(self) -> None:
+        """Make columns of the rows, which take a quarter of their memory, and count the oldest of them above the limit."""
+        if self.rows:
+            self._chunks.append(Columns.of(self.rows))
+            self._kept += len(self.rows)
+            self.rows.clear()
+        if self._folded is None and self._kept > self.fold_above:
+            self._folded = Folded(self.good_within_s)
+        if self._folded is not None:
+            # Two for each new one, so that a pause stays short.
+            for _ in range(min(2, len(self._chunks))):
+                self._folded.add(self._chunks.popleft())
 
     def next_second(self) -> Second:
         """Return what ended since the last call, and begin a new second."""

@@ -37,7 +37,6 @@ from halcyon_measure.errors import MeasureError
 from halcyon_measure.protocols import connect
 from halcyon_measure.protocols.reply import Reply
 from halcyon_measure.protocols.shared_memory import SharedRegion
-from halcyon_measure.results.columns import Columns
 from halcyon_measure.schedule.arrivals import share
 
 _GRACE_S = 1.0
@@ -80,7 +79,8 @@ class Worker:
 
     def __init__(self, job: Job, usage: Usage) -> None:
         self._job, self._usage = job, usage
-        self._recorder = Recorder(late_after_s=math.inf if job.late_after_s is None else job.late_after_s)
+        late = math.inf if job.late_after_s is None else job.late_after_s
+        self._recorder = Recorder(late_after_s=late, good_within_s=late, fold_above=job.fold_above / job.workers)
         self._stop, self._begun, self._measured = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._begin = self._end = math.inf
 
@@ -138,9 +138,7 @@ class Worker:
                 hooks.close()
         if sender.error is not None:
             raise sender.error
-        Columns.of(self._recorder.rows).save(
-            Path(job.result), messages=self._recorder.messages, pods=self._recorder.pods
-        )
+        self._recorder.result().save(Path(job.result), messages=self._recorder.messages, pods=self._recorder.pods)
         busy = {} if hooks is None else {"hook_busy_s": hooks.busy_s, "hook_processes": job.hooks.processes}
         return {"event": "done", "warm_up_requests": self._recorder.warm_up} | usage | busy | encoded
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from halcyon_measure.results.columns import Floats
+from halcyon_measure.results.durations import Durations
 from halcyon_measure.results.sections.distribution import Distribution
 
 _NAMED = (0.5, 0.9, 0.95, 0.99, 0.999)
@@ -13,14 +11,12 @@ SHARES = tuple(sorted({*(round(1 - 10 ** (-step / _STEPS_PER_NINE), 4) for step 
 """Shares of the requests, evenly spaced in nines, so that the last percent has as much room as the first ninety."""
 
 
-def of(latency: Floats, from_send: Floats) -> Distribution | None:
+def of(latency: Durations, from_send: Durations) -> Distribution | None:
     """Return the distribution of latencies in seconds; None if there are none."""
-    if not len(latency):
+    if not latency.n:
         return None
     return Distribution(shares=SHARES, latency_ms=_at_shares(latency), from_send_ms=_at_shares(from_send))
 
 
-def _at_shares(values: Floats) -> tuple[float, ...]:
-    ordered = np.sort(values)
-    rank = np.clip(np.ceil(np.array(SHARES) * len(ordered) - 1e-9).astype(int) - 1, 0, len(ordered) - 1)
-    return tuple(round(1000 * float(value), 4) for value in ordered[rank])
+def _at_shares(values: Durations) -> tuple[float, ...]:
+    return tuple(round(1000 * value, 4) for value in values.at(SHARES))

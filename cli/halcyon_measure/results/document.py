@@ -81,6 +81,10 @@ class RunFacts(Part):
     )
     measured_s: float = Field(description="Time in which requests became due, in seconds.")
     partial: bool = Field(description="True if the run was interrupted.")
+    histogram: bool = Field(
+        default=False,
+        description="True if there were too many requests to keep each: percentiles are those of a histogram, within 0.2 %.",
+    )
     valid: bool = Field(description="Whether the figures answer the question.")
     invalid_because: tuple[str, ...] = Field(description="Reasons why the figures don't answer the question.")
 

@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from halcyon_measure.results.columns import Floats
+from halcyon_measure.results.columns import Floats, Integers
 
 _BINS_PER_DECADE = 460
 """Bins of half a percent each, for the bootstrap alone; the percentile itself is exact."""
@@ -42,14 +42,17 @@ def supports(count: int, share: float) -> bool:
 class Blocks:
     """Latencies by second of the run, and intervals from draws of whole seconds."""
 
-    def __init__(self, due: Floats, latency: Floats, length_s: float, *, seed: int = 1) -> None:
+    def __init__(
+        self, due: Floats, latency: Floats, length_s: float, *, seed: int = 1, counts: Integers | None = None
+    ) -> None:
+        """Count the latencies; `counts` says how often each of them stands, once by default."""
         self._count = max(math.floor(length_s), 1)
         block = np.minimum(np.floor(np.clip(due, 0, None)).astype(np.int64), self._count - 1)
         place = np.log10(np.maximum(latency, _LEAST_S) / _LEAST_S) * _BINS_PER_DECADE
         used, column = np.unique(
             np.minimum(place.astype(np.int64), _BINS_PER_DECADE * _DECADES - 1), return_inverse=True
         )
-        table = _counts(block, column, self._count, len(used))
+        table = _counts(block, column, self._count, len(used), often=counts)
         self._answered = table.sum(axis=1)
         draws = np.random.default_rng(seed).integers(0, self._count, (_DRAWS, self._count))
         # How often each block is in each draw.
@@ -80,11 +83,10 @@ def per_second(due: Floats, length_s: float, mask: npt.NDArray[np.bool_]) -> npt
     return np.bincount(np.minimum(np.floor(due[mask]).astype(np.int64), count - 1), minlength=count)
 
 
-def _counts(
-    row: npt.NDArray[np.int64], column: npt.NDArray[np.int64], rows: int, columns: int
-) -> npt.NDArray[np.int64]:
-    """Return how often each pair occurs, as a table."""
-    return np.bincount(row * columns + column, minlength=rows * columns).reshape(rows, columns)
+def _counts(row: Integers, column: Integers, rows: int, columns: int, *, often: Integers | None = None) -> Integers:
+    """Return how often each pair occurs, as a table; `often` says how often each of them stands, once by default."""
+    found = np.bincount(row * columns + column, weights=often, minlength=rows * columns)
+    return found.astype(np.int64).reshape(rows, columns)
 
 
 def _middle(values: npt.NDArray[np.float64]) -> Interval | None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from halcyon_measure.protocols.reply import Outcome
 from halcyon_measure.protocols.target import Target
-from halcyon_measure.results import distribution, statistics
+from halcyon_measure.results import distribution, statistics, tally
 from halcyon_measure.results.client_limit import ClientLimit, judge
-from halcyon_measure.results.columns import Columns, Floats
 from halcyon_measure.results.document import (
     BenchDocument,
     ClientUse,
@@ -28,8 +24,10 @@ from halcyon_measure.results.document import (
     RunFacts,
     Second,
 )
+from halcyon_measure.results.durations import SOURCE, Durations
 from halcyon_measure.results.figure import Figure, unmeasured
 from halcyon_measure.results.run import Run
+from halcyon_measure.results.tally import Tally
 from halcyon_measure.schedule.scenario import Scenario
 
 PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p99_9", 0.999))
@@ -50,17 +48,13 @@ def build(
     made_at: str,
 ) -> BenchDocument:
     """Return the document of a run."""
-    columns, length = run.columns, run.measured_s
-    answered = columns.outcome == Outcome.ANSWERED
-    ended = columns.where(answered)
-    latency = ended.finished - ended.due
-    blocks = statistics.Blocks(ended.due, latency, length)
-    late = _percentile((columns.sent - columns.prepared)[np.isfinite(columns.sent)], 0.99)
-    p50 = statistics.percentile(latency, 0.5)
+    counted, length = tally.of(run, objective_s), run.measured_s
+    latency = counted.answered["latency"]
+    late, p50 = counted.late.percentile(0.99), latency.percentile(0.5)
     # What is due at once can't be sent at once: in `offline` it waits by design.
     limit = judge(run.usage, late_p99_s=late, p50_s=p50, is_open=scenario.is_open and scenario.kind != "offline")
-    requests = _requests(columns, latency, objective_s)
-    n = len(ended)
+    requests = _requests(counted)
+    n = counted.ended
     return BenchDocument(
         made_by=made_by,
         made_at=made_at,
@@ -68,30 +62,30 @@ def build(
         scenario=_scenario(scenario, preset),
         run=_facts(run, requests, limit, scenario),
         requests=requests,
-        offered=Figure(value=len(columns) / length, unit="requests/s", n=len(columns), source="due times"),
+        offered=Figure(value=counted.due / length, unit="requests/s", n=counted.due, source="due times"),
         throughput=Figure(
             value=n / length,
             unit="requests/s",
             n=n,
-            interval=blocks.rate(),
+            interval=counted.blocks.rate(),
             source="answers, by the second they were due",
         ),
-        goodput=_goodput(requests, ended=ended, latency=latency, blocks=blocks, length=length, objective_s=objective_s),
+        goodput=_goodput(counted, length=length, objective_s=objective_s),
         rows=Figure(value=requests.rows / length, unit="rows/s", n=n, source="rows of the answers"),
-        latency=_latencies(latency, blocks, "due to done"),
-        from_send=_latencies(ended.done - ended.sent, None, "sent to done"),
-        first_byte=_latencies(ended.first_byte - ended.due, None, "due to first byte"),
+        latency=_latencies(latency, counted.blocks, "due to done"),
+        from_send=_latencies(counted.answered["from_send"], None, "sent to done"),
+        first_byte=_latencies(counted.answered["first_byte"], None, "due to first byte"),
         prepare=_latencies(
-            ended.prepared - ended.due if prepares else np.array([]),
+            counted.answered["ready"] if prepares else Durations.of(np.array([])),
             None,
             "due to prepared",
             reason="" if prepares else "requests were prepared before the run",
         ),
-        failures=_failures(columns, run.messages),
-        timeline=_timeline(columns, answered, length),
-        pods=_pods(ended, run.pods),
-        client=_client(run, limit, late, len(columns)),
-        distribution=distribution.of(latency, ended.done - ended.sent),
+        failures=_failures(counted, run.messages),
+        timeline=_timeline(counted),
+        pods=tuple(PodShare(pod=pod, answered=counted.pods[index]) for index, pod in enumerate(run.pods)),
+        client=_client(run, limit, late, counted.due),
+        distribution=distribution.of(latency, counted.answered["from_send"]),
     )
 
 
@@ -105,10 +99,6 @@ def accuracy(requests: Requests) -> Figure:
     reach = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     interval = (max(middle - reach, 0.0), min(middle + reach, 1.0))
     return Figure(value=share, unit="ratio", n=n, interval=interval, source=_EXPECTED)
-
-
-def _percentile(values: Floats, share: float) -> float | None:
-    return statistics.percentile(values, share)
 
 
 def _target(target: Target, rows: str) -> MeasuredTarget:
@@ -143,11 +133,10 @@ def _scenario(scenario: Scenario, preset: str) -> MeasuredScenario:
     )
 
 
-def _requests(columns: Columns, latency: Floats, objective_s: float | None) -> Requests:
-    counts = Counter(columns.outcome.tolist())
-    answered = columns.outcome == Outcome.ANSWERED
+def _requests(counted: Tally) -> Requests:
+    counts = counted.outcomes
     return Requests(
-        due=len(columns),
+        due=counted.due,
         answered=counts[Outcome.ANSWERED],
         rejected=counts[Outcome.REJECTED],
         timed_out=counts[Outcome.TIMED_OUT],
@@ -155,8 +144,8 @@ def _requests(columns: Columns, latency: Floats, objective_s: float | None) -> R
         errors=counts[Outcome.ERROR],
         wrong=counts[Outcome.WRONG],
         not_sent=counts[Outcome.NOT_SENT],
-        good=None if objective_s is None else int(np.count_nonzero(latency <= objective_s)),
-        rows=int(columns.rows[answered].sum()),
+        good=counted.good,
+        rows=counted.rows,
     )
 
 
@@ -181,21 +170,14 @@ def _facts(run: Run, requests: Requests, limit: ClientLimit, scenario: Scenario)
         settled=run.settled,
         measured_s=round(run.measured_s, 6),
         partial=run.partial,
+        histogram=run.folded is not None,
         valid=not reasons,
         invalid_because=tuple(reasons),
     )
 
 
-def _goodput(
-    requests: Requests,
-    *,
-    ended: Columns,
-    latency: Floats,
-    blocks: statistics.Blocks,
-    length: float,
-    objective_s: float | None,
-) -> Figure:
-    if objective_s is None or requests.good is None:
+def _goodput(counted: Tally, *, length: float, objective_s: float | None) -> Figure:
+    if objective_s is None or counted.good is None:
         return Figure(
             value=None,
             unit="requests/s",
@@ -203,24 +185,24 @@ def _goodput(
             source="answers within the objective",
             reason="no objective is given; for example --objective 500ms",
         )
-    good = statistics.per_second(ended.due, length, latency <= objective_s)
     return Figure(
-        value=requests.good / length,
+        value=counted.good / length,
         unit="requests/s",
-        n=requests.good,
-        interval=blocks.rate(good),
+        n=counted.good,
+        interval=counted.blocks.rate(counted.good_by_second),
         source=f"answers within {1000 * objective_s:g} ms",
     )
 
 
-def _latencies(values: Floats, blocks: statistics.Blocks | None, source: str, *, reason: str = "") -> Latencies:
-    reason = reason or ("" if len(values) else "no request was answered")
+def _latencies(values: Durations, blocks: statistics.Blocks | None, source: str, *, reason: str = "") -> Latencies:
+    reason = reason or ("" if values.n else "no request was answered")
+    source = f"{source}; {SOURCE}" if values.is_counted else source
 
     def figure(value: float | None, interval: statistics.Interval | None = None, why: str = "") -> Figure:
         return Figure(
             value=None if value is None else 1000 * value,
             unit="ms",
-            n=len(values),
+            n=values.n,
             interval=None if interval is None else (1000 * interval[0], 1000 * interval[1]),
             source=source,
             reason=reason or why,
@@ -228,58 +210,38 @@ def _latencies(values: Floats, blocks: statistics.Blocks | None, source: str, *,
 
     found = {}
     for name, share in PERCENTILES:
-        few = "" if statistics.supports(len(values), share) else "fewer than ten requests lie above it"
-        value = statistics.percentile(values, share)
-        found[name] = figure(value, blocks.percentile(share) if blocks is not None and len(values) else None, few)
-    return Latencies(
-        mean=figure(float(np.mean(values)) if len(values) else None),
-        max=figure(float(np.max(values)) if len(values) else None),
-        **found,
-    )
+        few = "" if statistics.supports(values.n, share) else "fewer than ten requests lie above it"
+        value = values.percentile(share)
+        found[name] = figure(value, blocks.percentile(share) if blocks is not None and values.n else None, few)
+    return Latencies(mean=figure(values.mean), max=figure(values.largest if values.n else None), **found)
 
 
-def _failures(columns: Columns, messages: Sequence[str]) -> tuple[FailureKind, ...]:
-    kinds: list[FailureKind] = []
-    failed = columns.outcome != Outcome.ANSWERED
-    for outcome in Outcome:
-        for index in np.unique(columns.kind[failed & (columns.outcome == outcome)]).tolist():
-            due = columns.due[(columns.outcome == outcome) & (columns.kind == index)]
-            kinds.append(
-                FailureKind(
-                    outcome=outcome.name.lower(),
-                    message=messages[index],
-                    count=len(due),
-                    first_s=round(float(due.min()), 3),
-                    last_s=round(float(due.max()), 3),
-                )
-            )
+def _failures(counted: Tally, messages: Sequence[str]) -> tuple[FailureKind, ...]:
+    kinds = [
+        FailureKind(
+            outcome=one.outcome.name.lower(),
+            message=messages[one.kind],
+            count=one.count,
+            first_s=round(one.first_s, 3),
+            last_s=round(one.last_s, 3),
+        )
+        for one in counted.failures
+    ]
     return tuple(sorted(kinds, key=lambda kind: -kind.count)[:_MAX_FAILURES])
 
 
-def _timeline(columns: Columns, answered: npt.NDArray[np.bool_], length: float) -> tuple[Second, ...]:
-    second = np.floor(columns.due).astype(np.int64)
-    bounds = np.searchsorted(second, np.arange(int(np.ceil(length)) + 1))
-    made = []
-    for start, (first, last) in enumerate(itertools.pairwise(bounds.tolist())):
-        ok = answered[first:last]
-        latency = (columns.finished[first:last] - columns.due[first:last])[ok]
-        p50, p99 = statistics.percentile(latency, 0.5), statistics.percentile(latency, 0.99)
-        made.append(
-            Second(
-                t_s=float(start),
-                due=int(last - first),
-                answered=int(ok.sum()),
-                failed=int(last - first - ok.sum()),
-                p50_ms=None if p50 is None else round(1000 * p50, 3),
-                p99_ms=None if p99 is None else round(1000 * p99, 3),
-            )
+def _timeline(counted: Tally) -> tuple[Second, ...]:
+    return tuple(
+        Second(
+            t_s=float(start),
+            due=one.due,
+            answered=one.answered,
+            failed=one.due - one.answered,
+            p50_ms=None if one.p50_s is None else round(1000 * one.p50_s, 3),
+            p99_ms=None if one.p99_s is None else round(1000 * one.p99_s, 3),
         )
-    return tuple(made)
-
-
-def _pods(ended: Columns, pods: Sequence[str]) -> tuple[PodShare, ...]:
-    counts = Counter(ended.pod.tolist())
-    return tuple(PodShare(pod=pod, answered=counts[index]) for index, pod in enumerate(pods))
+        for start, one in enumerate(counted.seconds)
+    )
 
 
 def _client(run: Run, limit: ClientLimit, late: float | None, due: int) -> ClientUse:

@@ -102,7 +102,10 @@ def _counts(document: BenchDocument) -> list[str]:
         (requests.not_sent, "not sent"),
     ]
     said = ", ".join(f"{count} {name}" for count, name in counts if count or name == "answered")
-    return [*lines, f"requests  {requests.due} due: {said}"]
+    lines.append(f"requests  {requests.due} due: {said}")
+    if document.run.histogram:
+        lines.append("          too many to keep each: counted in a histogram, percentiles within 0.2 %")
+    return lines
 
 
 def _failures(document: BenchDocument) -> list[str]:

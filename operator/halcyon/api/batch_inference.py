@@ -124,7 +124,7 @@ class BatchConditionType(StrEnum):
     SUSPENDED = "Suspended"
     """`spec.suspend` is true. Present only while true."""
     ON_TIME = "OnTime"
-    """At the present rate it is complete before `spec.deadline`. Present only with a deadline, once the rate is known."""
+    """At the present rate it is complete before `spec.deadline`. Present only with a deadline, once the rate is known or the time has passed."""
 
 
 class BatchReason(StrEnum):

@@ -55,6 +55,10 @@ class ServedModel:
     """Secret with API keys; empty for none."""
 
 
+_REQUESTS_OF_A_BATCH = 4
+"""Requests into which a batch of the largest size is divided, at least, unless the spec says otherwise."""
+
+
 def job_name(name: str) -> str:
     """Return the name of the Job and of the NetworkPolicy."""
     return f"{name}-batch"
@@ -80,7 +84,8 @@ def recipe(batch: Object, spec: BatchInferenceSpec, model: ServedModel) -> Batch
         prepare=f"{_HOOKS}/{hooks.prepare}" if hooks and hooks.prepare else "",
         finish=f"{_HOOKS}/{hooks.finish}" if hooks and hooks.finish else "",
         rows_per_request=spec.rows_per_request,
-        max_rows=model.max_rows,
+        # Servers make full batches of smaller requests, which leave the users' requests a place in each.
+        max_rows=None if model.max_rows is None else max(model.max_rows // _REQUESTS_OF_A_BATCH, 1),
         max_failures=spec.max_failures,
         gentle=spec.gentle,
         workers=spec.workers,

@@ -109,14 +109,15 @@ def make(
     if rows is not None:
         status["rows"] = rows
         status["progress"] = f"{rows['done'] + rows['failed']}/{rows['total']}"
+    end: float | None = None
     is_running = progress is not None and found[0][2] == BatchReason.RUNNING
     if progress is not None and is_running and progress.rows_per_s is not None:
         status["rate"] = f"{progress.rows_per_s:.3g}" if progress.rows_per_s < 1000 else f"{progress.rows_per_s:.0f}"
         if progress.left_s is not None:
             end = _steady(before.get("eta"), now + progress.left_s, now)
             status["eta"] = rfc3339(end)
-            if spec is not None and spec.deadline is not None:
-                found.append(_on_time(spec.deadline, end, progress, now))
+    if spec is not None and spec.deadline is not None and not is_complete:
+        found += _on_time(spec.deadline, end, progress, now)
     if progress is not None and progress.rows_per_request:
         status["rowsPerRequest"] = progress.rows_per_request
     if is_complete:
@@ -190,17 +191,19 @@ def _steady(shown: object, end: float, now: float) -> float:
     return before if before is not None and abs(before - end) <= max(_ETA_STEP * (end - now), 1.0) else end
 
 
-def _on_time(deadline: str, end: float, progress: BatchProgress, now: float) -> _Found:
-    """Return the condition on the deadline, with what is needed to reach it."""
+def _on_time(deadline: str, end: float | None, progress: BatchProgress | None, now: float) -> list[_Found]:
+    """Return the condition on the deadline, with what is needed to reach it; none while the end is unknown."""
     until = epoch_seconds(deadline)
     if until is None or until <= now:
-        return Type.ON_TIME, "False", BatchReason.DEADLINE_MISSED, f"spec.deadline is {deadline}, which has passed"
+        return [(Type.ON_TIME, "False", BatchReason.DEADLINE_MISSED, f"spec.deadline is {deadline}, which has passed")]
+    if end is None or progress is None:
+        return []
     if end <= until:
-        return Type.ON_TIME, "True", BatchReason.IN_TIME, f"it ends before {deadline} at this rate"
+        return [(Type.ON_TIME, "True", BatchReason.IN_TIME, f"it ends before {deadline} at this rate")]
     factor, rate = (end - now) / (until - now), progress.rows_per_s or 0.0
     left = (progress.total or 0) - progress.done - progress.failed
     text = (
         f"at {rate:.3g} rows/s it ends at {rfc3339(end)}, after spec.deadline {deadline}: the {left} rows that are left need "
         f"{rate * factor:.3g} rows/s; for example more replicas (spec.maxReplicas), or a later deadline"
     )
-    return Type.ON_TIME, "False", BatchReason.DEADLINE_TOO_CLOSE, text
+    return [(Type.ON_TIME, "False", BatchReason.DEADLINE_TOO_CLOSE, text)]

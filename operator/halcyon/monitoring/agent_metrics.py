@@ -44,6 +44,18 @@ METRICS: Final = (
     _own("queued", "gauge", "Requests that are queued until a server has free capacity."),
     _own("inflight", "gauge", "Requests that servers are processing."),
     _own(
+        "batch_requests_total",
+        "counter",
+        "Requests of batch inference received. No other metric of requests includes them, except for pod_inflight.",
+    ),
+    _own(
+        "batch_rejected_total",
+        "counter",
+        "Requests of batch inference that were rejected, or found no room in servers in time.",
+    ),
+    _own("batch_waiting", "gauge", "Requests of batch inference that wait until servers have room beside their users."),
+    _own("batch_inflight", "gauge", "Requests of batch inference that servers are processing."),
+    _own(
         "response_duration_seconds",
         "histogram",
         "Time that servers took until their response headers, without the wait in the balancer.",

@@ -42,7 +42,7 @@ MAX: Final = _of("replicas_max", "gauge", "Maximum: spec.scaling.maxReplicas.")
 PART: Final = _of(
     "part_replicas",
     "gauge",
-    "Replicas that a part of the last decision requires (rate, trend, season, spike, backlog, queueDepth, concurrency, metric, gpuUtilization). The largest "
+    "Replicas that a part of the last decision requires (rate, trend, season, spike, backlog, queueDepth, concurrency, metric, gpuUtilization, batch). The largest "
     "value decides.",
     "part",
 )

@@ -3,6 +3,9 @@
 It consists of plain arrays and compiled functions. Pods occupy slots in these arrays, which `run` assigns and frees.
 `run` also decides which pods are created or removed, and when.
 
+All compiled functions and their constants are in this one module, because numba's cache checks only the file of the
+function that is called: after a change in another file, it would run the old code of a function from there.
+
 Order of the events at the same time:
 
     1. Pods become ready.

@@ -14,12 +14,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import numpy as np
 import pytest
+from aiohttp import web
 
 from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import HTTP_PORT, Triton
 from halcyon.api.documents.batch_documents import BatchProgress, BatchRecipe
+from tests.integration.measure.test_protocols import serving
 from tests.integration.waiting import PATIENCE
 from tests.ports import free_ports
 
@@ -229,3 +232,44 @@ def test_a_runner_waits_for_its_model_and_says_why(triton: Triton, tmp_path: Pat
     assert runner.wait(15 * PATIENCE) == 75
     progress = BatchProgress.from_json((tmp_path / "termination-log").read_text())
     assert "unknown model" in progress.waiting
+
+
+def test_a_runner_waits_after_a_rejection_and_repeats_what_broke(triton: Triton, tmp_path: Path) -> None:
+    """A relay stands for the balancers: it rejects two requests, and reports two servers that ended."""
+    seen: list[tuple[float, dict[str, str]]] = []
+    rejected: list[float] = []
+
+    async def relay(request: web.Request) -> web.Response:
+        body = await request.read()
+        url = f"http://{triton.address}:{HTTP_PORT}{request.path}"
+        if request.method == "POST":
+            seen.append((time.monotonic(), dict(request.headers)))
+            if len(seen) in {10, 40}:
+                rejected.append(time.monotonic())
+                return web.json_response({"error": "no room"}, status=503, headers={"Retry-After": "1"})
+            if len(seen) in {20, 50}:
+                return web.json_response({"error": "the server closed the connection"}, status=502)
+        names = ("Content-Type", "Inference-Header-Content-Length")
+        headers = {name: request.headers[name] for name in names if name in request.headers}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(request.method, url, data=body, headers=headers) as answer,
+        ):
+            kept = {name: answer.headers[name] for name in names if name in answer.headers}
+            return web.Response(body=await answer.read(), status=answer.status, headers=kept)
+
+    values = np.arange(800, dtype=np.float32).reshape(-1, 1)
+    np.savez(tmp_path / "rows.npz", x=values)
+    routes: dict[tuple[str, str], Any] = {("*", "/{path:.*}"): relay}
+    with serving(routes) as address:
+        made = replace(recipe(triton, tmp_path / "rows.npz", tmp_path / "out"), url=f"http://{address}", max_failures=0)
+        status, progress = run(made, tmp_path)
+
+    assert (status, progress.done, progress.failed) == (0, 800, 0)
+    assert stored(tmp_path / "out") == dict(enumerate((values * values)[:, 0].tolist()))
+    assert len(rejected) == 2
+    for at in rejected:
+        # Requests that were on their way may still arrive.
+        assert not [came for came, _ in seen if at + 0.25 < came < at + 0.7]
+    assert {headers["halcyon-batch"] for _, headers in seen} == {"b"}
+    assert {int(headers["halcyon-batch-rows"]) for _, headers in seen} <= set(range(1, 9))

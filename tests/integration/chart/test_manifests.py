@@ -10,7 +10,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubectl import Kubectl
 from generators import chart_manifests
 from halcyon.kube import kinds
-from tests.integration.charts import CRD, HELM, ROOT, Object
+from tests.integration.charts import BATCH_CRD, CRD, HELM, ROOT, Object
 from tests.integration.operator_space import Space
 from tests.integration.versions import has_image_volumes
 from tests.integration.waiting import until
@@ -40,7 +40,8 @@ def helm() -> str:
 def test_kustomize_makes_what_the_chart_makes(cluster: Cluster, mode: str) -> None:
     kubectl = Kubectl(programs=cluster.bin, kubeconfig=cluster.kubeconfig)
     expected = chart_manifests.rendered(helm(), mode)
-    for obj in (chart_manifests.NAMESPACE, *([yaml.safe_load(CRD.read_text())] if mode != "namespaced" else [])):
+    crds = [yaml.safe_load(file.read_text()) for file in (CRD, BATCH_CRD) if mode != "namespaced"]
+    for obj in (chart_manifests.NAMESPACE, *crds):
         expected[chart_manifests.key(obj)] = obj
     found = built(kubectl, mode)
     assert found.keys() == expected.keys()

@@ -13,6 +13,8 @@ from halcyon.monitoring import per_model_metrics
 from halcyon.render import names as names_of
 from halcyon_cli.bench.place import client_job, site
 from tests.integration.charts import (
+    BATCH_CRD,
+    BATCH_CRD_NAME,
     CHART,
     CRD,
     CRD_NAME,
@@ -36,14 +38,19 @@ pytestmark = pytest.mark.more
 CRD_KIND = "CustomResourceDefinition"
 
 
+@pytest.mark.parametrize(
+    ("file", "crd", "name"), [("crd.yaml", CRD, CRD_NAME), ("batch-crd.yaml", BATCH_CRD, BATCH_CRD_NAME)]
+)
 @pytest.mark.parametrize("chart", [CHART, CRDS_CHART], ids=lambda chart: chart.name)
-def test_both_charts_bring_the_generated_crd_unchanged_and_keep_it_at_uninstall(chart: Path) -> None:
-    assert (chart / "files" / "crd.yaml").read_text() == CRD.read_text(), "run make crds"
+def test_both_charts_bring_the_generated_crds_unchanged_and_keep_them(
+    chart: Path, file: str, crd: Path, name: str
+) -> None:
+    assert (chart / "files" / file).read_text() == crd.read_text(), "run make crds"
     done = helm("template", "halcyon", str(chart), values=LOCAL if chart is CHART else {})
-    rendered = json.loads(json.dumps(find([d for d in yaml.safe_load_all(done.stdout) if d], CRD_KIND, CRD_NAME)))
+    rendered = json.loads(json.dumps(find([d for d in yaml.safe_load_all(done.stdout) if d], CRD_KIND, name)))
     assert rendered["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
     rendered["metadata"].pop("labels")
-    assert rendered == yaml.safe_load(CRD.read_text())
+    assert rendered == yaml.safe_load(crd.read_text())
 
 
 def notes(values: Values) -> str:

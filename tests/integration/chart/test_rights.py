@@ -63,6 +63,7 @@ def test_the_operator_may_write_what_its_calls_write_and_nothing_else() -> None:
         ("gateway.networking.k8s.io", "httproutes"),
         ("gateway.networking.k8s.io", "grpcroutes"),
         ("networking.k8s.io", "networkpolicies"),
+        ("batch", "jobs"),
     }
     objects = render({"networkPolicies": {"models": {"create": True}}})
     granted = {
@@ -74,6 +75,7 @@ def test_the_operator_may_write_what_its_calls_write_and_nothing_else() -> None:
     assert {what: verbs for what, verbs in granted.items() if verbs} == dict.fromkeys(children, child) | {
         ("serving.halcyon.dev", "modeldeployments/status"): {"patch"},
         ("serving.halcyon.dev", "modeldeployments/scale"): {"patch"},
+        ("serving.halcyon.dev", "batchinferences/status"): {"patch"},
         ("", "pods"): {"patch"},
         ("", "pods/eviction"): {"create"},
         ("events.k8s.io", "events"): {"create"},

@@ -28,6 +28,7 @@ def test_one_registry_replaces_those_of_all_images() -> None:
         f"{MIRROR}/halcyon-operator:dev",
         f"{MIRROR}/halcyon-balancer:dev",
         f"{MIRROR}/tritonserver:26.07-py3",
+        f"{MIRROR}/halcyon-bench:dev",
     ]
 
 
@@ -68,6 +69,22 @@ def test_own_authorities_are_mounted() -> None:
     assert volume in spec["volumes"]
     assert mount in spec["containers"][0]["volumeMounts"]
     assert "/extraVolumes/0" in refusal({"extraVolumes": [{"name": "ca", "configmap": {}}]})
+
+
+def test_hosts_dns_hooks_and_history_are_those_of_the_site() -> None:
+    given = {
+        "hostAliases": [{"ip": "10.0.0.7", "hostnames": ["prometheus.example.com"]}],
+        "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
+        "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
+    }
+    usual, spec = operator({}), operator(given)
+    assert {name for name in ("hostAliases", "dnsConfig") if name in usual} == set()
+    assert "lifecycle" not in usual["containers"][0]
+    assert (spec["hostAliases"], spec["dnsConfig"]) == (given["hostAliases"], given["dnsConfig"])
+    assert spec["containers"][0]["lifecycle"] == given["lifecycle"]
+    assert "/lifecycle" in refusal({"lifecycle": {"prestop": {}}})
+    limits = [find(render({"revisionHistoryLimit": n}), "Deployment")["spec"]["revisionHistoryLimit"] for n in (0, 3)]
+    assert limits == [0, 3]
 
 
 def test_an_ingress_leads_to_the_dashboard() -> None:

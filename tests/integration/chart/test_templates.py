@@ -17,6 +17,7 @@ from halcyon.api.types import quantity
 from halcyon.control.runtime import settings
 from tests.integration.charts import (
     API_SERVICE,
+    BATCH_CRD_NAME,
     CHART,
     CRD_NAME,
     CRDS_CHART,
@@ -73,6 +74,7 @@ def test_defaults_render_exactly_these_objects() -> None:
         ("ClusterRole", "halcyon-metrics-reader"),
         ("ClusterRole", "halcyon-view"),
         ("ClusterRoleBinding", "halcyon"),
+        ("CustomResourceDefinition", BATCH_CRD_NAME),
         ("CustomResourceDefinition", CRD_NAME),
         ("Deployment", "halcyon"),
         ("PodDisruptionBudget", "halcyon"),
@@ -109,7 +111,11 @@ def test_names_follow_the_release(release: str, override: str, name: str) -> Non
     objects = render({"fullnameOverride": override}, release=release, namespace="ml")
     for obj in objects:
         assert len(obj["metadata"]["name"]) <= 63
-        assert obj["metadata"]["name"].startswith(name) or obj["metadata"]["name"] in {CRD_NAME, API_SERVICE}
+        assert obj["metadata"]["name"].startswith(name) or obj["metadata"]["name"] in {
+            BATCH_CRD_NAME,
+            CRD_NAME,
+            API_SERVICE,
+        }
         assert obj["metadata"].get("namespace", "ml") in {"ml", "kube-system"}
     arguments = pod(objects, name)["containers"][0]["args"]
     assert {f"--service={name}", f"--agents-service={name}-agents", f"--tls-secret={name}-tls"} <= set(arguments)
@@ -305,6 +311,8 @@ def test_arguments_name_what_the_operator_makes_objects_from() -> None:
         "--operator-image=localhost/halcyon-operator:dev",
         "--balancer-image=localhost/halcyon-balancer:dev",
         "--server-image=nvcr.io/nvidia/tritonserver:26.07-py3",
+        "--bench-image=localhost/halcyon-bench:dev",
+        "--bench-priority-class=halcyon-bench",
         "--tls-secret=halcyon-tls",
         "--log-level=info",
         "--dashboard=localhost",

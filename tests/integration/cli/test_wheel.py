@@ -18,13 +18,13 @@ DISTRIBUTIONS = {
     "halcyon_core": {"halcyon"},
     "halcyon_operator": {"halcyon"},
     "halcyon_sidecars": {"halcyon"},
-    "halcyon_cli": {"halcyon_cli", "halcyon_measure", "halcyon_tune"},
+    "halcyon_cli": {"halcyon_batch", "halcyon_cli", "halcyon_measure", "halcyon_tune"},
     "halcyon_simulator": {"halcyon_simulator"},
 }
 """The packages of each."""
 MAX_LINES = 40_000
 """Maximum lines of Python in the operator's wheel."""
-MAX_LINES_RUN = 41_000
+MAX_LINES_RUN = 43_000
 """Maximum lines of Python in the operator's wheel and in halcyon-core, which it requires: as many as before the two were split."""
 ASK = """
 import asyncio

@@ -19,9 +19,10 @@ from benchmarks.dataplane.tritons import GRPC_PORT, HTTP_PORT, Triton, Work
 from halcyon_measure.engine.hooks import HookSettings
 from halcyon_measure.engine.job import PayloadSettings
 from halcyon_measure.engine.pool import WarmUp
+from halcyon_measure.engine.recorder import CHUNK
 from halcyon_measure.errors import HookError, TargetError
 from halcyon_measure.inputs.payloads import Rows
-from halcyon_measure.measurement import Measurement
+from halcyon_measure.measurement import Measurement, save
 from halcyon_measure.protocols import target
 from halcyon_measure.results.columns import Columns
 from halcyon_measure.results.document import BenchDocument
@@ -76,6 +77,25 @@ def test_requests_of_a_run_equal_the_counters_of_the_server(
     assert np.all(columns.due <= columns.sent)
     assert np.all(columns.sent <= columns.first_byte)
     assert np.all(columns.first_byte <= columns.done)
+
+
+def test_requests_above_the_limit_are_counted_each_once(triton: Triton, tmp_path: Path) -> None:
+    before = triton.answered()
+    scenario = Scenario(callers=16, duration_s=4)
+    ready = Measurement(
+        target=to(triton, "grpc"), scenario=scenario, warm_up=NO_WARM_UP, processes=2, fold_above=CHUNK // 2
+    ).prepare()
+    run = ready.run()
+    made = ready.document(run, made_by="test")
+    assert run.folded is not None
+    assert len(run.columns) == 0
+    assert triton.answered() - before == made.requests.answered == made.requests.due > CHUNK
+    assert made.run.histogram
+    # Two batches of 8 take turns on one instance.
+    assert made.latency.p50.value == pytest.approx(36, rel=0.6)
+    assert made.phases is not None
+    assert made.phases.adds_up
+    assert [path.name for path in save(tmp_path, made, run)] == ["bench.json", "histogram.npz"]
 
 
 def test_processes_share_one_schedule(triton: Triton) -> None:

@@ -56,7 +56,7 @@ def test_a_recipe_has_what_the_spec_and_the_model_say() -> None:
     assert vars(recipe) == {
         "owner": "u-1", "name": "night", "model": "Digits", "url": "http://digits:8000",
         "input": "/data/input/a/rows.npz", "output": "/data/output/night", "input_format": "", "output_format": "",
-        "prepare": "/etc/halcyon/hooks/hooks.py:prepare", "finish": "", "rows_per_request": 4, "max_rows": 8,
+        "prepare": "/etc/halcyon/hooks/hooks.py:prepare", "finish": "", "rows_per_request": 4, "max_rows": 2,
         "rows_per_part": None, "max_failures": 3, "gentle": True, "workers": 2, "api_key_file": "/etc/halcyon/api-keys",
     }  # fmt: skip
     assert {one["name"]: one for one in built["volumes"]}["hooks"] == {

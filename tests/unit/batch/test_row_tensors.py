@@ -9,13 +9,13 @@ import pytest
 
 from halcyon_batch.errors import RowError
 from halcyon_batch.input_data import Sample
-from halcyon_batch.row_tensors import payload, row_tensors, shape_of, split
+from halcyon_batch.row_tensors import BatchModel, payload, row_tensors, shape_of, split
 from halcyon_measure.errors import TensorError
 from halcyon_measure.inputs.tensors import ModelInput
 
-ONE = (ModelInput("x", "FP32", (-1, 3)),)
-TWO = (ModelInput("a", "INT32", (-1, 2)), ModelInput("b", "BYTES", (-1, 1)))
-UNBATCHED = (ModelInput("x", "FP32", (3,)),)
+ONE = BatchModel((ModelInput("x", "FP32", (-1, 3)),), is_batched=True)
+TWO = BatchModel((ModelInput("a", "INT32", (-1, 2)), ModelInput("b", "BYTES", (-1, 1))), is_batched=True)
+UNBATCHED = BatchModel((ModelInput("x", "FP32", (-1,)),), is_batched=False)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,6 @@ def test_rows_of_one_request_come_back_in_their_order() -> None:
 
 
 def test_rows_of_different_shapes_need_requests_of_their_own() -> None:
-    inputs = (ModelInput("x", "FP32", (-1, -1)),)
-    short, long = (row_tensors(Sample(0, {"x": np.zeros(n)}), inputs) for n in (3, 4))
+    model = BatchModel((ModelInput("x", "FP32", (-1, -1)),), is_batched=True)
+    short, long = (row_tensors(Sample(0, {"x": np.zeros(n)}), model) for n in (3, 4))
     assert shape_of(short) != shape_of(long)

@@ -103,6 +103,12 @@ def test_a_deadline_that_is_not_reached_shows_the_rate_that_is_needed(deadline: 
     assert (found["type"], found["reason"], said in found["message"]) == ("OnTime", reason, True), found
 
 
+def test_a_deadline_that_has_passed_is_shown_before_a_rate_is_known() -> None:
+    passed = made(Observed(pending="no node"), deadline="2025-11-24T15:00:00Z")
+    assert conditions(passed)[-1] == ("OnTime", "False", "DeadlineMissed")
+    assert len(conditions(made(Observed(pending="no node"), deadline="2025-11-24T17:00:00Z"))) == 1
+
+
 @pytest.mark.parametrize(
     ("model", "reason", "said"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from collections import deque
 from dataclasses import dataclass, field
 
 import pytest
@@ -292,11 +293,12 @@ def test_two_never_lead_at_once_and_one_leads_when_faults_are_over(
         stop = asyncio.Event()
         lives: list[Replica] = []
 
-        async def again_and_again(name: str, fates: list[str]) -> None:
+        faults = {"one": deque(one), "two": deque(two), "three": deque(three)}
+
+        async def again_and_again(name: str, left: deque[str]) -> None:
             # A process that ends is started anew, under another name as a pod would be.
-            left = iter(fates)
             for n in range(100):
-                born = replica(kube, f"{name}-{n}", time, lambda _: next(left, "ok"))
+                born = replica(kube, f"{name}-{n}", time, lambda _: left.popleft() if left else "ok")
                 born.stop = stop
                 lives.append(born)
                 await born.live()
@@ -305,9 +307,13 @@ def test_two_never_lead_at_once_and_one_leads_when_faults_are_over(
                 await asyncio.sleep(1)
 
         async with asyncio.TaskGroup() as group:
-            for name, fates in (("one", one), ("two", two), ("three", three)):
-                group.create_task(again_and_again(name, fates))
-            await asyncio.sleep(400)
+            for name, left in faults.items():
+                group.create_task(again_and_again(name, left))
+            for _ in range(400):
+                if any(faults.values()):
+                    await asyncio.sleep(1)
+            assert not any(faults.values())
+            await asyncio.sleep(4 * DURATION_S)
             assert sum(r.leads for r in lives) == 1
             stop.set()
         led = sorted(interval for r in lives for interval in r.led)

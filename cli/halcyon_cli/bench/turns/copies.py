@@ -60,7 +60,7 @@ def run(
     after a note on why, if the models can only be measured one after the other.
 
     Raises:
-        InputError: a measurement can't be made.
+        InputError, MeasureError: a measurement can't be made.
         ClusterError, PlaceError: it failed.
     """
     if why := not_together(requests):
@@ -97,11 +97,26 @@ def run(
 
 
 def not_together(requests: Sequence[BenchRequest]) -> str:
-    """Return why options keep models from being measured in turns; empty if they don't. Pure."""
+    """Return why options keep models from being measured in turns; empty if they don't. Pure.
+
+    Raises:
+        MeasureError: a condition is invalid.
+    """
+    from halcyon_cli.bench import comparison_runs  # noqa: PLC0415  # NumPy takes a while to import
+
     place, answer = requests[0].place, requests[0].answer
-    for option, is_given in (("--live", place.live), ("--cold-start", place.cold_start), ("--sweep", answer.sweep)):
+    one_model = (
+        ("--live", place.live),
+        ("--trial", place.trial),
+        ("--cold-start", place.cold_start),
+        ("--sweep", answer.sweep),
+        ("--teach", place.teach),
+    )
+    for option, is_given in one_model:
         if is_given:
             return f"{option} is for one model at a time"
+    if any(one.figure == "capacity" for one in comparison_runs.conditions(answer)):
+        return "--fail-if about the capacity needs a search of each"
     return ""
 
 

@@ -18,10 +18,6 @@ PORT: Final = 8080
 PATH: Final = "/progress"
 FAILED: Final = 2
 """Exit status of a runner that can't go on unless the user changes something. After any other one but 0, a new runner goes on."""
-CLASS_HEADER: Final = "halcyon-batch"
-"""Header with which balancers let all other requests go first; its value is the name of the BatchInference."""
-ROWS_HEADER: Final = "halcyon-batch-rows"
-"""Header with the number of rows of such a request."""
 MAX_BYTES: Final = 4096
 """Maximum size of a progress document, which is that of a termination message."""
 
@@ -55,7 +51,7 @@ class BatchRecipe:
     rows_per_request: int | None = None
     """None: chosen from the execution times that the runner measures."""
     max_rows: int | None = None
-    """Largest batch of the model; None if unknown."""
+    """Largest number of rows of a request that may be chosen; None if the largest batch of the model is unknown."""
     rows_per_part: int | None = None
     """None: chosen from the number of rows and their size."""
     max_failures: int = 100

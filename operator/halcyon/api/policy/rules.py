@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 from halcyon.api.policy import python_rules as findings
 from halcyon.api.policy.python_rules import PolicySubject
-from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
 from halcyon.api.resource_limit import ResourceLimit
 from halcyon.api.spec.model import SOURCE_KINDS
 from halcyon.api.types import ApiModel
@@ -50,11 +52,18 @@ class PolicyRule:
 
 def at(policy: SitePolicy, path: str) -> Any:  # the value's own type
     """Return the value at a path of camelCase names in the policy."""
-    found: Any = policy
+    return _getter(path)(policy)
+
+
+@cache
+def _getter(path: str) -> attrgetter[Any]:
+    found: Any = ANYTHING
+    names: list[str] = []
     for alias in path.split("."):
         fields = type(found).model_fields if isinstance(found, ApiModel) else {}
-        found = getattr(found, next(name for name, info in fields.items() if (info.alias or name) == alias))
-    return found
+        names.append(next(name for name, info in fields.items() if (info.alias or name) == alias))
+        found = getattr(found, names[-1])
+    return attrgetter(".".join(names))
 
 
 def shown(limit: Any) -> str:

@@ -395,4 +395,5 @@ class Agent:
             maintenance=self._dead.out,
             backend_failures=self._dead.failures(asyncio.get_running_loop().time()),
         )
-        self._stream.publish(users_report(report, self._shares.concurrency.users_part), urgent=urgent)
+        part = self._shares.concurrency.users_part if self._plan.has_lower_class else None
+        self._stream.publish(users_report(report, part), urgent=urgent)

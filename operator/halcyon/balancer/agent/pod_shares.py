@@ -76,6 +76,7 @@ class PodShares:
     def room(self, plan: BalancerPlan, classes: ClassLoad | None, *, servers: int) -> dict[str, int]:
         """Return the variables with the room for the lower class, for so many servers; none without a lower class."""
         if not plan.has_lower_class or classes is None:
+            self.concurrency.lower = (0.0, 0, 0)
             return {}
         now, concurrency = asyncio.get_running_loop().time(), self.concurrency
         self.lower.count(classes, now)

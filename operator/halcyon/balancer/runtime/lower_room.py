@@ -9,7 +9,7 @@
 What the users leave is the batch without the rows that they send in the time of a batch. The users' own requests count and never wait for
 this room, so it shrinks with each of them, at once. `lower.lua` compares the rows in servers with it.
 
-With `Gentle`, a pod has only so many rows that a batch takes `GENTLE` longer than the users' own.
+With `Gentle`, a pod has few rows beside those of its users, so that their batches take at most `GENTLE` longer.
 
 Each balancer sees only its own requests, so the room is divided: by the users' rates, because a part of the room is for their requests, and
 by the requests of the lower class. Executions of a second and longer outlast the exchange of loads, so the real loads are used for them.
@@ -42,6 +42,10 @@ RATE_OVER_S: Final = 1.0
 """Time over which the users' rate is averaged, in seconds."""
 GENTLE: Final = 0.1
 """Share by which the users' batches may take longer with `Gentle`."""
+_UNSEEN: Final = 0.5
+"""Share of the rows in execution, of users of other balancers, that are left free. Batches have room for them."""
+_IDLE_ROWS: Final = 0.01
+"""Rows of the users in an execution below which nobody is there to be gentle to."""
 _MIN_TAKEN, _MAX_TAKEN = 0.4, 1.0
 """Share of what the users leave in the next batch that is taken: of a model whose rows take all the time, and none of it. If rows take
 most of the time, smaller batches cost little."""
@@ -70,17 +74,18 @@ class PodWork:
         ahead = self.at_once * max(GAP_S / self.time.largest_s, 0.0) if self.time.largest_s < GAP_S else 0.0
         if not self.batches:
             return self.at_once + min(ahead, self.at_once)
-        if gentle:
+        if gentle and users_rows >= _IDLE_ROWS:
             own_s = self.time.fixed_s + self.time.row_s * max(users_rows, 1.0)
             added = GENTLE * own_s / self.time.row_s if self.time.row_s > 0 else self.at_once
-            return min(max(users_rows, 1.0) + added, self.at_once)
+            # Half of the users' rows are in the pod on average.
+            return min((max(users_rows, 1.0) + added) / 2, self.at_once)
         fixed = self.time.fixed_s / self.time.largest_s
         taken = _MIN_TAKEN + (_MAX_TAKEN - _MIN_TAKEN) * fixed
         left = max(self.at_once - users_rows, 0.0)
         return self.at_once + min(max(taken * left, ahead), self.at_once)
 
 
-def fleet_room(work: PodWork, pods: int, users_rows_s: float, *, gentle: bool) -> float:
+def fleet_room(work: PodWork, pods: int, users_rows_s: float, *, gentle: bool, balancers: int = 1) -> float:
     """Return the rows in all pods up to which the lower class is sent.
 
     Args:
@@ -88,18 +93,21 @@ def fleet_room(work: PodWork, pods: int, users_rows_s: float, *, gentle: bool) -
         pods: number of pods.
         users_rows_s: rows that the users of all balancers send, per second.
         gentle: whether the plan's class is `Gentle`.
+        balancers: number of balancers. Each of them does not see the users of the others.
     """
     if not pods:
         return 0.0
     users = work.users_rows(users_rows_s / pods)
     # Only one pod begins a batch now. The others have received half of the rows that their users send during one.
-    return pods * work.room(users, gentle=gentle) + (pods - 1) * users / 2
+    room = pods * work.room(users, gentle=gentle) + (pods - 1) * users / 2
+    unseen = 0.0 if work.batches or work.time is None else _UNSEEN * users * (1 - 1 / balancers)
+    return room - unseen
 
 
 def own_room(
     room: float, own: BalancerLoad, others: Iterable[BalancerLoad], *, users_rows: float, turn: int, is_long: bool
 ) -> int:
-    """Return this balancer's part of the room, in whole rows; the parts of all balancers add up to it.
+    """Return this balancer's part of the room, in whole rows; the parts of all balancers add up to it, rounded.
 
     Args:
         room: rows in all pods (`fleet_room`).
@@ -118,15 +126,17 @@ def own_room(
         lower = [1.0] * len(loads)
     if is_long:
         inside = [load.inflight for load in loads]
-        free = max(round(room) - sum(inside), 0)
-        return inside[mine] + _parts(free, lower, turn)[mine]
+        left = round(room) - sum(inside)
+        # What others have in pods may only grow meanwhile.
+        return max(inside[mine] + (_parts(left, lower, turn)[mine] if left > 0 else left), 0)
     users = [load.users_rps for load in loads]
     part = min(users_rows / room, 0.5) if room > 0 and any(users) else 0.0
     weights = [
         part * rate / (sum(users) or 1.0) + (1 - part) * count / sum(lower)
         for rate, count in zip(users, lower, strict=True)
     ]
-    return _parts(max(round(room), 1), weights, turn)[mine]
+    # A part of a row is a row for that part of the time.
+    return _parts(math.floor(room + turn * shares.GOLDEN % 1), weights, turn)[mine]
 
 
 def _parts(whole: int, weights: list[float], turn: int) -> list[int]:
@@ -201,7 +211,9 @@ class LowerRoom:
         # A balancer that is not known is taken to have the users of this one.
         unknown = max(plan.balancers - 1 - len(others), 0)
         rate = own.users_rps * (1 + unknown) + sum(load.users_rps for load in others)
-        room = fleet_room(work, pods, rate * self.user_rows, gentle=plan.lower_class == "Gentle")
+        room = fleet_room(
+            work, pods, rate * self.user_rows, gentle=plan.lower_class == "Gentle", balancers=plan.balancers
+        )
         if not room:
             return {ROOM: 0, USER_ROWS: 1}
         inside = 1.5 * pods * work.users_rows(rate * self.user_rows / pods)

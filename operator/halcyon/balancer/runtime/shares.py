@@ -30,7 +30,7 @@ MIN_DEMAND: Final = 0.5
 """Demand below which a balancer counts as idle for a protocol, in requests."""
 MAX_BYTES: Final = 512 * 1024
 """Maximum size of a published load, in bytes. A pod takes about 60."""
-_GOLDEN: Final = 0.6180339887
+GOLDEN: Final = 0.6180339887
 """Fractional part of the golden ratio: its multiples, modulo 1, are spread evenly."""
 
 
@@ -163,7 +163,7 @@ def whole_parts(bound: int, demands: Sequence[float], turn: int) -> list[int]:
     weights = [demand if demand >= MIN_DEMAND else 0.0 for demand in demands]
     if not any(weights):
         weights = [1.0] * len(demands)
-    total, reached, given = sum(weights), turn * _GOLDEN % 1, []
+    total, reached, given = sum(weights), turn * GOLDEN % 1, []
     edge = math.floor(reached)
     for weight in weights:
         reached += bound * weight / total

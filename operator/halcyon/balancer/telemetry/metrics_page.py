@@ -100,6 +100,13 @@ def _samples(view: PageInput) -> dict[str, list[Sample]]:
             "inflight": reading.inflight,
             "connections_used_ratio": round(reading.connections_used, 4),
         }
+        if (lower := reading.lower) is not None:
+            plain |= {
+                "batch_requests_total": lower.requests,
+                "batch_rejected_total": lower.rejected,
+                "batch_waiting": lower.waiting,
+                "batch_inflight": lower.sent,
+            }
         families["halcyon_agent_response_duration_seconds"] = [
             sample
             for slot, latency in sorted(reading.latency.items())

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from halcyon.api.spec import Spec, defaults
+from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import duration_s, quantity
 from halcyon.control.advice.evidence import ModelEvidence, instances
 from halcyon.render.server_connections import server_connections
@@ -63,11 +64,28 @@ class AdviceRule:
 
 def opinions(evidence: ModelEvidence, shown: frozenset[str]) -> dict[str, AdviceFinding | None]:
     """Return what each rule has found, without the rules that have no opinion. `shown`: names of the rules whose advice is shown."""
-    return {
-        rule.name: rule.find(evidence, _EASE if rule.name in shown else 1.0)
-        for rule in RULES
-        if all(getattr(evidence, name) is not None for name in rule.needs.split())
-    }
+    made = {}
+    for rule in RULES:
+        if all(getattr(evidence, name) is not None for name in rule.needs.split()):
+            found = rule.find(evidence, _EASE if rule.name in shown else 1.0)
+            if found is not None and rule.name not in shown and not _is_valid(evidence.spec, rule, found.value):
+                found = None
+            made[rule.name] = found
+    return made
+
+
+def _is_valid(spec: Spec, rule: AdviceRule, value: str) -> bool:
+    """Return whether the spec would be accepted with this value of the rule's field."""
+    document = section = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    *path, name = rule.field.split(".")[1:]
+    for part in path:
+        section = section.setdefault(part, {})
+    section[name] = int(value) if rule.is_number else value
+    try:
+        parse("advice", document)
+    except SpecError:
+        return False
+    return True
 
 
 def value_of(spec: Any, field: str) -> str | None:
@@ -209,8 +227,9 @@ def _objective(found: ModelEvidence, ease: float) -> AdviceFinding | None:
 
 def _idle_minimum(found: ModelEvidence, _ease: float) -> AdviceFinding | None:
     need, least = found.peak_replicas or 0, found.spec.scaling.min_replicas if found.spec.scaling else 0
+    may_sleep = found.spec.traffic.mode == "Balancer" and defaults.policy(found.spec) == "Planner"
     # The second replica may be there for the failure of the first.
-    value = need and max(need, min(least, 2))
+    value = max(need, min(least, 2)) if need else 1 - may_sleep
     if value >= least:
         return None
     said = f"the busiest five minutes of the last day needed {need} of at least {least} replicas"
@@ -218,7 +237,7 @@ def _idle_minimum(found: ModelEvidence, _ease: float) -> AdviceFinding | None:
         str(value),
         said if need else "no request arrived in the last day",
         f"{least - value} of {least} replicas less at times of little load"
-        + ("" if need else "; the first request then waits for a start"),
+        + ("" if value else "; the first request then waits for a start"),
         1 - value / least,
     )
 

@@ -31,7 +31,7 @@ from halcyon.kube.kinds import Key
 from halcyon.scaling.hpa import algorithm
 from halcyon.scaling.hpa.behavior import HpaMemory
 from halcyon.scaling.observations import Missing
-from halcyon.scaling.planner.capacity_source import source
+from halcyon.scaling.planner.capacity_source import CapacitySource, source
 from halcyon.scaling.planner.clock_shift import shifted
 from halcyon.scaling.planner.forecast.season_models import DAY
 from halcyon.scaling.planner.forecast.seasonality import History
@@ -217,18 +217,10 @@ class Decider:
                 model.memory = planned.memory.with_changes(hold=hold)
             return replace(made, next_decision_at=planned.next_decision_at)
         if (risen := self._by_known_load(key, model, spec, now, sensed.gathered)) is not None:
-            return risen
+            return replace(risen, capacity=_capacity(model.memory, aims, read))
         rate = _rate_signal(read, planned)
         planned = bounded(planned, aims, lambda others: plan(at, others, read, before))
-        line = planned.memory.capacity.line
-        replica = None if line is None else replica_of(aims, line, read.rows_per_request)
-        found = source(
-            planned.memory.evidence,
-            replica,
-            capacity=planned.memory.capacity,
-            objectives=aims,
-            has_traffic=planned.memory.arrivals.last_at is not None,
-        )
+        found = _capacity(planned.memory, aims, read)
         made = decisions.of_plan(planned, at=at, signals=(rate, *sensed.signals), capacity=found)
         if made.unknown and gathered.unknown:
             # The planner's reason is only that data is missing; the reading has the agents that didn't report.
@@ -383,6 +375,14 @@ def _aims(  # noqa: PLR0917  # all that objectives depend on
         )
     model.aimed = _Aimed(spec, opened, batches, seen, measured, aims)
     return aims
+
+
+def _capacity(memory: PlannerMemory, aims: Objectives, read: Reading) -> CapacitySource:
+    """Return the capacity of a replica that the planner plans with."""
+    capacity = memory.capacity
+    replica = None if capacity.line is None else replica_of(aims, capacity.line, read.rows_per_request)
+    has_traffic = memory.arrivals.last_at is not None
+    return source(memory.evidence, replica, capacity=capacity, objectives=aims, has_traffic=has_traffic)
 
 
 def _is_learning(planned: Plan) -> bool:

@@ -6,6 +6,7 @@ becomes the leader.
 
     phase of a model's turn    module
     read signals and decide    `decider`, with `model_signals`
+    add for batch inference    `batch_replicas`
     limit                      `replica_limits`: quotas and the site's GPU budget
     detect external writers    `external_writers`
     store the memory           `planner_memory_store`, for the next process
@@ -26,6 +27,7 @@ from typing import Protocol
 
 from halcyon.api.spec import Spec
 from halcyon.control.acceptance.accepted_specs import SpecsInForce, with_scaling
+from halcyon.control.autoscaling.batch_replicas import BatchReplicas
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
 from halcyon.control.autoscaling.external_writers import ExternalWriters
@@ -83,6 +85,8 @@ class Autoscaler:
     """Store that receives the planner's memory after every decision; None if memories aren't stored."""
     events: Callable[[Object, NewEvent], object] | None = None
     """Recorder of events; None if events aren't recorded."""
+    batches: BatchReplicas | None = None
+    """Replicas for batch inference; None without it."""
     external_writers: ExternalWriters = field(default_factory=ExternalWriters)
     decisions: int = 0
     """Number of decisions since the start."""
@@ -225,7 +229,10 @@ class Autoscaler:
         if spec is None or spec.scaling is None:
             model.due = now + MAX_DECISION_INTERVAL_S
             return
-        decision = self.limits.over(key, spec, self.decider.decide(key, spec, model.actuator, now))
+        decision = self.decider.decide(key, spec, model.actuator, now)
+        if self.batches is not None:
+            decision = self.batches.added(key, spec, decision)
+        decision = self.limits.over(key, spec, decision)
         self._take(model, decision, now)
         model.rival = self._external_writer(model, spec, resource, decision, now)
         self._remember(key, resource)

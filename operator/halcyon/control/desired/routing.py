@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from halcyon.api.documents.balancer_plan import BalancerPlan
+from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan, LowerClass, PlanError
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.objects import child_names
@@ -101,7 +101,8 @@ def _stays_direct(view: Scope) -> bool:
 def _balanced(view: Scope, spec: Spec, rolled: RolloutPlan) -> BalancerPlan:
     """Return the plan for the balancers, with each slot's share of the requests."""
     start_s = (view.status.get("coldStart") or {}).get("seconds")
-    whole = balancer.plan(view.subject, spec, view.site, tuple(placed.slot for placed in rolled.slots), start_s=start_s)
+    slots = tuple(placed.slot for placed in rolled.slots)
+    whole = balancer.plan(view.subject, spec, view.site, slots, start_s=start_s, lower_class=_lower_class(view))
     weights = {placed.slot: placed.weight for placed in rolled.slots}
     return replace(
         whole,
@@ -109,3 +110,14 @@ def _balanced(view: Scope, spec: Spec, rolled: RolloutPlan) -> BalancerPlan:
         sequences=any(RolloutRecord.of(r).sequences for r in (rolled.asked, rolled.target)),
         slots=tuple(replace(s, weight=weights[Slot(s.name)]) for s in whole.slots),
     )
+
+
+def _lower_class(view: Scope) -> LowerClass:
+    """Return the lower class of requests; that of the written plan while it is not known, because each change reloads HAProxy."""
+    if view.lower_class is not None:
+        return view.lower_class
+    written = own(view, kinds.CONFIG_MAP, names.balancer(view.key.name)) or {}
+    try:
+        return BalancerPlan.from_json((written.get("data") or {}).get(PLAN_KEY, "")).lower_class
+    except PlanError:
+        return "None"

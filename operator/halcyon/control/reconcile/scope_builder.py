@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from halcyon.api.documents.balancer_plan import LowerClass
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
 from halcyon.control.advice.selection import AdviceSelection
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
@@ -73,6 +74,8 @@ class ScopeBuilder:
     """Function that returns the current site. The site isn't constant, because its certificate is issued late and renewed."""
     clock: Clock
     measured: MeasuredCapacities
+    lower_class: Callable[[Key], LowerClass | None] = lambda _: None
+    """Function that returns the lower class of requests in a model's balancers; None if it is not known yet."""
 
     async def build(self, key: Key, *, uncached: Mapping[tuple[Kind, str], Object], rejected: str) -> Scope | None:
         """Return the scope of a ModelDeployment; None if it doesn't exist or is being deleted.
@@ -126,6 +129,7 @@ class ScopeBuilder:
             accepted=spec,
             troubles=self.balancer_errors.errors(key, self.clock.monotonic()),
             now=self.clock.wall(),
+            lower_class=self.lower_class(key),
             # Read this after the last await, because it must not change until the plan is made.
             gpus=self.reservations.gpus(key),
             refused=rejected,

@@ -1,17 +1,27 @@
-"""Construction of the controller of BatchInferences."""
+"""Construction of the controller of BatchInferences, and what models read from it: their lower class and the demand of their batches."""
 
 from __future__ import annotations
 
-from halcyon.batch.controller import BatchController
+from collections.abc import Callable
+
+from halcyon.api.documents.balancer_plan import LowerClass
+from halcyon.batch.controller import BatchController, RunningBatch
 from halcyon.batch.job import BatchSite
 from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.kube.client import Kube
 from halcyon.kube.clock import Clock
 from halcyon.kube.informers.informer import Informer
+from halcyon.kube.kinds import Key
+from halcyon.scaling.policy.batch_demand import BatchDemand
 
 
-def build_batches(settings: OperatorSettings, client: Kube, clock: Clock, models: Informer) -> BatchController:
-    """Build the controller, which follows ModelDeployments in `models` until runners can use them."""
+def build_batches(
+    settings: OperatorSettings, client: Kube, clock: Clock, models: Informer, enqueue: Callable[[Key], object]
+) -> BatchController:
+    """Build the controller, which follows ModelDeployments in `models` until runners can use them.
+
+    It calls `enqueue` with a model whose lower class has changed.
+    """
     site = BatchSite(
         settings.bench_image,
         settings.bench_priority_class,
@@ -19,6 +29,40 @@ def build_batches(settings: OperatorSettings, client: Kube, clock: Clock, models
         settings.fixed_user_ids,
         settings.network,
     )
-    made = BatchController(client, clock, site, models.get, settings.watch_namespaces)
+    classes: dict[Key, LowerClass] = {}
+
+    def changed(model: Key) -> None:
+        before, now = classes.pop(model, "None"), class_of(made.running(model))
+        if now != "None":
+            classes[model] = now
+        if now != before:
+            enqueue(model)
+
+    made = BatchController(client, clock, site, models.get, settings.watch_namespaces, changed)
     models.listeners.append(made.model_changed)
     return made
+
+
+def class_of(batches: tuple[RunningBatch, ...]) -> LowerClass:
+    """Return the lower class for these batches: `Gentle` only if all of them are."""
+    if not batches:
+        return "None"
+    return "Gentle" if all(batch.gentle for batch in batches) else "Fill"
+
+
+def lower_class(batches: BatchController) -> Callable[[Key], LowerClass | None]:
+    """Return a function that returns the lower class of a model; None until the BatchInferences are read, which only the leader does."""
+    return lambda model: class_of(batches.running(model)) if batches.batches.synced.is_set() else None
+
+
+def demands(batches: BatchController) -> Callable[[Key], tuple[BatchDemand, ...]]:
+    """Return a function that returns the demand of a model's batches."""
+    return lambda model: tuple(map(demand, batches.running(model)))
+
+
+def demand(batch: RunningBatch) -> BatchDemand:
+    """Return the demand of a batch."""
+    # Until the input is read, there is at least one row.
+    rows = 1.0 if batch.rows_left is None else float(batch.rows_left)
+    deadline = None if batch.rows_left is None else batch.deadline
+    return BatchDemand(batch.name, rows, deadline, batch.max_replicas, batch.may_wake)

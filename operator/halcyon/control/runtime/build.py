@@ -14,8 +14,10 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from halcyon.api.documents.balancer_plan import CollectorAddress
+from halcyon.batch.controller import BatchController
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
 from halcyon.control.autoscaling.balancer_errors import BalancerErrorStore
+from halcyon.control.autoscaling.batch_replicas import BatchReplicas
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
 from halcyon.control.autoscaling.history_backfill import HistoryBackfill
@@ -48,8 +50,7 @@ from halcyon.control.reporting.model_metrics import ModelMetrics
 from halcyon.control.reporting.start_time_metrics import StartTimes
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.rollout.canary_queries import QUERY_TIMEOUT_S, CanaryQueries
-from halcyon.control.runtime import memory_limit
-from halcyon.control.runtime.batch_inference import build_batches
+from halcyon.control.runtime import batch_inference, memory_limit
 from halcyon.control.runtime.leader_state import LeaderState
 from halcyon.control.runtime.operator import Operator
 from halcyon.control.runtime.settings import OperatorSettings
@@ -127,7 +128,8 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
     )
     events = EventRecorder(client, instance=settings.pod_name, clock=clock)
     hold = SiteHold(client, settings.namespace, f"{settings.service}-switches", base.requeue_all)
-    autoscaler = build_autoscaler(base, signals, memories, hold, events)
+    batches = batch_inference.build_batches(settings, client, clock, base.caches.resources, base.queue.add)
+    autoscaler = build_autoscaler(base, signals, memories, hold, events, batches)
     advice = ModelAdvice(base.caches, base.specs, autoscaler, base.queue.add, base.leadership, clock)
     served = ServedMetrics(base.caches, base.specs, signals, autoscaler.models, base.leadership, clock)
     identity = build_certificate(base)
@@ -152,6 +154,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         counts=counts,
         queries=queries,
         hold=hold,
+        batches=batches,
     )
     reviews = build_reviews(base)
     gate = Gate(front_proxy=None, review_token=reviews.user, review_access=metric_reviewer(reviews))
@@ -193,7 +196,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         advice=advice,
         hold=hold,
         site_queries=site_queries,
-        batches=build_batches(settings, client, clock, base.caches.resources),
+        batches=batches,
         model_metrics=ModelMetrics(base.caches, base.specs, autoscaler, starts, costs, base.leadership, clock),
     )
     register_instruments(base, counts)
@@ -230,8 +233,13 @@ def build_foundation(
     )
 
 
-def build_autoscaler(
-    base: Foundation, signals: ModelSignals, memories: PlannerMemoryStore, hold: SiteHold, events: EventRecorder
+def build_autoscaler(  # noqa: PLR0917  # one call, and each by its type
+    base: Foundation,
+    signals: ModelSignals,
+    memories: PlannerMemoryStore,
+    hold: SiteHold,
+    events: EventRecorder,
+    batches: BatchController,
 ) -> Autoscaler:
     """Build the autoscaler with its parts."""
     caches, specs, clock, leadership = base.caches, base.specs, base.clock, base.leadership
@@ -239,11 +247,13 @@ def build_autoscaler(
     past = None if base.prometheus is None else HistoryBackfill(base.prometheus.history, clock=clock)
     writer = ScaleWriter(base.client, caches, specs, leadership, clock, base.tracer)
     models: dict[Key, ModelState] = {}
+    decider = Decider(signals, past)
     return Autoscaler(
         caches=caches,
         specs=specs,
         signals=signals,
-        decider=Decider(signals, past),
+        decider=decider,
+        batches=BatchReplicas(decider, batch_inference.demands(batches)),
         limits=ReplicaLimits(caches, specs, clock, None if budget is None else GpuBudget(budget), hold),
         writer=writer,
         updates=StatusUpdates(caches, signals, writer, base.queue.add, leadership, clock, base.tracer),
@@ -268,6 +278,7 @@ def build_reconciler(
     counts: ReconcileCounts,
     queries: CanaryQueries | None,
     hold: SiteHold,
+    batches: BatchController,
 ) -> Reconciler:
     """Build the reconciler, with the state that is shared by the reconciles of all models: GPU reservations, canary analyses."""
     client, caches, clock = base.client, base.caches, base.clock
@@ -291,6 +302,7 @@ def build_reconciler(
             site=current_site(base.settings, identity, hold),
             clock=clock,
             measured=MeasuredCapacities(caches),
+            lower_class=batch_inference.lower_class(batches),
         ),
         children=ChildrenWriter(client, caches, reservations, counts),
         restarts=BackendRestart(client, events, clock),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from halcyon.api.documents.balancer_plan import LowerClass
 from halcyon.api.documents.measured_capacity import MeasuredCapacity, MeasuredLine, Served
 from halcyon.api.spec import Spec
 from halcyon.control.advice.selection import AdviceSelection
@@ -152,6 +153,8 @@ class Scope:
     """The last accepted spec; None if this process has not read one with a valid digest."""
     now: float = 0.0
     """Time of the observation, in seconds since the epoch."""
+    lower_class: LowerClass | None = None
+    """Lower class of requests in the balancers; None if it is not known yet. If so, the plan keeps its previous one."""
     gpus: Gpus = Gpus()
     """GPUs reserved in the namespace; all zero if the site doesn't limit the GPUs of a namespace."""
     refused: str = ""

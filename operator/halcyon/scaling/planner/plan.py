@@ -87,7 +87,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
         reading.at or now, reading, replica, is_measured=capacity.measured_weight > 0
     )
     if _is_refuted(objectives, memory, capacity, evidence):
-        memory = memory.with_changes(hold=memory.hold.forgotten())
+        memory = memory.with_changes(hold=memory.hold.forgotten(), drain=memory.drain.forgotten())
     memory = _update_memory(now, objectives, reading, memory.with_changes(evidence=evidence), capacity, start_s)
     replica = evidence.replica() or replica or evidence.provisional()
     if replica is None:
@@ -288,9 +288,10 @@ def _is_refuted(objectives: Objectives, before: PlannerMemory, capacity: Capacit
 
     Then what was needed by that measurement never was, and isn't held.
     """
-    if before.capacity.measured_weight > 0 >= capacity.measured_weight and capacity.line is not None:
+    line = None if before.capacity is capacity else capacity.line
+    if line is not None and before.capacity.measured_weight > 0 >= capacity.measured_weight:
         largest, seconds = max(before.capacity.measured)
-        return seconds > _REFUTED * capacity.line.seconds(largest)
+        return seconds > _REFUTED * line.seconds(largest)
     if before.evidence.is_unseen and not evidence.is_unseen and objectives.measured_answers is not None:
         at_once, seconds = objectives.measured_answers
         return (evidence.rps or 0.0) > _REFUTED * at_once / seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.latency_buckets import BOUNDS_MS, SHOWN_MS, Latency
 from halcyon.balancer.config.model import ServerKey
+from halcyon.balancer.runtime.class_load import LowerStats
 from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
 from halcyon.balancer.runtime.server_assignment import ServerState
 from halcyon.balancer.telemetry.metrics_page import PageInput, page
@@ -46,6 +48,7 @@ READING = HaproxyStats(
     latency=latency_buckets.read(COUNTERS),
     clients=latency_buckets.read_clients(COUNTERS),
     first_events=latency_buckets.read_streams({0: 5, 1: 4000, 2: 5, 3: 2}),
+    lower=LowerStats(waiting=4, sent=2, requests=40, rejected=1, errors=0, answered=33),
 )
 ENDPOINTS = (
     Endpoint("a", "pod-1", "10.0.0.1", serving=True, terminating=False),
@@ -98,6 +101,15 @@ def test_values_that_haproxy_does_not_report_have_no_sample() -> None:
     assert found["halcyon_agent_haproxy_up", ()] == 0
     assert found["halcyon_agent_endpoints_known", ()] == 0
     assert not [name for name, _ in found if name.startswith(("halcyon_agent_requests", "halcyon_agent_held"))]
+
+
+def test_the_lower_class_has_metrics_of_its_own() -> None:
+    found = samples(page(view()))
+    assert found["halcyon_agent_requests_total", ()] == 100
+    assert found["halcyon_agent_batch_requests_total", ()] == 40
+    assert (found["halcyon_agent_batch_waiting", ()], found["halcyon_agent_batch_inflight", ()]) == (4, 2)
+    without = samples(page(view(reading=replace(READING, lower=None))))
+    assert not [name for name, _ in without if "batch" in name]
 
 
 def test_each_pod_has_its_state_and_its_requests_in_flight() -> None:

@@ -178,6 +178,22 @@ def test_replicas_that_a_day_did_not_need_are_advised_away() -> None:
     assert asleep.gain.endswith("the first request then waits for a start")
 
 
+def test_a_model_that_can_not_wake_keeps_one_replica() -> None:
+    idle = replace(SATURATED, busy=0.0, batch_rows=None, peak_replicas=0)
+    for change in ({"traffic": {"mode": "Direct"}}, {"scaling": {"policy": "Rules"}}):
+        scaling = {"minReplicas": 3} | change.get("scaling", {})
+        assert found(replace(idle, spec=spec_of(**change | {"scaling": scaling})))["MinReplicasIdle"].value == "1"
+        scaling["minReplicas"] = 1
+        assert not found(replace(idle, spec=spec_of(**change | {"scaling": scaling})))
+
+
+def test_no_advice_breaks_a_rule_of_the_spec() -> None:
+    narrow = spec_of(batching={"maxBatchSize": 8}, traffic={"maxConcurrency": 12})
+    assert not found(replace(SATURATED, spec=narrow)), "maxConcurrency has to be at least maxBatchSize"
+    wide = spec_of(batching={"maxBatchSize": 8}, traffic={"maxConcurrency": 16})
+    assert found(replace(SATURATED, spec=wide))["BatchAlwaysFull"].value == "16"
+
+
 def test_a_queue_timeout_below_a_start_is_advised_to_be_longer() -> None:
     spec = spec_of(scaling={"minReplicas": 0}, traffic={"queueTimeout": "20s"})
     short = ModelEvidence(spec, start_s=60.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from halcyon.api.documents.measured_capacity import KEY
 from halcyon.api.spec.parse import parse
 from halcyon.control.autoscaling import decider
+from halcyon.control.autoscaling.batch_replicas import BatchReplicas
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.planner_memory_store import saved
 from halcyon.control.objects.actuator import Actuator
@@ -19,6 +20,7 @@ from halcyon.kube.kinds import Key
 from halcyon.render.names import REVISION_LABEL
 from halcyon.scaling.hpa.algorithm import SYNC_INTERVAL_S
 from halcyon.scaling.planner.outputs import PlannerMemory
+from halcyon.scaling.policy.batch_demand import BatchDemand
 from halcyon.scaling.policy.decision import RULES_REASON, SILENT_REASON, Decision
 from halcyon.scaling.schedules import in_force
 from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, spec
@@ -433,6 +435,7 @@ def test_a_silent_balancer_stops_growth_for_half_a_minute() -> None:
     assert made.desired > 2
     assert not made.unknown
     assert SILENT_REASON in made.text
+    assert made.capacity is not None
     assert RULES_REASON not in made.text
     assert "digits-balancer-1 has not reported yet" in made.text
 
@@ -509,3 +512,22 @@ def test_a_wall_clock_that_is_set_makes_no_signal_stand_still() -> None:
     model.world.sensing.check_clocks()
 
     assert model.hear(1, inflight=3).unknown == ""
+
+
+def test_a_batch_gets_replicas_after_the_users_from_what_the_planner_knows() -> None:
+    model = Model(replicas=1, targets={"latency": "300ms"})
+    wanted = model.world.specs[DIGITS]
+    model.hear(20, arrived=20, served=0)
+    unknown = replace(model.hear(1, arrived=20, served=0), unknown="")
+    demands = (BatchDemand("nightly", rows_left=1e9, max_replicas=2),)
+    adding = BatchReplicas(model.deciding, lambda _: demands)
+    # Without a known capacity, nobody can say how many the rows need.
+    assert adding.added(DIGITS, wanted, unknown) is unknown
+
+    made = model.hear(30, arrived=20)
+    more = adding.added(DIGITS, wanted, made)
+    assert made.desired is not None
+    assert more.desired == made.desired + 2
+    assert f"{made.desired} for users and 2 for batch inference (nightly: " in more.why
+    assert [part.name for part in more.parts][-1] == "batch"
+    assert BatchReplicas(model.deciding, lambda _: ()).added(DIGITS, wanted, made) is made

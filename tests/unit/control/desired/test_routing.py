@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan
 from halcyon.control.desired.plan import ReconcilePlan, make
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
@@ -91,3 +93,18 @@ def test_objects_of_others_are_not_deleted(kind: Kind) -> None:
     changed.children[BESIDE[kind]]["metadata"]["ownerReferences"] = []
 
     assert BESIDE[kind] not in make(changed).delete
+
+
+def planned_class(view: Scope) -> str:
+    (written,) = (o for o in make(view).then if (o["kind"], o["metadata"]["name"]) == ("ConfigMap", "digits-balancer"))
+    return BalancerPlan.from_json(written["data"][PLAN_KEY]).lower_class
+
+
+def test_the_plan_keeps_its_lower_class_while_it_is_not_known() -> None:
+    assert planned_class(scope_of()) == "None"
+    begun = replace(scope_of(), lower_class="Fill")
+    assert planned_class(begun) == "Fill"
+    # The new leader has not read the BatchInferences yet.
+    later = replace(then(begun), lower_class=None)
+    assert planned_class(later) == "Fill"
+    assert planned_class(replace(later, lower_class="None")) == "None"

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from halcyon_measure.breakdown import phases
 from halcyon_measure.breakdown.phases import ClientFacts, Means
 from halcyon_measure.results.columns import Columns
+from halcyon_measure.results.durations import Durations
+from halcyon_measure.results.folded import PARTS
 from halcyon_measure.results.observations import Counters
 
 MS = 0.001
 
 
-def answers(count: int = 100, *, written: bool = True) -> Columns:
+def answers(count: int = 100, *, written: bool = True) -> dict[str, Durations]:
     """Return requests of 2 prepare, 1 encode, 1 late, 3 send, 40 server, 4 receive, 1 decode and 2 finish, in ms."""
     rows = []
     for number in range(count):
@@ -27,7 +28,11 @@ def answers(count: int = 100, *, written: bool = True) -> Columns:
         rows.append(
             (due, prepared, sent, sent_all, first, done, due + 54 * MS, 1 * MS, 1 * MS, 0, -1, 1, 10, 10, -1)
         )  # fmt: skip
-    return Columns.of(rows)
+    return durations(Columns.of(rows))
+
+
+def durations(columns: Columns) -> dict[str, Durations]:
+    return {name: Durations.of(part(columns)) for name, part in PARTS.items()}
 
 
 SERVER = Counters(100, 100, 50, 100 * 10 * MS, 100 * 1 * MS, 100 * 20 * MS, 100 * 2 * MS)
@@ -84,5 +89,5 @@ def test_parts_of_the_server_have_no_percentiles() -> None:
 
 
 def test_a_run_without_answers_has_no_parts() -> None:
-    none = answers().where(np.zeros(100, dtype=np.bool_))
+    none = durations(Columns.of([]))
     assert phases.build(none, BOTH, KNOWN).parts == ()

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from halcyon_measure.results import distribution, statistics
+from halcyon_measure.results.durations import Durations
 from tests.bench_documents import bench_document
 
 
 def test_each_share_has_the_percentile_of_the_run() -> None:
     values = np.random.default_rng(1).gamma(2, 0.01, 5000)
-    found = distribution.of(values, values / 2)
+    found = distribution.of(Durations.of(values), Durations.of(values / 2))
     assert found is not None
     for share, latency in zip(found.shares, found.latency_ms, strict=True):
         assert latency == pytest.approx(1000 * (statistics.percentile(values, share) or 0), abs=1e-4)
@@ -27,4 +28,4 @@ def test_the_named_percentiles_are_among_the_shares() -> None:
 
 
 def test_no_answer_has_no_distribution() -> None:
-    assert distribution.of(np.array([]), np.array([])) is None
+    assert distribution.of(Durations.of(np.array([])), Durations.of(np.array([]))) is None

@@ -8,6 +8,12 @@ import pytest
 
 from halcyon.api.documents.measured_capacity import MeasuredLine, Served, line_for, read
 from halcyon.control.state.measured_capacities import measured as applied
+from halcyon.main import main
+from halcyon_cli.bench.options.inputs import InputOptions
+from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.place import PlaceOptions
+from halcyon_cli.bench.options.server import ServerOptions
+from halcyon_cli.bench.place.bench_request import BenchRequest
 from halcyon_cli.bench.records import teach
 from halcyon_cli.errors import InputError
 from halcyon_measure.results.document import BenchDocument
@@ -109,11 +115,26 @@ def test_a_measurement_that_says_too_little_is_not_taught(changes: dict[str, Any
         teach.measured(measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88, **changes))
 
 
-def test_an_invalid_run_is_not_taught() -> None:
-    made = measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88)
+def invalid(made: BenchDocument) -> BenchDocument:
     run = made.run.model_copy(update={"valid": False, "invalid_because": ("the client was the limit",)})
+    return made.model_copy(update={"run": run})
+
+
+def test_requests_at_once_of_an_invalid_run_are_not_taught() -> None:
     with pytest.raises(InputError, match="the client was the limit"):
-        teach.measured(made.model_copy(update={"run": run}))
+        teach.line(invalid(measured(None, saturation=2.0, single_ms=16000)))
+
+
+def test_batch_times_of_an_invalid_run_are_the_servers_own() -> None:
+    found = teach.line(invalid(measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88)))
+    assert found.per_row_milliseconds == pytest.approx(6)
+
+
+@pytest.mark.parametrize(("saturation", "largest"), [(300.0, 32), (180.0, 8)])
+def test_the_largest_batch_is_the_configured_one_if_saturation_shows_it(saturation: float, largest: int) -> None:
+    """20 + 2 b ms: 381 requests/s in batches of 32, and 222 in batches of 8."""
+    of = batches({1: 22, 8: 36}).model_copy(update={"largest": figure(32, "rows")})
+    assert teach.line(measured(of, saturation=saturation, single_ms=23)).max_batch_size == largest
 
 
 def test_the_config_map_is_what_the_operator_reads() -> None:
@@ -153,3 +174,22 @@ def test_lines_of_several_instances_fit_into_the_document() -> None:
     )
     made = teach.of_lines(measured(None, saturation=1, single_ms=1), lines, source="tune")
     assert len(teach.config_map(MODEL, None, made)["data"]["capacity.json"]) < 2048
+
+
+def test_the_served_model_itself_teaches_nothing() -> None:
+    with pytest.raises(InputError, match="leave out --live"):
+        PlaceOptions(live=True, teach=True).check()
+
+
+@pytest.mark.parametrize("load", [LoadOptions(rate=20.0), LoadOptions(callers=4)])
+def test_a_given_load_teaches_nothing(load: LoadOptions) -> None:
+    request = BenchRequest(
+        name="digits", server=ServerOptions(), load=load, inputs=InputOptions(), place=PlaceOptions(teach=True)
+    )
+    with pytest.raises(InputError, match="halcyon bench digits --teach"):
+        request.check()
+
+
+def test_a_url_teaches_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--url", "http://localhost:8000", "--model", "m", "--teach"]) == 2
+    assert "halcyon bench digits --teach" in capsys.readouterr().err

@@ -22,6 +22,7 @@ from halcyon_cli.bench.turns.copies import CopiedSide
 from halcyon_cli.bench.turns.sides import Side
 from halcyon_cli.commands.bench import main
 from halcyon_cli.errors import InputError
+from halcyon_measure.errors import SettingError
 from tests.unit.cli.bench.place.served_models import served
 
 SITE = BenchSite("r.example.com/halcyon-bench:dev", "halcyon-bench", ("reg",), True, True)
@@ -95,12 +96,21 @@ def test_comparison_passes_its_rounds_and_conditions() -> None:
         (PlaceOptions(live=True), AnswerOptions(), "--live"),
         (PlaceOptions(cold_start=2), AnswerOptions(), "--cold-start"),
         (PlaceOptions(), AnswerOptions(sweep=("rows=1,2",)), "--sweep"),
+        (PlaceOptions(teach=True), AnswerOptions(), "--teach"),
+        (PlaceOptions(trial=True), AnswerOptions(), "--trial"),
     ],
 )
 def test_some_measurements_are_of_one_model_at_a_time(place: PlaceOptions, answer: AnswerOptions, option: str) -> None:
     request = replace(side("a").request, place=place, answer=answer)
     assert copies.not_together([request, request]) == f"{option} is for one model at a time"
     assert copies.not_together([side("a").request, side("b").request]) == ""
+
+
+def test_a_condition_about_the_capacity_needs_two_searches() -> None:
+    request = replace(side("a").request, answer=AnswerOptions(against="b", fail_if=("capacity < -5%",)))
+    assert "needs a search of each" in copies.not_together([request, request])
+    with pytest.raises(SettingError, match="must be FIGURE"):
+        copies.not_together([replace(request, answer=AnswerOptions(against="b", fail_if=("p99",)))])
 
 
 def test_different_objectives_are_refused_before_anything_is_measured() -> None:

@@ -1,0 +1,203 @@
+"""Requests of a long run, folded into counts: what the document needs of them, without a row for each. Pure, but for its file.
+
+Latencies are also counted by the second in which their requests became due, for the timeline and the intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from halcyon_measure.protocols.reply import Outcome
+from halcyon_measure.results.columns import Columns, Floats, Integers
+from halcyon_measure.results.durations import BINS, Durations, bins_of, middles
+
+PARTS: Mapping[str, Callable[[Columns], Floats]] = {
+    "latency": lambda one: one.finished - one.due,
+    "from_send": lambda one: one.done - one.sent,
+    "first_byte": lambda one: one.first_byte - one.due,
+    "ready": lambda one: one.prepared - one.due,
+    "prepare": lambda one: one.prepared - one.due - one.encode,
+    "serialise": lambda one: one.encode,
+    "late": lambda one: one.sent - one.prepared,
+    # A server may answer before it has read a body: then sending ends with the answer.
+    "send": lambda one: np.minimum(one.written, one.first_byte) - one.sent,
+    "receive": lambda one: one.done - one.first_byte,
+    "decode": lambda one: one.decode,
+    "finish": lambda one: one.finished - one.done - one.decode,
+}
+"""Durations of the answered requests."""
+_ALL = "late_of_all"
+"""Delay of all requests that were sent, also of those that failed."""
+_NAMES = (*PARTS, _ALL)
+_COMPACT = 1_000_000
+
+
+class Folded:
+    """Counts of requests. Indices of messages and pods are those of the process that has folded them."""
+
+    def __init__(self, good_within_s: float = math.inf) -> None:
+        """Begin without requests; answers within this latency are good."""
+        self.good_within_s = good_within_s
+        self._counts = np.zeros((len(_NAMES), BINS), dtype=np.int64)
+        self._totals, self._largest = np.zeros(len(_NAMES)), np.zeros(len(_NAMES))
+        self._unknown = np.zeros(len(_NAMES), dtype=np.int64)
+        self.outcomes: Counter[int] = Counter()
+        self.failures: dict[tuple[int, int], tuple[int, float, float]] = {}
+        """Number, first and last due time by outcome and message."""
+        self.pods: Counter[int] = Counter()
+        self.rows = 0
+        self.last_done_s = 0.0
+        self.due_by_second: Integers = np.zeros(0, dtype=np.int64)
+        self.good_by_second: Integers = np.zeros(0, dtype=np.int64)
+        self._cells: list[tuple[Integers, Integers]] = []
+
+    def __len__(self) -> int:
+        return sum(self.outcomes.values())
+
+    def add(self, columns: Columns) -> None:
+        """Add requests."""
+        answered = columns.outcome == Outcome.ANSWERED
+        ended = columns.where(answered)
+        for index, name in enumerate(_NAMES):
+            if name == _ALL:
+                late = columns.sent - columns.prepared
+                self._count(index, late[np.isfinite(late)])
+            else:
+                self._count(index, PARTS[name](ended))
+        self.outcomes.update(columns.outcome.tolist())
+        self.pods.update(ended.pod[ended.pod >= 0].tolist())
+        self.rows += int(ended.rows.sum())
+        if len(columns):
+            self.last_done_s = max(self.last_done_s, float(np.nanmax(columns.done)))
+        failed = columns.where(~answered)
+        for outcome, kind, due in zip(failed.outcome.tolist(), failed.kind.tolist(), failed.due.tolist(), strict=True):
+            self._fail((outcome, kind), (1, due, due))
+        self.due_by_second = _added(self.due_by_second, _by_second(columns.due))
+        latency = ended.finished - ended.due
+        self.good_by_second = _added(self.good_by_second, _by_second(ended.due[latency <= self.good_within_s]))
+        cells = np.floor(np.clip(ended.due, 0, None)).astype(np.int64) * BINS + bins_of(latency)
+        self._cells.append((cells, np.ones(len(cells), dtype=np.int64)))
+        if sum(len(one) for one, _ in self._cells) > _COMPACT:
+            self._compact()
+
+    def merged(self, other: Folded, kinds: Sequence[int], pods: Sequence[int]) -> None:
+        """Add the counts of another process, whose indices of messages and pods become these."""
+        self._counts += other._counts
+        self._totals += other._totals
+        self._largest = np.maximum(self._largest, other._largest)
+        self._unknown += other._unknown
+        self.outcomes.update(other.outcomes)
+        for (outcome, kind), found in other.failures.items():
+            self._fail((outcome, kinds[kind]), found)
+        self.pods.update({pods[pod]: count for pod, count in other.pods.items()})
+        self.rows += other.rows
+        self.last_done_s = max(self.last_done_s, other.last_done_s)
+        self.due_by_second = _added(self.due_by_second, other.due_by_second)
+        self.good_by_second = _added(self.good_by_second, other.good_by_second)
+        self._cells += other._cells
+
+    def durations(self, name: str) -> Durations:
+        """Return the durations of one of `PARTS`."""
+        index = _NAMES.index(name)
+        return Durations(
+            int(self._counts[index].sum()),
+            float(self._totals[index]),
+            float(self._largest[index]),
+            is_known=not self._unknown[index],
+            counts=self._counts[index],
+        )
+
+    @property
+    def late_of_all(self) -> Durations:
+        """Delay between prepared and sent of all requests that were sent."""
+        return self.durations(_ALL)
+
+    def latency_by_second(self) -> tuple[Integers, Integers, Integers]:
+        """Return second, bin and number of the latencies, sorted by second and bin."""
+        self._compact()
+        cells, counts = self._cells[0]
+        second, place = np.divmod(cells, BINS)
+        return second, place, counts
+
+    def save(self, path: Path, *, messages: Sequence[str], pods: Sequence[str]) -> None:
+        """Write a compressed .npz file: the counts of each duration by bin, with the middle of each bin in seconds."""
+        self._compact()
+        failures = [(*key, *found) for key, found in sorted(self.failures.items())]
+        with path.open("wb") as stream:
+            np.savez_compressed(
+                stream,
+                durations=np.array(_NAMES, dtype=str),
+                bins_s=middles(np.arange(BINS)),
+                counts=self._counts,
+                totals_s=self._totals,
+                largest_s=self._largest,
+                unknown=self._unknown,
+                outcomes=np.array(sorted(self.outcomes.items()), dtype=np.int64).reshape(-1, 2),
+                failures=np.array(failures, dtype=np.float64).reshape(-1, 5),
+                answers_by_pod=np.array(sorted(self.pods.items()), dtype=np.int64).reshape(-1, 2),
+                facts=np.array([self.rows, self.last_done_s, self.good_within_s]),
+                due_by_second=self.due_by_second,
+                good_by_second=self.good_by_second,
+                cells=self._cells[0][0],
+                cell_counts=self._cells[0][1],
+                messages=np.array(messages, dtype=str),
+                pods=np.array(pods, dtype=str),
+            )
+
+    @classmethod
+    def load(cls, path: Path) -> tuple[Self, list[str], list[str]] | None:
+        """Read a file of `save`, as (counts, messages, pods); None if it is one of columns."""
+        with np.load(path, allow_pickle=False) as stored:
+            if "bins_s" not in stored.files:
+                return None
+            made = cls(float(stored["facts"][2]))
+            made._counts, made._totals, made._largest = stored["counts"], stored["totals_s"], stored["largest_s"]
+            made._unknown = stored["unknown"]
+            made.outcomes = Counter(dict(stored["outcomes"].tolist()))
+            made.failures = {
+                (int(outcome), int(kind)): (int(count), first, last)
+                for outcome, kind, count, first, last in stored["failures"].tolist()
+            }
+            made.pods = Counter(dict(stored["answers_by_pod"].tolist()))
+            made.rows, made.last_done_s = int(stored["facts"][0]), float(stored["facts"][1])
+            made.due_by_second, made.good_by_second = stored["due_by_second"], stored["good_by_second"]
+            made._cells = [(stored["cells"], stored["cell_counts"])]
+            return made, stored["messages"].tolist(), stored["pods"].tolist()
+
+    def _count(self, index: int, values: Floats) -> None:
+        known = values[np.isfinite(values)]
+        self._unknown[index] += len(values) - len(known)
+        if len(known):
+            self._counts[index] += np.bincount(bins_of(known), minlength=BINS)
+            self._totals[index] += known.sum()
+            self._largest[index] = max(self._largest[index], known.max())
+
+    def _fail(self, key: tuple[int, int], found: tuple[int, float, float]) -> None:
+        count, first, last = self.failures.get(key, (0, math.inf, -math.inf))
+        self.failures[key] = count + found[0], min(first, found[1]), max(last, found[2])
+
+    def _compact(self) -> None:
+        """Add the counts of equal cells."""
+        if not self._cells:
+            self._cells = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
+        cells, which = np.unique(np.concatenate([one for one, _ in self._cells]), return_inverse=True)
+        counts = np.bincount(which, weights=np.concatenate([one for _, one in self._cells]), minlength=len(cells))
+        self._cells = [(cells, counts.astype(np.int64))]
+
+
+def _by_second(due: Floats) -> Integers:
+    return np.bincount(np.floor(np.clip(due, 0, None)).astype(np.int64)) if len(due) else np.zeros(0, dtype=np.int64)
+
+
+def _added(first: Integers, second: Integers) -> Integers:
+    """Return the sum of two counts by second, of which one may be longer."""
+    made = np.zeros(max(len(first), len(second)), dtype=np.int64)
+    made[: len(first)] += first
+    made[: len(second)] += second
+    return made

@@ -1,0 +1,183 @@
+"""What a document needs of the requests of a run, from all of them or from their counts. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from halcyon_measure.protocols.reply import Outcome
+from halcyon_measure.results import statistics
+from halcyon_measure.results.columns import Columns, Integers
+from halcyon_measure.results.durations import Durations, middles
+from halcyon_measure.results.folded import PARTS, Folded
+from halcyon_measure.results.run import Run
+from halcyon_measure.results.statistics import Blocks
+
+
+@dataclass(frozen=True)
+class FailureCount:
+    """Failures of one outcome with one message."""
+
+    outcome: Outcome
+    kind: int
+    """Index into the messages of the run."""
+    count: int
+    first_s: float
+    last_s: float
+
+
+@dataclass(frozen=True)
+class SecondCount:
+    """Requests that became due in one second. Latencies are in seconds; None if none was answered."""
+
+    due: int
+    answered: int
+    p50_s: float | None
+    p99_s: float | None
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts and durations of a run."""
+
+    due: int
+    outcomes: Counter[int]
+    good: int | None
+    """Answers within the objective; None without one."""
+    good_by_second: Integers
+    rows: int
+    """Rows of the answered requests."""
+    answered: Mapping[str, Durations]
+    """Durations of the answered requests, by name of `folded.PARTS`."""
+    late: Durations
+    """Delay between prepared and sent of all that were sent."""
+    blocks: Blocks
+    failures: tuple[FailureCount, ...]
+    seconds: tuple[SecondCount, ...]
+    pods: Counter[int]
+    """Answers by index of the pod."""
+    is_folded: bool
+
+    @property
+    def ended(self) -> int:
+        """Number of answered requests."""
+        return self.outcomes[Outcome.ANSWERED]
+
+
+def of(run: Run, objective_s: float | None) -> Tally:
+    """Return the tally of a run."""
+    if run.folded is not None:
+        return _of_counts(run, run.folded, objective_s)
+    return _of_columns(run, objective_s)
+
+
+def outcomes(run: Run) -> Counter[int]:
+    """Return the number of requests by outcome."""
+    return Counter(run.columns.outcome.tolist()) if run.folded is None else run.folded.outcomes
+
+
+def answered(run: Run) -> dict[str, Durations]:
+    """Return the durations of the answered requests, by name of `folded.PARTS`."""
+    if run.folded is not None:
+        return {name: run.folded.durations(name) for name in PARTS}
+    ended = run.columns.where(run.columns.outcome == Outcome.ANSWERED)
+    return {name: Durations.of(part(ended)) for name, part in PARTS.items()}
+
+
+def _of_columns(run: Run, objective_s: float | None) -> Tally:
+    columns, length_s = run.columns, run.measured_s
+    mask = columns.outcome == Outcome.ANSWERED
+    ended = columns.where(mask)
+    latency = ended.finished - ended.due
+    is_good = latency <= (math.inf if objective_s is None else objective_s)
+    return Tally(
+        due=len(columns),
+        outcomes=outcomes(run),
+        good=None if objective_s is None else int(np.count_nonzero(is_good)),
+        good_by_second=statistics.per_second(ended.due, length_s, is_good),
+        rows=int(ended.rows.sum()),
+        answered=answered(run),
+        late=Durations.of((columns.sent - columns.prepared)[np.isfinite(columns.sent)]),
+        blocks=Blocks(ended.due, latency, length_s),
+        failures=_failures(columns),
+        seconds=_seconds(columns, length_s),
+        pods=Counter(ended.pod.tolist()),
+        is_folded=False,
+    )
+
+
+def _of_counts(run: Run, folded: Folded, objective_s: float | None) -> Tally:
+    length_s = run.measured_s
+    second, bins, counts = folded.latency_by_second()
+    length = max(math.floor(length_s), 1)
+    return Tally(
+        due=len(folded),
+        outcomes=folded.outcomes,
+        good=None if objective_s is None else int(folded.good_by_second.sum()),
+        good_by_second=_within(folded.good_by_second, length),
+        rows=folded.rows,
+        answered=answered(run),
+        late=folded.late_of_all,
+        blocks=Blocks(second.astype(np.float64), middles(bins), length_s, counts=counts),
+        failures=tuple(
+            FailureCount(Outcome(outcome), kind, *found) for (outcome, kind), found in sorted(folded.failures.items())
+        ),
+        seconds=_counted_seconds(folded, length_s),
+        pods=folded.pods,
+        is_folded=True,
+    )
+
+
+def _within(by_second: Integers, length: int) -> Integers:
+    """Return counts of so many seconds; what came after them is in the last one, as in `statistics.per_second`."""
+    made = np.zeros(length, dtype=np.int64)
+    np.add.at(made, np.minimum(np.arange(len(by_second)), length - 1), by_second)
+    return made
+
+
+def _failures(columns: Columns) -> tuple[FailureCount, ...]:
+    found = []
+    failed = columns.outcome != Outcome.ANSWERED
+    for outcome in Outcome:
+        for kind in np.unique(columns.kind[failed & (columns.outcome == outcome)]).tolist():
+            due = columns.due[(columns.outcome == outcome) & (columns.kind == kind)]
+            found.append(FailureCount(outcome, kind, len(due), float(due.min()), float(due.max())))
+    return tuple(found)
+
+
+def _seconds(columns: Columns, length_s: float) -> tuple[SecondCount, ...]:
+    second = np.floor(columns.due).astype(np.int64)
+    bounds = np.searchsorted(second, np.arange(math.ceil(length_s) + 1))
+    answered = columns.outcome == Outcome.ANSWERED
+    made = []
+    for first, last in itertools.pairwise(bounds.tolist()):
+        ok = answered[first:last]
+        latency = (columns.finished[first:last] - columns.due[first:last])[ok]
+        p50, p99 = statistics.percentile(latency, 0.5), statistics.percentile(latency, 0.99)
+        made.append(SecondCount(int(last - first), int(ok.sum()), p50, p99))
+    return tuple(made)
+
+
+def _counted_seconds(folded: Folded, length_s: float) -> tuple[SecondCount, ...]:
+    second, bins, counts = folded.latency_by_second()
+    bounds = np.searchsorted(second, np.arange(math.ceil(length_s) + 1))
+    due = folded.due_by_second.tolist()
+    made = []
+    for number, (first, last) in enumerate(itertools.pairwise(bounds.tolist())):
+        sums = np.cumsum(counts[first:last])
+        answered = int(sums[-1]) if len(sums) else 0
+        p50, p99 = (_percentile(bins[first:last], sums, share) for share in (0.5, 0.99))
+        made.append(SecondCount(due[number] if number < len(due) else 0, answered, p50, p99))
+    return tuple(made)
+
+
+def _percentile(bins: Integers, sums: Integers, share: float) -> float | None:
+    if not len(sums):
+        return None
+    rank = max(math.ceil(share * int(sums[-1]) - 1e-9) - 1, 0)
+    return float(middles(bins[[int(np.searchsorted(sums, rank, side="right"))]])[0])

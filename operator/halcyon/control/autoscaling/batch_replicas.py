@@ -1,0 +1,46 @@
+"""Replicas for batch inference, added to the decision for the users.
+
+Out of scope: how many (`scaling.policy.batch_demand`), and which batches run (`batch.controller`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from halcyon.api.spec import Spec
+from halcyon.control.autoscaling.decider import Decider
+from halcyon.kube.kinds import Key
+from halcyon.scaling.planner.capacity import start_time
+from halcyon.scaling.planner.capacity.queueing import Replica
+from halcyon.scaling.planner.objectives import START_S
+from halcyon.scaling.policy.batch_demand import BatchDemand, Supply, with_batches
+from halcyon.scaling.policy.decision import Decision
+
+
+@dataclass(frozen=True)
+class BatchReplicas:
+    """Replicas for the BatchInferences of all models."""
+
+    decider: Decider
+    demands: Callable[[Key], tuple[BatchDemand, ...]]
+    """Function that returns the work of a model's BatchInferences that run."""
+
+    def added(self, key: Key, spec: Spec, made: Decision) -> Decision:
+        """Return the decision with the replicas for batch inference; the same one without any."""
+        demands = self.demands(key)
+        if not demands or spec.scaling is None:
+            return made
+        return with_batches(made, demands, self._supply(key, spec), high=spec.scaling.max_replicas)
+
+    def _supply(self, key: Key, spec: Spec) -> Supply:
+        memory, known = self.decider.memory(key), self.decider.known(key, spec)
+        if memory is None or known is None:
+            return Supply(None, 0.0, START_S)
+        line, aims, rate = memory.capacity.line, known.objectives, memory.arrivals.rate() or 0.0
+        start_s = start_time.start_s(memory.capacity, start_time.PLANNED_SHARE, aims.start_s)
+        each = known.replica.peak_rps
+        if line is None:
+            return Supply(each, rate, start_s)
+        rows_s = Replica(line, aims.max_batch, aims.instances).peak_rps
+        return Supply(rows_s, rate * rows_s / each if each else 0.0, start_s)
