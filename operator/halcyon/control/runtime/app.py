@@ -8,7 +8,7 @@ import logging
 import signal
 from collections.abc import Sequence
 
-from halcyon.control.runtime import build, json_logging, settings
+from halcyon.control.runtime import build, json_logging, process_metrics, settings
 from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.kube import errors, tracing
 from halcyon.kube.client import connect
@@ -44,7 +44,7 @@ async def _run(chosen: OperatorSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    traces, version = chosen.traces, build.VERSION
+    traces, version = chosen.traces, process_metrics.VERSION
     tracer = tracing.OFF if traces is None else tracing.connect(traces, instance=chosen.pod_name, version=version)
     clock = ClusterClock()
     fence = build.build_fence(chosen, clock)

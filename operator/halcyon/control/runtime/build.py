@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
-
-from prometheus_client import CollectorRegistry, disable_created_metrics
-from prometheus_client.platform_collector import PlatformCollector
-from prometheus_client.process_collector import ProcessCollector
 
 from halcyon.api.documents.balancer_plan import CollectorAddress
 from halcyon.batch.controller import BatchController
-from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
-from halcyon.control.autoscaling.balancer_errors import BalancerErrorStore
 from halcyon.control.autoscaling.batch_replicas import BatchReplicas
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
@@ -50,11 +39,11 @@ from halcyon.control.reporting.model_metrics import ModelMetrics
 from halcyon.control.reporting.start_time_metrics import StartTimes
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.rollout.canary_queries import QUERY_TIMEOUT_S, CanaryQueries
-from halcyon.control.runtime import batch_inference, memory_limit
-from halcyon.control.runtime.leader_state import LeaderState
+from halcyon.control.runtime import batch_inference
+from halcyon.control.runtime.foundation import Foundation, build_foundation
 from halcyon.control.runtime.operator import Operator
+from halcyon.control.runtime.process_metrics import VERSION, register_instruments
 from halcyon.control.runtime.settings import OperatorSettings
-from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.measured_capacities import MeasuredCapacities
 from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.control.state.model_sources import ModelSources
@@ -62,55 +51,23 @@ from halcyon.control.state.reported_models import ReportedModels
 from halcyon.dashboard.authorization import ModelReviews
 from halcyon.dashboard.measured import config_map_name
 from halcyon.dashboard.pod_logs import PodLogs
-from halcyon.kube import rbac_denials
 from halcyon.kube.auth.callers import Reviews
 from halcyon.kube.auth.namespaced_reviews import NamespacedReviews
 from halcyon.kube.auth.reviews import ApiServerReviews
 from halcyon.kube.client import KubeClient
 from halcyon.kube.clock import Clock
 from halcyon.kube.event_recorder import EventRecorder
-from halcyon.kube.informers import malformed_objects
 from halcyon.kube.kinds import CONFIG_MAP, Key
-from halcyon.kube.leader_election import DURATION_S, RENEW_DEADLINE_S, LeaderElector
+from halcyon.kube.leader_election import DURATION_S, RENEW_DEADLINE_S
 from halcyon.kube.lease_fence import LeaseFence
 from halcyon.kube.tracing import Tracer
-from halcyon.kube.work_queue import Priority, WorkQueue
 from halcyon.metricsapi.auth import Gate, metric_reviewer
 from halcyon.metricsapi.listener import ListeningPorts
 from halcyon.metricsapi.server import MetricsApi
 from halcyon.metricsapi.serving_certificate import ServingCertificate
-from halcyon.monitoring import instruments, operator_metrics
 from halcyon.render.site import Site
 from halcyon.scaling.gpu_cost import Prices
 from halcyon.signals.collector import Collector
-from halcyon.signals.prometheus.source import PrometheusSource
-
-VERSION = version("halcyon-operator")
-
-
-@dataclass(frozen=True)
-class Foundation:
-    """Parts that all subsystems use."""
-
-    settings: OperatorSettings
-    client: KubeClient
-    tracer: Tracer
-    clock: Clock
-    registry: CollectorRegistry
-    queue: WorkQueue
-    caches: ClusterState
-    specs: AcceptedSpecs
-    reports: BalancerErrorStore
-    """Store of the agents' reports."""
-    elector: LeaderElector
-    leadership: LeaderState
-    prometheus: PrometheusSource | None
-    """The site's Prometheus; None if it has none."""
-
-    def requeue_all(self) -> None:
-        """Queue every ModelDeployment with the priority of a resync."""
-        for key in self.caches.resources.all_keys():
-            self.queue.add(key, Priority.RESYNC)
 
 
 def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tracer: Tracer, clock: Clock) -> Operator:
@@ -201,36 +158,6 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
     )
     register_instruments(base, counts)
     return operator
-
-
-def build_foundation(
-    settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tracer: Tracer, clock: Clock
-) -> Foundation:
-    """Build the parts that all subsystems use: caches, queue, reports, specs in force, leader election, Prometheus client."""
-    registry = new_registry()
-    queue = WorkQueue(clock)
-    caches = ClusterState(
-        client,
-        enqueue=queue.add,
-        namespaces=settings.watch_namespaces,
-        walls=settings.network is not None,
-        clock=clock,
-    )
-    elector = LeaderElector(client, settings.namespace, settings.lease, settings.pod_name, clock, fence)
-    return Foundation(
-        settings=settings,
-        client=client,
-        tracer=tracer,
-        clock=clock,
-        registry=registry,
-        queue=queue,
-        caches=caches,
-        specs=AcceptedSpecs(caches),
-        reports=BalancerErrorStore(on_change=lambda namespace, name: queue.add(Key(namespace, name))),
-        elector=elector,
-        leadership=LeaderState(elector),
-        prometheus=None if settings.prometheus is None else PrometheusSource(settings.prometheus, registry=registry),
-    )
 
 
 def build_autoscaler(  # noqa: PLR0917  # one call, and each by its type
@@ -394,39 +321,3 @@ def build_dashboard(
 def build_fence(settings: OperatorSettings, clock: Clock) -> LeaseFence:
     """Build the fence, which lets the client write only while this replica holds the Lease."""
     return LeaseFence(settings.release, clock, deadline_s=RENEW_DEADLINE_S, duration_s=DURATION_S)
-
-
-def new_registry() -> CollectorRegistry:
-    """Return a registry with the metrics of the process."""
-    # The series with the creation time of each counter would double the page, and nothing uses them.
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # has no types
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    return registry
-
-
-def register_instruments(base: Foundation, counts: ReconcileCounts) -> None:
-    """Register the metrics whose values are read when Prometheus scrapes them."""
-    reads: instruments.Reads = {
-        operator_metrics.LEADER: lambda: float(base.elector.leading.is_set()),
-        operator_metrics.QUEUE_READY: lambda: float(len(base.queue)),
-        operator_metrics.QUEUE_WAITING: lambda: float(base.queue.waiting),
-        operator_metrics.MODELS: lambda: float(len(base.caches.resources.all_keys())),
-        operator_metrics.API_WRITES: lambda: base.client.writes,
-        operator_metrics.OBJECTS_WRITTEN: lambda: counts.written,
-        operator_metrics.OBJECTS_SKIPPED: lambda: counts.skipped,
-        operator_metrics.STATUSES_WRITTEN: lambda: counts.statuses,
-        operator_metrics.PEAK_MEMORY: _peak_memory_bytes,
-        operator_metrics.MEMORY_LIMIT: memory_limit.read,
-    }
-    instruments.Read(reads, base.registry)
-    base.registry.register(rbac_denials.RbacDenialsPage(base.client.rights))
-    base.registry.register(malformed_objects.MalformedObjectsPage(base.caches.malformed))
-    instruments.gauge(operator_metrics.BUILD, base.registry).labels(VERSION).set(1)
-
-
-def _peak_memory_bytes() -> float:
-    """Return the peak memory of the process by the kernel. getrusage isn't used, as its peak includes the parent process."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return float(found[1]) * 1024 if found else math.nan

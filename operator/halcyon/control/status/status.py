@@ -15,15 +15,25 @@ from halcyon.api.policy import triton_images
 from halcyon.api.spec import Spec, defaults, routing_mode
 from halcyon.control.acceptance import site_policy
 from halcyon.control.desired.plan import ReconcilePlan, counts
-from halcyon.control.objects import pod_stage, pods, volume_attachment
+from halcyon.control.objects import pod_stage, pods
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
-from halcyon.control.status import advice, backend, capacity, cold_start, cost, readiness, rollout, routes, scaling
+from halcyon.control.status import (
+    advice,
+    backend,
+    capacity,
+    cold_start,
+    cost,
+    readiness,
+    rollout,
+    routes,
+    scaling,
+    servers,
+)
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.render import names
-from halcyon.render.names import SLOT_A, Slot
 
 MAX_VERSIONS = 64
 """Maximum number of model versions in the status, as set by the schema; the highest versions are shown."""
@@ -73,23 +83,23 @@ def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
 
 def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
     accepted = _accepted(view, plan)
-    loaded = _model_loaded(view, plan)
-    servers = _servers_ready(view, plan)
+    loaded = servers.model_loaded(view, plan)
+    served = servers.servers_ready(view, plan)
     balancer = _balancer_ready(view, plan)
     routed = routes.accepted(view, plan)
-    stalled = _stalled(view, plan, accepted, loaded, servers)
+    stalled = _stalled(view, plan, accepted, loaded, served)
     in_effect = plan.spec is not None and not plan.conflicts
     decided = [
         readiness.ready(
-            accepted, readiness.traffic(servers, _entry_point(plan, balancer, routed), loaded), in_effect=in_effect
+            accepted, readiness.traffic(served, _entry_point(plan, balancer, routed), loaded), in_effect=in_effect
         ),
         accepted,
         loaded,
-        servers,
+        served,
         balancer,
         scaling.active(view, plan),
     ]
-    reconciling = None if stalled else _reconciling(view, plan, servers, balancer)
+    reconciling = None if stalled else _reconciling(view, plan, served, balancer)
     at_times = (
         routed,
         scaling.conflict(view, plan),
@@ -152,101 +162,6 @@ def _advice(view: Scope, plan: ReconcilePlan) -> Condition | None:
     return Condition(Type.POLICY_WARNING, status=True, reason=Reason.POLICY_ADVICE, message="; ".join(said))
 
 
-def _target_pods(view: Scope, plan: ReconcilePlan) -> list[Object]:
-    return [p for p in view.pods if plan.target is not None and pods.revision(p) == plan.target.key]
-
-
-_FETCHER_REASONS = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_DOWNLOAD_FAILED}
-
-
-# pods of the revision     failure                           ModelLoaded
-# one is ready             -                                 True
-# none is ready            the fetcher failed                False    ModelConfigInvalid, ModelSourceNotFound, ModelDownloadFailed
-# none is ready            Triton could not load the model   False    LoadFailed
-# none is ready            none yet                          Unknown  Loading
-# there are none           -                                 Unknown
-def _model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
-    ours = _target_pods(view, plan)
-    if any(pods.is_ready(p) for p in ours):
-        model = plan.target.model if plan.target else ""
-        return Condition(Type.MODEL_LOADED, status=True, reason=Reason.LOADED, message=f"Triton has loaded {model}")
-    found = pods.failure(ours)
-    if found and found.reason in _FETCHER_REASONS:
-        return Condition(Type.MODEL_LOADED, status=False, reason=found.reason, message=found.message)
-    if (error := _load_error(view, plan)) is not None:
-        return Condition(Type.MODEL_LOADED, status=False, reason=Reason.LOAD_FAILED, message=error)
-    if ours:
-        text = f"{len(ours)} pods of the revision have been created; none has reported yet whether the model loaded"
-        return Condition(Type.MODEL_LOADED, status=None, reason=Reason.LOADING, message=text)
-    return Condition(
-        Type.MODEL_LOADED, status=None, reason=Reason.UNKNOWN, message="no pod has tried to load the model yet"
-    )
-
-
-def _load_error(view: Scope, plan: ReconcilePlan) -> str | None:
-    """Return the error with which Triton failed to load the model, from the first live pod that reports one; None without one."""
-    said = view.signals.load_errors if view.signals else {}
-    found = sorted(p["metadata"]["name"] for p in _target_pods(view, plan) if pods.is_live(p))
-    return next((said[name] for name in found if name in said), None)
-
-
-# desired  ready          failure   ServersReady
-# 0        -              -         True     ScaledToZero
-# n        n              -         True
-# n        1 .. n-1       any       False    PartiallyReady, with the failure
-# n        0              dead      False    BackendDead
-# n        0              known     False    Unschedulable, ImagePullFailed, ...
-# n        0              none      False    NoServersReady
-# no spec was accepted    -         Unknown
-def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
-    if plan.spec is None:
-        return Condition(
-            Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message="no spec has been accepted yet"
-        )
-    wanted, _, ready = counts(view, plan)
-    if wanted == 0:
-        return Condition(
-            Type.SERVERS_READY, status=True, reason=Reason.SCALED_TO_ZERO, message="0 replicas are desired"
-        )
-    if ready >= wanted:
-        text = f"{ready} of {wanted} servers are ready"
-        if ready > wanted:  # while a rollout adds a pod, or before pods are removed
-            text = f"{wanted} servers are desired, and {ready} are ready"
-        return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
-    found = pods.failure(view.pods)
-    dead = backend.dead_backend(view)
-    stuck = volume_attachment.first_conflict(view.pods, view.source.exclusive)
-    detail = dead or (f": pod {found.pod}: {found.message}" if found else stuck and f": {stuck}")
-    refusal = _replica_failure(view, plan)
-    if refusal:
-        detail = f": {refusal}"
-    text = f"{ready} of {wanted} servers are ready{detail}"
-    if ready:
-        reason = Reason.PARTIALLY_READY
-    elif refusal:
-        reason = Reason.POD_CREATION_FAILED
-    elif dead:
-        reason = Reason.BACKEND_DEAD
-    else:
-        reason = found.reason if found else Reason.NO_SERVERS_READY
-    return Condition(Type.SERVERS_READY, status=False, reason=reason, message=text)
-
-
-def _deployment_condition(view: Scope, name: str, wanted: str) -> dict[str, Any]:
-    deployment = own(view, kinds.DEPLOYMENT, name) or {}
-    found = (deployment.get("status") or {}).get("conditions") or ()
-    return next((c for c in found if c.get("type") == wanted), {})
-
-
-def _home(plan: ReconcilePlan) -> Slot:
-    return SLOT_A if plan.rollout is None else plan.rollout.home
-
-
-def _replica_failure(view: Scope, plan: ReconcilePlan) -> str:
-    condition = _deployment_condition(view, names.server(view.key.name, _home(plan)), "ReplicaFailure")
-    return str(condition.get("message")) if condition.get("status") == "True" else ""
-
-
 # balancer Deployment    available    BalancerReady
 # exists                 1 or more    True     BalancerDegraded if a balancer reports a failure
 # exists                 none         False    BalancerDegraded if a balancer reports a failure
@@ -268,7 +183,7 @@ def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
         return Condition(Type.BALANCER_READY, status=bool(available), reason=Reason.BALANCER_DEGRADED, message=text)
     if available:
         return Condition(Type.BALANCER_READY, status=True, reason=Reason.BALANCER_READY, message=text)
-    failure = _deployment_condition(view, name, "ReplicaFailure")
+    failure = servers.deployment_condition(view, name, "ReplicaFailure")
     if failure.get("status") == "True":
         text += f": {failure.get('message')}"
     elif view.balancer_trouble:
@@ -288,7 +203,7 @@ def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | N
 # current             all are of the revision, and one is ready         (absent)
 # any, if Stalled     any                                               (absent): kstatus would report InProgress for both
 # A change in the replicas is not a new revision and doesn't cause Reconciling.
-def _reconciling(view: Scope, plan: ReconcilePlan, servers: Condition, balancer: Condition) -> Condition | None:
+def _reconciling(view: Scope, plan: ReconcilePlan, served: Condition, balancer: Condition) -> Condition | None:
     if plan.spec is None or plan.target is None:
         return None
     current = _current(view, plan)
@@ -296,7 +211,7 @@ def _reconciling(view: Scope, plan: ReconcilePlan, servers: Condition, balancer:
         return None
     if current != plan.target.key and (rolling := rollout.reconciling(plan)) is not None:
         return rolling
-    waiting = "the balancer" if current == plan.target.key else f"revision {plan.target.key}: {servers.message}"
+    waiting = "the balancer" if current == plan.target.key else f"revision {plan.target.key}: {served.message}"
     return Condition(Type.RECONCILING, status=True, reason=Reason.PROGRESSING, message=f"waiting for {waiting}")
 
 
@@ -305,7 +220,7 @@ def _current(view: Scope, plan: ReconcilePlan) -> str | None:
 
     None if there is neither.
     """
-    deployment = own(view, kinds.DEPLOYMENT, names.server(view.key.name, _home(plan)))
+    deployment = own(view, kinds.DEPLOYMENT, names.server(view.key.name, servers.home(plan)))
     if deployment is None or plan.target is None:
         return None
     status = deployment.get("status") or {}
@@ -338,13 +253,13 @@ def _serving(view: Scope) -> set[str]:
 #                                                                                      is within its own deadline)
 # else                                                                        (absent)
 def _stalled(
-    view: Scope, plan: ReconcilePlan, accepted: Condition, loaded: Condition, servers: Condition
+    view: Scope, plan: ReconcilePlan, accepted: Condition, loaded: Condition, served: Condition
 ) -> Condition | None:
     if accepted.status is False:
         if plan.conflicts and all(s.leaving for s in plan.conflicts):
             return None
         return Condition(Type.STALLED, status=True, reason=accepted.reason, message=accepted.message)
-    progress = _deployment_condition(view, names.server(view.key.name, _home(plan)), "Progressing")
+    progress = servers.deployment_condition(view, names.server(view.key.name, servers.home(plan)), "Progressing")
     late = progress.get("reason") == "ProgressDeadlineExceeded"
     if plan.rollout is not None:
         late = plan.rollout.overdue or (late and not plan.rollout.has_time)
@@ -353,7 +268,7 @@ def _stalled(
     if loaded.status is False:
         return Condition(Type.STALLED, status=True, reason=loaded.reason, message=loaded.message)
     if late:
-        reason, text = Reason.PROGRESS_DEADLINE_EXCEEDED, servers.message
+        reason, text = Reason.PROGRESS_DEADLINE_EXCEEDED, served.message
         return Condition(Type.STALLED, status=True, reason=reason, message=text)
     return None
 
@@ -363,7 +278,7 @@ def _pods(view: Scope, plan: ReconcilePlan) -> dict[str, int]:
     return {
         "total": total,
         "ready": ready,
-        "updated": sum(pods.is_live(p) for p in _target_pods(view, plan)),
+        "updated": sum(pods.is_live(p) for p in servers.target_pods(view, plan)),
         "unschedulable": sum(pods.is_unschedulable(p) for p in view.pods),
         **_by_cause(view),
     }
@@ -404,6 +319,6 @@ def _model(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     model: dict[str, Any] = {"name": plan.target.model if plan.target else ""}
     if view.signals and view.signals.versions:
         model["versions"] = sorted(view.signals.versions, key=lambda v: (len(v), v))[-MAX_VERSIONS:]
-    if (error := _load_error(view, plan)) is not None:
+    if (error := servers.load_error(view, plan)) is not None:
         model["error"] = error[: conditions.MESSAGE_LIMIT]
     return model

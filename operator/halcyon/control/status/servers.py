@@ -1,0 +1,119 @@
+"""Conditions of a model's servers: ModelLoaded and ServersReady. Pure.
+
+Each condition has one function, with its truth table above.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halcyon.api.conditions import Condition, Reason, Type
+from halcyon.control.desired.plan import ReconcilePlan, counts
+from halcyon.control.objects import pods, volume_attachment
+from halcyon.control.state.ownership import own
+from halcyon.control.state.scope import Scope
+from halcyon.control.status import backend
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.render import names
+from halcyon.render.names import SLOT_A, Slot
+
+
+def target_pods(view: Scope, plan: ReconcilePlan) -> list[Object]:
+    """Return the pods of the target revision."""
+    return [p for p in view.pods if plan.target is not None and pods.revision(p) == plan.target.key]
+
+
+_FETCHER_REASONS = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_DOWNLOAD_FAILED}
+
+
+# pods of the revision     failure                           ModelLoaded
+# one is ready             -                                 True
+# none is ready            the fetcher failed                False    ModelConfigInvalid, ModelSourceNotFound, ModelDownloadFailed
+# none is ready            Triton could not load the model   False    LoadFailed
+# none is ready            none yet                          Unknown  Loading
+# there are none           -                                 Unknown
+def model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
+    """Return the condition ModelLoaded."""
+    ours = target_pods(view, plan)
+    if any(pods.is_ready(p) for p in ours):
+        model = plan.target.model if plan.target else ""
+        return Condition(Type.MODEL_LOADED, status=True, reason=Reason.LOADED, message=f"Triton has loaded {model}")
+    found = pods.failure(ours)
+    if found and found.reason in _FETCHER_REASONS:
+        return Condition(Type.MODEL_LOADED, status=False, reason=found.reason, message=found.message)
+    if (error := load_error(view, plan)) is not None:
+        return Condition(Type.MODEL_LOADED, status=False, reason=Reason.LOAD_FAILED, message=error)
+    if ours:
+        text = f"{len(ours)} pods of the revision have been created; none has reported yet whether the model loaded"
+        return Condition(Type.MODEL_LOADED, status=None, reason=Reason.LOADING, message=text)
+    return Condition(
+        Type.MODEL_LOADED, status=None, reason=Reason.UNKNOWN, message="no pod has tried to load the model yet"
+    )
+
+
+def load_error(view: Scope, plan: ReconcilePlan) -> str | None:
+    """Return the error with which Triton failed to load the model, from the first live pod that reports one; None without one."""
+    said = view.signals.load_errors if view.signals else {}
+    found = sorted(p["metadata"]["name"] for p in target_pods(view, plan) if pods.is_live(p))
+    return next((said[name] for name in found if name in said), None)
+
+
+# desired  ready          failure   ServersReady
+# 0        -              -         True     ScaledToZero
+# n        n              -         True
+# n        1 .. n-1       any       False    PartiallyReady, with the failure
+# n        0              dead      False    BackendDead
+# n        0              known     False    Unschedulable, ImagePullFailed, ...
+# n        0              none      False    NoServersReady
+# no spec was accepted    -         Unknown
+def servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
+    """Return the condition ServersReady."""
+    if plan.spec is None:
+        return Condition(
+            Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message="no spec has been accepted yet"
+        )
+    wanted, _, ready = counts(view, plan)
+    if wanted == 0:
+        return Condition(
+            Type.SERVERS_READY, status=True, reason=Reason.SCALED_TO_ZERO, message="0 replicas are desired"
+        )
+    if ready >= wanted:
+        text = f"{ready} of {wanted} servers are ready"
+        if ready > wanted:  # while a rollout adds a pod, or before pods are removed
+            text = f"{wanted} servers are desired, and {ready} are ready"
+        return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
+    found = pods.failure(view.pods)
+    dead = backend.dead_backend(view)
+    stuck = volume_attachment.first_conflict(view.pods, view.source.exclusive)
+    detail = dead or (f": pod {found.pod}: {found.message}" if found else stuck and f": {stuck}")
+    refusal = _replica_failure(view, plan)
+    if refusal:
+        detail = f": {refusal}"
+    text = f"{ready} of {wanted} servers are ready{detail}"
+    if ready:
+        reason = Reason.PARTIALLY_READY
+    elif refusal:
+        reason = Reason.POD_CREATION_FAILED
+    elif dead:
+        reason = Reason.BACKEND_DEAD
+    else:
+        reason = found.reason if found else Reason.NO_SERVERS_READY
+    return Condition(Type.SERVERS_READY, status=False, reason=reason, message=text)
+
+
+def deployment_condition(view: Scope, name: str, wanted: str) -> dict[str, Any]:
+    """Return a condition of a Deployment, by its type; empty if there is none."""
+    deployment = own(view, kinds.DEPLOYMENT, name) or {}
+    found = (deployment.get("status") or {}).get("conditions") or ()
+    return next((c for c in found if c.get("type") == wanted), {})
+
+
+def home(plan: ReconcilePlan) -> Slot:
+    """Return the slot of the servers that stay after a rollout."""
+    return SLOT_A if plan.rollout is None else plan.rollout.home
+
+
+def _replica_failure(view: Scope, plan: ReconcilePlan) -> str:
+    condition = deployment_condition(view, names.server(view.key.name, home(plan)), "ReplicaFailure")
+    return str(condition.get("message")) if condition.get("status") == "True" else ""
