@@ -191,14 +191,14 @@ def wrong_lessons() -> Row:
         "7.2",
         "wrong measurements: times x 0.3 and x 3; and absurd, old and foreign ones",
         {
-            "mostdecisions_off": worst,
+            "most_decisions_off": worst,
             "kinds": len(refused),
             "not_ignored": sum(one.line is not None or not one.ignored for one in refused.values()),
             "without_one_event": sum(count != 1 for count in events.values()),
             "repeated_events": again,
         },
         "at most one decision off by more than one replica after 100 batches; at least 12 kinds refused, with one Event each",
-        [("mostdecisions_off", 1, "<="), ("kinds", 12, ">="), ("not_ignored", 0, "=="), ("without_one_event", 0, "=="), ("repeated_events", 0, "==")],
+        [("most_decisions_off", 1, "<="), ("kinds", 12, ">="), ("not_ignored", 0, "=="), ("without_one_event", 0, "=="), ("repeated_events", 0, "==")],
         "python -m benchmarks.tune.teach 7.2",
         "the simulator's closed loop; documents and statuses without an API server. A decision is off if it is more than one below "
         "the smaller of the right count and that of a right measurement at the same second, or above the larger of them and of what "

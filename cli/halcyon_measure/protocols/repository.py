@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -18,8 +18,9 @@ from halcyon_measure.protocols.target import Target
 
 _UNLOADED = "unloaded"
 """Reason in the index of a model that was unloaded on request."""
+_REJECTED = "failed to poll from model repository"
 _UNLOAD_POLL_S = 0.02
-_UNLOAD_WITHIN_S = 60.0
+_UNLOAD_WITHIN_S = 15.0
 
 
 class LoadError(MeasureError):
@@ -64,7 +65,8 @@ class Repository:
     def load(self, config: Mapping[str, Any]) -> None:
         """Unload the model, and load it with this configuration instead of the one in the repository.
 
-        It is unloaded first, so that the memory of two configurations is never needed at a time.
+        It is unloaded first, so that the memory of two configurations isn't needed at a time. After exceptions of a Python model,
+        Triton may never end the unloading; the new configuration is loaded beside it then.
 
         Raises:
             LoadError: it doesn't load. No model is loaded then.
@@ -74,26 +76,30 @@ class Repository:
         document = {"parameters": {"config": json.dumps(config)}}
         status, body = self._post("load", document)
         if status >= 400:
-            raise LoadError(_message(body))
+            said = _message(body)
+            # Triton names what is wrong with a configuration only in its log.
+            hint = (
+                "; it rejects the configuration, and the server's log has the reason"
+                if said.endswith(_REJECTED)
+                else ""
+            )
+            raise LoadError(said + hint)
 
-    def unload(
-        self, *, clock: Callable[[], float] = time.monotonic, wait: Callable[[float], None] = time.sleep
-    ) -> None:
-        """Unload the model, and wait until it is gone: Triton answers before.
+    def unload(self) -> bool:
+        """Unload the model, wait until it is gone, because Triton answers before, and return whether it is gone.
 
         Raises:
-            TargetError: the server doesn't answer, has no explicit model control, or doesn't unload it in time.
+            TargetError: the server doesn't answer, or has no explicit model control.
         """
         status, body = self._post("unload", {})
         if status >= 400:
             raise TargetError(f"{self._target.url} doesn't unload {self._target.model}: {status}: {_message(body)}")
-        end = clock() + _UNLOAD_WITHIN_S
+        end = time.monotonic() + _UNLOAD_WITHIN_S
         while any(state not in {"UNAVAILABLE", ""} for state, _ in self._states()):
-            if clock() > end:
-                raise TargetError(
-                    f"{self._target.url} hasn't unloaded {self._target.model} within {_UNLOAD_WITHIN_S:.0f} s"
-                )
-            wait(_UNLOAD_POLL_S)
+            if time.monotonic() > end:
+                return False
+            time.sleep(_UNLOAD_POLL_S)
+        return True
 
     def _states(self) -> list[tuple[str, str]]:
         """Return state and reason of each version of the model. A model that was never loaded has neither.

@@ -16,6 +16,8 @@ from halcyon_measure.sampling.cgroup import CgroupSample
 _PROC = Path("/proc")
 _RAPL = Path("/sys/class/powercap")
 _LISTEN = "0A"
+_MAPPED = bytes(10) + b"\xff\xff"
+"""Beginning of an IPv4 address in the form of IPv6."""
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _REFRESH_S = 10.0
@@ -108,13 +110,17 @@ def rapl_joules() -> dict[str, float]:
 
 
 def _hexadecimal(host: str) -> set[str]:
-    """Return the addresses of a host as the kernel writes them: words of four bytes in the machine's order."""
+    """Return the addresses of a host as the kernel writes them: words of four bytes in the machine's order.
+
+    An IPv4 address is also that of a socket of IPv6, as gRPC opens it.
+    """
     found = set()
     with contextlib.suppress(OSError):
         for family, _, _, _, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
             packed = socket.inet_pton(family, str(address[0]).partition("%")[0])
-            words = [packed[at : at + 4] for at in range(0, len(packed), 4)]
-            found.add("".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words))
+            for form in (packed, *([_MAPPED + packed] if family == socket.AF_INET else [])):
+                words = [form[at : at + 4] for at in range(0, len(form), 4)]
+                found.add("".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words))
     return found
 
 

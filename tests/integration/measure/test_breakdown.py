@@ -74,13 +74,14 @@ def test_phases_add_up_and_the_model_has_its_own_time(protocol: str, tmp_path: P
 
 
 def test_line_of_the_batches_is_that_of_the_model() -> None:
-    with tritons.running([Staged(constant_ms=20, per_row_ms=3)]) as (triton,):
+    with tritons.running([Staged(constant_ms=60, per_row_ms=20)]) as (triton,):
         made = measured(
-            triton, "http", Scenario(requests=48, callers=1), payload=PayloadSettings(rows=Rows.parse("1..8"))
+            triton, "http", Scenario(requests=32, callers=1), payload=PayloadSettings(rows=Rows.parse("1..8"))
         )
     assert made.batches is not None
-    assert made.batches.constant.value == pytest.approx(20, abs=6)
-    assert made.batches.per_row.value == pytest.approx(3, abs=1.2)
+    # A sleep ends some milliseconds late on a machine with other work, so the model's times are long.
+    assert made.batches.constant.value == pytest.approx(60, abs=20)
+    assert made.batches.per_row.value == pytest.approx(20, abs=5)
 
 
 @dataclass(frozen=True)

@@ -41,10 +41,17 @@ pytestmark = pytest.mark.more
 
 EXPLICIT = ("--model-control-mode=explicit", "--load-model=m", "--exit-on-error=false")
 NO_WARM_UP = WarmUp(0.0, fixed=True)
-LACKING = """import triton_python_backend_utils as pb_utils
+LACKING = """import json
+
+import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
+    def initialize(self, args):
+        threads = json.loads(args["model_config"])["parameters"].get("threads", {}).get("string_value", "1")
+        if int(threads) > 8:
+            raise MemoryError(f"out of memory: {threads} threads")
+
     def execute(self, requests):
         inputs = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
         if sum(len(values) for values in inputs) > 4:
@@ -55,7 +62,7 @@ class TritonPythonModel:
 
 @dataclass(frozen=True)
 class Lacking:
-    """A model without enough memory for batches of more than four rows."""
+    """A model without enough memory for batches of more than four rows, or for more than eight threads."""
 
     name: str = "m"
 
@@ -115,12 +122,12 @@ def prepared(triton: Triton, **others: Any) -> Measurement:
 
 
 @contextmanager
-def measuring(triton: Triton) -> Iterator[TrialRunner]:
+def measuring(triton: Triton, threads_parameter: str = "") -> Iterator[TrialRunner]:
     """A runner, after which the model has its own configuration again."""
     repository = Repository(to(triton))
     config = repository.config()
     try:
-        yield TrialRunner(prepared(triton), config, restart_within_s=1)
+        yield TrialRunner(prepared(triton), config, threads_parameter=threads_parameter, restart_within_s=1)
     finally:
         repository.load(config)
 
@@ -129,33 +136,35 @@ def test_a_configuration_changes_in_place_within_two_seconds(triton: Triton) -> 
     repository = Repository(to(triton))
     config = repository.config()
     began = time.monotonic()
-    repository.load(config | {"max_batch_size": 4})
-    assert time.monotonic() - began < 4  # 0.5 s on an idle machine
+    repository.load(config | {"max_batch_size": 4, "dynamic_batching": {}})
+    assert time.monotonic() - began < 6  # 1 s on an idle machine: a Python model starts a process
     assert repository.config()["max_batch_size"] == 4
     assert repository.is_ready()
     repository.load(config)
     assert repository.config()["max_batch_size"] == 8
 
 
-def test_a_model_that_does_not_load_has_the_reason_of_triton(triton: Triton) -> None:
-    repository = Repository(to(triton))
-    config = repository.config()
-    try:
-        with pytest.raises(LoadError, match="preferred"):
+def test_a_model_that_does_not_load_has_the_reason_of_triton() -> None:
+    with tritons.running([Lacking()], arguments=EXPLICIT) as (made,):
+        repository = Repository(to(made))
+        config = repository.config()
+        with pytest.raises(LoadError, match="rejects the configuration, and the server's log has the reason"):
             repository.load(config | {"dynamic_batching": {"preferred_batch_size": [64]}})
         assert not repository.is_ready()
-        assert "preferred" in repository.failure()
-    finally:
+        with pytest.raises(LoadError, match="out of memory: 9 threads"):
+            repository.load(config | {"parameters": {"threads": {"string_value": "9"}}})
+        assert not repository.is_ready()
+        assert "out of memory: 9 threads" in repository.failure()
         repository.load(config)
-    assert repository.is_ready()
-    assert repository.failure() == ""
+        assert repository.is_ready()
+        assert repository.failure() == ""
 
 
 def test_points_show_what_batches_and_instances_gain(triton: Triton) -> None:
     with measuring(triton) as runner:
         single = runner.measure(Configuration(max_batch=1), Callers(callers=8))
-        batched = runner.measure(Configuration(max_batch=8), Callers(callers=8))
-        two = runner.measure(Configuration(instances=2, max_batch=8), Callers(callers=16))
+        batched = runner.measure(Configuration(max_batch=8), Callers(callers=24))
+        two = runner.measure(Configuration(instances=2, max_batch=8), Callers(callers=48))
         again = runner.measure(Configuration(instances=2, max_batch=8), Rate(rate_rps=60))
     assert [one.failure for one in (single, batched, two, again)] == [None] * 4, (single, batched, two, again)
     assert set(single.batches) == {1}
@@ -174,18 +183,19 @@ def test_a_configuration_that_does_not_load_is_left_out(triton: Triton) -> None:
         failed = runner.measure(Configuration(max_batch=4, preferred=(8,)), Callers(callers=1))
         good = runner.measure(Configuration(max_batch=4), Callers(callers=4))
     assert (failed.failure, failed.requests) == ("Load", 0)
-    assert "preferred" in failed.why
+    assert "rejects the configuration" in failed.why
     assert good.failure is None
     assert good.requests > 20
 
 
 def test_a_batch_without_enough_memory_is_left_out() -> None:
-    with tritons.running([Lacking()], arguments=EXPLICIT) as (made,), measuring(made) as runner:
+    with tritons.running([Lacking()], arguments=EXPLICIT) as (made,), measuring(made, "threads") as runner:
         large = runner.measure(Configuration(max_batch=16), Callers(callers=32))
-        small = runner.measure(Configuration(max_batch=4), Callers(callers=8))
-    assert large.failure == "Memory"
-    assert "out of memory" in large.why
-    assert small.failure is None
+        threads = runner.measure(Configuration(max_batch=4, threads=9), Callers(callers=8))
+        small = runner.measure(Configuration(max_batch=4, threads=2), Callers(callers=8))
+    assert (large.failure, threads.failure, small.failure) == ("Memory", "Memory", None), (large, threads, small)
+    assert "a batch above 4 rows needs more" in large.why
+    assert "9 threads" in threads.why
 
 
 def test_a_server_that_ends_and_stays_away_ends_the_tuning() -> None:

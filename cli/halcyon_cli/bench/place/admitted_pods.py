@@ -51,17 +51,8 @@ class AdmittedPods:
     notes: tuple[str, ...]
 
 
-def admitted(
-    cluster: ObjectWriter,
-    model: Json,
-    request: BenchRequest,
-    command: ClientArguments,
-    *,
-    more_files: Mapping[str, bytes] | None = None,
-) -> AdmittedPods:
+def admitted(cluster: ObjectWriter, model: Json, request: BenchRequest, command: ClientArguments) -> AdmittedPods:
     """Return the pods for a measurement of a model, after everything that can refuse them was asked.
-
-    `more_files` are further files for the client, by the name that they have in `client_job.FILES`.
 
     Raises:
         InputError: something refuses them.
@@ -71,7 +62,6 @@ def admitted(
     site = read_site(cluster, request.name, image=place.bench_image)
     priority_class = place.priority_class or site.priority_class
     load, inputs, files = client_job.packed(with_objective(request.load, model), request.inputs)
-    files |= more_files or {}
     copies = not place.live and not place.trial
     admission.check_rights(cluster, needs_files=bool(files) or place.trial, copies=copies)
     if place.teach:

@@ -38,9 +38,7 @@ MAX_FILES_BYTES = 700 * 2**10
 NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 """Reasons of a container that waits because its image can't be pulled."""
 _UID = 65532
-FILES = "/etc/halcyon/files"
-"""Folder of the client's files in its pod."""
-_KEYS, _VOLUME = "/etc/halcyon/api-keys", "/data"
+_FILES, _KEYS, _VOLUME = "/etc/halcyon/files", "/etc/halcyon/api-keys", "/data"
 _TOPOLOGY = {"node": "kubernetes.io/hostname", "zone": "topology.kubernetes.io/zone"}
 
 
@@ -121,7 +119,7 @@ def pod(settings: ClientSettings) -> dict[str, Any]:
     volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {"sizeLimit": "2Gi"}}]
     mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108  # of the container
     for name, path, source in (
-        ("files", FILES, {"configMap": {"name": job_name(settings.model)}} if settings.files else None),
+        ("files", _FILES, {"configMap": {"name": job_name(settings.model)}} if settings.files else None),
         ("api-keys", _KEYS, {"secret": {"secretName": settings.api_keys}} if settings.api_keys else None),
         (
             "data",
@@ -254,7 +252,7 @@ def packed(load: LoadOptions, inputs: InputOptions) -> tuple[LoadOptions, InputO
                 f"{path}: the files of the measurement have {total // 1024} KiB together; {MAX_FILES_BYTES // 1024} KiB fit "
                 "into the ConfigMap that brings them to the client. Put them on a volume: --volume CLAIM --input /data/FILE"
             )
-        return f"{FILES}/{key}"
+        return f"{_FILES}/{key}"
 
     def put_function(text: str) -> str:
         path, sign, function = text.rpartition(":")
@@ -269,7 +267,7 @@ def packed(load: LoadOptions, inputs: InputOptions) -> tuple[LoadOptions, InputO
     if len(moved) > len(inputs.inputs) and len(inputs.inputs) == 1:
         # A folder: its files are the samples. The ConfigMap is a folder too, but may have other files.
         name = named(inputs.inputs[0])[0]
-        moved = [f"{name}={FILES}" if name else FILES]
+        moved = [f"{name}={_FILES}" if name else _FILES]
         if inputs.expect or inputs.prepare or inputs.finish or load.trace is not None:
             raise InputError(
                 "a folder can't be sent to the cluster together with --trace, --expect, --prepare or --finish; put it on a "

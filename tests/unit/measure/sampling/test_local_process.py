@@ -22,6 +22,14 @@ def test_listener_at_all_addresses_is_found_at_each() -> None:
         assert local_process.listener("127.0.0.3", server.getsockname()[1]) == os.getpid()
 
 
+def test_listener_of_ipv6_at_an_ipv4_address_is_found() -> None:
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as server:
+        server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        server.bind(("::ffff:127.0.0.1", 0))
+        server.listen()
+        assert local_process.listener("127.0.0.1", server.getsockname()[1]) == os.getpid()
+
+
 def test_loopback_is_local_and_another_network_is_not() -> None:
     assert local_process.is_local("127.0.0.1")
     assert not local_process.is_local("192.0.2.1")
