@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,7 +65,7 @@ def writer(cluster: Cluster, namespace: str) -> ObjectWriter:
 
 
 def left(space: Space) -> list[str]:
-    """Names of everything that a measurement of `m` makes."""
+    """Names of everything that a measurement of `m` or `n` makes."""
     every = (
         JOB,
         kinds.MODEL_DEPLOYMENT,
@@ -78,13 +79,27 @@ def left(space: Space) -> list[str]:
         obj["metadata"]["name"]
         for kind in every
         for obj in space.every(kind)
-        if obj["metadata"]["name"].startswith("m-bench")
+        if obj["metadata"]["name"].startswith(("m-bench", "n-bench"))
     ]
+
+
+def settled(space: Space) -> dict[Any, str]:
+    """Versions of all objects, once the operator has written the last status of what was just served."""
+    before: dict[Any, str] = {}
+
+    def is_quiet() -> bool:
+        nonlocal before
+        was, before = before, space.versions()
+        time.sleep(2)
+        return was == before
+
+    until(is_quiet, bool, what="no object is written any more", limit_s=60)
+    return before
 
 
 def test_a_measurement_makes_a_copy_and_leaves_nothing(space: Space, bench: Run) -> None:
     space.serve(replicas=2)
-    before = space.versions()
+    before = settled(space)
 
     status, said = bench("m", "--duration", "1s", "--start-timeout", "60s")
 
@@ -130,6 +145,39 @@ def test_a_copy_is_served_beside_the_original_and_owned_by_the_job(
         assert {p["metadata"]["name"].rsplit("-", 2)[0] for p in own} == {"m-a", "m-balancer"}
     until(lambda: left(space), lambda names: not names, what="nothing is left", limit_s=60)
     assert space.must(kinds.MODEL_DEPLOYMENT, "m")["metadata"]["generation"] == original["metadata"]["generation"]
+
+
+def test_two_copies_have_one_client_and_go_together(space: Space, cluster: Cluster, namespace: str) -> None:
+    for name in ("m", "n"):
+        space.serve(name)
+    first, second = (copied_model.copied(space.must(kinds.MODEL_DEPLOYMENT, name), []) for name in ("m", "n"))
+    both = replace(
+        client(namespace),
+        others=("n-bench",),
+        metrics=tuple((name, component) for name in ("m-bench", "n-bench") for component in ("server", "balancer")),
+    )
+    reached, limits = writer(cluster, namespace), Deadlines(start_s=60, run_s=60)
+    with BesideModel(reached, both, first, limits, lambda _: None, others=[second]) as beside:
+        with pytest.raises(Exception, match="can't be read from the client's log"):
+            beside.run(network_policy=True)
+        job = space.must(JOB, "m-bench")
+        for name in ("m-bench", "n-bench"):
+            made = space.must(kinds.MODEL_DEPLOYMENT, name)
+            assert made["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+            assert space.must(kinds.SERVICE, f"{name}-server")["spec"]["clusterIP"] == "None"
+        pods = [pod for pod in space.every(kinds.POD) if pod["metadata"]["labels"].get(client_job.BENCH_LABEL)]
+        assert len(pods) == 1
+    until(lambda: left(space), lambda names: not names, what="nothing is left", limit_s=60)
+
+
+def test_models_in_turns_are_measured_by_one_command(space: Space, bench: Run) -> None:
+    for name in ("m", "n"):
+        space.serve(name)
+    status, said = bench("n", "--against", "m", "--callers", "1", "--duration", "1s", "--start-timeout", "60s")
+    assert status == 2
+    assert "one after the other" not in said
+    assert "can't be read from the client's log" in said, said
+    until(lambda: left(space), lambda names: not names, what="nothing is left", limit_s=60)
 
 
 def test_a_killed_command_leaves_nothing_once_its_lease_is_over(space: Space, cluster: Cluster, namespace: str) -> None:
