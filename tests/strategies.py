@@ -180,8 +180,8 @@ def _strings(marks: tuple[Any, ...], bounds: dict[str, Any]) -> st.SearchStrateg
     if pattern == _SHA256:
         return st.integers(0, 2**256 - 1).map("sha256:{:064x}".format)  # one draw instead of 64
     # Repetitions without an end are as often as not dozens of characters, which took half of the time of a spec.
-    drawn = pattern if _THOROUGH else re.sub(r"(?<=[\])])\*", f"{{0,{MAX_ITEMS}}}", pattern)
-    texts = st.from_regex(drawn, fullmatch=True).filter(lambda text: least <= len(text) <= most)
+    short = pattern if _THOROUGH else re.sub(r"(?<=[\])])\*", f"{{0,{MAX_ITEMS}}}", pattern)
+    texts = st.from_regex(short, fullmatch=True).filter(lambda text: least <= len(text) <= most)
     # The API server truncates larger quantities to 2**63 - 1; no useful spec has one.
     return texts.filter(lambda text: quantity(text) < 2**63) if pattern == _QUANTITY else texts
 

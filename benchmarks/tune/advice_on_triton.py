@@ -1,6 +1,6 @@
 """Row 7.3 on real Triton, as far as one CPU server shows it: wrong settings, their advice, and what following it brings.
 
-python -m benchmarks.tune.advice_on_triton [MODEL...]
+`python -m benchmarks.tune.advice triton [MODEL...]` runs it.
 
 Evidence is of a sample each second instead of 30 s, and an advice isn't held for minutes. Results are raw samples of the row.
 """
@@ -22,7 +22,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks.dataplane import tritons
-from benchmarks.dataplane.tritons import HTTP_PORT, Triton
+from benchmarks.dataplane.tritons import HTTP_PORT, METRICS_PORT, Triton
 from benchmarks.measure.phases import measured
 from benchmarks.measure.stage import Balancer, balancer
 from benchmarks.measure.staged import Staged
@@ -111,7 +111,7 @@ class _Observer:
     async def _observe(self, ended: threading.Event) -> None:
         counters: tuple[float, float, float, float] | None = None
         async with aiohttp.ClientSession() as session:
-            client = TritonClient(session, self.triton.model)
+            client = TritonClient(session, self.triton.model, HTTP_PORT, METRICS_PORT)
             while not ended.is_set():
                 page, (sizes, spent_us) = await asyncio.gather(
                     client.metrics(self.triton.address), client.batches(self.triton.address, pod="staged")
@@ -205,12 +205,8 @@ CASES: Mapping[str, Case] = {
 """The cases; those without a rule have settings that fit."""
 
 
-def main(names: list[str]) -> int:
+def measure(names: list[str]) -> None:
     """Run cases, and keep their results beside those of others."""
-    try:
-        known = json.loads(RAW.read_text())
-    except FileNotFoundError:
-        known = {}
     for name in names or CASES:
         case = CASES[name]
         evidence, before = run(case)
@@ -221,12 +217,15 @@ def main(names: list[str]) -> int:
             brought = _gain(case, before, after)
             entry |= {"told": finding.share, "brought": brought, "of the gain": brought / finding.share}
             entry |= {"evidence": finding.evidence, "gain": finding.gain}
-        known[name] = entry
         sys.stderr.write(f"advice on Triton: {name}: {entry}\n")
-    RAW.parent.mkdir(parents=True, exist_ok=True)
-    RAW.write_text(json.dumps(known, indent=1))
-    return 0
+        RAW.parent.mkdir(parents=True, exist_ok=True)
+        RAW.write_text(json.dumps({**results(), name: entry}, indent=1))
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def results() -> dict[str, Any]:
+    """Return the results so far, by the name of the case; empty without any."""
+    try:
+        known: dict[str, Any] = json.loads(RAW.read_text())
+    except FileNotFoundError:
+        known = {}
+    return known

@@ -38,6 +38,8 @@ _BALANCERS = 2
 _WINDOW = 24
 """Requests that a job has in progress at each balancer, so that some always wait there."""
 _SETTLES_S = 6.0
+_IDLE_S = 8.0
+"""Time for which the job runs without users, in seconds."""
 _SAMPLED_S = 0.1
 _STAND_INS = (
     "Triton's Python backend on CPU, whose execution is a sleep; the agents' API server and collector are those of the "
@@ -150,7 +152,9 @@ class Beside:
     """Users' requests that were rejected or failed with the job beside them."""
     failed_alone: int
     job_share: float
-    """The job's rate, divided by what the users leave."""
+    """The job's rate, divided by what the users leave of `capacity_rps`."""
+    capacity_rps: float
+    """Rate of the same job without users, just before."""
     job_rejected: int
     gave_way_s: float | None = None
     """Time from a step of the users until the job has no more in servers than later on, in seconds."""
@@ -168,11 +172,16 @@ async def beside(law: overload.Law, *, loads: tuple[float, ...], for_s: float) -
             alone = await users(made, profile)
             job, sent_at = Job("nightly"), list[tuple[float, int]]()
             async with running([job], made, _WINDOW):
+                await asyncio.sleep(_SETTLES_S)
+                idle = time.monotonic()
+                await asyncio.sleep(_IDLE_S)
+                capacity_rps = job.rate(idle, time.monotonic())
                 sampling = asyncio.ensure_future(_sample(made, sent_at))
                 together = await users(made, profile)
                 sampling.cancel()
     began = max(one.began_s for one in together)
-    share = job.rate(began + since_s, began + for_s) / ((1 - loads[-1]) * law.peak_rps)
+    # The rate of the users is nominal. That of the servers is not: a busy machine adds to each execution.
+    share = job.rate(began + since_s, began + for_s) / max(capacity_rps - loads[-1] * law.peak_rps, 0.1)
     way = _gave_way(sent_at, began + step_s, began + for_s) if len(loads) > 1 else None
     found = Beside(
         f"{law.text.rpartition(',')[0]}, users at {' then '.join(f'{load:.0%}' for load in loads)}",
@@ -183,6 +192,7 @@ async def beside(law: overload.Law, *, loads: tuple[float, ...], for_s: float) -
         sum(sum(one.failures.values()) for one in together),
         sum(sum(one.failures.values()) for one in alone),
         round(share, 3),
+        round(capacity_rps, 1),
         sum(count for status, count in job.answers.items() if status != 200),
         way,
     )

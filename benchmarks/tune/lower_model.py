@@ -163,6 +163,7 @@ class Simulation:
                     pods={str(pod): PodLoad((users[pod] + lower[pod], 0), (99, 99)) for pod in range(pods)},
                     users_rps=rate / len(self._users),
                     lower=sum(lower) + 8,
+                    lower_sent=sum(lower),
                 )
                 for number, (users, lower) in enumerate(zip(self._users, self._lower, strict=True))
             ]
@@ -178,6 +179,7 @@ class Simulation:
                     users_rows=inside,
                     turn=int(self._now),
                     is_long=self._law.full_s >= LONG_S,
+                    counts_others=work.batches,
                 )
                 self._poll(number)
         self._at(self._now + EXCHANGE_S, self._exchange)

@@ -16,8 +16,8 @@ from halcyon_simulator.engine.jit import jit
 from halcyon_tune.points import Callers, Configuration, Load, Point, Rate
 
 Floats = NDArray[np.float64]
-_TRUTH_REQUESTS = 60_000
-_STEPS = 12
+_TRUTH_REQUESTS = 30_000
+_STEPS = 9
 _POINT_S = 15.0
 """Time of a point of a search, with the change of the configuration."""
 _CLOSED_BATCHES = 400

@@ -33,6 +33,8 @@ _Row = tuple[Sample, RowTensors]
 _OPEN_PARTS = 3
 """Parts whose rows are in memory: one that is read, one that is sent, one that waits for its last answers."""
 _REQUEST_BYTES = 4 * 2**20
+_REQUESTS_OF_A_BATCH = 4
+"""Requests into which the largest batch is divided, at least."""
 _PREPARED = 16
 """Rows that are prepared at a time, at least."""
 _TIMEOUT_S = 600.0
@@ -142,7 +144,7 @@ class Batch:
 
     async def _send_all(self, data: InputData, parts: OutputParts) -> None:
         to, most = await self._described()
-        model = BatchModel(to.inputs, batches(to.inputs) if most is None else most > 0)
+        model = BatchModel(to.inputs, batches(to.inputs) if most is None else most != 0)
         most = self._recipe.max_rows or most or MAX_UNKNOWN_ROWS
         sizes = RequestRows(
             fixed=self._recipe.rows_per_request if model.is_batched else 1,
@@ -244,7 +246,7 @@ class Batch:
             )
 
     async def _described(self) -> tuple[Target, int | None]:
-        """Return the model with its inputs, and its largest batch: 0 if it doesn't batch, None if unknown.
+        """Return the model with its inputs, and the most rows of a request: 0 if it doesn't batch, None if unknown.
 
         It waits until a server describes the model, which may start from zero.
         """
@@ -262,7 +264,7 @@ class Batch:
         while True:
             try:
                 found = await asyncio.to_thread(connect.described, to)
-                most = await asyncio.to_thread(_largest_batch, found)
+                most = await asyncio.to_thread(_largest_request, found)
             except TargetError as error:
                 self._waiting = str(error)
                 await asyncio.sleep(_MODEL_WAIT_S)
@@ -271,13 +273,17 @@ class Batch:
                 return found, most
 
 
-def _largest_batch(to: Target) -> int | None:
-    """Return the largest batch in the model's configuration; None if the server doesn't show it, as balancers may not."""
+def _largest_request(to: Target) -> int | None:
+    """Return the most rows of a request by the model's configuration: 0 if it doesn't batch; None if the server doesn't show it.
+
+    A server makes batches of several requests if it batches dynamically, and smaller ones leave users a place in each.
+    """
     try:
-        found = connect.fetch(to, f"/v2/models/{quote(to.model, safe='')}/config").get("max_batch_size", 0)
-    except (TargetError, AttributeError):
+        found = connect.fetch(to, f"/v2/models/{quote(to.model, safe='')}/config")
+        most = int(found.get("max_batch_size", 0))
+        return max(most // _REQUESTS_OF_A_BATCH, min(most, 1)) if "dynamic_batching" in found else most
+    except (TargetError, AttributeError, TypeError, ValueError):
         return None
-    return found if isinstance(found, int) else None
 
 
 def _key_header(file: str) -> tuple[tuple[str, str], ...]:

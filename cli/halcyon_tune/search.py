@@ -34,6 +34,8 @@ _ROUNDS_POINTS = 6
 """Points that steps 1 to 4 leave for step 5: three rounds."""
 _FAR = 0.85
 """Score with full batches over the best score below which a configuration can't be the best."""
+_HOPE = 0.12
+"""Logarithm by which times may be shorter than predicted. A configuration that keeps the objective at no rate even then is out."""
 _MAX_FAILURES = 3
 
 EndReason = Literal["decided", "undecided", "nothing to change", "budget", "interrupted", "failed"]
@@ -202,9 +204,10 @@ class Search:
         for one in sorted(tried, key=lambda one: (-most[one], one)):
             if most[one] < _FAR * best:
                 break
-            if self.criterion.minimise != "latency":
-                best = max(best, self.criterion.score(lines[one], one, power_w=power[one]))
-            near.add(one)
+            found = self.criterion.score(lines[one], one, power_w=power[one])
+            best = max(best, found if self.criterion.minimise != "latency" else 0.0)
+            if found or one == self.space.today or self.criterion.score(lines[one], one, -_HOPE, power[one]):
+                near.add(one)
 
         def values(configuration: Configuration, log_factor: float) -> tuple[float, float]:
             line = lines[configuration]

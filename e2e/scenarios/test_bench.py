@@ -104,6 +104,27 @@ def test_points_of_a_tuning_are_measured_in_a_trial_pod(kube: Kube, capsys: pyte
     wait_for(lambda: not left(kube), what="nothing of the measurement is left", limit_s=90)
 
 
+def test_a_model_is_tuned_in_a_trial_pod_and_stays_as_it_is(kube: Kube, capsys: pytest.CaptureFixture[str]) -> None:
+    before = kube.model(DIGITS)
+    assert before is not None
+    options = ("--objective", "2s", "--budget", "100s", "--rate", "100", "-o", "json")
+    status = main(["tune", DIGITS, *options, "-n", "default", "--kubeconfig", str(kube.kubeconfig)])
+    out, err = capsys.readouterr()
+
+    assert status in {0, 1}, err
+    document: dict[str, Any] = json.loads(out)
+    assert document["points"] >= 2, document
+    assert document["seconds"] <= 100
+    first = document["steps"][0]
+    assert first["step"] == 1
+    assert first["found"][0].startswith("S(1) ")
+    assert "batching" in document["tuned"]
+    wait_for(lambda: not left(kube), what="nothing of the tuning is left", limit_s=90)
+    after = kube.model(DIGITS)
+    assert after is not None
+    assert after["spec"] == before["spec"]
+
+
 def test_a_served_model_is_loaded_until_the_bound(kube: Kube, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = bench(kube, capsys, DIGITS, "--live", "--rate", "20", "--duration", "4s", "-o", "json")
 

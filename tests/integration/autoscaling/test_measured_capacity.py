@@ -14,11 +14,14 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from e2e.cluster.cluster import Cluster
 from halcyon.api.documents.measured_capacity import KEY, MAX_BYTES, MeasuredCapacity, MeasuredLine
 from halcyon.api.documents.observation_report import AgentReport, BalancerSample, PodSample
 from halcyon.kube import kinds
 from halcyon_cli.bench.records import teach
 from halcyon_cli.explain.build import report
+from halcyon_cli.kube.client import Target
+from halcyon_cli.kube.object_writer import ObjectWriter
 from tests.integration.autoscaling.test_planner import DIRECT, Load, count, reached, scaling_of
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Object, Space
@@ -50,18 +53,21 @@ class UnseenBatches(Load):
         return AgentReport(self._space.namespace, "m", sender, now, balancer, samples).to_json()
 
 
-def document(space: Space, *lines: MeasuredLine) -> Object:
-    """What `halcyon bench --teach` writes for what serves now."""
-    model = space.must(kinds.MODEL_DEPLOYMENT, "m")
-    status = model["status"]
-    taught = MeasuredCapacity(
+def measured(space: Space, *lines: MeasuredLine) -> MeasuredCapacity:
+    """What a bench of what serves now has measured."""
+    status = space.status()
+    return MeasuredCapacity(
         source="bench",
         measured_at="2026-11-28T03:15:00Z",
         revision=status["revision"]["current"],
         image=status["runtimeImage"],
         lines=lines or (LINE,),
     )
-    return teach.config_map(model, None, taught)
+
+
+def document(space: Space) -> Object:
+    """The ConfigMap of that measurement."""
+    return teach.config_map(space.must(kinds.MODEL_DEPLOYMENT, "m"), None, measured(space))
 
 
 def capacity(space: Space) -> dict[str, Any]:
@@ -73,14 +79,18 @@ def events(space: Space, said: str) -> list[Object]:
     return [e for e in space.events() if (e["reason"], e["note"]) == ("CapacityIgnored", said)]
 
 
-async def test_a_measured_capacity_decides_the_first_load(operator: Operator, space: Space) -> None:
+async def test_a_measured_capacity_decides_the_first_load(operator: Operator, space: Space, cluster: Cluster) -> None:
     space.serve(scaling=DIRECT, traffic={"balancerReplicas": 1})
-    space.apply(document(space))
+    writer = ObjectWriter(Target("bench", kubeconfig=cluster.kubeconfig, namespace=space.namespace))
+    teach.check_rights(writer)
+    for constant in (200.0, 80.0):
+        line = LINE.model_copy(update={"constant_milliseconds": constant})
+        teach.write(writer, space.must(kinds.MODEL_DEPLOYMENT, "m"), measured(space, line))
     async with UnseenBatches(operator, space) as load:
         shown = await reached(
-            lambda: capacity(space), lambda found: found.get("source") == "Bench", what="the status has it"
+            lambda: capacity(space), lambda found: found.get("requestsPerSecond") == "62.5", what="the status has it"
         )
-        assert (shown["requestsPerSecond"], shown["lines"][0]["constantMilliseconds"]) == ("62.5", "80")
+        assert (shown["source"], shown["lines"][0]["constantMilliseconds"]) == ("Bench", "80")
         assert shown["revision"] == space.status()["revision"]["current"]
         assert len(json.dumps(shown)) <= 2048
         at_rest = await asyncio.to_thread(rested, space.versions, for_s=11, every_s=1)

@@ -145,7 +145,6 @@ def test_a_failed_batch_goes_on_after_it_was_suspended(space: Space) -> None:
         ({"workers": 0}, "spec.workers"),
         ({"hooks": {"configMap": "h"}}, "spec.hooks has neither prepare nor finish"),
         ({"deadline": "tomorrow"}, "spec.deadline"),
-        ({"pause": True}, "unknown field"),
     ],
 )
 def test_the_api_server_refuses_what_the_rules_forbid(space: Space, changed: dict[str, Any], said: str) -> None:

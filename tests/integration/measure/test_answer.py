@@ -11,6 +11,8 @@ import pytest
 from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import HTTP_PORT, METRICS_PORT, Triton, Work
 from halcyon.main import main
+from halcyon_cli.bench.place import log_result
+from halcyon_cli.bench.turns.sides import Side
 
 pytestmark = pytest.mark.more
 
@@ -54,6 +56,40 @@ def test_a_slower_server_is_found_in_turns(servers: list[Triton], capsys: pytest
     assert p50["result"] == "higher"
     assert p50["change"]["value"] == pytest.approx(0.5, abs=0.15)
     assert comparison["bounds"][0]["failed"]
+
+
+def in_turns(capsys: pytest.CaptureFixture[str], servers: list[Triton], *arguments: str) -> list[dict[str, Any]]:
+    """Return the documents in the log of a client that measures both servers in turns."""
+    pages = [f"http://{one.address}:{METRICS_PORT}/metrics" for one in servers]
+    sides = [
+        Side(name=name, url=url(one), model="m", metrics_urls=(page,))
+        for name, one, page in zip(("fast", "slow"), servers, pages, strict=True)
+    ]
+    asked = [text for side in sides for text in ("--side", side.to_json())]
+    capsys.readouterr()
+    assert main(["bench", *asked, *arguments, "--wait", "10s", "--to-log"]) in {0, 1}
+    lines = capsys.readouterr().out.splitlines()
+    found = (log_result.content(lines, log_result.document_name(number)) for number in range(2))
+    return [json.loads(one) for one in found if one is not None]
+
+
+def test_one_client_compares_two_models_in_turns(servers: list[Triton], capsys: pytest.CaptureFixture[str]) -> None:
+    load = ("--callers", "1", "--duration", "2s", "--rounds", "3", "--against", "fast", "--fail-if", "p50 > +10%")
+    (document,) = in_turns(capsys, servers, *load)
+    comparison = document["comparison"]
+    assert (comparison["baseline"]["name"], comparison["candidate"]["name"]) == ("fast", "slow")
+    assert comparison["order"] == "ABBAAB"
+    assert next(one for one in comparison["differences"] if one["figure"] == "p50")["result"] == "higher"
+    assert comparison["bounds"][0]["failed"]
+    # Each side has its own metrics.
+    assert document["batches"]["executions"]["value"] == pytest.approx(document["requests"]["answered"], abs=2)
+
+
+def test_one_client_searches_for_both_in_turns(servers: list[Triton], capsys: pytest.CaptureFixture[str]) -> None:
+    fast, slow = in_turns(capsys, servers, "--objective", "5ms")
+    for document in (fast, slow):
+        assert "below one execution: S(1)" in document["capacity"]["sentence"]
+    assert fast["capacity"]["single"]["value"] < slow["capacity"]["single"]["value"]
 
 
 def test_a_sweep_has_a_point_for_each_load(servers: list[Triton], capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,7 +91,8 @@ def test_requests_above_the_limit_are_counted_each_once(triton: Triton, tmp_path
     assert len(run.columns) == 0
     assert triton.answered() - before == made.requests.answered == made.requests.due > CHUNK
     assert made.run.histogram
-    assert made.latency.p50.value == pytest.approx(18, rel=0.6)
+    # Two batches of 8 take turns on one instance.
+    assert made.latency.p50.value == pytest.approx(36, rel=0.6)
     assert made.phases is not None
     assert made.phases.adds_up
     assert [path.name for path in save(tmp_path, made, run)] == ["bench.json", "histogram.npz"]

@@ -8,7 +8,7 @@ from halcyon.api.documents.batch_documents import MAX_BYTES, BatchDocumentError,
 from halcyon_batch.progress import RowRate
 
 
-def test_the_end_is_estimated_from_the_later_half_of_the_run() -> None:
+def test_the_end_of_a_run_follows_its_later_half() -> None:
     rate = RowRate(0.0)
     assert rate.per_s(1.0) is None
     for second in range(1, 101):
@@ -16,7 +16,7 @@ def test_the_end_is_estimated_from_the_later_half_of_the_run() -> None:
     assert (rate.per_s(100.0), rate.left_s(1000, 100.0)) == (50.0, 20.0)
 
 
-def test_the_end_of_a_long_run_is_estimated_from_the_last_two_minutes() -> None:
+def test_the_end_of_a_long_run_follows_its_last_two_minutes() -> None:
     rate = RowRate(0.0)
     for second in range(1, 1001):
         rate.add(50 if second <= 880 else 10, float(second))

@@ -24,6 +24,8 @@ Json = Mapping[str, Any]
 _FEW_EXECUTIONS = 5
 _CONTRADICTED = 2.0
 """Rate that batch times promise, as a multiple of the one at saturation, from which they don't show how long requests take."""
+_REACHED = 1.3
+"""The same, up to which batches of the configured size were reached at saturation."""
 _ATTEMPTS = 5
 _MIN_MS = 0.001
 
@@ -68,8 +70,6 @@ def line(document: BenchDocument) -> MeasuredLine:
     Raises:
         InputError: neither was measured.
     """
-    if not document.run.valid:
-        raise InputError(f"the run isn't valid ({'; '.join(document.run.invalid_because)}), so nothing is taught")
     replicas = max((document.place.replicas if document.place is not None else None) or 1, 1)
     batches, capacity = document.batches, document.capacity
     instances = None if batches is None else batches.instances.value
@@ -83,15 +83,22 @@ def line(document: BenchDocument) -> MeasuredLine:
     rows = document.requests.rows / max(document.requests.answered, 1)
     if times and instances is not None:
         constant, per_row = _fitted(times)
-        largest = max(times)
-        promised = each * largest / max(rows, 1e-9) / ((constant + per_row * largest) / 1000)
-        if promised <= _CONTRADICTED * saturation:
+
+        def promised(largest: int) -> float:
+            return each * largest / max(rows, 1e-9) / ((constant + per_row * largest) / 1000)
+
+        # In the last run, the largest batches may be rare. Without dynamic batching, the configured size is never reached.
+        configured, seen = batches.largest.value if batches is not None else None, max(times)
+        largest = round(configured) if configured and promised(round(configured)) <= _REACHED * saturation else seen
+        if promised(largest) <= _CONTRADICTED * saturation:
             return MeasuredLine(
                 instances=each,
                 constant_milliseconds=round(constant, 4),
                 per_row_milliseconds=round(per_row, 4),
-                max_batch_size=largest,
+                max_batch_size=max(largest, seen),
             )
+    if not document.run.valid:
+        raise InputError(f"the run isn't valid ({'; '.join(document.run.invalid_because)}), so nothing is taught")
     at_once = max(round(saturation * single_ms / 1000), 1)
     return MeasuredLine(
         instances=each,

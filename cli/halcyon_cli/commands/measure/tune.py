@@ -46,8 +46,8 @@ It needs the packages of the extras bench and simulate: pip install './cli[bench
 \b
 exit status:
   0  there is a better configuration, or nothing to change
-  1  it isn't decided: no configuration works, the noise is too large, or the
-     tuning was interrupted
+  1  it isn't decided: no configuration works, the noise is too large, the
+     budget was too short, or the tuning was interrupted
   2  nothing was measured: usage error, no such model, nothing to tune, an
      objective below one row, no room or no rights for the pod
 """
@@ -119,4 +119,5 @@ def main(
         output.data(found.document())
     else:
         emit(page(found, cluster.namespace))
-    return 1 if found.end in {"undecided", "interrupted", "failed"} else 0
+    is_open = found.end in {"undecided", "interrupted", "failed"} or found.best is None
+    return 1 if is_open else 0

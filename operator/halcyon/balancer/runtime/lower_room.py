@@ -38,7 +38,7 @@ GAP_S: Final = 0.02
 """Time of an execution from which the way of a request to the pod and back does not matter, in seconds."""
 LONG_S: Final = 1.0
 """Time of an execution from which the loads that the balancers exchange are newer than what is computed, in seconds."""
-RATE_OVER_S: Final = 1.0
+RATE_OVER_S: Final = 0.5
 """Time over which the users' rate is averaged, in seconds."""
 GENTLE: Final = 0.1
 """Share by which the users' batches may take longer with `Gentle`."""
@@ -105,7 +105,14 @@ def fleet_room(work: PodWork, pods: int, users_rows_s: float, *, gentle: bool, b
 
 
 def own_room(
-    room: float, own: BalancerLoad, others: Iterable[BalancerLoad], *, users_rows: float, turn: int, is_long: bool
+    room: float,
+    own: BalancerLoad,
+    others: Iterable[BalancerLoad],
+    *,
+    users_rows: float,
+    turn: int,
+    is_long: bool,
+    counts_others: bool = False,
 ) -> int:
     """Return this balancer's part of the room, in whole rows; the parts of all balancers add up to it, rounded.
 
@@ -116,6 +123,7 @@ def own_room(
         users_rows: rows of the users in all pods, on average.
         turn: number that changes with the time, and is the same in all balancers. It decides who has the larger part.
         is_long: whether an execution is so long that the loads are as they were read.
+        counts_others: whether users of other balancers in pods leave less; for single requests, `room` has left them a place.
     """
     loads = sorted([own, *others], key=lambda load: load.agent)
     if any(sum(load.waiting.values()) for load in loads):
@@ -136,7 +144,16 @@ def own_room(
         for rate, count in zip(users, lower, strict=True)
     ]
     # A part of a row is a row for that part of the time.
-    return _parts(math.floor(room + turn * shares.GOLDEN % 1), weights, turn)[mine]
+    phase = turn * shares.GOLDEN % 1
+    # Users of other balancers that fill the pods leave nothing, whatever the parts are.
+    elsewhere = _users_inside(loads, mine) if counts_others else 0
+    return max(min(_parts(math.floor(room + phase), weights, turn)[mine], math.floor(room + phase) - elsewhere), 0)
+
+
+def _users_inside(loads: list[BalancerLoad], mine: int) -> int:
+    """Return the users' requests in pods that the other balancers have sent."""
+    others = (load for number, load in enumerate(loads) if number != mine)
+    return sum(max(load.inflight - load.lower_sent, 0) for load in others)
 
 
 def _parts(whole: int, weights: list[float], turn: int) -> list[int]:
@@ -216,7 +233,15 @@ class LowerRoom:
         )
         if not room:
             return {ROOM: 0, USER_ROWS: 1}
-        inside = 1.5 * pods * work.users_rows(rate * self.user_rows / pods)
+        users = pods * work.users_rows(rate * self.user_rows / pods)
         is_long = time is not None and time.largest_s >= LONG_S
-        mine = own_room(room / (1 + unknown), own, others, users_rows=inside, turn=turn, is_long=is_long)
+        mine = own_room(
+            room / (1 + unknown),
+            own,
+            others,
+            users_rows=1.5 * users,
+            turn=turn,
+            is_long=is_long,
+            counts_others=work.batches,
+        )
         return {ROOM: mine, USER_ROWS: max(round(self.user_rows), 1)}

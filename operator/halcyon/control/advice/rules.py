@@ -21,7 +21,7 @@ from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine, repl
 _EASE = 0.7
 _MIN_GAIN = 0.2
 """Minimum gain, as a share of the latency, the capacity or the replicas."""
-_BUSY = 0.85
+_BUSY = 0.75
 """Share of the time in which an instance executes, from which it is busy."""
 _FULL = 0.9
 """Mean rows of full batches, as a share of the largest."""

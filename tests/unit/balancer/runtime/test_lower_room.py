@@ -86,6 +86,14 @@ def test_balancers_divide_the_room_and_leave_none_while_users_wait_anywhere() ->
     assert parts(12, load("a"), load("b", waiting=1)) == [0, 0]
 
 
+def test_users_of_another_balancer_that_fill_the_pods_leave_nothing() -> None:
+    own, other = load("a"), load("b", inflight=10)
+    counted = own_room(12, own, [other], users_rows=6, turn=0, is_long=False, counts_others=True)
+    assert (counted, parts(12, own, other)) == (2, [6, 6])
+    full = own_room(12, own, [load("b", inflight=20)], users_rows=6, turn=0, is_long=False, counts_others=True)
+    assert full == 0
+
+
 def test_room_for_a_single_request_changes_hands_with_time() -> None:
     owners = [parts(1, load("a"), load("b"), turn=turn).index(1) for turn in range(20)]
     assert 7 <= sum(owners) <= 13

@@ -209,7 +209,7 @@ def test_no_rule_has_an_opinion_without_signals() -> None:
 
 
 def test_bounds_are_lower_for_advice_that_is_shown() -> None:
-    near = replace(SATURATED, busy=0.8)
+    near = replace(SATURATED, busy=0.7)
     assert not found(near)
     assert list(found(near, "BatchAlwaysFull")) == ["BatchAlwaysFull"]
 

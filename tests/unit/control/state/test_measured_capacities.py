@@ -2,52 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from halcyon.api.documents.measured_capacity import GPU_PRODUCT_LABEL, KEY
-from halcyon.api.spec.parse import parse
-from halcyon.control.state.measured_capacities import MeasuredCapacities
+from halcyon.api.documents.measured_capacity import GPU_PRODUCT_LABEL
 from halcyon.control.state.scope import Measured
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Key
-from halcyon.render import names
-from tests.unit.control.scope_builders import PVC
-from tests.unit.control.state.manual_caches import DIGITS, ManualCaches, labelled
-
-IMAGE = "localhost/tritonserver:24.10"
-LINE = {"instances": 2, "constantMilliseconds": 80, "perRowMilliseconds": 6, "maxBatchSize": 8}
-DOCUMENT: dict[str, Any] = {
-    "version": 1, "source": "bench", "measuredAt": "2026-11-28T03:15:00Z", "revision": "digits-5d7c", "image": IMAGE, "lines": [LINE]
-}  # fmt: skip
-SPEC = parse("digits", {"model": {"source": PVC}, "runtime": {"instancesPerGPU": 2}})
-
-
-class Model:
-    """A model with its Deployment."""
-
-    def __init__(self, **pod: Any) -> None:
-        self.at = ManualCaches()
-        self.deploy(**pod)
-        self.measured = MeasuredCapacities(self.at.caches)
-
-    def deploy(self, revision: str = "5d7c", **pod: Any) -> None:
-        template = {
-            "metadata": {"labels": {names.REVISION_LABEL: revision}},
-            "spec": {"containers": [{"name": "triton", "image": IMAGE}], **pod},
-        }
-        made = labelled(kinds.DEPLOYMENT, "digits-a", "digits", spec={"replicas": 0, "template": template})
-        self.at.store(self.at.caches.children[kinds.DEPLOYMENT], made)
-
-    def teach(self, text: str | None = None, *, name: str = "digits-capacity", **changes: Any) -> None:
-        data = {KEY: json.dumps({**DOCUMENT, **changes}) if text is None else text}
-        made = labelled(kinds.CONFIG_MAP, name, "digits", data=data)
-        self.at.store(self.at.caches.children[kinds.CONFIG_MAP], made)
-
-    def found(self) -> Measured:
-        return self.measured.of(DIGITS, SPEC)
+from tests.unit.control.state.manual_caches import labelled
+from tests.unit.control.state.taught_models import LINE, SPEC, Model
 
 
 def test_a_measured_capacity_of_what_serves_applies() -> None:

@@ -91,7 +91,7 @@ def test_one_size_has_no_time_per_row() -> None:
 
 
 @pytest.mark.parametrize("of", [batches({1: 0.3}), None])
-def test_requests_at_once_are_taught_if_batch_times_do_not_show_them(of: Batches | None) -> None:
+def test_requests_at_once_are_taught_if_batch_times_hide_them(of: Batches | None) -> None:
     found = teach.line(measured(of, saturation=2.0, single_ms=16000))
     assert found.at_once == 32
     assert found.answers() == (32.0, pytest.approx(16.0))
@@ -115,11 +115,26 @@ def test_a_measurement_that_says_too_little_is_not_taught(changes: dict[str, Any
         teach.measured(measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88, **changes))
 
 
-def test_an_invalid_run_is_not_taught() -> None:
-    made = measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88)
+def invalid(made: BenchDocument) -> BenchDocument:
     run = made.run.model_copy(update={"valid": False, "invalid_because": ("the client was the limit",)})
+    return made.model_copy(update={"run": run})
+
+
+def test_requests_at_once_of_an_invalid_run_are_not_taught() -> None:
     with pytest.raises(InputError, match="the client was the limit"):
-        teach.measured(made.model_copy(update={"run": run}))
+        teach.line(invalid(measured(None, saturation=2.0, single_ms=16000)))
+
+
+def test_batch_times_of_an_invalid_run_are_the_servers_own() -> None:
+    found = teach.line(invalid(measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88)))
+    assert found.per_row_milliseconds == pytest.approx(6)
+
+
+@pytest.mark.parametrize(("saturation", "largest"), [(300.0, 32), (180.0, 8)])
+def test_the_largest_batch_is_the_configured_one_if_reached(saturation: float, largest: int) -> None:
+    """20 + 2 b ms: 381 requests/s in batches of 32, and 222 in batches of 8."""
+    of = batches({1: 22, 8: 36}).model_copy(update={"largest": figure(32, "rows")})
+    assert teach.line(measured(of, saturation=saturation, single_ms=23)).max_batch_size == largest
 
 
 def test_the_config_map_is_what_the_operator_reads() -> None:
