@@ -80,7 +80,7 @@ def test_a_trial_pod_shares_memory_and_its_cgroup_with_the_client(
     assert place["image"].endswith("tritonserver-cpu:24.10")
     hardware = document["hardware"]
     assert hardware["server_cpu"]["mean"]["value"] is not None, hardware["server_cpu"]
-    assert hardware["server_memory_limit"]["value"] is not None, hardware["server_memory_limit"]
+    # Only the server's own cgroup has these.
     assert hardware["server_oom_kills"]["value"] == 0, hardware["server_oom_kills"]
     wait_for(lambda: not left(kube), what="nothing of the measurement is left", limit_s=90)
 
