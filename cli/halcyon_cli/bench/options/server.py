@@ -111,7 +111,7 @@ server_options = option_group(
         "--api-key-file",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="File with an API key, sent as Authorization: Bearer.",
+        help="File with an API key, sent as Authorization: Bearer. Of a folder, as a mounted Secret is, the first file.",
     ),
     click.option("--ca", metavar="FILE", help="Certificates of the authorities to trust. Default: the system's."),
     click.option(
@@ -151,7 +151,21 @@ def request_headers(arguments: Sequence[str], key_file: Path | None) -> tuple[tu
         headers.append((name.strip(), value.strip()))
     if key_file is not None:
         try:
-            headers.append(("Authorization", f"Bearer {key_file.read_text('ascii').strip()}"))
+            headers.append(("Authorization", f"Bearer {_key_in(key_file).read_text('ascii').strip()}"))
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{key_file}: can't read an API key: {error}") from None
     return tuple(headers)
+
+
+def _key_in(path: Path) -> Path:
+    """Return the file of an API key: of a folder, the first one that isn't hidden, as those of Kubernetes in a mounted Secret are.
+
+    Raises:
+        OSError: the folder has none, or can't be read.
+    """
+    if not path.is_dir():
+        return path
+    files = [one for one in path.iterdir() if not one.name.startswith(".")]
+    if not files:
+        raise FileNotFoundError("the folder has no file")
+    return min(files)

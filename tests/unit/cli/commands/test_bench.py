@@ -10,6 +10,7 @@ import pytest
 from halcyon.main import main
 from halcyon_cli.bench.options import inputs, server
 from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,16 @@ def test_an_api_key_is_sent_as_a_bearer_token(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("k-1\n")
     assert server.request_headers(["x-team: vision"], key) == (("x-team", "vision"), ("Authorization", "Bearer k-1"))
+
+
+def test_the_first_key_of_a_mounted_secret_is_sent(tmp_path: Path) -> None:
+    # As the kubelet mounts a Secret: files are links into a hidden folder.
+    (tmp_path / "..2026").mkdir()
+    for name in ("team-b", "team-a"):
+        (tmp_path / "..2026" / name).write_text(f"key of {name}")
+        (tmp_path / name).symlink_to(tmp_path / "..2026" / name)
+    assert server.request_headers([], tmp_path) == (("Authorization", "Bearer key of team-a"),)
+    empty = tmp_path / "..2026" / "empty"
+    empty.mkdir()
+    with pytest.raises(InputError, match="the folder has no file"):
+        server.request_headers([], empty)

@@ -217,9 +217,7 @@ def test_a_load_that_comes_and_goes_is_known_as_soon_each_time() -> None:
     phase=st.floats(0.05, 0.95),
 )
 @example(pulses=[(13.0, 25.0, 135.0), (8.0, 25.0, 60.0)], phase=0.5)
-def test_any_even_loads_are_known_in_five_seconds(
-    pulses: list[tuple[float, float, float]], phase: float
-) -> None:
+def test_any_even_loads_are_known_in_five_seconds(pulses: list[tuple[float, float, float]], phase: float) -> None:
     # A pulse of few requests soon after one of many takes longer to prove than three seconds.
     assert min(pulse[4] for pulse in rates_of_pulses(pulses, phase, is_random=False, seed=0)) >= 0.6
 
