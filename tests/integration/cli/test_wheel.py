@@ -24,8 +24,9 @@ DISTRIBUTIONS = {
 """The packages of each."""
 MAX_LINES = 40_000
 """Maximum lines of Python in the operator's wheel."""
-MAX_LINES_RUN = 43_000
-"""Maximum lines of Python in the operator's wheel and in halcyon-core, which it requires: as many as before the two were split."""
+MAX_LINES_RUN = 45_000
+"""Maximum lines of Python in the operator's wheel and in halcyon-core, which it requires: 41,000 before there were advice,
+taught capacities and batch inference."""
 ASK = """
 import asyncio
 from aiohttp.test_utils import TestClient, TestServer
