@@ -28,10 +28,10 @@ pytestmark = [pytest.mark.more, pytest.mark.usefixtures("digits")]
 def loaded(kube: Kube) -> None:
     """Wait until the operator has recorded the serving revision, which follows the first answer."""
 
-    def revision() -> object:
-        return ((kube.model(DIGITS) or {}).get("status") or {}).get("revision", {}).get("current")
+    def is_recorded() -> bool:
+        return bool(((kube.model(DIGITS) or {}).get("status") or {}).get("revision", {}).get("current"))
 
-    wait_for(revision, what="the serving revision of digits", limit_s=60)
+    wait_for(is_recorded, what="the serving revision of digits", limit_s=60)
 
 
 def bench(kube: Kube, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
