@@ -24,6 +24,16 @@ from halcyon_tune.points import Callers, Configuration
 pytestmark = [pytest.mark.more, pytest.mark.usefixtures("digits")]
 
 
+@pytest.fixture(autouse=True)
+def loaded(kube: Kube) -> None:
+    """Wait until the operator has recorded the serving revision, which follows the first answer."""
+
+    def is_recorded() -> bool:
+        return bool(((kube.model(DIGITS) or {}).get("status") or {}).get("revision", {}).get("current"))
+
+    wait_for(is_recorded, what="the serving revision of digits", limit_s=60)
+
+
 def bench(kube: Kube, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     status = main(["bench", *arguments, "-n", "default", "--kubeconfig", str(kube.kubeconfig)])
     captured = capsys.readouterr()
