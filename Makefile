@@ -176,8 +176,13 @@ bench-faults: bootstrap ## faults at every step of the operator, goes on where i
 	@$(PY) -m benchmarks.hold.faults $(ONLY)
 
 .PHONY: bench-tune
-bench-tune: bootstrap ## halcyon tune against known truths and other searches, goes on where it has ended (ONLY=6.2: a row, LAWS=20: fewer laws): docs/quality/tune.md
+bench-tune: bootstrap ## halcyon tune, taught capacities and advice against known truths, goes on where it has ended (ONLY=6.2: a row, LAWS=20: fewer laws): docs/quality/tune.md
 	@$(if $(LAWS),LAWS=$(LAWS)) $(PY) -m benchmarks.tune $(ONLY)
+
+.PHONY: bench-batch
+bench-batch: bootstrap ## batch inference beside users, with kills, and the estimate of its end: docs/quality/tune.md
+	@$(PY) -m benchmarks.tune.lower
+	@$(PY) -m benchmarks.tune.batch
 
 .PHONY: bench-measure
 bench-measure: bootstrap ## halcyon bench against known truths, goes on where it has ended (ONLY=1.1: a row): docs/quality/measure.md, docs/benchmarks/measure.md
