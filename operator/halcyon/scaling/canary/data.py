@@ -17,14 +17,15 @@ Action = Literal["promote", "wait", "rollback"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Requests to all pods of one revision since the last call. None means unknown, never zero."""
+    """Counts and times of requests to all pods of one revision since the last call. None means unknown, not zero."""
 
     requests: int
     """Number of completed requests, successful or failed."""
     failures: int
-    """Number of requests that failed; not those that clients canceled."""
+    """Number of requests that failed, without those that their clients canceled."""
     batches: int | None = None
-    """Batches in which the requests ran. All requests of a batch share its outcome, so they count as one trial."""
+    """Number of batches in which the requests were computed. All requests of a batch share its outcome, so they count
+    as one trial."""
     latency: Histogram | None = None
     """Latencies of the responses, including the time in the queues of the balancer and the server."""
     queue_us: int | None = None
@@ -32,9 +33,9 @@ class Sample:
     compute_us: int | None = None
     """Total execution time of the successful requests, in microseconds."""
     timed: int | None = None
-    """Number of requests in `queue_us` and `compute_us`; None: all that didn't fail."""
+    """Number of requests whose times are in `queue_us` and `compute_us`; None if these are all successful requests."""
     newest_s: float = math.inf
-    """Seconds for which the newest pod has answered requests."""
+    """Seconds since the newest pod of the revision first answered a request."""
 
     def __post_init__(self) -> None:
         """Check the counts.
@@ -51,7 +52,7 @@ class Sample:
 
     @property
     def answered(self) -> int:
-        """Return the number of requests in `queue_us` and `compute_us`."""
+        """Return the number of requests whose times are in `queue_us` and `compute_us`."""
         return self.requests - self.failures if self.timed is None else self.timed
 
     @property
@@ -72,13 +73,13 @@ class Rules:
     queue_ratio: float | None = 1.5
     """Maximum ratio of the canary's queue time to stable's, in the geometric mean over windows."""
     queue_floor_s: float = 0.005
-    """Seconds added to both mean queue times of a window before they are compared, so that a short queue in the canary is accepted
-    even if stable's queue is empty."""
+    """Seconds added to both mean queue times of a window before they are compared. So a short queue of the canary is
+    accepted even if stable's queue is empty."""
     alpha: float = 0.01
     beta: float = 0.05
     min_requests: int = 100
-    """Minimum requests to each revision before a promotion. A rollback has no minimum, because its tests are exact from
-    the first failure on."""
+    """Minimum number of requests to each revision before a promotion. A rollback has no minimum, because its tests are
+    exact from the first failure on."""
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -119,7 +120,8 @@ class Track:
     stable: Tally = field(default_factory=Tally)
     canary: Tally = field(default_factory=Tally)
     recent: Tally = field(default_factory=Tally)
-    """Stable's requests of the last windows; the bets assume their share of events."""
+    """Requests to the stable revision in the last windows. The bets assume that its share of failed or late requests
+    stays the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +206,8 @@ class Evidence:
     """p-value of the hypothesis "the canary exceeds the limit", valid at any stopping time. The canary passes if the
     p-value is at most `Rules.beta`."""
     interval: tuple[float, float] | None = None
-    """Confidence bounds; None until there are enough windows. A rollback depends on the lower bound, a promotion on the
-    upper one. Queue: bounds of the canary's queue time divided by stable's."""
+    """Confidence interval of the canary's queue time divided by stable's, for the check `queue` only. A rollback
+    depends on the lower bound, a promotion on the upper one. None until there are enough windows."""
     level: float = 0.0
     design: float = 1.0
     """Number of requests that count as one independent trial, estimated from the batches and the spread of outcomes."""

@@ -39,7 +39,7 @@ dominates."""
 
 MAX_BLOCKS, MIN_BLOCKS = 48, 24
 MAX_CARRIED = 0.9
-"""Largest share of a window's deviation that carries over to the next window."""
+"""Maximum assumed correlation between the deviations of neighbouring windows or blocks."""
 BEST_AT = 60
 """Number of windows after which the confidence intervals for means are tightest: a few minutes."""
 
@@ -56,7 +56,7 @@ class Tally:
         return Tally(self.events + other.events, self.trials + other.trials)
 
     def faded(self, windows: float) -> Tally:
-        """Return the tally with the weight that it has one window later, in a mean over about so many windows."""
+        """Return the tally with its weight reduced for one more window, in a mean over about `windows` windows."""
         return Tally(self.events * (1 - 1 / windows), self.trials * (1 - 1 / windows))
 
     @property
