@@ -24,15 +24,15 @@ PartName = Literal[
     "rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "concurrency", "metric", "backlog", "batch"
 ]
 LimitName = Literal["min", "max", "hold", "veto", "answers", "shared", "unknown", "learning", "idle"]
-"""Names of the limits. min, max: minReplicas and maxReplicas, or those of an open schedule. hold: more replicas were
-needed a while ago. veto: the GPUs are too busy for fewer replicas. answers: fewer replicas have never been seen to
-answer as much. shared: the pods share a limit, so more would answer no more. unknown: the reading is implausible. learning: too
-little is known yet. idle: there are no requests, so the model can be scaled to zero."""
+"""Name of a limit of a plan. min, max: minReplicas and maxReplicas, or those of an open schedule. hold: more replicas
+were needed a while ago. veto: the GPUs are too busy for fewer replicas. answers: fewer replicas have never answered as
+many requests. shared: the pods share a limit, so more pods would not answer more. unknown: the reading is implausible.
+learning: too little is known yet. idle: there are no requests, so the model can be scaled to zero."""
 
 
 @immutable(frozen=True, slots=True)
 class PlanPart:
-    """Part of a plan: the replicas that it asks for, and the reason."""
+    """Part of a plan: the replicas needed for one reason, such as the arrival rate or the backlog, and that reason."""
 
     name: PartName
     replicas: int

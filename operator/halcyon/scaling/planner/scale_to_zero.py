@@ -61,7 +61,7 @@ class IdleTimeout:
 def idle_reason(
     now: float, objectives: Objectives, reading: Reading, arrivals: ArrivalRate, timeout: IdleTimeout
 ) -> str | None:
-    """Return why the model should be at zero replicas, or None if it should not."""
+    """Return the reason why the model should have zero replicas, or None if it should have some."""
     after = objectives.idle_after_s
     if objectives.low > 0 or after is None or reading.inflight or (objectives.metric and reading.metric != 0):
         return None
@@ -76,7 +76,7 @@ def idle_reason(
 def extended_idle_reason(
     now: float, objectives: Objectives, reading: Reading, arrivals: ArrivalRate, timeout: IdleTimeout
 ) -> str | None:
-    """Return why the model still has replicas after `idleTimeout` without a request, or None if this is not the case."""
+    """Return the reason why the model keeps replicas after `idleTimeout` without a request; None otherwise."""
     after, quiet = objectives.idle_after_s, _quiet_s(now, arrivals)
     if objectives.low > 0 or after is None or reading.inflight or quiet < after:
         return None

@@ -31,10 +31,10 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 VERSION = 1
 """Version of the format; any other version is rejected."""
 MAX_BYTES = 40 * 1024
-"""Maximum size in bytes as compact JSON. A Kubernetes object can hold 1 MiB, but requests that contain this one must
-stay fast."""
+"""Maximum size of a stored memory in bytes, as compact JSON. A Kubernetes object can hold 1 MiB, but requests that
+contain the memory must stay fast."""
 MAX_SAMPLES = 128
-"""Maximum number of fine samples of the arrivals that are stored. At one sample per second, there are 71."""
+"""Maximum number of fine samples of the arrivals that are stored. With one sample per second, there are only 71."""
 MAX_NEEDS = 64
 """Maximum number of needs stored per hold: one per second for a minute. Older ones are merged."""
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"

@@ -50,7 +50,7 @@ def drain(
 
     A ready pod is kept while there is a backlog. A starting pod is kept if there is a backlog when it joins, or if the
     arrival rate from then on exceeds what the other pods serve. New pods would be ready after start_s. Enough of them
-    are added to clear, within drain_s, the backlog that is left then, unless their cost exceeds their value (`_worth`).
+    are added to clear the rest of the backlog within drain_s, unless their cost exceeds their value (`_worth`).
     """
     end = start_s + drain_s
     growth = (later_rate - rate) / start_s if start_s > 0 else 0.0
@@ -71,7 +71,7 @@ def drain(
         if level > 0 or max(arriving, later_rate) > serving * peak_rps:
             serving += 1
             useful += 1
-    # The bound only applies until new pods serve: what is left at start_s is the most that can be queued then.
+    # The limit `most` applies only until new pods serve: the queue is longest at start_s.
     if at < start_s:
         level = min(max(grown(level, at, start_s), 0.0), most)
         at = start_s

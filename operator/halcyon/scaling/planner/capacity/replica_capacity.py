@@ -43,10 +43,11 @@ _OLD_REVISION = 20.0
 If the model has changed, new batches soon outweigh it."""
 
 _MEASURED_BATCHES = 20.0
-"""Weight of batch times that a bench has measured, in batches."""
+"""Initial weight of batch times that `halcyon bench` has measured, in batches."""
 _OUTWEIGHED = 100.0
-"""Number of batches after which measured batch times have no weight. It falls in proportion until then, so that wrong ones are
-forgotten and not only diluted: as 20 of 120 batches, threefold times would leave an error of 33 %."""
+"""Number of executed batches after which batch times measured by a bench have no weight. The weight falls linearly to
+0, so that wrong times are forgotten. With a constant weight of 20 batches, threefold times would leave an error of 33 %
+after 100 batches."""
 
 _Ran = tuple[int, int, float]
 """(rows in the batch, number of executions, mean seconds) since the previous sample."""
@@ -76,34 +77,43 @@ class Capacity:
     revision: str = ""
     """Revision that executed the batches; empty if unknown."""
     measured: tuple[tuple[int, float], ...] = ()
-    """(rows in the batch, seconds), as a bench has measured them before any traffic; empty if none has."""
+    """(rows in the batch, seconds) pairs, measured by `halcyon bench` before any traffic; empty without a
+    measurement."""
     batches: float = 0.0
-    """Batches of the revision that outweigh the measured ones, without the first report of each size."""
+    """Number of batches that the revision has executed, without those in the first report of each batch size. With each
+    batch, the measured batch times lose weight."""
 
     @property
     def is_outweighed(self) -> bool:
-        """Return whether so many batches have been executed that measured ones have no weight."""
-        # A memory of an older version has no number of batches, but their weight.
+        """Return whether so many batches have been executed that batch times measured by a bench have no weight."""
+        # A memory of an older version contains the weight of the batches, but not their number.
         return max(self.batches, self.weight - _OLD_REVISION) >= _OUTWEIGHED
 
     @property
     def measured_weight(self) -> float:
-        """Return the weight of the measured batch times, in batches; 0 if there are none, or if they are outweighed."""
+        """Return the weight of the batch times measured by `halcyon bench`, in batches.
+
+        It is 0 if there are none, or if traffic outweighs them.
+        """
         if not self.measured or self.is_outweighed:
             return 0.0
         return _MEASURED_BATCHES * (1 - max(self.batches, self.weight - _OLD_REVISION, 0.0) / _OUTWEIGHED)
 
     def with_prior(self, prior: Mapping[int, float]) -> Capacity:
-        """Add batch times from a warm-up (seconds by number of rows), if no line is known yet."""
+        """Return the capacity with batch times from a warm-up (seconds by number of rows).
+
+        It is unchanged if a service line is known already.
+        """
         if self.line is not None or not prior:
             return self
         each = max(math.ceil(_MIN_SAMPLES / len(prior)), 10)
         return self._with_more([(rows, each, seconds) for rows, seconds in prior.items()], self.seen, (), self.batches)
 
     def with_measured(self, times: Mapping[int, float] | None) -> Capacity:
-        """Return the capacity with batch times that a bench has measured (seconds by number of rows); None withdraws them.
+        """Return the capacity with batch times that `halcyon bench` measured: seconds by number of rows.
 
-        They have the weight of `_MEASURED_BATCHES` batches at first, and none after `_OUTWEIGHED` batches.
+        None removes an earlier measurement. The times have the weight of `_MEASURED_BATCHES` batches at first, and none
+        after `_OUTWEIGHED` batches.
         """
         if not times and not self.measured:
             return self
@@ -177,7 +187,7 @@ class Capacity:
     def _with_more(
         self, more: Sequence[_Ran], seen: tuple[tuple[int, int, float], ...], first: Sequence[_Ran], ran: float
     ) -> Capacity:
-        """Add the batches of one sample, and fit the line again.
+        """Return the capacity with the batches of one sample added and the service line fitted again.
 
         `first` contains the batches that include the first execution of their size; `ran` is the new value of `batches`.
         """
@@ -201,7 +211,10 @@ class Capacity:
 
 
 def _line_with_measured(sums: _Sums, times: tuple[tuple[int, float], ...], weight: float) -> ServiceLine | None:
-    """Return the line from the sums and the measured times with this weight; None if both are too little."""
+    """Return the service line fitted to the sums and to `times`, measured by a bench; None with too little data.
+
+    The measured times together have the weight of `weight` batches.
+    """
     if weight <= 0:
         return _fitted(*sums, None) if _is_enough(sums) else None
     known = _sum((0.0, 0.0, 0.0, 0.0, 0.0), [(weight / len(times), rows, seconds) for rows, seconds in times])
@@ -210,7 +223,7 @@ def _line_with_measured(sums: _Sums, times: tuple[tuple[int, float], ...], weigh
 
 
 def _is_enough(sums: _Sums) -> bool:
-    """Return whether a line can be fitted to these sums alone."""
+    """Return whether the sums contain enough batches, or batches of enough sizes, to fit a service line."""
     weight, rows, rows2 = sums[:3]
     return weight >= _MIN_SAMPLES or (weight > 0 and rows2 - rows * rows / weight >= _MIN_SPREAD)
 

@@ -65,7 +65,7 @@ _MIN_TREND_S = 60.0
 
 @immutable(frozen=True, slots=True)
 class ArrivalRate:
-    """Samples of the arrival counter, which continues across restarts of the counting process."""
+    """Samples of the arrival counter, adjusted so that it continues across restarts of the counting process."""
 
     times: tuple[float, ...] = ()
     """Times of the fine samples, ascending."""
@@ -127,7 +127,7 @@ class ArrivalRate:
         return result
 
     def with_last(self, at: float) -> ArrivalRate:
-        """Return these samples with the time of the last request replaced."""
+        """Return the same samples with `at` as the time of the last request."""
         if at == self.last_at:
             return self
         result = ArrivalRate(
@@ -221,8 +221,8 @@ class ArrivalRate:
         """Return the share of the rate that is certain enough to add replicas for; 1 after the first minute.
 
         The replicas that ran at the first request were presumably chosen for a reason, and a few seconds of arrivals
-        prove little against them. So two standard errors are subtracted from the rate at first, and less with each
-        second.
+        are little evidence that more are needed. So two standard errors are subtracted from the rate at first, and less
+        with each second.
         """
         if len(self.times) < 2:
             return 1.0

@@ -1,8 +1,8 @@
 """Dispersion of arrivals: variance over mean of the number of arrivals in a block of time; 1 for Poisson arrivals.
 
-There are two estimates, because their errors have opposite effects. `value` is used to size queues, and changes little
-within seconds. `doubt` is used to separate noise from real changes, and must be usable within seconds. If a noisy load
-is taken for Poisson arrivals, steps are detected where there are none.
+There are two estimates, because they are used differently. `value` is used to size queues, and changes little within
+seconds. `doubt` is used to separate noise from real changes, and must be usable within seconds: if a noisy load counts
+as Poisson arrivals, steps are detected that do not exist.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Dispersion:
     quiet_s: float = 0.0
     """Seconds without a request, counted in whole blocks."""
     edge: int = 0
-    """Number of upcoming differences that still belong to a step after a pause."""
+    """Number of the next differences between blocks that still belong to a step after a pause."""
 
     @property
     def doubt(self) -> float:

@@ -51,9 +51,9 @@ MAX_SPIKES = 16
 ROW = 3
 """Minimum number of similar spikes that form a known series. Two can be similar by chance."""
 ALIKE = 1.25
-"""Maximum ratio of the lengths, and of the heights, of the spikes in a known series. After such a spike ends, the next
-one is predicted, so no pods are held for it. Bursts that only come at similar intervals are no series: in a production
-trace, their lengths differ twofold."""
+"""Maximum ratio of the lengths, and of the heights, of the spikes in a known series. When such a spike ends, its pods
+are not held, because the next spike is predicted. Bursts that only come at similar intervals are no series: in a
+production trace, their lengths differ twofold."""
 
 
 @immutable(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class SpikeMemory:
     burstiness: float = 1.0
     """Variance of the counts over their mean, at least 1; 1 is that of Poisson arrivals."""
     count: float = 0.0
-    """Number of requests in about the last `FAST_S` seconds, with exponentially falling weights; `seconds` is the
+    """Number of requests in about the last `FAST_S` seconds, with exponentially falling weights. `seconds` is the
     observed time with the same weights."""
     seconds: float = 0.0
     onset: float | None = None
@@ -94,7 +94,7 @@ class SpikeMemory:
     """Past spikes, oldest first; at most `MAX_SPIKES`."""
     bet: Bet | None = None
     wrong_at: float | None = None
-    """Time when a bet last turned out to be wrong; None if none has."""
+    """Time when a prediction of a spike (`bet`) last turned out to be wrong; None if none has."""
 
     def observed(self, at: float, rate: float) -> SpikeMemory:
         """Return the state updated with `rate`, the mean arrival rate since the last call, in requests per second.
@@ -173,7 +173,7 @@ class SpikeMemory:
 
 
 def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
-    """Return the rate of a spike that is expected within [at, at + lead_s]; None if there is no bet or it is due later.
+    """Return the rate of a spike that is predicted for [at, at + lead_s]; None if no spike is predicted for this time.
 
     If the present spike was predicted, the rest of it is expected.
     """
@@ -194,14 +194,14 @@ def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
 
 
 def ended(before: SpikeMemory, after: SpikeMemory) -> bool:
-    """Return whether a spike of a known series ended between the states `before` and `after`."""
+    """Return whether a spike of a known series of similar spikes ended between the states `before` and `after`."""
     return _is_row(after) and after.spikes[-1:] != before.spikes[-1:]
 
 
 def since_end(memory: SpikeMemory, at: float) -> float | None:
-    """Return the seconds since the last spike of a known series ended.
+    """Return the seconds since the end of the last spike, if it belongs to a known series of similar spikes.
 
-    Return None during a spike, if no series is known, or from `FALL_S` seconds after the end on.
+    Return None during a spike, without a known series, or if the spike ended at least `FALL_S` seconds ago.
     """
     if memory.onset is not None or not _is_row(memory):
         return None
@@ -211,9 +211,9 @@ def since_end(memory: SpikeMemory, at: float) -> float | None:
 
 
 def under_way(memory: SpikeMemory) -> bool:
-    """Return whether a spike of a known series has started when expected.
+    """Return whether the present spike belongs to a known series of similar spikes and began when it was expected.
 
-    Its height is then known, so its rise must not be taken for a trend.
+    The height of the spike is then known in advance, so its rise must not count as a trend.
     """
     bet, onset = memory.bet, memory.onset
     return onset is not None and bet is not None and _is_in_time(onset, bet) and _is_row(memory)
@@ -241,7 +241,8 @@ def _is_row(memory: SpikeMemory) -> bool:
 def _begun(memory: SpikeMemory, at: float, rate: float, count: float, seconds: float) -> SpikeMemory:
     """Return the state at the onset of a spike.
 
-    The bet is kept if the spike begins when it was due. The bet is wrong if the spike begins long before that.
+    The bet, which is the prediction of this spike, is wrong and dropped if the spike begins long before it was due.
+    Otherwise the bet is kept.
     """
     onset = max(memory.at, at - FAST_S)
     bet, wrong_at = memory.bet, memory.wrong_at
@@ -313,7 +314,7 @@ def _within(memory: SpikeMemory, onset: float, at: float, rate: float, *, count:
 
 
 def _resumed(memory: SpikeMemory, at: float) -> SpikeMemory:
-    """Return the state after unobserved time: the present spike is dropped, and a bet that was due is postponed."""
+    """Return the state after unobserved time: the present spike is dropped, and a prediction that was due is moved."""
     bet = memory.bet
     if bet is not None and bet.due - bet.margin_s <= at:
         missed = math.floor((at - bet.due + bet.margin_s) / bet.period_s) + 1

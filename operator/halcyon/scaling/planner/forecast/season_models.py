@@ -8,8 +8,8 @@ There are three models:
 
 The forecasts of each model are continuously compared with three forecasts that have no season: the last bin, a smoothed
 mean, and the median of the last hour. This is done separately for each number of bins ahead (the lead). A model is used
-only if its error over about a day is below that of the best of the three. So a load without a season has no forecast.
-All of this is computed once per closed bin.
+only if its error over about a day is clearly below that of the best forecast without a season. So a load without a
+season has no forecast. All of this is computed once per closed bin.
 
 The text at each constant gives the reason for its value. Most values are conventional. `NEAR`, `HOUR`, `MAX_LEVEL` and
 the third forecast without a season were chosen on two production traces and a dozen synthetic loads. Results on those

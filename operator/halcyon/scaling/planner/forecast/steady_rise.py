@@ -1,4 +1,4 @@
-"""Whether the arrivals in equal blocks of time rise steadily, and the rate that a steady rise leads to. Pure.
+"""Test for a steady rise of the arrivals in equal blocks of time, and extrapolation of the rise. Pure.
 
 Out of scope: which time the blocks cover (`arrival_rate`).
 """
@@ -46,10 +46,10 @@ def extrapolated(counts: Sequence[float], block_s: float, spread: float, horizon
 def rises_steadily(counts: Sequence[float], spread: float) -> bool:
     """Return whether the counts of equal blocks rise steadily and by more than chance.
 
-    The last block is not included in the search for a step, so a higher last block never prevents a trend. All other
-    blocks are searched for a step, and then only the newest of them. Two steps in a row, for example from nothing to
-    some load and then to more, are closer to a line than to any single step, but the newest blocks contain only one of
-    them.
+    The last block is not included in the search for a step, so a higher last block never prevents a trend. The other
+    blocks are searched for a step repeatedly, each time without the oldest block of the previous search. The reason is
+    that two steps in a row, for example from nothing to some load and then to more, are closer to a line than to any
+    single step, but the newest blocks contain only one of them.
     """
     before = counts[:-1]
     if _rise(counts) <= _TREND_SIGMAS * math.sqrt(spread) or _rise(before) <= _BEFORE_SIGMAS * math.sqrt(spread):

@@ -35,8 +35,8 @@ class TrendDamping:
     def of(self, rate: float, rising: float | None) -> float | None:
         """Return the rate to plan with if the forecast is `rising`, in requests per second.
 
-        A forecast above the present `rate` is damped. One that is not, or None, is returned unchanged. The result never
-        falls if either argument rises.
+        A forecast above the present `rate` is damped. Any other forecast, and None, is returned unchanged. The result
+        never falls if either argument rises.
         """
         return rising if rising is None or rising <= rate else rate + self.share * (rising - rate)
 
