@@ -64,7 +64,7 @@ class BatchController:
     clock: Clock
     site: BatchSite
     model: Callable[[Key], Object | None]
-    """Function that returns the ModelDeployment with a key; None if there is none."""
+    """Function that returns the ModelDeployment of a key, or None if it does not exist."""
     namespaces: tuple[str, ...] = ()
     """Namespaces to watch; if empty, all of them."""
     changed: Callable[[Key], None] = lambda _: None

@@ -22,7 +22,7 @@ from halcyon.kube.kinds import Object
 
 _MESSAGE_LIMIT = 1024
 _ETA_STEP = 0.05
-"""Maximum change of the ETA, as a share of the remaining time, that does not update it in the status."""
+"""Change of the ETA, as a share of the remaining time, above which the status is updated with the new ETA."""
 
 
 @dataclass(frozen=True)
@@ -190,10 +190,10 @@ def _rows(before: Mapping[str, Any], progress: BatchProgress | None) -> Mapping[
 
 
 def _steady(shown: object, end: float, now: float) -> float:
-    """Return the time of the end to publish.
+    """Return the estimated end to publish, in seconds since the epoch.
 
-    It is `shown`, the published one, if `end` differs by at most the share `_ETA_STEP` of the remaining time. Otherwise
-    it is `end`. So small changes of the rate cause no writes of the status.
+    `end` is the new estimate, `shown` is the published one. The published estimate is kept if the two differ by at most
+    the share `_ETA_STEP` of the remaining time. So small changes of the rate cause no writes of the status.
     """
     before = epoch_seconds(shown)
     return before if before is not None and abs(before - end) <= max(_ETA_STEP * (end - now), 1.0) else end

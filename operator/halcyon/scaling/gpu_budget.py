@@ -147,7 +147,7 @@ class _Shares:
                     self.quotas[namespace] -= gpus
 
     def _within_quotas(self, members: Sequence[int], targets: Sequence[int], *, by_need: bool) -> Sequence[int]:
-        """Return the target replicas; those of `members` are reduced to what the quotas of their namespaces allow."""
+        """Return the target replicas, reduced for `members` to what the quotas of their namespaces allow."""
         if not self.quotas:
             return targets
         by_namespace: dict[str, list[int]] = {}

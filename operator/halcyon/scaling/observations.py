@@ -106,7 +106,7 @@ class BalancerPoint:
     rejected: float
     """Counter of requests that the balancer rejected."""
     errors: float
-    """Counter of responses lost between a server and the client."""
+    """Counter of responses that were lost between a server and the client."""
     counted_at: float
     """Time at which the counters had these values: the time of the previous sample, because growth is counted only once
     the next sample confirms it."""

@@ -23,8 +23,8 @@ from halcyon.scaling.histogram import Histogram
 
 QUANTILE = 0.95
 LATE_MARGIN = 0.025
-"""Margin by which the canary's share of late responses may exceed stable's and still be fine. It must be above 0: if
-neither revision has late responses, no amount of data shows that the canary has fewer."""
+"""Amount by which the canary's share of late responses may exceed that of the stable revision and still be fine. It
+must be above 0: if neither revision has late responses, no amount of data shows that the canary has fewer."""
 MIN_FOR_QUANTILE = 100
 """Minimum number of responses from the stable revision before its 95th percentile is used: five of 100 responses lie
 above it."""
@@ -33,7 +33,8 @@ MIN_WINDOWS, MIN_LATE_WINDOWS = 3, 8
 because of late ones. Each window can contribute only that part of the evidence, so that one stall causes no
 rollback."""
 VERY_LATE = 4.0
-"""Ratio to stable's 95th percentile from which a response is very late, unless `latency_ratio` is larger."""
+"""Ratio of a response's latency to the 95th percentile of the stable revision, above which it is very late. If
+`latency_ratio` is larger, that is used instead."""
 FIRST_S, SETTLE_S, MAX_SETTLE_S, SETTLE_RESPONSES = 3.0, 15.0, 60.0, 150
 """Times in seconds from a new pod's first answer, and a number of responses. Very late responses are evidence after
 `FIRST_S`, other latencies after `SETTLE_S`. A slow model needs longer than that: `SETTLE_RESPONSES` times stable's 95th

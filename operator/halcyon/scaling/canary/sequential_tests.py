@@ -41,7 +41,7 @@ MAX_BLOCKS, MIN_BLOCKS = 48, 24
 MAX_CARRIED = 0.9
 """Maximum assumed correlation between the deviations of neighbouring windows or blocks."""
 BEST_AT = 60
-"""Number of windows after which the confidence intervals for means are tightest: a few minutes."""
+"""Number of windows after which the confidence intervals for means are tightest. These windows take a few minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def from_log(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Capital:
-    """Capital of a set of bets that started with a total of 1."""
+    """Capital of a set of bets against one hypothesis, which started with a total of 1."""
 
     logs: tuple[float, ...] = ()
     """Logarithms of the capital in each bet, followed by that of the reserve, which is never bet. Empty before the first
@@ -183,10 +183,10 @@ class Spread:
     """Standardized deviation of the last window."""
 
     def factor(self, own: float = 1.0) -> float:
-        """Return the long-run variance ratio, smoothed towards `own` and never below 1, which is that of independent requests.
+        """Return the long-run variance ratio, smoothed towards `own` and at least 1, the ratio of independent requests.
 
-        Deviations that carry over from window to window count as those of a process in which each window depends on
-        the one before.
+        Deviations that carry over from window to window are modelled as a process in which each window depends on the
+        previous window.
         """
         alike = max((own * _OWN_WINDOWS + self.squares) / (_OWN_WINDOWS + self.windows), 1.0)
         carried = min(max(self.products / (_OWN_WINDOWS + self.squares), 0.0), MAX_CARRIED)

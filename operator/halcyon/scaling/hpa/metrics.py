@@ -42,7 +42,7 @@ class RulesReading:
     replicas: int
     """Number of existing pods (status.replicas), ready or not: the number by which the HPA divides."""
     queue_depth: Value | Missing
-    """Queued requests of the model, plus rejected requests per second."""
+    """Number of queued requests of the model, plus rejected requests per second."""
     gpu_utilization: Value | Missing | None
     """GPU utilisation in percent, summed over pods; None if the user set no target for it."""
     waiting: float | None = None
@@ -50,7 +50,8 @@ class RulesReading:
     gpu_mean: float | None = None
     """Mean GPU utilisation in percent of the ready pods that report it; None if unknown, or if no pod is ready."""
     concurrency: Value | Missing | None = None
-    """Requests of the model in progress or waiting, plus rejected requests per second; None if the user set no target for it."""
+    """Number of requests in progress or waiting, plus rejected requests per second; None if the user set no target for
+    concurrency."""
     metric: Value | Missing | None = None
     """Result of the site's query; None if the user set no target for it."""
 

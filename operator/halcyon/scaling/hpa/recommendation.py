@@ -49,7 +49,7 @@ class RecommendationLimit:
 
     kind: LimitKind
     count: int
-    """Replicas after the limit was applied."""
+    """Number of replicas after the limit was applied."""
 
     def describe(self) -> str:
         """Describe the limit as a phrase, for example `maxReplicas is 8`."""

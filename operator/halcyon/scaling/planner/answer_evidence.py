@@ -60,7 +60,7 @@ from halcyon.scaling.planner.reading import Reading
 _FACTOR = 3.0
 """Time in a pod that contradicts the service line, as a multiple of the time that the line predicts for it."""
 _MIN_S = 0.25
-"""Seconds added to the time in a pod that contradicts the service line, because transfers and the sampling of the
+"""Seconds that are added to `_FACTOR` times the predicted time in a pod, because transfers and the sampling of the
 counters aren't part of a batch."""
 _SILENT_S = 5.0
 """Seconds without an answer, beyond the time in a pod that contradicts the service line, after which requests that are
@@ -104,7 +104,7 @@ class AnswerEvidence:
     fastest_s: float | None = None
     """Shortest time in the pod, in seconds; None if unknown. It grows slowly until a request is faster (`_RELAX_S`)."""
     least_rps: float = 0.0
-    """Highest rate of answers per ready pod seen so far, full or not."""
+    """Highest rate of answers per ready pod so far, in requests per second, whether the pods were full or not."""
     contradicts_at: float | None = None
     """Time since which the answers contradict the service line; None if they agree with it."""
     agrees_at: float | None = None
@@ -127,9 +127,9 @@ class AnswerEvidence:
     """How `rps` was found: `TimeInPods` by Little's law, `Answers` by counting answers, `EngineMetrics` by counting
     answers while engines reported that they were full, or `MEASURED`. Empty if `rps` is unknown."""
     alone: tuple[int, float, float] | None = None
-    """(ready pods, requests per second of each by the service line, time), measured while the answers agreed with the
-    line. It is that of the fewest pods in the last minutes, because a lock that pods share makes the line depend on
-    their number. None if unknown."""
+    """(ready pods, requests per second of each by the service line, time), from a time at which the answers agreed with
+    the line. Of the last minutes, the time with the fewest ready pods is used, because the line depends on the number
+    of pods if they share a lock. None if unknown."""
 
     @property
     def is_unseen(self) -> bool:
@@ -402,9 +402,9 @@ class AnswerEvidence:
 
 
 def _limit_s(replica: Replica | None, held: float) -> float:
-    """Return the seconds in a pod that contradict the service line; 0 if there is no line.
+    """Return the time in a pod, in seconds, above which a request contradicts the service line; 0 without a line.
 
-    The pod executes `held` requests.
+    `held` is the number of requests that the pod executes.
     """
     if replica is None:
         return 0.0

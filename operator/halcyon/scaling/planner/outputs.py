@@ -37,7 +37,7 @@ class PlanPart:
     name: PartName
     replicas: int
     text: object
-    """A text, or an object that formats it (`lazy_text`)."""
+    """Reason as a text, or as an object that formats the text when it is read (`lazy_text`)."""
 
     @property
     def why(self) -> str:
@@ -47,12 +47,12 @@ class PlanPart:
 
 @immutable(frozen=True, slots=True)
 class PlanLimit:
-    """Limit that changed the number of replicas, or kept it from changing, after the parts were computed."""
+    """Limit that changed the number of replicas after the parts of the plan were computed, or kept it from changing."""
 
     name: LimitName
     replicas: int
     text: object
-    """A text, or an object that formats it (`lazy_text`)."""
+    """Reason as a text, or as an object that formats the text when it is read (`lazy_text`)."""
 
     @property
     def why(self) -> str:

@@ -10,8 +10,8 @@ from halcyon.scaling.planner.reading import Reading
 MAX_AGE_S = 10.0
 """Maximum age of the newest sample in seconds. Agents report at least every 5 s."""
 _MAX_FACTOR = 1000.0
-"""Implausibly high load, as a multiple of the requests that the allowed replicas can serve in a minute. A higher value
-is a measurement fault."""
+"""Load above which a reading is implausible, as a multiple of the requests that the maximum replicas can serve in a
+minute. A higher load is considered a measurement fault."""
 _MAX_EXPECTED_ARRIVALS = 10.0
 """Number of requests expected at the known rate, from which signals that haven't changed are considered stuck. With
 this number expected, they stay unchanged by chance with probability e^-10."""
@@ -40,7 +40,7 @@ class StuckCounter:
 def implausibility(
     now: float, reading: Reading, still: StuckCounter, *, rate: float | None, dispersion: float, most_rps: float
 ) -> str | None:
-    """Return why the reading is implausible, with numbers, or None if it is plausible.
+    """Return the reason why the reading is implausible, with numbers, or None if it is plausible.
 
     `rate` (requests per second) and `dispersion` describe the arrivals so far. `most_rps` is the rate, in requests per
     second, that the maximum replicas can serve.

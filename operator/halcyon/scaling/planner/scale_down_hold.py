@@ -107,7 +107,7 @@ class ScaleDownHold:
         return replace(self, needs=needs, held=count, bare=needs, bare_held=count)
 
     def released(self) -> ScaleDownHold:
-        """Return the hold without any earlier needs, so that the next one alone determines the replicas."""
+        """Return the hold without any earlier needs, so that the next need alone determines the replicas."""
         return replace(self, needs=(), bare=())
 
     def forgotten(self) -> ScaleDownHold:
@@ -120,7 +120,7 @@ class ScaleDownHold:
 
 
 def _with(needs: tuple[tuple[float, int], ...], now: float, need: int, span_s: float) -> tuple[tuple[float, int], ...]:
-    """Return the needs with a new one added; earlier ones stay if they are higher and at most `span_s` old."""
+    """Return the needs with a new need added; earlier needs stay if they are higher and at most `span_s` old."""
     since = now - span_s
     return (*[(at, count) for at, count in needs if count > need and at > since], (now, need))
 

@@ -36,7 +36,7 @@ contain the memory must stay fast."""
 MAX_SAMPLES = 128
 """Maximum number of fine samples of the arrivals that are stored. With one sample per second, there are only 71."""
 MAX_NEEDS = 64
-"""Maximum number of needs stored per hold: one per second for a minute. Older ones are merged."""
+"""Maximum number of needs stored per hold: one per second for a minute. Older needs are merged."""
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _DIGIT = {character: value for value, character in enumerate(_ALPHABET)}
 _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
@@ -58,7 +58,7 @@ class Restored:
 
 
 class _UnreadableError(ValueError):
-    """A stored value has the wrong type or is invalid."""
+    """Error for a stored value that has a wrong type or is invalid."""
 
 
 def packed(memory: PlannerMemory) -> dict[str, Any]:

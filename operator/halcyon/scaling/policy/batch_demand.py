@@ -25,8 +25,8 @@ MARGIN = 1.1
 """Factor by which the rate needed for a deadline is increased, because users' requests and retried rows use part of
 it."""
 KEPT_MARGIN = 1.4
-"""Same as `MARGIN`, but for keeping replicas that are already added. It is larger, so that a changing rate does not
-start and stop them repeatedly."""
+"""Factor used instead of `MARGIN` to keep replicas that are already added. It is larger, so that a changing rate does
+not start and stop replicas repeatedly."""
 _MIN_WORK_S = 60.0
 """Minimum time for which an added replica must have work, in seconds."""
 

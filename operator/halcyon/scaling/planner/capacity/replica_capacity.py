@@ -1,7 +1,7 @@
 """Capacity of a replica, learnt from the batches that the model's own pods execute.
 
-The class also has the fields for start times, because both are stored as one part of the memory. `start_time` updates
-and reads them.
+The class `Capacity` also has the fields for start times of pods, because both are stored as one part of the planner's
+memory. `start_time` updates and reads these fields.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _MIN_SPREAD = 4.0
 batch of 1 row and one of 4 have a spread of 4.5. Batches of neighbouring sizes have less, and their difference is only
 noise."""
 _OUTLIER = 5.0
-"""A single batch is ignored if it takes at least this many times as long as the service line predicts. The usual causes
-are a pause and a different choice of GPU kernel."""
+"""Ratio of a single batch's time to the one that the service line predicts, above which the batch is ignored. The usual
+causes are a pause and a different choice of GPU kernel."""
 _FIRST_BATCHES = 20.0
 """Divisor for the weight of a pod's first report of a batch size. That report includes the first execution of the size,
 which takes 3 to 300 times as long as later ones on a GPU. With this divisor, the error from all first executions of a
@@ -45,9 +45,9 @@ If the model has changed, new batches soon outweigh it."""
 _MEASURED_BATCHES = 20.0
 """Initial weight of batch times that `halcyon bench` has measured, in batches."""
 _OUTWEIGHED = 100.0
-"""Number of executed batches after which batch times measured by a bench have no weight. The weight falls linearly to
-0, so that wrong times are forgotten. With a constant weight of 20 batches, threefold times would leave an error of 33 %
-after 100 batches."""
+"""Number of executed batches after which batch times measured by `halcyon bench` have no weight. The weight falls
+linearly to 0, so that wrong times are forgotten. With a constant weight of 20 batches, times that are threefold too
+long would still cause a relative error of 33 % after 100 batches."""
 
 _Ran = tuple[int, int, float]
 """(rows in the batch, number of executions, mean seconds) since the previous sample."""
@@ -85,7 +85,7 @@ class Capacity:
 
     @property
     def is_outweighed(self) -> bool:
-        """Return whether so many batches have been executed that batch times measured by a bench have no weight."""
+        """Return whether so many batches have been executed that times measured by `halcyon bench` have no weight."""
         # A memory of an older version contains the weight of the batches, but not their number.
         return max(self.batches, self.weight - _OLD_REVISION) >= _OUTWEIGHED
 
@@ -211,9 +211,10 @@ class Capacity:
 
 
 def _line_with_measured(sums: _Sums, times: tuple[tuple[int, float], ...], weight: float) -> ServiceLine | None:
-    """Return the service line fitted to the sums and to `times`, measured by a bench; None with too little data.
+    """Return the service line fitted to the sums and to batch times that `halcyon bench` measured.
 
-    The measured times together have the weight of `weight` batches.
+    `times` are (rows in the batch, seconds) pairs, which together have the weight of `weight` batches. Return None with
+    too little data.
     """
     if weight <= 0:
         return _fitted(*sums, None) if _is_enough(sums) else None
@@ -267,7 +268,7 @@ def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
 def _fitted(  # noqa: PLR0917  # the five sums of a weighted line
     weight: float, rows: float, rows2: float, seconds: float, rows_seconds: float, known: ServiceLine | None
 ) -> ServiceLine | None:
-    """Fit a line to the batch times by least squares, with a weight for the previous slope.
+    """Return the service line fitted to the batch times by least squares, with a weight for the previous slope.
 
     The previous slope decides if the batch sizes differ too little. Neither the constant nor the slope is negative,
     because a larger batch is never faster.

@@ -25,7 +25,7 @@ _CALM_S = (900.0, 480.0, 240.0, 120.0)
 """Lengths, in seconds, of the longer windows. The rate of a constant load is the mean over these windows. Samples are
 kept for the longest of them."""
 _AGREE_SIGMAS = 2.0
-"""Maximum deviation, in standard errors of a window's mean, at which the window agrees with longer ones (95 %
+"""Maximum deviation, in standard errors of a window's mean, at which the window agrees with longer windows (95 %
 confidence). Values from 1.5 to 3 give the same results in the table of scenarios."""
 _SIGMAS = 5.0
 """Number of standard errors by which the rate in a shorter window must exceed the mean of longer windows to replace it.
@@ -87,10 +87,11 @@ class ArrivalRate:
     _ends: tuple[float, tuple[tuple[float, float, float], ...]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
-    """Cached result of `_spans`, with the horizon that it was computed for. It changes only with a coarse sample.
+    """Cached result of `_spans`, with the horizon for which it was computed. It changes only with a coarse sample.
 
     It contains (span, arrivals in its first block, arrivals in its last block) for each span that the samples cover. If
-    there is no rise, which is the usual case, nothing else is computed."""
+    there is no rise, which is the usual case, nothing else is computed.
+    """
 
     def with_sample(self, at: float, counter: float, *, block_s: float) -> ArrivalRate:
         """Return the samples with one more added; a sample that is not newer than the last one changes nothing.

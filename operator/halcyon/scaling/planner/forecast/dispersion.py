@@ -15,8 +15,8 @@ from halcyon.scaling.frozen import immutable
 _SPAN_S = 300.0
 """Time constant of the estimate in seconds: long enough to describe the traffic in general and not one moment."""
 _MAX_INDEX = 200.0
-"""Maximum dispersion. The burstiest known trace has 13. Above the maximum, no change could be distinguished from noise.
-"""
+"""Maximum dispersion. The burstiest known trace has a dispersion of 13. Above the maximum, no change could be
+distinguished from noise."""
 _UNSEEN = 13.0
 """Dispersion assumed before the first sample: that of the burstiest known trace."""
 _MIN_DIFFERENCES = 5

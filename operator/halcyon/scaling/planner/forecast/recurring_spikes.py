@@ -21,8 +21,8 @@ from halcyon.scaling.planner.forecast.spike_prediction import Bet, Spike, predic
 BASE_S = 300.0
 """Time constant of the baseline, in seconds. The baseline does not change during a spike."""
 FALL_S = 60.0
-"""Time constant of the baseline while it falls, in seconds. It is shorter, because a load that has ended must not
-affect the baseline of the next one."""
+"""Time constant of the baseline while it falls, in seconds. It is shorter than `BASE_S`, because a load that has ended
+must not affect the baseline of the next load."""
 FAST_S = 10.0
 """Time constant, in seconds, of the weighted count of requests that detects spikes too small to be proven by one
 sample."""
@@ -37,8 +37,9 @@ because its distribution is close to normal even for small counts. If every seco
 errors occurs by chance once in 40 days."""
 SURPRISE = 16.0
 """Maximum contribution of one sample to the burstiness, as a multiple of the present burstiness. Without this limit,
-the first seconds of a spike would make the rest of it look like usual noise. The value was chosen among 4, 9, 16, 25
-and 40 on synthetic load. Lower values detect spikes in bursty noise; higher ones miss small spikes."""
+the first seconds of a spike would make the rest of it count as usual noise. The value was chosen among 4, 9, 16, 25 and
+40 on synthetic load. With lower values, spikes are detected in bursty noise; with higher values, small spikes are
+missed."""
 MIN_QUIET_S = 10.0
 """Seconds after which a spike has ended if the rate stays below the midpoint between the baseline and the spike's
 height. Shorter gaps are part of the spike."""
@@ -49,7 +50,7 @@ MAX_GAP_S = 60.0
 MAX_SPIKES = 16
 """Maximum number of spikes stored. The intervals that must agree are the newest, so older spikes are not needed."""
 ROW = 3
-"""Minimum number of similar spikes that form a known series. Two can be similar by chance."""
+"""Minimum number of similar spikes that form a known series. Two spikes can be similar by chance."""
 ALIKE = 1.25
 """Maximum ratio of the lengths, and of the heights, of the spikes in a known series. When such a spike ends, its pods
 are not held, because the next spike is predicted. Bursts that only come at similar intervals are no series: in a
@@ -79,7 +80,7 @@ class SpikeMemory:
     """Slow average of the rate outside spikes, in requests per second."""
     learnt_s: float = 0.0
     burstiness: float = 1.0
-    """Variance of the counts over their mean, at least 1; 1 is that of Poisson arrivals."""
+    """Variance of the counts of requests over their mean, at least 1; it is 1 for Poisson arrivals."""
     count: float = 0.0
     """Number of requests in about the last `FAST_S` seconds, with exponentially falling weights. `seconds` is the
     observed time with the same weights."""
@@ -225,7 +226,7 @@ def _is_in_time(onset: float, bet: Bet) -> bool:
 
 
 def _is_row(memory: SpikeMemory) -> bool:
-    """Return whether the last spikes were similar and the next one is predicted, so that they form a known series.
+    """Return whether the last spikes were similar and the next spike is predicted, so that they form a known series.
 
     The end of such a spike is then treated as final and not as a pause.
     """

@@ -70,8 +70,8 @@ def _rise(counts: Sequence[float]) -> float:
 def _is_step(counts: Sequence[float], spread: float) -> bool:
     """Return whether the best step fits the counts of equal blocks better than the best line, by more than chance.
 
-    Both models have two parameters for the level. Their sums of squared errors are compared, in units of the variance
-    of the counts.
+    The step and the line both have two parameters for the level. Their sums of squared errors are compared, in units of
+    the variance of the counts.
     """
     size, total = len(counts), sum(counts)
     mean = total / size
