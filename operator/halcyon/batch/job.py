@@ -1,6 +1,6 @@
 """Objects of a BatchInference: the Job of its runner, and the NetworkPolicy of the runner's pod. Pure.
 
-The pod complies with the Pod Security Standard "restricted", has no ServiceAccount token, and has the site's priority
+The pod complies with the Pod Security Standard "restricted" and has no ServiceAccount token. It has the site's priority
 class for runners, so that other pods can preempt it. If a pod ends without success, the Job creates another one, unless
 the runner reports a final failure. The new runner continues after the parts of the output that are already written.
 """

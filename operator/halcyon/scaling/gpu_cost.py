@@ -243,8 +243,8 @@ def has_changed(shown: Cost, now: Cost) -> bool:
 def has_moved(shown: Cost, now: Cost) -> bool:
     """Return whether the published shares or cost per thousand are outdated.
 
-    They are outdated if a share became known or unknown, or changed by 5 percentage points, or if the cost per thousand
-    inferences changed by more than 20 %.
+    This is so if a share became known or unknown, or changed by at least 5 percentage points. It is also so if the cost
+    per thousand inferences changed by more than 20 %.
     """
     for name in ("saving", "starting", "busy", "idle"):
         a, b = getattr(shown, name), getattr(now, name)

@@ -54,8 +54,8 @@ _LATE_SPREAD = 3.0
 """Variance ratio (`Spread`) that is assumed for late responses until it is measured. It is above 1, because late
 responses share queues."""
 _LIFTS = (0.02, 0.05, 0.1, 0.25, 0.6)
-"""Alternative hypotheses about the canary, from barely worse to broken. Each is a `lift`: the share of failed or late
-requests that the canary is assumed to have is limit + lift x (1 - limit)."""
+"""Alternative hypotheses about the canary, from barely worse to broken. With each `lift` in this tuple, the canary's
+assumed share of failed or late requests is limit + lift x (1 - limit)."""
 _ERRORS_PRIOR, _LATE_PRIOR = 0.001, 1 - QUANTILE
 """Prior shares of failed and of late requests, used before there is data. A wrong prior delays a decision, but does
 not raise the error rates."""
@@ -163,8 +163,8 @@ def _followed(
 ) -> Track:
     """Return the comparison updated with one window of requests to both revisions.
 
-    `slack` contains two limits on the difference between the canary's share and stable's: above the first the canary is
-    worse, below the second it is fine.
+    `slack` contains two limits on the difference between the canary's share and that of the stable revision. Above the
+    first limit the canary is worse, below the second it is fine.
     """
     if not stable.trials or not canary.trials:
         return track

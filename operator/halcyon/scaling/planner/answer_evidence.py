@@ -60,14 +60,14 @@ from halcyon.scaling.planner.reading import Reading
 _FACTOR = 3.0
 """Time in a pod that contradicts the service line, as a multiple of the time that the line predicts for it."""
 _MIN_S = 0.25
-"""Seconds that are added to `_FACTOR` times the predicted time in a pod, because transfers and the sampling of the
-counters aren't part of a batch."""
+"""Seconds that are added to `_FACTOR` times the predicted time in a pod, for transfers and the sampling of the
+counters, which aren't part of a batch."""
 _SILENT_S = 5.0
-"""Seconds without an answer, beyond the time in a pod that contradicts the service line, after which requests that are
-not yet answered contradict the line as well."""
+"""Seconds for which no request may be answered, beyond the time in a pod that contradicts the service line. After that,
+unanswered requests contradict the line as well."""
 _AGREED_FACTOR, _AGREED_S = 2.0, 0.02
-"""Time in a pod up to which the service line is used again: a multiple of the time that the line predicts, plus a
-number of seconds."""
+"""Time in a pod up to which the service line is used again: a multiple of the time that the line predicts, plus
+seconds."""
 _AGREE_S = 60.0
 """Seconds for which the time in a pod must agree with the service line before the line is used again."""
 _RELAX_S = 600.0
@@ -87,8 +87,8 @@ _PROVISIONAL = 10.0
 MEASURED = "Bench"
 """Value of `found_by` while the capacity is the one that `halcyon bench` has measured."""
 _ROUNDS = 2.0
-"""Additional time for which requests must have waited in balancers before a shared limit is looked for while batch
-times are used, as a multiple of the time in a pod. New pods fill up in this time."""
+"""Factor of the time in a pod: for this additional time, requests must have waited in balancers before a shared limit
+is searched for. This applies while batch times are used, because new pods first fill up."""
 
 
 @immutable(frozen=True, slots=True)
@@ -114,8 +114,8 @@ class AnswerEvidence:
     line_rps: float | None = None
     """Requests per second of a replica by the service line at the last comparison; None if there is no line."""
     peaks: Peaks = ()
-    """(ready pods, requests per second of all of them together, time) for times in which these pods were full without a
-    break, ascending by number of pods."""
+    """(ready pods, requests per second of all of them together, time) for times in which all of these pods were full,
+    ascending by number of pods."""
     shared: SharedLimit | None = None
     anchor: tuple[float, float, float, float] | None = None
     """State since the answers last agreed with the service line: (time and requests answered at that moment, requests
@@ -128,8 +128,8 @@ class AnswerEvidence:
     answers while engines reported that they were full, or `MEASURED`. Empty if `rps` is unknown."""
     alone: tuple[int, float, float] | None = None
     """(ready pods, requests per second of each by the service line, time), from a time at which the answers agreed with
-    the line. Of the last minutes, the time with the fewest ready pods is used, because the line depends on the number
-    of pods if they share a lock. None if unknown."""
+    the line. It is the time with the fewest ready pods in the last minutes, because a lock that pods share makes
+    batches longer. None if unknown."""
 
     @property
     def is_unseen(self) -> bool:

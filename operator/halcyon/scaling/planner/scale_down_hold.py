@@ -6,14 +6,14 @@ another one. If an unused pod is kept for as long as a start takes, the cost is 
 The hold adapts to the load. If the load rises again within `REGRET` holds of a release, the release is regretted and
 the hold doubles. If nothing changes for that time, the hold halves.
 
-This limits how often the replicas change. In one hour, the replicas needed for the load reverse direction at most 30
-times: at most 15 releases are followed by a rise, and at most nine of them are regretted. A search over all sequences
-of regretted and other releases gave these numbers.
+This limits how often the replicas change. In one hour, at most 15 releases are followed by a rise, so the replicas
+needed for the load reverse direction at most 30 times. At most nine of these releases are regretted. A search over all
+sequences of regretted and other releases gave these numbers.
 
 Until a hold is learnt, it depends on how bursty the arrivals are. Arrivals with dispersion I contain 1/I of the
 information of the same number of Poisson arrivals. So I minutes of this load prove as much as one minute of a Poisson
-load. If the time of the next rise is known, the hold is only as long as a start: a pod is kept if the gap until the
-rise is shorter than its start.
+load. If the time of the next rise is known, the hold is only as long as a start. A pod is then kept if the next rise
+comes sooner than a new pod could start.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Decision:
     def why(self) -> str:
         """Return the reasons for the decision in one sentence with numbers.
 
-        If an HPA sets the replicas, the sentence only says what each signal proposes.
+        If an HPA sets the replicas, the sentence contains only the proposal of each signal.
         """
         return str(self.text)
 

@@ -54,7 +54,8 @@ def time_in_pod(samples: Sequence[Sample]) -> float | None:
     """Return how long the request that was answered last was in its pod, in seconds.
 
     This is the horizontal distance between the curves of requests sent and answered. Return None if no request was
-    answered since the previous sample, if too few were answered, or if the request was sent before the first sample.
+    answered since the previous sample, or too few were. Return None also if the request was sent before the first
+    sample.
     """
     first, newest = samples[0], samples[-1]
     answered = newest[ANSWERED]

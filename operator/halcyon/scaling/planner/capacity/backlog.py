@@ -9,9 +9,10 @@ from halcyon.scaling.frozen import immutable
 
 _LATE = 20.0
 """Maximum GPU time that may be spent to keep one request from being late, as a multiple of the GPU time that computes
-it. With 20, a step from 20 to 200 req/s adds nearly all pods that are needed to clear its backlog in 10 s if a start
-takes one minute, and a third of them if it takes three minutes. With start times of three minutes, a value of 10 makes
-one to three percentage points more responses late, and a value of 60 costs 10 to 50 % more GPU time."""
+it. For example, a step from 20 to 200 req/s leaves a backlog. With a value of 20, nearly all pods that clear this
+backlog in 10 s are added if a start takes one minute. If a start takes three minutes, a third of them are added. With
+start times of three minutes, a value of 10 makes one to three percentage points more responses late. A value of 60
+costs 10 to 50 % more GPU time."""
 
 
 @immutable(frozen=True, slots=True)

@@ -256,8 +256,8 @@ def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
     """Return the first reported batches of each size, corrected for the extra time of the model's very first execution.
 
     That execution takes as long as hundreds of others, and usually has one row or a few. A larger batch is never faster
-    than a smaller one. So if a size has a higher mean time than a larger size that ran at least as often, the
-    difference is that extra time, and is removed.
+    than a smaller one. So if the mean time of a size is above that of a larger size that ran at least as often, the
+    difference is this extra time. It is removed.
     """
     capped: list[_Ran] = []
     for rows, count, took in sorted(first, reverse=True):

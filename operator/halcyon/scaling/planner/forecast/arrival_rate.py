@@ -221,8 +221,8 @@ class ArrivalRate:
     def sure(self) -> float:
         """Return the share of the rate that is certain enough to add replicas for; 1 after the first minute.
 
-        The replicas that ran at the first request were presumably chosen for a reason, and a few seconds of arrivals
-        are little evidence that more are needed. So two standard errors are subtracted from the rate at first, and less
+        The replicas that ran at the first request were presumably chosen for a reason. A few seconds of arrivals are
+        little evidence that more are needed. So two standard errors are subtracted from the rate at first, and less
         with each second.
         """
         if len(self.times) < 2:
@@ -291,8 +291,7 @@ class ArrivalRate:
             1. A span is divided into seven blocks.
             2. The slope is the median of the six increases between blocks, minus part of its standard error.
             3. The last block is extrapolated with this slope, but no further ahead than the length of the span.
-            4. The trend is accepted if a line through the blocks rises by more than chance, and no step fits the blocks before
-               the last one, or the newest of these, better than a line.
+            4. The trend is accepted if the blocks rise steadily and by more than chance (`rises_steadily`).
 
         The result is the highest rate of any accepted trend. A higher last value of the counter never lowers it.
         """

@@ -1,8 +1,8 @@
 """Dispersion of arrivals: variance over mean of the number of arrivals in a block of time; 1 for Poisson arrivals.
 
 There are two estimates, because they are used differently. `value` is used to size queues, and changes little within
-seconds. `doubt` is used to separate noise from real changes, and must be usable within seconds: if a noisy load counts
-as Poisson arrivals, steps are detected that do not exist.
+seconds. `doubt` is used to separate noise from real changes, and must be usable within seconds. If a noisy load counted as
+Poisson arrivals, steps would be detected that do not exist.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ class Dispersion:
     noise: float = _UNSEEN
     """Quick estimate of the dispersion, used until `value` is learnt.
 
-    First it is the median of the first differences between blocks, which one burst does not change. Later differences
-    are then averaged with it, each with less weight than the one before, until their weight is the same as in `value`.
-    If the load starts with empty blocks, the noise is taken to be Poisson, and the arrivals that follow count as a
-    step.
+    At first it is the median of the first differences between blocks, which one burst does not change. Later
+    differences are then averaged with the median, each with less weight than the previous one, until their weight is
+    the same as in `value`. If the load starts with empty blocks, the noise is assumed to be Poisson, and the arrivals
+    that follow count as a step.
 
-    The differences of a step after a pause are left out. Short loads with pauses consist mostly of steps, so the median
-    would otherwise be that of the steps."""
+    The differences of a step after a pause are left out. Otherwise, for short loads with pauses, the median would be
+    that of the steps.
+    """
     first: tuple[float, ...] = ()
     """First squared differences between neighbouring blocks, normalised, in order and at most `_FIRST`. Pairs of empty
     blocks are left out."""

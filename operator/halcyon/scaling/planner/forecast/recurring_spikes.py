@@ -1,12 +1,13 @@
 """Recurring spikes: when they began, how high and long they were, and when the next one is due.
 
 The rate is sampled every 1 to 10 s and compared with a baseline, which is its slow average. A spike begins when the
-rate exceeds twice the baseline, and exceeds it by more than a Poisson fluctuation (or by more than the usual
-fluctuation, if the load is burstier). It ends when the rate has been below half the spike's height for a while.
+rate exceeds twice the baseline, and exceeds it by more than a Poisson fluctuation. If the load is burstier, it must
+exceed the usual fluctuation. The spike ends when the rate has been below half the spike's height for a while.
 
-A bet is a prediction of the next onset, made when a spike ends (`spike_prediction`). A bet is wrong if its time passes
-without an onset, or if an onset comes long before it. If there were no samples at its time, it is unknown whether the
-bet was wrong, and the bet is moved to one interval later. Out of scope: seasons (`seasonality`), and the use of a bet.
+A bet is a prediction of the onset of the next spike, made when a spike ends (`spike_prediction`). A bet is wrong if its
+time passes without an onset, or if an onset comes long before it. If there were no samples at its time, it is unknown
+whether the bet was wrong, and the bet is moved to one interval later. Out of scope: seasons (`seasonality`), and the
+use of a bet.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ BASELINES = 3
 """Number of forecasts without a season: the last bin, the smoothed mean, and the median of the last hour. The median is
 included for bursty loads, where it has a smaller error than any mean."""
 Score = tuple[float, float, float, float, float]
-"""Sums over bins, with less weight for older bins: the weights, the absolute errors of the model, and the absolute
-errors of each forecast without a season."""
+"""Sums over bins, with less weight for older bins: (weights, absolute errors of the model, absolute errors of each
+forecast without a season)."""
 Choice = tuple[float, int, float, float] | None
 """Model used for one lead (number of bins ahead): (forecast rate, index of the model in `SOURCES`, mean absolute error
 of the model, mean absolute error of the best forecast without a season). None if no model is used."""

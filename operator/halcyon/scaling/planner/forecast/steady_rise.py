@@ -47,9 +47,9 @@ def rises_steadily(counts: Sequence[float], spread: float) -> bool:
     """Return whether the counts of equal blocks rise steadily and by more than chance.
 
     The last block is not included in the search for a step, so a higher last block never prevents a trend. The other
-    blocks are searched for a step repeatedly, each time without the oldest block of the previous search. The reason is
-    that two steps in a row, for example from nothing to some load and then to more, are closer to a line than to any
-    single step, but the newest blocks contain only one of them.
+    blocks are searched for a step repeatedly, each time without the oldest block of the previous search. This is needed
+    for two steps in a row, for example from nothing to some load and then to more. They are closer to a line than to
+    any single step, but the newest blocks contain only one of them.
     """
     before = counts[:-1]
     if _rise(counts) <= _TREND_SIGMAS * math.sqrt(spread) or _rise(before) <= _BEFORE_SIGMAS * math.sqrt(spread):
