@@ -3,7 +3,7 @@
 Replicas are granted one at a time, until the next one does not fit. The order does not depend on the budget:
 
     1  floors, as far as a model already runs these replicas    by priority; within a priority, level by level
-    2  the rest of the floors                                   the same
+    2  the rest of the floors                                   by priority; within a priority, level by level
     3  desired replicas that already run                        (only without `preempt`: no model is shrunk for another)
     4  the rest of the desired replicas                         by priority; within a priority, by need
 

@@ -6,10 +6,11 @@ by seconds, and never prevent one.
 
 cause               remedy
 batches, bursts     several requests count as one: their number follows from the batches, the spread between windows,
-and how much of a deviation carries over to the next window one stall           a window counts for at most a third
-(latency: an eighth) of the evidence that a rollback needs a queue that ends   a window in which the canary's median
-latency falls adds no evidence against it cold pods           latencies count from `SETTLE_S` after the newest pod's
-first answer. Those that are `VERY_LATE`, and whose execution takes longer too, count from `FIRST_S`
+                    and how much of a deviation carries over to the next window
+one stall           a window counts for at most a third (latency: an eighth) of the evidence that a rollback needs
+a queue that ends   a window in which the canary's median latency falls adds no evidence against it
+cold pods           latencies count from `SETTLE_S` after the newest pod's first answer. Very late responses count from
+                    `FIRST_S` after it, if their execution takes longer too
 """
 
 from __future__ import annotations

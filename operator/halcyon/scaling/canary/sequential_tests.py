@@ -152,8 +152,8 @@ class Capital:
                 raised to the power 1 / design. If requests are independent, the error rate stays valid (Jensen). If groups
                 of `design` requests fail together, the result equals a bet on groups. See Rao and Scott, Biometrics 48
                 (1992), on design effects.
-            most: largest logarithm of an E-variable that counts. A smaller E-variable is still one, so the error rate
-                stays valid, and no single window decides.
+            most: cap on the logarithm of each E-variable. A reduced E-variable is still one, so the error rate stays
+                valid, and no single window decides.
         """
         factors = (*won, 0.0)
         before = self.logs or (-math.log(len(factors)),) * len(factors)
@@ -173,7 +173,7 @@ def _log_sum(logs: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Variance of the difference between two shares: measured across windows, divided by that of independent requests."""
+    """Variance of the difference between two shares, as a ratio: across windows, over that of independent requests."""
 
     squares: float = 0.0
     windows: int = 0

@@ -87,8 +87,8 @@ _PROVISIONAL = 10.0
 MEASURED = "Bench"
 """Value of `found_by` while the capacity is the one that `halcyon bench` has measured."""
 _ROUNDS = 2.0
-"""Factor of the time in a pod: for this additional time, requests must have waited in balancers before a shared limit
-is searched for. This applies while batch times are used, because new pods first fill up."""
+"""Additional time for which requests must have waited in balancers before a shared limit is searched for, in multiples of
+the time in a pod. It applies only while batch times are used. New pods fill up in this time."""
 
 
 @immutable(frozen=True, slots=True)

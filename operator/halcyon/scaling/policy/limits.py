@@ -7,8 +7,8 @@ here. The plan's number of replicas doesn't change.
 replicas     replicas needed                       replicas before   limits reported
 at maximum   more                                  any               max, with the number needed
 at minimum   fewer, and no other limit applies     any               min
-at minimum   not known yet                         fewer             min, and those of the plan
-else         any                                   any               those of the plan
+at minimum   not known yet                         fewer             min, and the limits of the plan
+else         any                                   any               the limits of the plan
 """
 
 from __future__ import annotations

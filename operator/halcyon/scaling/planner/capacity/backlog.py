@@ -72,7 +72,7 @@ def drain(
         if level > 0 or max(arriving, later_rate) > serving * peak_rps:
             serving += 1
             useful += 1
-    # The limit `most` applies only until new pods serve: the queue is longest at start_s.
+    # `most` limits the queue only until new pods serve, so the queue at start_s is at most `most`.
     if at < start_s:
         level = min(max(grown(level, at, start_s), 0.0), most)
         at = start_s

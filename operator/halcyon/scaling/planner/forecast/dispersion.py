@@ -1,8 +1,8 @@
 """Dispersion of arrivals: variance over mean of the number of arrivals in a block of time; 1 for Poisson arrivals.
 
 There are two estimates, because they are used differently. `value` is used to size queues, and changes little within
-seconds. `doubt` is used to separate noise from real changes, and must be usable within seconds. If a noisy load counted as
-Poisson arrivals, steps would be detected that do not exist.
+seconds. `doubt` is used to separate noise from real changes, and must be usable within seconds. If a noisy load counted
+as Poisson arrivals, steps would be detected that do not exist.
 """
 
 from __future__ import annotations
