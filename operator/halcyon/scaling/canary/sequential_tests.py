@@ -33,8 +33,8 @@ for one window can ruin every bet. Redistribution lets bets that are right in la
 _MAX_LOG = 690.0
 """Maximum argument of exp: a larger one overflows a float."""
 _OWN_WINDOWS = 10.0
-"""Weight, in windows, of the prior assumption that requests are independent. After more windows the measured spread
-dominates."""
+"""Weight, in windows, of the prior assumption that requests are independent. After more windows, the spread that is
+measured across windows dominates."""
 
 
 MAX_BLOCKS, MIN_BLOCKS = 48, 24
@@ -173,7 +173,7 @@ def _log_sum(logs: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Variance of the difference between two shares, as a ratio: across windows, over that of independent requests."""
+    """Ratio of the measured variance of the difference between two shares to its variance for independent requests."""
 
     squares: float = 0.0
     windows: int = 0

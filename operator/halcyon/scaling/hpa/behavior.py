@@ -39,7 +39,7 @@ class HpaMemory:
     """State of the HPA controller between two syncs."""
 
     recommendations: Entries = ()
-    """Replicas that the signals proposed, before stabilisation."""
+    """Numbers of replicas that the signals proposed, before stabilisation."""
     added: Entries = ()
     """Number of pods that each scale-up added."""
     removed: Entries = ()
@@ -82,7 +82,10 @@ def paced(
 
 
 def written(memory: HpaMemory, *, now: float, before: int, after: int, behavior: Behavior | None) -> HpaMemory:
-    """Return the memory with a change in the replicas added. Without `behavior` the HPA does not store changes."""
+    """Return the memory with the change of the replicas from `before` to `after` added.
+
+    Without `behavior` the memory stays the same, because the HPA then does not store changes.
+    """
     if behavior is None or before == after:
         return memory
     if after > before:

@@ -87,8 +87,8 @@ _PROVISIONAL = 10.0
 MEASURED = "Bench"
 """Value of `found_by` while the capacity is the one that `halcyon bench` has measured."""
 _ROUNDS = 2.0
-"""Additional time for which requests must have waited in balancers before a shared limit is searched for, in multiples of
-the time in a pod. It applies only while batch times are used. New pods fill up in this time."""
+"""Additional time for which requests must have waited in balancers before a shared limit is searched for, in multiples
+of the time in a pod. It applies only while batch times are used. New pods fill up in this time."""
 
 
 @immutable(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class AnswerEvidence:
         """Return a capacity for models without batch times before a pod has been full; None if no answers are known.
 
         It is far above the rates of answers so far, so it never adds replicas. Replicas are added once a pod is full,
-        and `parts.answers_limit` keeps the present ones until then.
+        and `parts.answers_limit` keeps the present replicas until then.
         """
         if not self.is_in_force or self.rps is not None or self.least_rps <= 0:
             return None

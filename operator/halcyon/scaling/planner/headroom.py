@@ -11,8 +11,9 @@ that. The cost is 0.3 % more GPU time on average over all scenarios, and 7 to 11
 _STEP = 0.005
 """Maximum change to the headroom for each forecast."""
 _INITIAL = 0.05
-"""Initial headroom, equal to the effect of ten exceeded forecasts. It falls to 0 after 1,000 forecasts that hold. Twice
-this value costs 2 % more GPU time. docs/decisions/0022 shows where it prevents late requests and where it doesn't."""
+"""Initial headroom, equal to the effect of ten exceeded forecasts. It falls to 0 after 1,000 forecasts that are not
+exceeded. Twice this value costs 2 % more GPU time. docs/decisions/0022 shows where the initial headroom prevents late
+requests and where it doesn't."""
 _MAX_SHARE = 0.5
 """Maximum headroom, as a share of the rate. A higher maximum would keep capacity for the load's own peak twice."""
 _MIN_INTERVAL_SHARE = 0.25

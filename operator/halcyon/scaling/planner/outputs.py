@@ -80,7 +80,7 @@ class Sentence:
 
 @immutable(frozen=True, slots=True)
 class PlannerMemory:
-    """State of the planner that is kept from one decision to the next."""
+    """Memory of the planner: the state that is kept from one decision to the next."""
 
     arrivals: ArrivalRate = field(default_factory=ArrivalRate)
     capacity: Capacity = field(default_factory=Capacity)

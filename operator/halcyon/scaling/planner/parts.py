@@ -46,14 +46,14 @@ class Situation:
     objectives: Objectives
     reading: Reading
     memory: PlannerMemory
-    """Planner's memory, already updated with this reading."""
+    """Memory of the planner, already updated with the reading."""
     replica: Replica
     rate: float
     """Present arrival rate in requests per second."""
     rising: float | None
     """Requests per second expected one start time from now if the load keeps rising; None if it does not rise."""
     headroom: Headroom
-    """Share added to a rate because the load has exceeded its forecasts in the past."""
+    """Learnt share by which a rate is increased, because the load has exceeded its forecasts in the past."""
     start_s: float
     max_replicas: int
     """Maximum number of replicas that a part can require."""

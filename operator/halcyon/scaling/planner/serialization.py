@@ -45,7 +45,7 @@ _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
 _EXPONENTS = 140
 """Highest exponent of ten, positive or negative, that a code can represent."""
 _LATER = frozenset({"damping", "evidence", "rejections", "zero"})
-"""Parts that were added to version 1 later. If one is missing from a stored memory, nothing was lost."""
+"""Parts of the memory that were added to version 1 later. If a stored memory lacks one of them, nothing was lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ costs 10 to 50 % more GPU time."""
 
 @immutable(frozen=True, slots=True)
 class Drain:
-    """Replicas needed for the backlog."""
+    """Numbers of pods needed to clear the backlog."""
 
     keep: int
     """Number of existing pods to keep for the backlog."""

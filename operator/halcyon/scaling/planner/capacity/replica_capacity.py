@@ -50,7 +50,7 @@ linearly to 0, so that wrong times are forgotten. With a constant weight of 20 b
 long would still cause a relative error of 33 % after 100 batches."""
 
 _Ran = tuple[int, int, float]
-"""(rows in the batch, number of executions, mean seconds) since the previous sample."""
+"""Batches of one size since the previous sample: (rows in the batch, number of executions, mean seconds)."""
 _Sums = tuple[float, float, float, float, float]
 """Weighted sums over batches: weight, rows, rows squared, seconds, and rows times seconds."""
 
@@ -69,7 +69,7 @@ class Capacity:
     rows_seconds: float = 0.0
     line: ServiceLine | None = None
     seen: tuple[tuple[int, int, float], ...] = ()
-    """(rows in the batch, executions, total seconds): the counters as last read."""
+    """(rows in the batch, executions, total seconds): Triton's counters by batch size, as last read."""
     starts: tuple[float, ...] = ()
     """Recent start times of pods in seconds, oldest first."""
     started: frozenset[str | int] = frozenset()

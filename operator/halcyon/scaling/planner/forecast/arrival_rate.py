@@ -55,8 +55,8 @@ longer than this.
 The multiples are those of the clock, not of the time since the previous sample. Otherwise, two models with the same
 load would detect a trend up to one interval apart."""
 _ENDS_SIGMAS = 2.0
-"""Minimum difference of the last and first block, in standard errors, for a span to be tested further. The difference
-is smaller in only one of 2,500 proven rises."""
+"""Minimum difference between the arrivals in the last and the first block of a span, in standard errors, for the span
+to be tested further. The difference is smaller in only one of 2,500 proven rises."""
 _TREND_SPANS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Spans that are searched for a trend, as multiples of the horizon."""
 _MIN_TREND_S = 60.0

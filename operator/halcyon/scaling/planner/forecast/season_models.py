@@ -100,7 +100,7 @@ USUAL = NEAR + AHEAD
 
 @immutable(frozen=True, slots=True)
 class Fit:
-    """State of the three models and their scores, updated with each closed bin: only numbers and tuples of numbers."""
+    """State of the three season models and their scores, updated with each closed bin. It contains only numbers."""
 
     scale: float | None = None
     """Mean rate, averaged with a time constant of one day, in requests per second."""

@@ -36,8 +36,8 @@ MAX_BINS = 15 * DAY
 """Number of bins kept: two weeks for the weekly model, and one day on which its forecasts are compared with the
 rate."""
 MAX_STEP_BACK_S = 3600.0
-"""Maximum step of the clock backwards, in seconds, after which the history is kept. Samples are then ignored until the
-clock catches up. After a larger step, the history starts from scratch."""
+"""Maximum number of seconds by which the clock may be set back without losing the history. Samples are then ignored
+until the clock catches up. After a larger step, the history starts from scratch."""
 MIN_COVERED = 0.5
 """Minimum share of a bin that must have been observed; otherwise the bin's mean is unknown."""
 

@@ -22,8 +22,8 @@ MAX_PERIOD_S = 86_400.0
 """Maximum interval between spikes in seconds. Longer intervals are left to the seasons."""
 AGREE = 0.1
 """Maximum relative difference between two intervals that agree. The intervals of timers, cron jobs and people with a
-habit stay within it. Of exponentially distributed intervals, only one pair in 20 does. With 5 %, which was tried first,
-spikes with 30 s of jitter were missed."""
+habit stay within it. With exponentially distributed intervals, only one pair in 20 does. With 5 %, which was tried
+first, spikes with 30 s of jitter were missed."""
 AGREE_S = 15.0
 """Difference in seconds up to which intervals agree, however short they are."""
 MAX_AGREE_S = 600.0

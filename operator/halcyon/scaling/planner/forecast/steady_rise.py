@@ -17,8 +17,8 @@ _TREND_SIGMAS = 5.0
 trends are tested continuously and in five spans. At 5 standard errors, a line detects rises as well as the difference
 of the last and first block at 4, with a hundredth of the false detections."""
 _BEFORE_SIGMAS = 3.0
-"""Minimum rise of a line through all blocks but the last, in standard errors. A step that has just begun is only in the
-last block, so it does not pass this test."""
+"""Minimum rise of a line through all blocks except the last, in standard errors. A step that has just begun is only in
+the last block, so it does not reach this minimum."""
 _STEP_BLOCKS = 3
 """Minimum number of blocks that are tested for a step."""
 _STEP_SIGMAS = 2.0
