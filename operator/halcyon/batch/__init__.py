@@ -1,4 +1,5 @@
-"""Batch inference: a controller that makes a runner for each BatchInference, and publishes its progress.
+"""Batch inference: a controller that creates a runner's Job for each BatchInference, and publishes the progress.
 
-Out of scope: the runner (`halcyon_batch`), and what its requests are to balancers and to the planner (`scaling.policy`).
+Out of scope: the runner's program (`halcyon_batch`), how balancers treat its requests, and the replicas that are added
+for it (`scaling.policy.batch_demand`).
 """

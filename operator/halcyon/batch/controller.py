@@ -1,6 +1,6 @@
-"""Controller of BatchInferences: makes, pauses and replaces the Job of each, and writes its status. It runs in the leader.
+"""Controller of BatchInferences, in the leader: creates, pauses and replaces the Job of each, and writes its status.
 
-Deleting a BatchInference deletes its Job, by Kubernetes. What is written stays.
+If a BatchInference is deleted, Kubernetes deletes its Job. The output that is already written is kept.
 """
 
 from __future__ import annotations
@@ -33,23 +33,24 @@ from halcyon.kube.work_queue import WorkQueue
 log = logging.getLogger(__name__)
 
 DISCOVERY_INTERVAL_S = 10.0
-"""Interval at which the API server is polled for the kind, in seconds: its CRD may be installed later."""
+"""Interval at which the API server is polled for the kind BatchInference, in seconds. Its CRD may be installed after
+the operator has started."""
 POLL_INTERVAL_S = 5.0
-"""Interval at which the progress of a runner is polled, in seconds."""
+"""Interval at which a runner is polled for its progress, in seconds."""
 STATUS_INTERVAL_S = 10.0
-"""Minimum time between two writes of a status of which only figures have changed, in seconds."""
+"""Minimum time between two writes of a status in which only numbers have changed, in seconds."""
 WORKERS = 4
 
 
 @dataclass(frozen=True)
 class RunningBatch:
-    """What a BatchInference that isn't paused, complete or failed still asks of its model."""
+    """Remaining work and requirements of a BatchInference that isn't paused, complete or failed."""
 
     name: str
     rows_left: int | None
-    """Rows without an outcome; None until the input is read."""
+    """Number of rows without an outcome; None until the runner has read the input."""
     deadline: float | None
-    """Time by which it should be complete, in seconds since the epoch; None if it has none."""
+    """Time by which the BatchInference should be complete, in seconds since the epoch; None if it has no deadline."""
     max_replicas: int | None
     may_wake: bool
     gentle: bool
@@ -57,17 +58,17 @@ class RunningBatch:
 
 @dataclass
 class BatchController:
-    """The caches of BatchInferences with their Jobs and pods, and the workers that reconcile them."""
+    """Controller: informers of BatchInferences, Jobs and pods, and the workers that reconcile BatchInferences."""
 
     client: Kube
     clock: Clock
     site: BatchSite
     model: Callable[[Key], Object | None]
-    """Function that returns a ModelDeployment."""
+    """Function that returns the ModelDeployment of a key, or None if it does not exist."""
     namespaces: tuple[str, ...] = ()
     """Namespaces to watch; if empty, all of them."""
     changed: Callable[[Key], None] = lambda _: None
-    """Function that is called with the key of a ModelDeployment of which a BatchInference has changed."""
+    """Function that is called with the key of a ModelDeployment when one of its BatchInferences has changed."""
     _progress: dict[Key, BatchProgress] = field(default_factory=dict)
     _written_at: dict[Key, float] = field(default_factory=dict)
 
@@ -85,19 +86,19 @@ class BatchController:
         return Informer(self.client, kind, selector=selector, namespaces=self.namespaces, **others)
 
     def model_changed(self, key: Key, _before: Object | None, _after: Object | None) -> None:
-        """Queue the BatchInferences of a ModelDeployment that has changed, unless a runner has begun."""
+        """Queue the BatchInferences of a changed ModelDeployment, except those that have a Job already."""
         for batch in self.batches.find(key.namespace, key.name):
             own = Key(key.namespace, batch["metadata"]["name"])
             if self.jobs.get(Key(own.namespace, job_name(own.name))) is None:
                 self.queue.add(own)
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
-        """Return the BatchInferences of a model that are neither paused nor at their end."""
+        """Return the BatchInferences of a model that are neither paused nor complete nor failed."""
         found = (_running(batch) for batch in self.batches.find(model.namespace, model.name))
         return tuple(one for one in found if one is not None)
 
     async def run(self) -> None:
-        """Wait until the API server has the kind, then reconcile until cancelled."""
+        """Wait until the API server serves the kind BatchInference, then reconcile until cancelled."""
         while not await self._is_known():  # noqa: ASYNC110  # the API server sends no event for a new kind
             await asyncio.sleep(DISCOVERY_INTERVAL_S)
         informers = (self.batches, self.jobs, self.pods)
@@ -160,7 +161,10 @@ class BatchController:
                 self.queue.done(key)
 
     async def _reconcile(self, key: Key, session: aiohttp.ClientSession) -> float | None:
-        """Bring the Job to what the spec asks for, and write the status; return the seconds until the next poll."""
+        """Make the Job match the spec and write the status; return the seconds until the next reconcile.
+
+        Return None if the next reconcile is due only when an object changes.
+        """
         batch = self.batches.get(key)
         if batch is None or batch["metadata"].get("deletionTimestamp"):
             self._progress.pop(key, None)
@@ -189,7 +193,7 @@ class BatchController:
         model: ServedModel | Obstacle,
         session: aiohttp.ClientSession,
     ) -> Observed:
-        """Make, change or replace the Job, and return what there is."""
+        """Create, change or replace the Job if needed, and return the state of the Job and its runner."""
         present = self.jobs.get(Key(key.namespace, job_name(key.name)))
         if present is not None and not _is_owned(present, batch):
             text = f"Job {job_name(key.name)} exists and isn't of this BatchInference; delete it, or name the BatchInference differently"
@@ -211,7 +215,7 @@ class BatchController:
             return Observed(pending="the runner's pod is being made", progress=self._progress.get(key))
         digests = [one["metadata"].get("annotations", {}).get(SPEC_ANNOTATION) for one in (present, wanted)]
         if digests[0] != digests[1] or ("Failed" in ends and spec.suspend):
-            # What a Job's pods are made of can't be changed. Another Job goes on from the parts that are written.
+            # The pod template of a Job can't be changed. A new Job continues after the parts that are already written.
             await self.client.delete(JOB, key.namespace, job_name(key.name), seen=present)
             return Observed(pending="the runner is replaced", progress=self._progress.get(key))
         if "Failed" in ends:
@@ -234,7 +238,11 @@ class BatchController:
         return runner_pod.current(self.pods.find(key.namespace, key.name))
 
     async def _write(self, key: Key, batch: Object, spec: BatchInferenceSpec | None, seen: Observed) -> float | None:
-        """Write the status if it has changed; return the seconds until a write is allowed if it has to wait, else None."""
+        """Write the status if it has changed.
+
+        Returns:
+            The seconds until the write is allowed, if `STATUS_INTERVAL_S` delays it; otherwise None.
+        """
         before: Mapping[str, Any] = batch.get("status") or {}
         made = status.make(before, spec, seen, generation=_generation(batch), now=self.clock.wall())
         if made == {name: value for name, value in before.items() if value is not None}:
@@ -273,13 +281,13 @@ def _is_owned(obj: Object, batch: Object) -> bool:
 
 
 def _ends(job: Object | None) -> set[str]:
-    """Return the ends that a Job has reached: Complete, Failed or neither."""
+    """Return the types of the final conditions of a Job that are true: Complete, Failed or none."""
     conditions = ((job or {}).get("status") or {}).get("conditions") or ()
     return {str(one["type"]) for one in conditions if one.get("status") == "True"} & {"Complete", "Failed"}
 
 
 def _states(written: Mapping[str, Any]) -> Any:  # compared only
-    """Return the parts of a status whose changes are written at once."""
+    """Return the parts of a status that are written at once if they change."""
     conditions = [(one.get("type"), one.get("status"), one.get("reason")) for one in written.get("conditions") or ()]
     return written.get("observedGeneration"), conditions
 

@@ -1,7 +1,8 @@
 """Objects of a BatchInference: the Job of its runner, and the NetworkPolicy of the runner's pod. Pure.
 
-The pod complies with the Pod Security Standard "restricted", has no token, and yields to every other pod. The Job makes another pod
-after any end but a final one, and the next runner goes on from the parts that are written.
+The pod complies with the Pod Security Standard "restricted" and has no ServiceAccount token. It has the site's priority
+class for runners, so that other pods can preempt it. If a pod ends without success, the Job creates another one, unless
+the runner reports a final failure. The new runner continues after the parts of the output that are already written.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from halcyon.render import names
 from halcyon.render.metadata import RESTRICTED
 
 LABEL: Final = f"{GROUP}/batch-inference"
-"""Label of all objects of a BatchInference; its value is the name."""
+"""Label of all objects of a BatchInference; its value is the name of the BatchInference."""
 SPEC_ANNOTATION: Final = f"{GROUP}/batch-spec"
-"""Annotation of the Job with the digest of what its pods are made of."""
+"""Annotation of the Job with the digest of everything that determines its pods, except the image."""
 CONTAINER: Final = "runner"
 COMPONENT: Final = "bench"
-"""Component of the pods: the site's NetworkPolicies let those of `bench` send requests to models."""
+"""Component label of runners' pods. It is `bench`, because NetworkPolicies of the site let pods with this label send
+requests to models."""
 _UID = 65532
 _MAX_FAILED_PODS = 100
 _INPUT, _OUTPUT, _HOOKS, _KEYS = "/data/input", "/data/output", "/etc/halcyon/hooks", "/etc/halcyon/api-keys"
@@ -31,36 +33,36 @@ _INPUT, _OUTPUT, _HOOKS, _KEYS = "/data/input", "/data/output", "/etc/halcyon/ho
 
 @dataclass(frozen=True)
 class BatchSite:
-    """Settings of the site for runners."""
+    """Settings of the site for all runners."""
 
     image: str
-    """Image with the runner; empty if the site has none."""
+    """Container image of the runner; empty if the site has none."""
     priority_class: str = ""
     pull_secrets: tuple[str, ...] = ()
     fixed_user_ids: bool = True
     network: SiteNetwork | None = None
-    """Peers in NetworkPolicies; None if none are created."""
+    """Peers in NetworkPolicies; None if the site creates no NetworkPolicies."""
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """What a runner needs of the ModelDeployment."""
+    """Properties of a ModelDeployment that a runner needs."""
 
     name: str
     model: str
-    """Name of the model in requests."""
+    """Name of the model in inference requests."""
     max_rows: int | None = None
-    """Largest batch; None if the spec has none."""
+    """Maximum batch size in rows; None if the spec doesn't set it."""
     api_keys: str = ""
-    """Secret with API keys; empty for none."""
+    """Name of the Secret with API keys; empty if the model needs none."""
 
 
 _REQUESTS_OF_A_BATCH = 4
-"""Requests into which a batch of the largest size is divided, at least, unless the spec says otherwise."""
+"""Minimum number of requests into which the rows of a full batch are divided, unless spec.rowsPerRequest is set."""
 
 
 def job_name(name: str) -> str:
-    """Return the name of the Job and of the NetworkPolicy."""
+    """Return the name of the Job and of the NetworkPolicy of the BatchInference `name`."""
     return f"{name}-batch"
 
 
@@ -70,7 +72,7 @@ def labels(name: str) -> dict[str, str]:
 
 
 def recipe(batch: Object, spec: BatchInferenceSpec, model: ServedModel) -> BatchRecipe:
-    """Return what the runner does."""
+    """Return the instructions for the runner: model, input, output, hooks and limits."""
     hooks = spec.hooks
     return BatchRecipe(
         owner=batch["metadata"]["uid"],
@@ -94,7 +96,7 @@ def recipe(batch: Object, spec: BatchInferenceSpec, model: ServedModel) -> Batch
 
 
 def job(batch: Object, spec: BatchInferenceSpec, model: ServedModel, site: BatchSite) -> Object:
-    """Return the Job."""
+    """Return the Job that runs the runner of a BatchInference."""
     made = recipe(batch, spec, model)
     pod = _pod(made, spec, model, site)
     # Without the image, so that an upgrade of the operator leaves running pods alone.
@@ -174,7 +176,10 @@ def _pod(made: BatchRecipe, spec: BatchInferenceSpec, model: ServedModel, site: 
 
 
 def network_policy(batch: Object, spec: BatchInferenceSpec, network: SiteNetwork) -> Object:
-    """Return the NetworkPolicy: the operator reads the progress, and the pod reaches DNS and the model's pods."""
+    """Return the NetworkPolicy of the runner's pod.
+
+    The operator may poll the progress, and the pod may reach DNS and the model's pods.
+    """
     model = {"podSelector": {"matchLabels": {names.OWNER_LABEL: spec.model_deployment}}}
     dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     return _owned(NETWORK_POLICY, batch, {}) | {

@@ -1,4 +1,4 @@
-"""The runner's pod: which one counts, why it doesn't run, and the progress that its runner has published. Pure but for the poll."""
+"""Pod of a runner: its selection, the reason why it doesn't run, and its runner's progress. Pure, except for `poll`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POLL_TIMEOUT_S = 3.0
 
 
 def project(pod: Object) -> Object:
-    """Return the fields of a pod that the cache keeps."""
+    """Return the pod reduced to the fields that the cache keeps."""
     meta, status = pod["metadata"], pod.get("status") or {}
     kept = ("namespace", "name", "uid", "resourceVersion", "labels", "creationTimestamp", "deletionTimestamp")
     return {
@@ -31,14 +31,14 @@ def current(pods: Iterable[Object]) -> Object | None:
 
 
 def address(pod: Object | None) -> str | None:
-    """Return the IP address of a pod that runs; None if it doesn't."""
+    """Return the IP address of a running pod; None if the pod doesn't run or there is none."""
     return (
         str(pod["status"]["podIP"]) if pod and pod["status"]["phase"] == "Running" and pod["status"]["podIP"] else None
     )
 
 
 def pending(pod: Object | None) -> str:
-    """Return why the pod doesn't run; empty if it runs or has succeeded."""
+    """Return the reason why the pod doesn't run; empty if it runs or has succeeded."""
     if pod is None:
         return "the runner's pod is being made"
     status = pod["status"]
@@ -55,7 +55,10 @@ def pending(pod: Object | None) -> str:
 
 
 def last_progress(pod: Object | None) -> BatchProgress | None:
-    """Return the progress with which the runner of a pod has ended; None if it runs, or has left none."""
+    """Return the final progress from the termination message of the runner's container.
+
+    Return None if the container has not terminated, or if its message is no valid progress.
+    """
     for state in _states(pod) if pod else ():
         ended = state.get("terminated") or {}
         try:
@@ -70,7 +73,7 @@ def _states(pod: Object) -> list[Mapping[str, Any]]:
 
 
 async def poll(session: aiohttp.ClientSession, host: str) -> BatchProgress | None:
-    """Return the progress of a runner; None if it can't be reached, or answers with something else."""
+    """Return the progress of the runner at the address `host`; None if the poll fails."""
     place = f"[{host}]" if ":" in host else host
     try:
         async with (

@@ -1,10 +1,10 @@
-"""Status of a BatchInference, from its Job, its pod and the progress of its runner. Pure.
+"""Status of a BatchInference, computed from its Job, its pod and the progress of its runner. Pure.
 
-condition   true when                                   otherwise
-Complete    the runner has written everything           false; the reason is what the batch does or waits for
-Failed      the Job has failed, or can't be made        absent
-Suspended   spec.suspend                                absent
-OnTime      it ends before the deadline at this rate    false if it doesn't; absent without a deadline or a rate
+condition   true if                                     otherwise
+Complete    the runner has written all results          false; the reason is what the batch does or waits for
+Failed      the Job has failed, or can't be created     absent
+Suspended   spec.suspend is true                        absent
+OnTime      the present rate meets the deadline         false; absent without a deadline, or while the end is unknown
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from halcyon.kube.kinds import Object
 
 _MESSAGE_LIMIT = 1024
 _ETA_STEP = 0.05
-"""Change of the remaining time, as a share of it, below which the ETA in the status stays."""
+"""Change of the ETA, as a share of the remaining time, above which the status is updated with the new ETA."""
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why no runner can run now."""
+    """Reason why no runner can run now."""
 
     reason: str
     message: str
     is_final: bool = False
-    """Whether the user must change the BatchInference."""
+    """Whether the obstacle lasts until the user changes the BatchInference."""
 
 
 def served_model(model: Object | None, name: str, namespace: str) -> ServedModel | Obstacle:
-    """Return what a runner needs of a ModelDeployment, or why it can't use it."""
+    """Return the properties of a ModelDeployment that a runner needs, or the reason why a runner can't use it."""
     if model is None:
         return Obstacle(
             BatchReason.MODEL_NOT_FOUND,
@@ -71,7 +71,7 @@ def served_model(model: Object | None, name: str, namespace: str) -> ServedModel
 
 @dataclass(frozen=True)
 class Observed:
-    """What the status is made of."""
+    """State of a BatchInference's Job, pod and runner, from which the status is made."""
 
     obstacle: Obstacle | None = None
     is_failed: bool = False
@@ -79,21 +79,21 @@ class Observed:
     is_done: bool = False
     """Whether the Job has succeeded."""
     pending: str = ""
-    """Why the pod doesn't run; empty if it runs or if there is none."""
+    """Reason why the pod doesn't run; empty if it runs, or if no reason is known."""
     progress: BatchProgress | None = None
-    """Last progress that is known of this runner or of an earlier one; None if there is none."""
+    """Last known progress of this runner or an earlier one; None if none is known."""
 
 
 def make(
     before: Mapping[str, Any], spec: BatchInferenceSpec | None, seen: Observed, *, generation: int, now: float
 ) -> Object:
-    """Return the status.
+    """Return the new status of a BatchInference.
 
     Args:
         before: the present status.
         spec: the spec; None if it is invalid.
         seen: state of the Job and the runner.
-        generation: that of the spec.
+        generation: metadata.generation of the BatchInference.
         now: time in seconds since the epoch.
     """
     stamp, progress = rfc3339(now), seen.progress
@@ -179,20 +179,28 @@ def _failed(seen: Observed, before: Mapping[str, Any] | None) -> _Found:
 
 
 def _rows(before: Mapping[str, Any], progress: BatchProgress | None) -> Mapping[str, int] | None:
-    """Return the rows by state. A runner that begins knows none yet; those that are written stay known."""
+    """Return the number of rows by state.
+
+    A runner that has just started does not know these numbers yet. Until it does, those in the present status are
+    returned.
+    """
     if progress is None or progress.total is None or (progress.waiting and not progress.done):
         return before.get("rows")
     return {"total": progress.total, "done": progress.done, "failed": progress.failed}
 
 
 def _steady(shown: object, end: float, now: float) -> float:
-    """Return the end that is shown, unless it has moved by a share of the remaining time. So a status at rest isn't written."""
+    """Return the estimated end to publish, in seconds since the epoch.
+
+    `end` is the new estimate, `shown` is the published one. The published estimate is kept if the two differ by at most
+    the share `_ETA_STEP` of the remaining time. So small changes of the rate cause no writes of the status.
+    """
     before = epoch_seconds(shown)
     return before if before is not None and abs(before - end) <= max(_ETA_STEP * (end - now), 1.0) else end
 
 
 def _on_time(deadline: str, end: float | None, progress: BatchProgress | None, now: float) -> list[_Found]:
-    """Return the condition on the deadline, with what is needed to reach it; none while the end is unknown."""
+    """Return the condition OnTime, with the rate that meets the deadline; an empty list while the end is unknown."""
     until = epoch_seconds(deadline)
     if until is None or until <= now:
         return [(Type.ON_TIME, "False", BatchReason.DEADLINE_MISSED, f"spec.deadline is {deadline}, which has passed")]

@@ -15,7 +15,10 @@ else:
     from dataclasses import dataclass
 
     def immutable(*, frozen: bool, slots: bool) -> object:
-        """Build a dataclass. With `frozen` it can be hashed by its fields, but assignments are not rejected at run time."""
+        """Return a decorator that makes a class a dataclass.
+
+        With `frozen`, instances are hashed by their fields, but assignments are not rejected at run time.
+        """
         return dataclass(slots=slots, unsafe_hash=frozen)
 
 

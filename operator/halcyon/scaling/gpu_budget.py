@@ -3,7 +3,7 @@
 Replicas are granted one at a time, until the next one does not fit. The order does not depend on the budget:
 
     1  floors, as far as a model already runs these replicas    by priority; within a priority, level by level
-    2  the rest of the floors                                   the same
+    2  the rest of the floors                                   by priority; within a priority, level by level
     3  desired replicas that already run                        (only without `preempt`: no model is shrunk for another)
     4  the rest of the desired replicas                         by priority; within a priority, by need
 
@@ -16,9 +16,9 @@ never gives a model less. Drawback: if the next replica in the order needs more 
 unused.
 
 With `fill`, such GPUs go to other models whose replicas are small enough, in the same order. If the budget changes, a
-model is then guaranteed only the replicas that it gets without `fill`. Floors that do not all fit are always granted with `fill`: GPUs must not stay idle while a
-model has no replica. A bigger quota of one namespace may take GPUs from another namespace. Out of scope: how many
-replicas a model needs, and the placement on nodes.
+model is then guaranteed only the replicas that it gets without `fill`. Floors that do not all fit are always granted
+with `fill`: GPUs must not stay idle while a model has no replica. A bigger quota of one namespace may take GPUs from
+another namespace. Out of scope: how many replicas a model needs, and the placement on nodes.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ class Demand:
     desired: int
     """Desired replicas."""
     gpus_per_replica: int = 1
-    """GPUs of one replica. A model with 0 is granted all its desired replicas."""
+    """GPUs of one replica. If it is 0, the model is granted all its desired replicas."""
     current: int = 0
     floor: int = 0
     """Replicas that the model keeps despite preemption; capped at `desired`."""
     priority: int = 0
     """Priority of the model; models with a higher value are served first."""
     need: float = 1.0
-    """Weight among models of the same priority, for example the backlog in seconds. Models with 0 are served last."""
+    """Weight among models of the same priority, for example the backlog in seconds. Models whose need is 0 are served
+    last."""
 
     @property
     def namespace(self) -> str:
@@ -84,7 +85,7 @@ class Grant(NamedTuple):
     cause: Cause
     """Limit that caused fewer replicas than desired to be granted; "none" if all are granted."""
     limit: int = 0
-    """Size, in GPUs, of the budget or quota that reduced the grant."""
+    """Size, in GPUs, of the budget or quota that reduced the grant; 0 if none did."""
 
     def describe(self) -> str:
         """Describe the grant as a phrase.
@@ -125,7 +126,7 @@ class _Shares:
     def grow(self, classes: Sequence[Sequence[int]], targets: Sequence[int], *, fill: bool, by_need: bool) -> None:
         """Grant replicas up to the targets, one priority class after the other.
 
-        Stop when the next replica does not fit; with `fill`, when no replica fits.
+        Without `fill`, granting stops when the next replica does not fit; with `fill`, when no replica fits.
         """
         for members in classes:
             if self.stopped:
@@ -146,7 +147,7 @@ class _Shares:
                     self.quotas[namespace] -= gpus
 
     def _within_quotas(self, members: Sequence[int], targets: Sequence[int], *, by_need: bool) -> Sequence[int]:
-        """Return the target replicas; those of `members` are reduced to what the quotas of their namespaces allow."""
+        """Return the target replicas, reduced for `members` to what the quotas of their namespaces allow."""
         if not self.quotas:
             return targets
         by_namespace: dict[str, list[int]] = {}

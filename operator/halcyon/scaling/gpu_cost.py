@@ -2,10 +2,10 @@
 
 | state    | GPU time counted                                                                          |
 | -------- | ----------------------------------------------------------------------------------------- |
-| starting | of pods that have a node but aren't ready: they pull images, load the model, or fail      |
-| busy     | of pods that are ready or finish their last requests, while the GPU is in use             |
-| idle     | of the same pods, while the GPU is not in use                                             |
-| unknown  | of the same pods, while their GPU utilisation is unknown                                  |
+| starting | pods that have a node but aren't ready: they pull images, load the model, or fail         |
+| busy     | pods that are ready or finish their last requests, while the GPU is in use                |
+| idle     | the same pods, while the GPU is not in use                                                |
+| unknown  | the same pods, while their GPU utilisation is unknown                                     |
 
 GPU time is stored per hour for the last day. The cost per inference therefore reacts to changes within a day, but in
 the morning it still includes the night. Unknown values are None: without a price the cost is None, not 0.
@@ -19,12 +19,12 @@ from operator import add
 
 HOUR_S, HOURS = 3600.0, 24
 MAX_GAP_S = 60.0
-"""Longest interval between two samples that is counted. A longer one, for example after the process was paused, is left
-out."""
+"""Longest interval between two samples that is counted, in seconds. A longer interval, for example after the process
+was paused, is left out."""
 MIN_INFERENCES = 100.0
 """Minimum inferences in the last day for a meaningful cost per thousand inferences."""
 MIN_COUNTED_S = 600.0
-"""Minimum counted time, in seconds, before shares of GPU time are published. The first minutes consist of pod starts only."""
+"""Minimum counted time, in seconds, before shares of GPU time are published. In the first minutes, pods only start."""
 _MIN_RELATIVE_CHANGE, _MIN_SHARE_CHANGE = 0.2, 0.05
 
 
@@ -39,7 +39,7 @@ class Spent:
     inferences: float = 0.0
     """Number of batch items (rows) computed."""
     at_max_replicas: float = 0.0
-    """GPU-seconds that the maximum replicas would have used; 0 without scaling."""
+    """GPU-seconds that the maximum replicas would have used; 0 if the model has no scaling."""
     seconds: float = 0.0
     """Elapsed time that is counted, in seconds."""
     scaled: float = 0.0
@@ -51,7 +51,7 @@ class Spent:
 
     @property
     def parts(self) -> tuple[float, ...]:
-        """Return the values of all fields. `dataclasses.astuple` takes thirty times as long."""
+        """Return the values of all fields, in their order. `dataclasses.astuple` would take thirty times as long."""
         return (
             *(self.starting, self.busy, self.idle, self.unknown),
             *(self.inferences, self.at_max_replicas, self.seconds, self.scaled),
@@ -85,17 +85,17 @@ class GpuUsage:
     """Number of GPUs of pods that are ready or finish their last requests."""
     worked: ReportedWork = ReportedWork()
     max_gpus: int | None = None
-    """Number of GPUs that the maximum replicas would use; None without scaling."""
+    """Number of GPUs that the maximum replicas would use; None if the model has no scaling."""
 
     @property
     def held(self) -> int:
-        """Return the number of GPUs that the model's pods hold, ready or not. All of them cost money."""
+        """Return the number of GPUs that the model's pods hold, ready or not. All of these GPUs cost money."""
         return self.starting + self.serving
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """GPU time of one model counted so far."""
+    """GPU time of one model that has been counted so far."""
 
     last: GpuUsage | None = None
     total: Spent = Spent()
@@ -104,7 +104,10 @@ class Ledger:
     """(hour since the epoch, GPU time in that hour) for the last 24 hours, oldest first."""
 
     def counted(self, usage: GpuUsage) -> Ledger:
-        """Return the ledger with the GPU time since the last sample added. The first sample adds no time."""
+        """Return the ledger plus the GPU time between the last sample and `usage`.
+
+        The first sample adds no time, and neither does a sample after more than `MAX_GAP_S`.
+        """
         before, hour = self.last, int(usage.at // HOUR_S)
         kept = tuple((at, was) for at, was in self.hours if hour - HOURS < at <= hour)
         if before is None or not 0 < usage.at - before.at <= MAX_GAP_S:
@@ -139,7 +142,10 @@ class Ledger:
 
 
 def _between(before: GpuUsage, now: GpuUsage) -> Spent:
-    """Return the GPU time between two samples, which are seconds apart. The newer sample determines the states."""
+    """Return the GPU time between two samples.
+
+    Samples are only seconds apart, so the whole interval is counted with the states of the newer one.
+    """
     seconds = now.at - before.at
     busy = now.worked.busy
     known = now.serving * seconds
@@ -163,7 +169,7 @@ def _between(before: GpuUsage, now: GpuUsage) -> Spent:
 
 @dataclass(frozen=True)
 class Prices:
-    """Price of one GPU-hour for each GPU product or by resource."""
+    """Prices of one GPU-hour, by GPU product or resource name."""
 
     currency: str = ""
     by_product: Mapping[str, float] = field(default_factory=dict)
@@ -174,7 +180,8 @@ class Prices:
     def of(self, product: str | None, resource: str | None = None) -> float | None:
         """Return the price per hour of a GPU; None if it is unknown (not free).
 
-        A price of the resource comes first: the product label of a node whose GPUs are cut into slices names the whole card.
+        The price of the resource takes precedence, because the product label of a node with partitioned GPUs names the
+        whole GPU.
         """
         names = (name for name in (resource, product) if name in self.by_product)
         return next((self.by_product[name] for name in names if name), self.default)
@@ -190,13 +197,15 @@ class Cost:
     per_thousand: float | None
     """Cost of a thousand inferences, averaged over the last day; None if unknown."""
     saving: float | None
-    """Share of GPU time saved over the last day, compared with always running the maximum replicas. Time without scaling is left out."""
+    """Share of GPU time saved over the last day, compared with always running the maximum replicas. Time without
+    scaling is left out."""
     starting: float | None
     """Share of the last day's GPU time that belonged to starting pods."""
     busy: float | None
     idle: float | None
-    """Share of the last day's GPU time in which the GPUs were idle. Time in an unknown state counts as the known time did. None if
-    less than half of it is known. The same holds for `busy`."""
+    """Share of the last day's GPU time in which the GPUs were idle. Time in an unknown state is divided between busy
+    and idle in the ratio of the known time. None if less than half of the time is known. `busy` is computed
+    likewise."""
 
 
 def cost(ledger: Ledger, price: float | None) -> Cost:
@@ -225,7 +234,8 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
 def has_changed(shown: Cost, now: Cost) -> bool:
     """Return whether the published costs must be updated at once.
 
-    They must if the number of GPUs or the cost per hour differs, or if the cost per thousand became known or unknown.
+    This is so if the number of GPUs or the cost per hour differs, or if the cost per thousand inferences became known
+    or unknown.
     """
     return _published(shown) != _published(now)
 
@@ -233,8 +243,8 @@ def has_changed(shown: Cost, now: Cost) -> bool:
 def has_moved(shown: Cost, now: Cost) -> bool:
     """Return whether the published shares or cost per thousand are outdated.
 
-    They are outdated if a share became known or unknown, or changed by 5 percentage points, or if the cost per thousand
-    inferences changed by more than 20 %.
+    This is so if a share became known or unknown, or changed by at least 5 percentage points. It is also so if the cost
+    per thousand inferences changed by more than 20 %.
     """
     for name in ("saving", "starting", "busy", "idle"):
         a, b = getattr(shown, name), getattr(now, name)

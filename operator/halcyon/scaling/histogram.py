@@ -16,7 +16,8 @@ class Histogram:
     bounds_s: tuple[float, ...]
     """Upper bounds of the buckets in seconds, inclusive, ascending."""
     counts: tuple[int, ...]
-    """Number of responses per bucket. The last entry counts those above all bounds, so there is one entry more than bounds."""
+    """Number of responses per bucket. The last entry counts the responses above all bounds, so there is one entry more
+    than there are bounds."""
 
     def __post_init__(self) -> None:
         """Check the bounds and counts.
@@ -81,7 +82,7 @@ class Histogram:
 def growth(before: Sequence[int], now: Sequence[int]) -> tuple[int, ...] | None:
     """Return the growth of each counter between two readings.
 
-    None if one fell, because the process was restarted and counts from zero.
+    Return None if a counter fell: its process was restarted, and counts from zero.
     """
     grown = tuple(later - earlier for earlier, later in zip(before, now, strict=True))
     return None if min(grown) < 0 else grown

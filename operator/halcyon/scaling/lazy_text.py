@@ -1,4 +1,4 @@
-"""Sentences that are formatted only when read. Thousands of decisions per second create one, and hardly any is read."""
+"""Sentences that are formatted only when read. Each of thousands of decisions per second creates one; few are read."""
 
 from __future__ import annotations
 

@@ -81,9 +81,10 @@ class PodObservation:
     batches: Batches | None = None
     """Triton's counters by batch size, from the last read. They restart at zero with the container. None if never read."""
     spent_us: int | None = None
-    """Counter of the time of the batches of all sizes, in microseconds. None if unknown, or if an agent reports only `batches`."""
+    """Counter of the time of all batches, including sizes that are not in `batches`, in microseconds. None if unknown,
+    or if an older agent doesn't report it."""
     backend_failure: str | None = None
-    """How the backend fails, as in an agent's report; None if it doesn't."""
+    """Failure of the pod's backend, as an agent reports it; None if the backend doesn't fail."""
 
     @property
     def ready(self) -> bool:
@@ -105,17 +106,17 @@ class BalancerPoint:
     rejected: float
     """Counter of requests that the balancer rejected."""
     errors: float
-    """Counter of responses lost between a server and the client."""
+    """Counter of responses that were lost between a server and the client."""
     counted_at: float
     """Time at which the counters had these values: the time of the previous sample, because growth is counted only once
     the next sample confirms it."""
     unavailable: float = 0.0
-    """Counter of requests that a server refused itself."""
+    """Counter of requests that were refused by a server and not by the balancer (HTTP 503, gRPC UNAVAILABLE)."""
 
 
 @dataclass(frozen=True)
 class BalancerObservation:
-    """Samples of one balancer pod whose agent reports."""
+    """Samples of one balancer pod, as its agent reports them."""
 
     agent: str
     points: tuple[BalancerPoint, ...] = ()
@@ -132,7 +133,8 @@ class Observation:
     """Time of the observation."""
     pods: tuple[PodObservation, ...] = ()
     balancers: tuple[BalancerObservation, ...] = ()
-    """Balancers whose agents reported within `MAX_AGE_S`. An agent that lost only its connection is left out too."""
+    """Balancers whose agents reported within `MAX_AGE_S`. A balancer is left out even if its agent has only lost the
+    connection to the operator."""
     silent: tuple[tuple[str, float], ...] = ()
     """(agent, seconds since its last report) for each agent without a report within `MAX_AGE_S`."""
 
@@ -159,7 +161,9 @@ def mean(points: Sequence[P], now: float, window_s: float, known: Callable[[P], 
 def mean_of_sum(
     series: Iterable[Sequence[P]], now: float, window_s: float, known: Callable[[P], float | None]
 ) -> float | None:
-    """Return the time-weighted mean of the sum of all series over the last `window_s`, while at least one is known.
+    """Return the time-weighted mean of the sum of all series over the last `window_s`; None if no value is known.
+
+    Only the time in which at least one series has a known value counts.
 
     The sum of the separate means would be wrong. If a new balancer takes over part of the others' queue within the
     window, this part would count twice.
@@ -185,7 +189,7 @@ def mean_of_sum(
 
 
 def _held(points: Sequence[P], now: float, known: Callable[[P], float | None]) -> Iterable[tuple[float, float, float]]:
-    """Yield (begin, end, value) for each point with a known value: the time for which the value holds."""
+    """Yield (begin, end, value) for each point with a known value, which holds from `begin` to `end`."""
     for index, point in enumerate(points):
         value = known(point)
         if value is not None and point.at <= now:
@@ -217,7 +221,7 @@ def rate(points: Sequence[P], now: float, window_s: float, counter: Callable[[P]
 def total_rate(
     series: Iterable[Sequence[P]], now: float, window_s: float, counter: Callable[[P], float | None]
 ) -> float | None:
-    """Return the sum of the counter's rates over all series whose rate is known; None if there is none."""
+    """Return the sum of a counter's rates over all series whose rate is known; None if no rate is known."""
     rates = [r for points in series if (r := rate(points, now, window_s, counter)) is not None]
     return sum(rates) if rates else None
 

@@ -26,8 +26,8 @@ EXAMPLE = "0 8 * * 1-5"
 MIN_DURATION_S = 60.0
 MAX_DURATION_S = 7 * 86_400.0
 CHAIN = 50
-"""Maximum number of further starts that are followed to find the end of a window whose schedule starts again while it
-is open. After the last of these starts, the schedule is evaluated again."""
+"""Maximum number of extensions that are followed when the end of an open window is computed. A start of the schedule
+while its window is open extends the window. At the computed end, the schedule is evaluated again."""
 MAX_RULE_LENGTH = 200
 """Maximum length of a cron rule, in characters."""
 
@@ -49,12 +49,13 @@ class CronSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A window of a schedule that is open, or the next one to open."""
+    """Open window of a schedule, or its next window if none is open."""
 
     name: str
     begin: float
     end: float
-    """Time at which the window closes. If further openings overlap, the end of the last of at most `CHAIN`."""
+    """Time at which the window closes. Each start of the schedule while the window is open extends it, at most `CHAIN`
+    times."""
     low: int | None = None
     high: int | None = None
 
@@ -70,7 +71,7 @@ class InForce:
     low: int | None = None
     high: int | None = None
     conflict: str | None = None
-    """Description of two open schedules of which one sets `low` above the other's `high`; None if there is no conflict."""
+    """Description of a conflict: one open schedule sets `low` above the `high` of another. None if there is none."""
     upcoming: Opening | None = None
     """The window that opens next."""
 
@@ -198,7 +199,7 @@ def _at(schedule: CronSchedule, at: float) -> Opening | None:
 
 
 def _latest_start(schedule: CronSchedule, at: float, zone: ZoneInfo) -> float | None:
-    """Return the latest start at or before `at`; None if the window that it opened has closed by then."""
+    """Return the latest start at or before `at`; None if the window of that start has closed by then."""
     wall = datetime.fromtimestamp(at, zone)
     before, after = wall.replace(fold=0).utcoffset(), wall.replace(fold=1).utcoffset()
     latest = wall.replace(tzinfo=None, microsecond=0) + timedelta(seconds=1)

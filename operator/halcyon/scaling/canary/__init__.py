@@ -1,1 +1,1 @@
-"""Canary analysis: sequential tests that compare a canary's errors, latency and queue time with the stable revision's."""
+"""Canary analysis: sequential tests of a canary's errors, latency and queue time against the stable revision."""

@@ -20,7 +20,8 @@ Error rates: if both revisions are equal, the probability of a rollback is at mo
 and all checks together. Each check therefore uses an equal part of `alpha`. If the canary exceeds a limit, the
 probability of a promotion is at most `beta`. A promotion needs every check, so each one uses all of `beta`.
 
-`evidence` has what one more window adds, and what takes account of requests that are not independent and of cold pods.
+`evidence` adds a window's samples to the tests, and corrects for requests that are not independent and for pods that
+have just started.
 """
 
 from __future__ import annotations

@@ -17,14 +17,15 @@ Action = Literal["promote", "wait", "rollback"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Requests to all pods of one revision since the last call. None means unknown, never zero."""
+    """Counts and times of requests to all pods of one revision since the last call. None means unknown, not zero."""
 
     requests: int
     """Number of completed requests, successful or failed."""
     failures: int
-    """Number of requests that failed; not those that clients canceled."""
+    """Number of requests that failed, without those that their clients canceled."""
     batches: int | None = None
-    """Batches in which the requests ran. All requests of a batch share its outcome, so they count as one trial."""
+    """Number of batches in which the requests were computed. All requests of a batch share its outcome, so they count
+    as one trial."""
     latency: Histogram | None = None
     """Latencies of the responses, including the time in the queues of the balancer and the server."""
     queue_us: int | None = None
@@ -32,9 +33,9 @@ class Sample:
     compute_us: int | None = None
     """Total execution time of the successful requests, in microseconds."""
     timed: int | None = None
-    """Number of requests in `queue_us` and `compute_us`; None: all that didn't fail."""
+    """Number of requests whose times are in `queue_us` and `compute_us`; None if these are all successful requests."""
     newest_s: float = math.inf
-    """Seconds for which the newest pod has answered requests."""
+    """Seconds since the newest pod of the revision first answered a request."""
 
     def __post_init__(self) -> None:
         """Check the counts.
@@ -51,7 +52,7 @@ class Sample:
 
     @property
     def answered(self) -> int:
-        """Return the number of requests in `queue_us` and `compute_us`."""
+        """Return the number of requests whose times are in `queue_us` and `compute_us`."""
         return self.requests - self.failures if self.timed is None else self.timed
 
     @property
@@ -65,20 +66,21 @@ class Rules:
     """Tolerances and error rates of canary analysis. A limit of None disables its check."""
 
     error_margin: float | None = 0.01
-    """Maximum difference between the canary's share of failed requests and stable's: 0.01 is one percentage point."""
+    """Maximum amount, from 0 to 1, by which the canary's share of failed requests may exceed that of the stable
+    revision."""
     latency_ratio: float | None = 1.2
-    """Maximum ratio of the canary's 95th latency percentile to stable's. The resulting latency is rounded up to the next
-    bound of the histogram."""
+    """Maximum ratio of the canary's 95th latency percentile to that of the stable revision. The resulting latency is
+    rounded up to the next bound of the histogram."""
     queue_ratio: float | None = 1.5
-    """Maximum ratio of the canary's queue time to stable's, in the geometric mean over windows."""
+    """Maximum ratio of the canary's queue time to that of the stable revision, in the geometric mean over windows."""
     queue_floor_s: float = 0.005
-    """Seconds added to both mean queue times of a window before they are compared, so that a short queue in the canary is accepted
-    even if stable's queue is empty."""
+    """Seconds added to both revisions' mean queue times of a window before they are compared. So a short queue of the
+    canary is accepted even if the stable revision has none."""
     alpha: float = 0.01
     beta: float = 0.05
     min_requests: int = 100
-    """Minimum requests to each revision before a promotion. A rollback has no minimum, because its tests are exact from
-    the first failure on."""
+    """Minimum number of requests to each revision before a promotion. A rollback has no minimum, because its tests are
+    exact from the first failure on."""
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -109,7 +111,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Running comparison of a share (of failed or late requests) between the stable revision and the canary."""
+    """Comparison of the shares of failed or late requests of the stable revision and the canary, over all windows."""
 
     worse: Capital = field(default_factory=Capital)
     """Capital won so far by betting that the canary exceeds its limit."""
@@ -119,7 +121,8 @@ class Track:
     stable: Tally = field(default_factory=Tally)
     canary: Tally = field(default_factory=Tally)
     recent: Tally = field(default_factory=Tally)
-    """Stable's requests of the last windows; the bets assume their share of events."""
+    """Requests to the stable revision in the last windows. The bets assume that its share of failed or late requests
+    stays the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +194,13 @@ class Evidence:
     finding: Finding
     test: str
     stable: float | None = None
-    """Stable's share of failed requests, 95th latency percentile, or queue time."""
+    """Value of the stable revision: its share of failed requests, its 95th latency percentile or its mean queue
+    time."""
     canary: float | None = None
     limit: float | None = None
-    """Highest value that is allowed for the canary, in the same unit."""
+    """Highest value that is allowed for the canary: a share from 0 to 1, or seconds."""
     sizes: tuple[int, int] = (0, 0)
-    """Number of requests compared: (stable's, the canary's)."""
+    """Number of compared requests: (to the stable revision, to the canary)."""
     p_worse: float | None = None
     """p-value of the hypothesis "the canary is within the limit", over this and all earlier calls. The canary is worse
     if the p-value is at most `level`."""
@@ -204,8 +208,8 @@ class Evidence:
     """p-value of the hypothesis "the canary exceeds the limit", valid at any stopping time. The canary passes if the
     p-value is at most `Rules.beta`."""
     interval: tuple[float, float] | None = None
-    """Confidence bounds; None until there are enough windows. A rollback depends on the lower bound, a promotion on the
-    upper one. Queue: bounds of the canary's queue time divided by stable's."""
+    """Confidence interval of the ratio of the canary's queue time to that of the stable revision, for the check `queue`
+    only. A rollback depends on its lower bound, a promotion on its upper bound. None until there are enough windows."""
     level: float = 0.0
     design: float = 1.0
     """Number of requests that count as one independent trial, estimated from the batches and the spread of outcomes."""

@@ -1,15 +1,16 @@
-"""What one more window adds to the evidence of canary analysis. Pure.
+"""Update of the evidence of canary analysis with one window of samples. Pure.
 
 The tests are exact for independent requests. Requests that share a batch, a queue or a stall are not independent, and a
-pod that starts is slower than later. What takes account of this only widens the tests: it delays a rollback by seconds,
-and never prevents one.
+pod is slower just after its start than later. The corrections for this only weaken the evidence: they delay a rollback
+by seconds, and never prevent one.
 
 cause               remedy
-batches, bursts     a number of requests counts as one, by batches, by the spread between windows and by what carries over
+batches, bursts     several requests count as one: their number follows from the batches, the spread between windows,
+                    and how much of a deviation carries over to the next window
 one stall           a window counts for at most a third (latency: an eighth) of the evidence that a rollback needs
 a queue that ends   a window in which the canary's median latency falls adds no evidence against it
-cold pods           latencies count from `SETTLE_S` after the newest pod's first answer. Those that are `VERY_LATE`, and
-                    whose execution takes longer too, count from `FIRST_S`
+cold pods           latencies count from `SETTLE_S` after the newest pod's first answer. Very late responses count from
+                    `FIRST_S` after it, if their execution takes longer too
 """
 
 from __future__ import annotations
@@ -23,39 +24,46 @@ from halcyon.scaling.histogram import Histogram
 
 QUANTILE = 0.95
 LATE_MARGIN = 0.025
-"""Margin by which the canary's share of late responses may exceed stable's and still be fine. It must be above 0: if
-neither revision has late responses, no amount of data shows that the canary has fewer."""
+"""Amount by which the canary's share of late responses may exceed that of the stable revision and still be fine. It
+must be above 0: if neither revision has late responses, no amount of data shows that the canary has fewer."""
 MIN_FOR_QUANTILE = 100
 """Minimum number of responses from the stable revision before its 95th percentile is used: five of 100 responses lie
 above it."""
 MIN_WINDOWS, MIN_LATE_WINDOWS = 3, 8
-"""Minimum number of windows that a rollback needs, for late responses the second: no window counts for more than its part.
-A single stall of one second is not evidence against a revision."""
+"""Minimum number of windows that a rollback needs: the first because of failed or very late requests, the second
+because of late ones. Each window can contribute only that part of the evidence, so that one stall causes no
+rollback."""
 VERY_LATE = 4.0
-"""Ratio to stable's 95th percentile from which a response is very late, unless `latency_ratio` is larger."""
+"""Ratio of a response's latency to the 95th percentile of the stable revision, above which it is very late. If
+`latency_ratio` is larger, that is used instead."""
 FIRST_S, SETTLE_S, MAX_SETTLE_S, SETTLE_RESPONSES = 3.0, 15.0, 60.0, 150
-"""Time in seconds for which a new pod's very late responses, and its latencies in general, are no evidence. A slow model
-takes longer to settle: `SETTLE_RESPONSES` times stable's 95th percentile, within the two limits."""
+"""Times in seconds from a new pod's first answer, and a number of responses. Very late responses are evidence after
+`FIRST_S`, other latencies after `SETTLE_S`. A slow model needs longer than that: `SETTLE_RESPONSES` times stable's 95th
+percentile, but at most `MAX_SETTLE_S`."""
 MIN_COMPUTE_RATIO = 2.0
-"""Ratio of execution times from which very late responses are not explained by a queue that a cold start left."""
+"""Ratio of the canary's execution time to stable's, above which a queue from a cold start doesn't explain very late
+responses."""
 IMPROVES = 0.85
-"""Ratio of the canary's median latency to that of the window before, below which a queue is taken to be ending."""
+"""Ratio of the canary's median latency to that of the previous window, below which the canary's queue is considered to
+be ending."""
 MIN_FOR_MEDIAN = 20
-"""Minimum number of responses in each of the two windows for that: medians of fewer fall by chance."""
+"""Minimum number of responses in a window for its median latency to be used. Medians of fewer responses fall by
+chance."""
 RECENT_WINDOWS = 5
-"""Number of windows after which stable's share of failures or late responses is forgotten by the bets."""
+"""Number of windows over which the bets average stable's share of failed or late requests, with falling weights."""
 _LATE_SPREAD = 3.0
-"""Variance ratio (`Spread`) of late responses that is assumed before it is measured: they share queues."""
+"""Variance ratio (`Spread`) that is assumed for late responses until it is measured. It is above 1, because late
+responses share queues."""
 _LIFTS = (0.02, 0.05, 0.1, 0.25, 0.6)
-"""Alternative hypotheses about the canary, from barely worse to broken. Each is a `lift`: the share of failed or late
-requests that the canary is assumed to have is limit + lift x (1 - limit)."""
+"""Alternative hypotheses about the canary, from barely worse to broken. With each `lift` in this tuple, the canary's
+assumed share of failed or late requests is limit + lift x (1 - limit)."""
 _ERRORS_PRIOR, _LATE_PRIOR = 0.001, 1 - QUANTILE
 """Prior shares of failed and of late requests, used before there is data. A wrong prior delays a decision, but does
 not raise the error rates."""
 
 
 def remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rules) -> CanaryMemory:
-    """Return the memory with one more window; `stable` and `canary` are the samples of both revisions in it."""
+    """Return the memory updated with one window; `stable` and `canary` are the samples of both revisions in it."""
     requests, batches = memory.batches
     if canary.batches is not None:
         # A report of more batches than requests is wrong, so the batches are capped at the requests.
@@ -124,21 +132,21 @@ def remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rule
 
 
 def _computes_longer(stable: Sample, canary: Sample) -> bool:
-    """Return whether the canary's executions take longer by far, so that a queue from its start isn't the cause."""
+    """Return whether the canary's executions take so much longer that a queue from its start isn't the cause."""
     own, its = stable.compute_s, canary.compute_s
     return own is not None and its is not None and its > MIN_COMPUTE_RATIO * own
 
 
 def _settles_s(stable: Histogram) -> float:
-    """Return the age in seconds from which a pod's latencies are evidence."""
+    """Return the seconds after a pod's first answer from which its latencies are evidence."""
     own = stable.quantile(QUANTILE)
     return SETTLE_S if own is None else min(max(SETTLE_RESPONSES * own, SETTLE_S), MAX_SETTLE_S)
 
 
 def _most(level: float, windows: int = MIN_WINDOWS) -> float:
-    """Return the largest logarithm of an E-variable that one window counts for, so that `windows` reach the level.
+    """Return the cap on the logarithm of one window's E-variable, so that `windows` windows can reach p-value `level`.
 
-    They reach a little more, because the capital that is never bet doesn't grow.
+    The cap includes a small surplus, because the capital that is never bet doesn't grow.
     """
     return (math.log(1 / level) + 0.5) / windows
 
@@ -154,10 +162,10 @@ def _followed(
     most: float,
     own: float = 1.0,
 ) -> Track:
-    """Return the comparison with one more window of requests to both revisions.
+    """Return the comparison updated with one window of requests to both revisions.
 
-    `slack` contains two limits on the difference between the canary's share and stable's: above the first the canary is
-    worse, below the second it is fine.
+    `slack` contains two limits on the difference between the canary's share and that of the stable revision. Above the
+    first limit the canary is worse, below the second it is fine.
     """
     if not stable.trials or not canary.trials:
         return track

@@ -33,15 +33,15 @@ for one window can ruin every bet. Redistribution lets bets that are right in la
 _MAX_LOG = 690.0
 """Maximum argument of exp: a larger one overflows a float."""
 _OWN_WINDOWS = 10.0
-"""Weight, in windows, of the prior assumption that requests are independent. After more windows the measured spread
-dominates."""
+"""Weight, in windows, of the prior assumption that requests are independent. After more windows, the spread that is
+measured across windows dominates."""
 
 
 MAX_BLOCKS, MIN_BLOCKS = 48, 24
 MAX_CARRIED = 0.9
-"""Largest share of a window's deviation that carries over to the next window."""
+"""Maximum assumed correlation between the deviations of neighbouring windows or blocks."""
 BEST_AT = 60
-"""Number of windows after which the confidence intervals for means are tightest: a few minutes."""
+"""Number of windows after which the confidence intervals for means are tightest. These windows take a few minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Tally:
         return Tally(self.events + other.events, self.trials + other.trials)
 
     def faded(self, windows: float) -> Tally:
-        """Return the tally with the weight that it has one window later, in a mean over about so many windows."""
+        """Return the tally with its weight reduced for one more window, in a mean over about `windows` windows."""
         return Tally(self.events * (1 - 1 / windows), self.trials * (1 - 1 / windows))
 
     @property
@@ -130,7 +130,7 @@ def from_log(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Capital:
-    """Capital of a set of bets that started with a total of 1."""
+    """Capital of a set of bets against one hypothesis, which started with a total of 1."""
 
     logs: tuple[float, ...] = ()
     """Logarithms of the capital in each bet, followed by that of the reserve, which is never bet. Empty before the first
@@ -152,8 +152,8 @@ class Capital:
                 raised to the power 1 / design. If requests are independent, the error rate stays valid (Jensen). If groups
                 of `design` requests fail together, the result equals a bet on groups. See Rao and Scott, Biometrics 48
                 (1992), on design effects.
-            most: largest logarithm of an E-variable that counts. A smaller E-variable is still one, so the error rate
-                stays valid, and no single window decides.
+            most: cap on the logarithm of each E-variable. A reduced E-variable is still one, so the error rate stays
+                valid, and no single window decides.
         """
         factors = (*won, 0.0)
         before = self.logs or (-math.log(len(factors)),) * len(factors)
@@ -173,7 +173,7 @@ def _log_sum(logs: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Variance of the difference between two shares: measured across windows, divided by that of independent requests."""
+    """Ratio of the measured variance of the difference between two shares to its variance for independent requests."""
 
     squares: float = 0.0
     windows: int = 0
@@ -183,10 +183,10 @@ class Spread:
     """Standardized deviation of the last window."""
 
     def factor(self, own: float = 1.0) -> float:
-        """Return the long-run variance ratio, smoothed towards `own` and never below 1, which is that of independent requests.
+        """Return the long-run variance ratio, smoothed towards `own` and at least 1, the ratio of independent requests.
 
-        Deviations that carry over from window to window count as those of a process in which each window depends on
-        the one before.
+        Deviations that carry over from window to window are modelled as a process in which each window depends on the
+        previous window.
         """
         alike = max((own * _OWN_WINDOWS + self.squares) / (_OWN_WINDOWS + self.windows), 1.0)
         carried = min(max(self.products / (_OWN_WINDOWS + self.squares), 0.0), MAX_CARRIED)

@@ -1,7 +1,8 @@
 """The HPA's algorithm for External metrics with AverageValue targets, as a pure function.
 
 It replaces the HPA if the operator writes the replicas itself (`actuator: Direct`), and gives the same replicas for the same
-readings. Source: facts, autoscaling 1.2 to 1.5. The caller evaluates it every `SYNC_INTERVAL_S`, as the HPA does.
+readings. Source: the HPA controller of Kubernetes 1.35 (podautoscaler). The caller evaluates it every
+`SYNC_INTERVAL_S`, as the HPA does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Pace of scaling: the HPA's stabilisation and rate limits, with and without `spec.scaling.behavior`.
 
-Source: facts, autoscaling 1.4 and 1.5, and the HPA controller of Kubernetes 1.35 (podautoscaler/horizontal.go). The results
-are checked against this controller (tests/unit/scaling/golden). The code also reproduces how the HPA discards its history:
-each new entry overwrites one expired entry. An entry expires after the longest period among the policies of its direction.
+Source: the HPA controller of Kubernetes 1.35 (podautoscaler/horizontal.go). The results are checked against this
+controller (tests/unit/scaling/golden). The code also reproduces how the HPA discards its history: each new entry
+overwrites one expired entry. An entry expires after the longest period among the policies of its direction.
 Out of scope: the replicas that the signals propose.
 """
 
@@ -39,7 +39,7 @@ class HpaMemory:
     """State of the HPA controller between two syncs."""
 
     recommendations: Entries = ()
-    """Replicas that the signals proposed, before stabilisation."""
+    """Numbers of replicas that the signals proposed, before stabilisation."""
     added: Entries = ()
     """Number of pods that each scale-up added."""
     removed: Entries = ()
@@ -47,14 +47,17 @@ class HpaMemory:
 
 
 def first_seen(memory: HpaMemory, *, now: float, current: int) -> HpaMemory:
-    """Return the memory with `current` as the first recommendation if it has none, so that a restart causes no fast scale-down."""
+    """Return the memory, with `current` as its first recommendation if it has none.
+
+    A restart of the operator therefore causes no fast scale-down.
+    """
     return memory if memory.recommendations else replace(memory, recommendations=((now, current),))
 
 
 def paced(
     wanted: int, *, now: float, current: int, behavior: Behavior | None, low: int, high: int, memory: HpaMemory
 ) -> tuple[int, tuple[RecommendationLimit, ...], HpaMemory]:
-    """Apply stabilisation and rate limits to the wanted replicas.
+    """Apply stabilisation and rate limits to `wanted`, the replicas that the signals propose.
 
     Returns:
         The replicas to set, the limits that changed them, and the memory with this recommendation added.
@@ -79,7 +82,10 @@ def paced(
 
 
 def written(memory: HpaMemory, *, now: float, before: int, after: int, behavior: Behavior | None) -> HpaMemory:
-    """Return the memory with a change in the replicas added. Without `behavior` the HPA does not store changes."""
+    """Return the memory with the change of the replicas from `before` to `after` added.
+
+    Without `behavior` the memory stays the same, because the HPA then does not store changes.
+    """
     if behavior is None or before == after:
         return memory
     if after > before:
@@ -117,7 +123,10 @@ def _stabilised(
 
 
 def _allowed(now: float, current: int, memory: HpaMemory, rules: ScalingRules, *, sign: int) -> int:
-    """Return the replicas that the scaling policies allow: the maximum of a scale-up (`sign` 1), the minimum of a scale-down (-1)."""
+    """Return the replicas that the scaling policies allow now.
+
+    This is the maximum for a scale-up (`sign` is 1), or the minimum for a scale-down (`sign` is -1).
+    """
     if rules.select_policy == "Disabled":
         return current
     reached = []

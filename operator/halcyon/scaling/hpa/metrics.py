@@ -25,7 +25,8 @@ from halcyon.scaling.observations import (
 )
 
 WINDOW_S = 15.0
-"""Averaging window of both metrics, in seconds: the HPA's default sync period, so that each second is counted about once."""
+"""Averaging window of the metrics, in seconds: the HPA's default sync period, so that each second is counted about
+once."""
 QUEUE_DEPTH: Final = "queueDepth"
 GPU_UTILIZATION: Final = "gpuUtilization"
 CONCURRENCY: Final = "concurrency"
@@ -39,17 +40,18 @@ class RulesReading:
     at: float
     """Time of the reading."""
     replicas: int
-    """Existing pods (status.replicas), ready or not: the number by which the HPA divides."""
+    """Number of existing pods (status.replicas), ready or not: the number by which the HPA divides."""
     queue_depth: Value | Missing
-    """Queued requests of the model, plus rejected requests per second."""
+    """Number of queued requests of the model, plus rejected requests per second."""
     gpu_utilization: Value | Missing | None
     """GPU utilisation in percent, summed over pods; None if the user set no target for it."""
     waiting: float | None = None
-    """Requests that wait, as measured: `queue_depth` without rejected requests and without estimates. None if unknown."""
+    """Number of queued requests as measured: `queue_depth` without rejected requests and estimates. None if unknown."""
     gpu_mean: float | None = None
     """Mean GPU utilisation in percent of the ready pods that report it; None if unknown, or if no pod is ready."""
     concurrency: Value | Missing | None = None
-    """Requests of the model in progress or waiting, plus rejected requests per second; None if the user set no target for it."""
+    """Number of requests in progress or waiting, plus rejected requests per second; None if the user set no target for
+    concurrency."""
     metric: Value | Missing | None = None
     """Result of the site's query; None if the user set no target for it."""
 
@@ -75,7 +77,8 @@ def read(observation: Observation, *, targets: ResolvedTargets, replicas: int) -
 def concurrency(observation: Observation) -> Value | Missing:
     """Return the requests that wait in the balancers or are in progress in pods, plus the requests rejected per second.
 
-    Both are means of the last 15 s, from the balancers alone: a request that waits in Triton is in progress for them.
+    Both are means of the last 15 s, from the balancers alone. For a balancer, a request in Triton's queue is in
+    progress.
     """
     silence = _silence_reason(observation)
     if silence:
@@ -94,9 +97,9 @@ def concurrency(observation: Observation) -> Value | Missing:
 def queue_depth(observation: Observation, *, target: int, replicas: int) -> Value | Missing:
     """Return the requests queued in balancers and ready pods, plus the requests rejected per second.
 
-    Both are means of the last 15 s. One rejected request per second counts as one queued request, because it would be in the
-    queue had it been accepted. A starting pod adds nothing: its share of the queue is still in the balancers. A pod that
-    does not report its queue is estimated by `filled`.
+    Both are means of the last 15 s. One rejected request per second counts as one queued request, because it would be
+    queued if it had been accepted. A starting pod adds nothing: its share of the queue is still in the balancers. The
+    queue of a pod that does not report it is estimated by `filled`.
     """
     silence = _silence_reason(observation)
     if silence:
@@ -117,7 +120,10 @@ def queue_depth(observation: Observation, *, target: int, replicas: int) -> Valu
 
 
 def _waiting(observation: Observation) -> float:
-    """Return the requests that wait in balancers and ready pods, as a mean of the last 15 s; unknown ones are left out."""
+    """Return the mean number of requests queued in balancers and ready pods over the last 15 s.
+
+    Balancers and pods whose queue is unknown are left out.
+    """
     now = observation.at
     active = [b.points for b in observation.balancers if fresh(b.points, now, lambda p: p.queued)]
     ready = [pod.points for pod in observation.pods if pod.ready and fresh(pod.points, now, lambda p: p.pending)]
@@ -128,7 +134,8 @@ def _waiting(observation: Observation) -> float:
 def gpu_utilization(observation: Observation, *, target: int, replicas: int) -> Value | Missing:
     """Return the GPU utilisation in percent, summed over ready pods, each averaged over the last 15 s.
 
-    Pods without a value are estimated by `filled`. So while no pod is ready, this signal changes nothing, and it is not missing.
+    The utilisation of pods without a value is estimated by `filled`. So while no pod is ready, the signal proposes the
+    present replicas; it does not count as missing.
     """
     silence = _silence_reason(observation)
     if silence:
@@ -150,17 +157,17 @@ def _known_gpus(observation: Observation) -> list[float]:
 def filled(known: float, *, missing: int, target: float, replicas: int) -> float:
     """Return the total of a metric over all pods if `missing` of `replicas` pods have no value.
 
-    This is the HPA's rule for Pods metrics (facts, autoscaling 1.3). A pod without a value counts as 0 for a scale-up, and as
-    exactly the target for a scale-down. If this reverses the direction, nothing changes. With S the sum of the known values, m
-    the pods without one, T the target and n the replicas:
+    This is the HPA's rule for Pods metrics. A pod without a value counts as 0 for a scale-up, and as exactly the target
+    for a scale-down. If this reverses the direction, nothing changes. S is the sum of the known values, m the number of
+    pods without one, T the target and n the number of replicas:
 
         S / T > n             S              scale up: the known pods alone exceed the target
         (S + m T) / T <= n    S + m T        scale down, with the other pods at the target
         otherwise             n T            no change
 
-    This equals max(S, min(S + m T, n T)), which is continuous in S, and equals S if no value is missing. One difference: for a
-    scale-down the HPA leaves out pods that are not ready. Here they count as being at the target, so starting pods never cause
-    a scale-down.
+    This equals max(S, min(S + m T, n T)), which is continuous in S, and equals S if no value is missing. There is one
+    difference to the HPA. For a scale-down, the HPA leaves out pods that are not ready. Here they count as being at the
+    target, so starting pods never cause a scale-down.
     """
     return max(known, min(known + missing * target, replicas * target))
 

@@ -1,6 +1,6 @@
-"""A recommendation of the HPA's rules as data: the replicas, the reasons, and the memory for the next recommendation.
+"""Recommendation of the HPA's rules as data: the replicas, the reasons, and the memory for the next recommendation.
 
-Status, events, metrics and `halcyon explain` all use it. Out of scope: how it is computed.
+Status, events, metrics and `halcyon explain` all use this data. Out of scope: how a recommendation is computed.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Generic, Literal, TypeVar
 M = TypeVar("M")
 
 LimitKind = Literal["min", "max", "stabilisation", "pace", "unknown", "off"]
-"""Cause of a limit. min, max: minReplicas or maxReplicas. stabilisation: an earlier recommendation within the stabilisation
-window. pace: a policy of spec.scaling.behavior, or the HPA's default policy. unknown: all signals are missing, or some are and
-the others would scale down. off: spec.replicas is 0."""
+"""Cause of a limit. min, max: minReplicas or maxReplicas. stabilisation: an earlier recommendation within the
+stabilisation window. pace: a policy of spec.scaling.behavior, or the HPA's default policy. unknown: all signals are
+missing, or some are missing and the others propose fewer replicas. off: spec.replicas is 0."""
 SignalName = Literal["queueDepth", "gpuUtilization", "concurrency", "metric"]
 
 
@@ -49,7 +49,7 @@ class RecommendationLimit:
 
     kind: LimitKind
     count: int
-    """Replicas after the limit was applied."""
+    """Number of replicas after the limit was applied."""
 
     def describe(self) -> str:
         """Describe the limit as a phrase, for example `maxReplicas is 8`."""

@@ -1,27 +1,30 @@
-"""Evidence of what pods answer: a capacity that doesn't depend on Triton's batch statistics.
+"""Capacity of pods, learnt from the requests that they answer, without Triton's batch statistics.
 
-Triton's compute times are those of `execute`. Models that answer after `execute` has returned (decoupled models, engines
-with their own batching, asynchronous Python) have batch times of microseconds for requests of seconds. Other models have
-no batch times at all. So the service line is believed only while the answers don't contradict it.
+Triton's compute times are those of `execute`. Models that answer after `execute` has returned (decoupled models,
+engines with their own batching, asynchronous Python) have batch times of microseconds for requests of seconds. Other
+models have no batch times at all. So the service line, which is fitted to batch times, is used only while the answers
+don't contradict it.
 
-Three curves are known from the balancers' counters: requests sent to pods, requests answered, and their difference, which
-is the number of requests in execution. By Little's law, a ready pod answers (requests in execution per pod) / (time in the
-pod). The time in the pod is the horizontal distance between the two curves. It is right from the first answer on, while a
-rate of answers is right only after several times that time, because answers come in bursts.
+Three curves are known from the balancers' counters: requests sent to pods, requests answered, and their difference,
+which is the number of requests in execution. By Little's law, a ready pod answers (requests in execution per pod) /
+(time in the pod) requests per second. The time in the pod is the horizontal distance between the curves of requests
+sent and answered. It is correct from the first answer on. A rate of answers is correct only after several times that
+time, because answers come in bursts.
 
-| question                             | answered yes if                                                                 |
-| ------------------------------------ | ------------------------------------------------------------------------------- |
-| Is the service line contradicted?    | requests take three times as long as full batches would, or full pods answer    |
-|                                      | less than half of what the line promises                                        |
-| Are the pods full?                   | requests wait all the time, or time in the pod grows together with the requests |
-|                                      | in it, or GPUs are full and requests take longer than alone, or engines say so  |
-| Do the pods share a limit?           | full pods answer hardly more than fewer full pods did (`shared_limit`)          |
+| question                          | the answer is yes if                                                            |
+| --------------------------------- | ------------------------------------------------------------------------------- |
+| Is the service line contradicted? | requests take three times as long as full batches would, or full pods answer    |
+|                                   | less than half of the requests that the line predicts                           |
+| Are the pods full?                | requests wait all the time, or time in the pod grows together with the requests |
+|                                   | in it, or GPUs are full and requests take longer than alone, or engines report  |
+|                                   | that they are full                                                              |
+| Do the pods share a limit?        | full pods answer hardly more than fewer full pods did (`shared_limit`)          |
 
-The last question doesn't depend on the first: a lock within `execute` makes batches longer the more pods there are, so batch
-times are true, but say nothing about more pods.
+The last question doesn't depend on the first. If pods share a lock within `execute`, batches take longer the more pods
+there are. The batch times are then correct, but don't show what more pods would answer.
 
-Answers of pods that aren't full only show what a pod can do at least. Out of scope: what the plan does with the result
-(`plan`, `parts`).
+The answers of pods that aren't full only show a lower bound of their capacity. Out of scope: how the plan uses the
+result (`plan`, `parts`).
 """
 
 from __future__ import annotations
@@ -57,77 +60,87 @@ from halcyon.scaling.planner.reading import Reading
 _FACTOR = 3.0
 """Time in a pod that contradicts the service line, as a multiple of the time that the line predicts for it."""
 _MIN_S = 0.25
-"""Seconds added to this time, because transfers and the sampling of the counters aren't part of a batch."""
+"""Seconds that are added to `_FACTOR` times the predicted time in a pod, for transfers and the sampling of the
+counters, which aren't part of a batch."""
 _SILENT_S = 5.0
-"""Seconds without an answer, in addition to this time, after which requests in pods contradict the line before they are answered."""
+"""Seconds for which no request may be answered, beyond the time in a pod that contradicts the service line. After that,
+unanswered requests contradict the line as well."""
 _AGREED_FACTOR, _AGREED_S = 2.0, 0.02
-"""Time in a pod up to which the line is believed again: a multiple of the time that it predicts, plus seconds."""
+"""Time in a pod up to which the service line is used again: a multiple of the time that the line predicts, plus
+seconds."""
 _AGREE_S = 60.0
-"""Seconds for which requests must take no longer."""
+"""Seconds for which the time in a pod must agree with the service line before the line is used again."""
 _RELAX_S = 600.0
-"""Seconds in which the shortest time in a pod doubles, unless it is seen again. Requests may get longer."""
+"""Seconds in which the stored shortest time in a pod doubles if no request is faster than it, because requests may have
+become longer."""
 _PROMISED = 0.5
-"""Answers of full pods, as a share of what the line promises, below which the line is contradicted."""
+"""Rate of answers of full pods, as a share of the rate that the service line predicts, below which the answers
+contradict the line."""
 _GPU_FULL = 95.0
 """GPU utilisation, in percent per ready pod, from which a GPU counts as full."""
 _ENGINE_FULL = 0.95
-"""Used share of an engine's room for requests from which the engine counts as full."""
+"""Used share of an engine's capacity for requests from which the engine counts as full."""
 _SHARED_S = 1800.0
 """Seconds after which a shared limit is tested again by allowing more replicas."""
 _PROVISIONAL = 10.0
-"""Capacity assumed before a pod has been full, as a multiple of what a pod has answered at most."""
+"""Capacity assumed before a pod has been full, as a multiple of the highest rate that a pod has answered."""
 MEASURED = "Bench"
-"""Value of `found_by` while the capacity is the one that a bench has measured."""
+"""Value of `found_by` while the capacity is the one that `halcyon bench` has measured."""
 _ROUNDS = 2.0
-"""Times in a pod for which pods must have been full in addition, if batch times are believed: new pods fill up first."""
+"""Additional time for which requests must have waited in balancers before a shared limit is searched for, in multiples
+of the time in a pod. It applies only while batch times are used. New pods fill up in this time."""
 
 
 @immutable(frozen=True, slots=True)
 class AnswerEvidence:
-    """What the pods of a model have been seen to do."""
+    """Capacity of a model's pods, as learnt from the requests that they answer, and the data that it is learnt from."""
 
     rps: float | None = None
     """Requests per second that a ready pod answers while it is full; None if no pod has been full."""
     at_once: float = 1.0
-    """Requests in execution in a pod then."""
+    """Number of requests in execution in a pod while it is full."""
     seconds: float = 0.0
-    """Newest time in the pod, in seconds; 0 if unknown."""
+    """Time in the pod of the requests answered last, in seconds; 0 if unknown."""
     fastest_s: float | None = None
-    """Shortest time in the pod, in seconds."""
+    """Shortest time in the pod, in seconds; None if unknown. It grows slowly until a request is faster (`_RELAX_S`)."""
     least_rps: float = 0.0
-    """Highest rate of answers per ready pod seen so far, full or not."""
+    """Highest rate of answers per ready pod so far, in requests per second, whether the pods were full or not."""
     contradicts_at: float | None = None
     """Time since which the answers contradict the service line; None if they agree with it."""
     agrees_at: float | None = None
-    """Time since which the answers agree with the line again."""
+    """Time since which the answers agree with the service line again; None if they don't, or never contradicted it."""
     is_in_force: bool = False
-    """Whether the answers contradict the line, so that `rps` is the capacity."""
+    """Whether the answers contradict the service line, so that `rps` is used as the capacity."""
     line_rps: float | None = None
-    """Capacity by the service line when it was contradicted; None if there is no line."""
+    """Requests per second of a replica by the service line at the last comparison; None if there is no line."""
     peaks: Peaks = ()
-    """(ready pods, requests per second of all of them, time) while they were full without a break, with ascending numbers of
-    pods."""
+    """(ready pods, requests per second of all of them together, time) for times in which all of these pods were full,
+    ascending by number of pods."""
     shared: SharedLimit | None = None
     anchor: tuple[float, float, float, float] | None = None
-    """(time, requests answered, requests in execution, request-seconds in execution since) at the last agreement."""
+    """State since the answers last agreed with the service line: (time and requests answered at that moment, requests
+    in execution now, request-seconds in execution since then)."""
     samples: tuple[Sample, ...] = ()
-    """Recent samples, oldest first; empty while the answers agree with the line and nothing waits."""
+    """Recent samples, oldest first; empty while the answers agree with the service line and hardly any request
+    waits."""
     found_by: str = ""
-    """How `rps` was found: `TimeInPods` by Little's law, `Answers` by counting them, `EngineMetrics` by counting them while
-    engines said that they are full, or `MEASURED`. Empty if it wasn't."""
+    """How `rps` was found: `TimeInPods` by Little's law, `Answers` by counting answers, `EngineMetrics` by counting
+    answers while engines reported that they were full, or `MEASURED`. Empty if `rps` is unknown."""
     alone: tuple[int, float, float] | None = None
-    """(ready pods, requests per second of each by the service line, time) while answers agreed with the line, for the
-    fewest pods of the last minutes. A lock that pods share makes the line depend on their number. None if unknown."""
+    """(ready pods, requests per second of each by the service line, time), from a time at which the answers agreed with
+    the line. It is the time with the fewest ready pods in the last minutes, because a lock that pods share makes
+    batches longer. None if unknown."""
 
     @property
     def is_unseen(self) -> bool:
-        """Return whether the capacity is what a bench has measured, and no pod has answered yet."""
+        """Return whether the capacity is the one that `halcyon bench` measured, and no pod has answered yet."""
         return self.found_by == MEASURED and self.fastest_s is None
 
     def with_measured(self, measured: tuple[float, float] | None) -> AnswerEvidence:
-        """Return the evidence with (requests in execution in a full pod, seconds of each) as a bench has measured them.
+        """Return the evidence with the measurement of `halcyon bench`, or without it if `measured` is None.
 
-        They count until pods show their time or have been full. None withdraws them.
+        `measured` is (requests in execution in a full pod, seconds that each takes). It is used until requests to the
+        model's pods show another time, or pods have been full.
         """
         is_measured = self.found_by == MEASURED
         if measured is None:
@@ -146,7 +159,8 @@ class AnswerEvidence:
     ) -> AnswerEvidence:
         """Return the evidence updated with a plausible reading.
 
-        `replica` is the capacity by the service line; None if there is no line. `is_measured`: the line is partly from a bench.
+        `replica` is the capacity by the service line; None if there is no line. `is_measured` means that the line is
+        partly fitted to batch times that `halcyon bench` measured.
         """
         # Draining pods still answer.
         ready = sum(pod.phase in {"ready", "draining"} for pod in reading.pods)
@@ -169,7 +183,7 @@ class AnswerEvidence:
             and self.shared is None
             and exposed <= limit_s * (max(answered - anchor[1], 0.0) + 1)
         ):
-            # What a bench has measured shows nothing about a limit that pods share.
+            # A measurement by `halcyon bench` shows nothing about a limit that pods share.
             alone = self.alone if is_measured or answered <= anchor[1] else self._alone(at, ready, replica)
             return self._with(anchor=(at, answered, executing, 0.0), samples=(), contradicts_at=None, alone=alone)
         hot = BY_GPU if reading.gpu is not None and reading.gpu >= _GPU_FULL * ready else 0
@@ -180,7 +194,7 @@ class AnswerEvidence:
         return self._judged(at, samples, anchor, replica, limit_s, reading)
 
     def replica(self) -> Replica | None:
-        """Return the capacity of a replica by its answers; None if the service line is believed or no pod was full."""
+        """Return the capacity of a replica by its answers; None if the service line is used or no pod has been full."""
         if not self.is_in_force or self.rps is None:
             return None
         slots = max(round(self.at_once), 1)
@@ -189,14 +203,15 @@ class AnswerEvidence:
     def provisional(self) -> Replica | None:
         """Return a capacity for models without batch times before a pod has been full; None if no answers are known.
 
-        It is far above what was seen, so it never adds replicas: a full pod does. What pods have answered keeps the others.
+        It is far above the rates of answers so far, so it never adds replicas. Replicas are added once a pod is full,
+        and `parts.answers_limit` keeps the present replicas until then.
         """
         if not self.is_in_force or self.rps is not None or self.least_rps <= 0:
             return None
         return Replica(ServiceLine(1 / (_PROVISIONAL * self.least_rps), 0.0), 1, 1, residual=0.0)
 
     def describe(self) -> str:
-        """Return why the service line is not believed, as a sentence without a subject of its own."""
+        """Return the reason why the service line is not used, with numbers and units."""
         if self.found_by == MEASURED:
             return f"{self.at_once:.0f} requests at once take {self.at_once / (self.rps or math.inf):.3g} s, as halcyon bench measured it"
         line = "Triton reports no batch times"
@@ -211,9 +226,10 @@ class AnswerEvidence:
         return self._with(anchor=anchor, samples=(), contradicts_at=None, alone=self.alone)
 
     def _alone(self, at: float, ready: int, replica: Replica) -> tuple[int, float, float] | None:
-        """Return `alone` after answers that agree with the line.
+        """Return the value of `alone` after answers that agree with the service line.
 
-        Instances of a pod share it, so what several of them answer at once isn't known from the time of one batch.
+        It stays the same if a pod has several instances. They share the pod, so the time of one batch does not show how
+        many requests all of them answer.
         """
         known = self.alone
         if replica.instances > 1:
@@ -231,11 +247,11 @@ class AnswerEvidence:
         limit_s: float,
         reading: Reading,
     ) -> AnswerEvidence:
-        """Return the evidence after the newest of `samples`."""
+        """Return the evidence updated with the newest of `samples`."""
         seconds, alone = time_in_pod(samples), self.alone
         if seconds is None:
             contradicts_at = self.contradicts_at
-            # Requests that have been in pods for long contradict the line even before the first of them is answered.
+            # Requests that have been in pods for a long time contradict the line even before the first one is answered.
             if samples[-1][ANSWERED] <= anchor[1] and at - anchor[0] > limit_s + _SILENT_S and anchor[3] > limit_s:
                 contradicts_at = at if contradicts_at is None else contradicts_at
             return self._with(anchor=anchor, samples=samples, contradicts_at=contradicts_at, alone=alone)
@@ -258,7 +274,8 @@ class AnswerEvidence:
             and full
             and total < _PROMISED * ready * replica.peak_rps
             and reading.queued is not None
-            # Batches are full: a further one waits in each pod. Otherwise our own bound may keep them small.
+            # Another full batch waits in each pod, so batches are full. Otherwise the balancers' limit on requests per
+            # pod may keep batches small.
             and (reading.waiting or 0.0) - reading.queued >= ready * replica.max_batch * replica.instances
         )
         contradicts_at, agrees_at, in_force = self.contradicts_at, None, self.is_in_force
@@ -267,7 +284,7 @@ class AnswerEvidence:
             in_force = in_force or at - contradicts_at >= max(1.0, seconds / 10)
         else:
             contradicts_at = None
-            # What full pods answered contradicts the line, too, as long as requests don't take as short as batches.
+            # The answers of full pods contradict the line, too, as long as requests take clearly longer than batches.
             if (
                 in_force
                 and replica is not None
@@ -285,7 +302,7 @@ class AnswerEvidence:
             rate, held, found_by = found
             share = 1.0
             if rps is not None and not is_measured:
-                # What pods do when they are barely full is less than what they can do.
+                # Pods that are only just full answer less than they can.
                 share = min(1.0, (2 if rate > rps else 1) * passed_s / window_s)
             rps = rate if rps is None else rps + share * (rate - rps)
             at_once = at_once + share * (held - at_once)
@@ -329,7 +346,7 @@ class AnswerEvidence:
         full: bool,
         replica: Replica | None,
     ) -> tuple[Peaks, SharedLimit | None]:
-        """Return the peaks and the shared limit after the newest of `samples`."""
+        """Return the peaks and the shared limit, updated with the newest of `samples`."""
         if self.shared is not None and at - self.shared.at > _SHARED_S:
             return (), None
         if self.shared is None and samples[-1][WAITING] <= fits:
@@ -385,7 +402,10 @@ class AnswerEvidence:
 
 
 def _limit_s(replica: Replica | None, held: float) -> float:
-    """Return the seconds in a pod that contradict the service line, for a pod that executes `held` requests; 0 without one."""
+    """Return the time in a pod, in seconds, above which a request contradicts the service line; 0 without a line.
+
+    `held` is the number of requests that the pod executes.
+    """
     if replica is None:
         return 0.0
     rounds = max(held / (replica.max_batch * replica.instances), 1.0)

@@ -16,13 +16,14 @@ from halcyon.scaling.planner.parts import sustained_rps
 from halcyon.scaling.planner.reading import Objectives
 
 SourceName = Literal["Bench", "WarmUp", "BatchStatistics", "TimeInPods", "Answers", "EngineMetrics", "Unknown"]
-"""Names of the sources. Bench: a measurement by `halcyon bench --teach`, until traffic outweighs it. WarmUp: batch times in Triton's
-statistics before any request. BatchStatistics: the same, with traffic. TimeInPods: requests in execution divided by their time in
-a pod, at the balancers. Answers: answers of full pods, counted at the balancers. EngineMetrics: the same, and the engine's own
-metrics say that it is full. Unknown: none of them is usable."""
+"""Name of the source of a replica's capacity. Bench: a measurement by `halcyon bench --teach`, until traffic outweighs
+it. WarmUp: batch times in Triton's statistics before any request. BatchStatistics: batch times in these statistics,
+with traffic. TimeInPods: requests in execution divided by their time in a pod, measured at the balancers. Answers:
+answers of full pods, counted at the balancers. EngineMetrics: like Answers, while the engine's own metrics show that it
+is full. Unknown: no source is usable."""
 Contradiction = Literal["AnswersDisagree", "SharedLimit"]
-"""Names of the contradictions. AnswersDisagree: requests take longer than Triton's batch times say, or pods answer fewer.
-SharedLimit: pods share a limit, so more of them answer no more."""
+"""Name of a contradiction between sources. AnswersDisagree: by Triton's batch times, requests would be faster, or pods
+would answer more. SharedLimit: pods share a limit, so more pods don't answer more requests."""
 
 
 @immutable(frozen=True, slots=True)
@@ -30,17 +31,17 @@ class CapacitySource:
     """Capacity of a replica, with its source."""
 
     name: str
-    """A `SourceName`."""
+    """Name of the source (`SourceName`)."""
     rps: float | None
     """Requests per second that a full replica answers; None if unknown."""
     text: object
     """Reason for the source: a text, or an object that formats it (`lazy_text`)."""
     contradiction: str | None = None
-    """How sources contradict each other, a `Contradiction`; None if they don't."""
+    """Kind of contradiction between the sources (`Contradiction`); None if there is none."""
     replica: Replica | None = None
-    """The replica that the planner plans with; None if its capacity is unknown."""
+    """Capacity of a replica that the planner uses; None if unknown."""
     line: ServiceLine | None = None
-    """Times of batches, in rows; None if they aren't known, or if answers contradict them."""
+    """Service time of a batch by its number of rows; None if unknown, or if answers contradict it."""
     objectives: Objectives | None = None
 
     @property
@@ -64,7 +65,7 @@ def source(
     objectives: Objectives | None = None,
     has_traffic: bool = True,
 ) -> CapacitySource:
-    """Return the source that is in force.
+    """Return the source of the capacity that the planner uses now.
 
     `replica` is the capacity by the service line of `capacity`; None if there is no line.
     """
@@ -98,7 +99,7 @@ def _by_line(replica: Replica, how: str) -> LazyText:
 
 
 def measured(objectives: Objectives) -> CapacitySource | None:
-    """Return the capacity by what a bench has measured alone, for a model without decisions; None if none has."""
+    """Return the capacity that `halcyon bench` measured, for a model without decisions; None without a measurement."""
     evidence = AnswerEvidence().with_measured(objectives.measured_answers)
     capacity = Capacity().with_measured(objectives.measured_batches)
     replica = evidence.replica()

@@ -1,7 +1,7 @@
 """Correction of the planner's memory after the system clock was set.
 
-All stored times are shifted by the clock's step. Otherwise the step would look like a time without requests, or like a
-flood of them.
+All stored times are shifted by the clock's step. Otherwise the step would count as a time without requests, or as a
+surge of requests.
 """
 
 from __future__ import annotations

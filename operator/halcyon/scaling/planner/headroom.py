@@ -11,17 +11,18 @@ that. The cost is 0.3 % more GPU time on average over all scenarios, and 7 to 11
 _STEP = 0.005
 """Maximum change to the headroom for each forecast."""
 _INITIAL = 0.05
-"""Initial headroom, equal to the effect of ten exceeded forecasts. It falls to 0 after 1,000 forecasts that hold. Twice
-this value costs 2 % more GPU time. docs/decisions/0022 shows where it prevents late requests and where it doesn't."""
+"""Initial headroom, equal to the effect of ten exceeded forecasts. It falls to 0 after 1,000 forecasts that are not
+exceeded. Twice this value costs 2 % more GPU time. docs/decisions/0022 shows where the initial headroom prevents late
+requests and where it doesn't."""
 _MAX_SHARE = 0.5
-"""Maximum headroom, as a share of the rate. With a higher one, capacity for the load's own peak would be kept twice."""
+"""Maximum headroom, as a share of the rate. A higher maximum would keep capacity for the load's own peak twice."""
 _MIN_INTERVAL_SHARE = 0.25
 """Minimum interval between two stored forecasts, as a share of the lead. Forecasts closer together are nearly the same.
 """
 _MIN_INTERVAL_S = 5.0
 """Minimum interval between two stored forecasts, in seconds."""
 _MAX_PERIOD_S = 900.0
-"""Maximum lead of a forecast in seconds. If starts take longer, this lead is used."""
+"""Maximum lead of a forecast in seconds, used if pods take longer than this to start."""
 
 
 @immutable(frozen=True, slots=True)
@@ -49,9 +50,10 @@ class Headroom:
         return not self.due or now + lead - self.due[-1][0] >= max(lead * _MIN_INTERVAL_SHARE, _MIN_INTERVAL_S)
 
     def with_forecast(self, now: float, rate: float, foreseen: float, lead_s: float) -> Headroom:
-        """Store the forecast rate `foreseen` for now + lead_s, and compare forecasts whose time has come with `rate`.
+        """Return the headroom after comparing due forecasts with `rate` and storing the new forecast `foreseen`.
 
-        `rate` is the present arrival rate. Both are in requests per second.
+        `rate` is the present arrival rate, and `foreseen` is the rate forecast for now + lead_s. Both are in requests
+        per second.
         """
         value, due = self.value, self.due
         first = 0

@@ -25,7 +25,7 @@ MAX_COUNT = 10**6
 
 
 def broken_invariant(part: Any) -> str | None:
-    """Return why the planner can't continue from this part of its memory, or None if it can."""
+    """Return the reason why the planner can't continue from this part of its memory, or None if it can."""
     checks: dict[type, Callable[[Any], str | None]] = {
         ArrivalRate: _unsound_arrivals,
         Capacity: _unsound_capacity,

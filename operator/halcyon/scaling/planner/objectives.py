@@ -21,7 +21,7 @@ START_S = 60.0
 
 
 class NoScalingError(ValueError):
-    """The spec has no `scaling`, so its replicas are set only by the user."""
+    """Error for a spec without `scaling`, so that only the user sets the replicas."""
 
 
 def objectives(
@@ -59,8 +59,9 @@ def objectives(
             it were above that limit, too few would be planned.
         windows: schedules that are open now (see `windows`).
         batch_prior: seconds that a batch takes, by its number of rows, from the warm-up.
-        measured_batches: the same, as a bench has measured it.
-        measured_answers: requests that a pod executes at once and the seconds of each, as a bench has measured them.
+        measured_batches: seconds that a batch takes, by its number of rows, as `halcyon bench` measured it.
+        measured_answers: (requests that a pod executes at once, seconds that each takes), as `halcyon bench` measured
+            it.
 
     Raises:
         NoScalingError: the spec has no `scaling`.
@@ -110,5 +111,5 @@ def windows(in_force: InForce) -> tuple[OpenWindow, ...]:
 
 
 def largest(batches: Mapping[int, tuple[int, float]] | None) -> int | None:
-    """Return the number of rows in the largest batch executed; None if no batch was."""
+    """Return the number of rows in the largest executed batch; None if no batch was executed."""
     return max((rows for rows, (count, _) in (batches or {}).items() if count > 0), default=None)

@@ -24,20 +24,20 @@ PartName = Literal[
     "rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "concurrency", "metric", "backlog", "batch"
 ]
 LimitName = Literal["min", "max", "hold", "veto", "answers", "shared", "unknown", "learning", "idle"]
-"""Names of the limits. min, max: minReplicas and maxReplicas, or those of an open schedule. hold: more replicas were
-needed a while ago. veto: the GPUs are too busy for fewer replicas. answers: fewer replicas have never been seen to
-answer as much. shared: the pods share a limit, so more would answer no more. unknown: the reading is implausible. learning: too
-little is known yet. idle: there are no requests, so the model can be scaled to zero."""
+"""Name of a limit of a plan. min, max: minReplicas and maxReplicas, or those of an open schedule. hold: more replicas
+were needed a while ago. veto: the GPUs are too busy for fewer replicas. answers: fewer replicas have never answered as
+many requests. shared: the pods share a limit, so more pods would not answer more. unknown: the reading is implausible.
+learning: too little is known yet. idle: there are no requests, so the model can be scaled to zero."""
 
 
 @immutable(frozen=True, slots=True)
 class PlanPart:
-    """Part of a plan: the replicas that it asks for, and the reason."""
+    """Part of a plan: the replicas needed for one reason, such as the arrival rate or the backlog, and that reason."""
 
     name: PartName
     replicas: int
     text: object
-    """A text, or an object that formats it (`lazy_text`)."""
+    """Reason as a text, or as an object that formats the text when it is read (`lazy_text`)."""
 
     @property
     def why(self) -> str:
@@ -47,12 +47,12 @@ class PlanPart:
 
 @immutable(frozen=True, slots=True)
 class PlanLimit:
-    """Limit that changed the number of replicas, or kept it from changing, after the parts were computed."""
+    """Limit that changed the number of replicas after the parts of the plan were computed, or kept it from changing."""
 
     name: LimitName
     replicas: int
     text: object
-    """A text, or an object that formats it (`lazy_text`)."""
+    """Reason as a text, or as an object that formats the text when it is read (`lazy_text`)."""
 
     @property
     def why(self) -> str:
@@ -80,7 +80,7 @@ class Sentence:
 
 @immutable(frozen=True, slots=True)
 class PlannerMemory:
-    """State of the planner that is kept from one decision to the next."""
+    """Memory of the planner: the state that is kept from one decision to the next."""
 
     arrivals: ArrivalRate = field(default_factory=ArrivalRate)
     capacity: Capacity = field(default_factory=Capacity)

@@ -32,7 +32,7 @@ _BAND_SIGMAS = 3.0
 With 2 for the rate, constant loads reversed the direction of scaling about four times as often (0.3 times an hour, with
 noise and without). That saved 3 % GPU time for constant loads, and 0.2 % in the table of scenarios."""
 _SURE_S = 30.0
-"""Seconds after a shared limit was found until replicas that it makes useless are released."""
+"""Seconds from finding a shared limit until surplus replicas, which don't raise the rate of answers, are released."""
 _AHEAD_S = 5.0
 """Seconds added to the start time when pods are requested for a recurring load. They cover the time that a decision
 takes, and a slow start."""
@@ -40,23 +40,23 @@ takes, and a slow start."""
 
 @immutable(frozen=True, slots=True)
 class Situation:
-    """Input that all parts are computed from."""
+    """Input from which all parts of a plan are computed."""
 
     now: float
     objectives: Objectives
     reading: Reading
     memory: PlannerMemory
-    """Planner's memory, already updated with this reading."""
+    """Memory of the planner, already updated with the reading."""
     replica: Replica
     rate: float
     """Present arrival rate in requests per second."""
     rising: float | None
     """Requests per second expected one start time from now if the load keeps rising; None if it does not rise."""
     headroom: Headroom
-    """Share added to a rate because the load has exceeded its forecasts in the past."""
+    """Learnt share by which a rate is increased, because the load has exceeded its forecasts in the past."""
     start_s: float
     max_replicas: int
-    """Upper limit of the replicas that a part can ask for."""
+    """Maximum number of replicas that a part can require."""
     ready: int
     """Number of ready pods."""
     sure: float = 1.0
@@ -104,16 +104,19 @@ def replicas_for_rate(rate: float, objectives: Objectives, replica: Replica, *, 
 
 
 def _decides(objectives: Objectives, replica: Replica) -> bool:
-    """Return whether the latency objective decides.
+    """Return whether the latency objective determines the replicas.
 
-    It doesn't if a request alone takes longer in a pod: then no number of replicas meets it.
+    It does not if a single request takes longer than the objective, because then no number of replicas meets it.
     """
     latency_s = objectives.latency_s
     return latency_s is not None and (replica.residual > 0 or replica.slack_s(latency_s) > 0)
 
 
 def sustained_rps(objectives: Objectives, replica: Replica, *, dispersion: float = 1.0, replicas: int = 1) -> float:
-    """Return the requests per second that each of `replicas` serves within the objective, or else at the utilisation target."""
+    """Return the requests per second that each of `replicas` serves within the latency objective.
+
+    Without an objective that can be met, return the rate at the utilisation target.
+    """
     if objectives.latency_s is not None and replicas and _decides(objectives, replica):
         return rate_within(replicas, replica, objectives.latency_s, dispersion=dispersion) / replicas
     return objectives.utilization * replica.peak_rps
@@ -170,7 +173,7 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
 
 
 def _metric_part(at: Situation, target: float) -> PlanPart:
-    """Return the part for the site's query. If its result is missing, it keeps the present replicas, but adds none."""
+    """Return the part for the site's query. If the query has no result, the part requires the present replicas."""
     result, current = at.reading.metric, at.reading.replicas
     if result is None or not 0 <= result < math.inf:
         return PlanPart("metric", current, "the result of the site's query is missing, so the replicas are not lowered")
@@ -213,10 +216,10 @@ def recurring_parts(at: Situation) -> tuple[PlanPart, ...]:
 
 
 def certain_need(at: Situation, parts: Sequence[PlanPart]) -> int:
-    """Return the replicas that these parts need, but add replicas only for the certain share of the rate.
+    """Return the replicas that these parts need, reduced while the arrival rate is uncertain.
 
-    In the first minute the rate is uncertain. More replicas than are held now are then added only for the certain share
-    of the rate (`Situation.sure`).
+    In the first minute, replicas beyond those held now are added only for the certain share of the rate
+    (`Situation.sure`).
     """
     need, held = max([part.replicas for part in parts]), at.memory.hold.held
     if at.sure >= 1 or held is None or need <= held:
@@ -248,8 +251,8 @@ def need_beyond_noise(at: Situation, need: int) -> int:
 def backlog(at: Situation, held: int) -> PlanPart | None:
     """Return the part for the backlog; None if no request waits long and the ready pods keep up with the arrivals.
 
-    `held` is the number of replicas kept for the load. Replicas beyond it serve only the backlog. They are no longer
-    needed once the replicas kept for the load can clear the rest in time.
+    `held` is the number of replicas kept for the load. Further replicas serve only the backlog. They are needed until
+    the replicas kept for the load can clear the rest of the backlog in time.
     """
     objectives, replica, pods = at.objectives, at.replica, at.reading.pods
     staying = min(at.ready, held)
@@ -313,9 +316,9 @@ def gpu_veto(at: Situation, count: int) -> PlanLimit | None:
 
 
 def answers_limit(at: Situation, count: int) -> PlanLimit | None:
-    """Return a limit that prevents scaling down to `count` while answers contradict the service line; None if none does.
+    """Return a limit that prevents scaling down to `count` if answers contradict the service line; None if they don't.
 
-    Until pods have been full, only what each of them has answered so far is known to be possible.
+    Until a pod has been full, its capacity is known only to be at least the highest rate that it has answered.
     """
     evidence = at.memory.evidence
     if not evidence.is_in_force or evidence.rps is not None or evidence.least_rps <= 0:
@@ -326,10 +329,10 @@ def answers_limit(at: Situation, count: int) -> PlanLimit | None:
 
 
 def shared_limit(at: Situation, count: int) -> PlanLimit | None:
-    """Return a limit below `count` if more pods have answered no more because they share a limit; None if none is below.
+    """Return a limit below `count` if the pods share a limit, so that more pods don't answer more; None otherwise.
 
-    More replicas are not added from then on. Surplus replicas are released only after `_SURE_S`, in which new pods may still
-    prove that they answer more.
+    From then on, no replicas are added. Surplus replicas are released only after `_SURE_S` seconds. Until then, new
+    pods may still prove that they answer more.
     """
     shared = at.memory.evidence.shared
     if shared is None:

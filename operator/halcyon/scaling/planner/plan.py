@@ -5,7 +5,7 @@ It has no side effects and takes tens of microseconds. Its steps:
     1. replicas needed for the load: the highest of the rate, the trend, the seasons, the spikes and the user's targets
     2. hold: this need is held for at least as long as a pod takes to start
     3. replicas needed for the backlog, if that is more
-    4. unexpectedly full GPUs, which prevent a scale-down
+    4. limits on a scale-down by unexpectedly full GPUs or by the pods' answers, and a limit that the pods share
     5. minReplicas, maxReplicas and schedules
 
 The decision contains the result of each step as data. The sentence in the status and the tables of `explain` are
@@ -50,7 +50,8 @@ _BLOCK_LIMITS_S = (1.0, 10.0)
 """Minimum and maximum length, in seconds, of the blocks in which the dispersion of arrivals is measured. Within these
 limits the length is the latency objective."""
 _REFUTED = 1.2
-"""Capacity of a replica, as a multiple of what a bench has measured, from which the measurement was wrong."""
+"""Ratio of a replica's learnt capacity to the one that `halcyon bench` measured, above which the measurement counts as
+wrong."""
 _BUSY_INTERVAL_S, _CALM_INTERVAL_S = 1.0, 2.0
 """Seconds until the next decision. The first value applies while pods start, requests are queued or the replicas
 change, the second value otherwise."""
@@ -284,9 +285,9 @@ def _learn_capacity(objectives: Objectives, reading: Reading, capacity: Capacity
 
 
 def _is_refuted(objectives: Objectives, before: PlannerMemory, capacity: Capacity, evidence: AnswerEvidence) -> bool:
-    """Return whether traffic has just shown that a replica does clearly more than a bench has measured.
+    """Return whether traffic has just shown that a replica's capacity is far above the one measured by `halcyon bench`.
 
-    Then what was needed by that measurement never was, and isn't held.
+    Replicas that only this measurement made necessary are then not held any longer.
     """
     line = None if before.capacity is capacity else capacity.line
     if line is not None and before.capacity.measured_weight > 0 >= capacity.measured_weight:
@@ -334,10 +335,10 @@ def _update_memory(  # noqa: PLR0917  # one call, and each by its type
 
 
 def _postpone_idleness(now: float, reading: Reading, arrivals: ArrivalRate) -> ArrivalRate:
-    """Record the time of the reading as that of the last request if requests are in progress or queued.
+    """Return the arrivals with the reading's time as that of the last request, if requests are in progress or queued.
 
-    This keeps the model from being considered idle. It is done even if the reading is otherwise implausible, because
-    during one long request no signal changes.
+    So the model doesn't count as idle. This is done even if the reading is implausible, because during one long request
+    no signal changes.
     """
     at = min(reading.at or now, now)
     is_asked = (reading.inflight or 0.0) > 0 and at > (arrivals.last_at or -math.inf)
@@ -345,9 +346,9 @@ def _postpone_idleness(now: float, reading: Reading, arrivals: ArrivalRate) -> A
 
 
 def _since(before: ArrivalRate, after: ArrivalRate) -> tuple[float, float, float] | None:
-    """Return the time of the newest sample, the seconds since the one before, and the requests between the two.
+    """Return (time of the newest sample, seconds since the previous sample, requests in between).
 
-    Return None if there is no new sample.
+    Return None if `after` has no newer sample than `before`.
     """
     if not before.times or not after.times or after.times[-1] <= before.times[-1]:
         return None

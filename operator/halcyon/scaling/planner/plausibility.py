@@ -10,16 +10,16 @@ from halcyon.scaling.planner.reading import Reading
 MAX_AGE_S = 10.0
 """Maximum age of the newest sample in seconds. Agents report at least every 5 s."""
 _MAX_FACTOR = 1000.0
-"""Implausibly high load, as a multiple of the requests that the allowed replicas can serve in a minute. A higher value
-is a measurement fault."""
+"""Load above which a reading is implausible, as a multiple of the requests that the maximum replicas can serve in a
+minute. A higher load is considered a measurement fault."""
 _MAX_EXPECTED_ARRIVALS = 10.0
-"""Number of requests expected, at the known rate, since a counter last changed. From this number on, the counter is
-considered stuck: by chance alone it would stay unchanged with probability e^-10."""
+"""Number of requests expected at the known rate, from which signals that haven't changed are considered stuck. With
+this number expected, they stay unchanged by chance with probability e^-10."""
 
 
 @immutable(frozen=True, slots=True)
 class StuckCounter:
-    """Signals of the last reading that differed from the one before it, and the time of that reading."""
+    """Last values of the signals and the time since which they are unchanged, to detect a counter that is stuck."""
 
     since: float = 0.0
     arrived: float | None = None
@@ -27,11 +27,11 @@ class StuckCounter:
     inflight: float | None = None
 
     def is_of(self, reading: Reading) -> bool:
-        """Return whether the signals in the reading are the same as those stored."""
+        """Return whether the signals in the reading equal the stored ones."""
         return reading.arrived == self.arrived and reading.waiting == self.waiting and reading.inflight == self.inflight
 
     def with_reading(self, reading: Reading) -> StuckCounter:
-        """Return this object if no signal has changed, otherwise a new one for the reading."""
+        """Return the object updated with a reading; it stays the same if no signal has changed."""
         if reading.at is None or self.is_of(reading):
             return self
         return StuckCounter(reading.at, reading.arrived, reading.waiting, reading.inflight)
@@ -40,7 +40,7 @@ class StuckCounter:
 def implausibility(
     now: float, reading: Reading, still: StuckCounter, *, rate: float | None, dispersion: float, most_rps: float
 ) -> str | None:
-    """Return why the reading is implausible, with numbers, or None if it is plausible.
+    """Return the reason why the reading is implausible, with numbers, or None if it is plausible.
 
     `rate` (requests per second) and `dispersion` describe the arrivals so far. `most_rps` is the rate, in requests per
     second, that the maximum replicas can serve.

@@ -64,7 +64,8 @@ class Reading:
     queued: float | None = None
     """Number of requests queued in the balancers alone; None if unknown."""
     engine_used: float | None = None
-    """Used share of the engine's room for requests, 0 to 1, of the ready pod that uses least; None if no engine reports it."""
+    """Used share of an engine's capacity for requests, 0 to 1, in the ready pod with the lowest share. None unless
+    every ready pod reports it."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,9 @@ class Objectives:
     utilization: float = 0.8
     """Share (0 to 1) of a replica's peak rate to plan with if there is no latency objective."""
     concurrency: float | None = None
-    """Target of the requests in progress or waiting, per replica; None if the user set no such target."""
+    """Target number of requests in progress or waiting, per replica; None if the user set no such target."""
     metric: float | None = None
-    """Target of the result of the site's query, per replica; None if the user set no such target."""
+    """Target value of the site's query, per replica; None if the user set no such target."""
     queue_depth: float | None = None
     """Maximum queued requests per replica in steady state; None if the user set no such target."""
     gpu_utilization: float | None = None
@@ -113,7 +114,7 @@ class Objectives:
     batch_prior: Mapping[int, float] | None = None
     """Seconds that a batch takes, by its number of rows, as measured in the warm-up before any traffic."""
     measured_batches: Mapping[int, float] | None = None
-    """The same, as a bench has measured it; None if none has."""
+    """Seconds that a batch takes, by its number of rows, as `halcyon bench` measured it; None without a measurement."""
     measured_answers: tuple[float, float] | None = None
-    """(requests that a pod executes at once, seconds of each), as a bench has measured them, for a model whose batch times say
-    nothing about it; None if none has."""
+    """(requests that a pod executes at once, seconds that each takes), as `halcyon bench` measured it for a model whose
+    batch times don't show its capacity; None without a measurement."""

@@ -6,14 +6,14 @@ another one. If an unused pod is kept for as long as a start takes, the cost is 
 The hold adapts to the load. If the load rises again within `REGRET` holds of a release, the release is regretted and
 the hold doubles. If nothing changes for that time, the hold halves.
 
-This bounds how often the replicas change. In an hour, at most nine releases are regretted. Each of them except the last
-two needs a quiet period of `REGRET` two-minute holds first, which undoes the previous doubling. At most 15 releases are
-followed by a rise at all; a rise that comes later than `REGRET` holds causes no regret. So the replicas needed for the
-load reverse direction at most 30 times per hour. A search over all sequences of regret and calm gave these numbers.
+This limits how often the replicas change. In one hour, at most 15 releases are followed by a rise, so the replicas
+needed for the load reverse direction at most 30 times. At most nine of these releases are regretted. A search over all
+sequences of regretted and other releases gave these numbers.
 
 Until a hold is learnt, it depends on how bursty the arrivals are. Arrivals with dispersion I contain 1/I of the
-information of the same number of Poisson arrivals, so one minute of a Poisson load is worth I minutes of this load. If
-the time of the next rise is known, no longer hold is needed: a pod is kept only if the gap is shorter than its start.
+information of the same number of Poisson arrivals. So I minutes of this load prove as much as one minute of a Poisson
+load. If the time of the next rise is known, the hold is only as long as a start. A pod is then kept if the next rise
+comes sooner than a new pod could start.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ class ScaleDownHold:
     """Number of replicas that would have been held since the last call if `bare` were used instead of `needs`."""
 
     def seconds(self, start_s: float, *, foreseen: bool = False, dispersion: float = 1.0) -> float:
-        """Return how many seconds replicas are held after they were last needed."""
+        """Return how many seconds replicas are held after they were last needed.
+
+        `foreseen` means that the time of the next rise is known.
+        """
         if foreseen:
             return max(start_s, self.min_s)
         if self.patience_s is not None:
@@ -104,11 +107,11 @@ class ScaleDownHold:
         return replace(self, needs=needs, held=count, bare=needs, bare_held=count)
 
     def released(self) -> ScaleDownHold:
-        """Return the hold without any earlier needs, so that the next one alone determines the replicas."""
+        """Return the hold without any earlier needs, so that the next need alone determines the replicas."""
         return replace(self, needs=(), bare=())
 
     def forgotten(self) -> ScaleDownHold:
-        """Return the hold without any earlier needs, and as if none of the replicas had been held for them."""
+        """Return the hold without any earlier needs or held replicas, so that their release isn't regretted."""
         return replace(self, needs=(), bare=(), held=0, bare_held=0, lowered_at=None)
 
     def blind(self, now: float) -> ScaleDownHold:
@@ -117,7 +120,7 @@ class ScaleDownHold:
 
 
 def _with(needs: tuple[tuple[float, int], ...], now: float, need: int, span_s: float) -> tuple[tuple[float, int], ...]:
-    """Return the needs with a new one added; earlier ones stay if they are higher and at most `span_s` old."""
+    """Return the needs with a new need added; earlier needs stay if they are higher and at most `span_s` old."""
     since = now - span_s
     return (*[(at, count) for at, count in needs if count > need and at > since], (now, need))
 

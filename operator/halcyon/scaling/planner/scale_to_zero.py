@@ -16,11 +16,11 @@ from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.reading import Objectives, Reading
 
 MAX_TIMEOUT_S = 1800.0
-"""Maximum learnt timeout in seconds, the same as that of learnt holds (`scale_down_hold.MAX_HOLD_S`). A longer
+"""Maximum learnt timeout in seconds, equal to the maximum of learnt holds (`scale_down_hold.MAX_HOLD_S`). A longer
 `idleTimeout` is not shortened."""
 _ENOUGH = 1.5
-"""Factor by which the new timeout exceeds the one that would have been enough. People and timers return after similar
-intervals, but not exactly the same."""
+"""Ratio of the new timeout to the timeout that would have avoided the last scale to zero. People and timers return
+after similar intervals, but not exactly the same."""
 _CHEAP = 4.0
 """Ratio of the GPU time saved to the GPU time of the start, above which the timeout is halved."""
 
@@ -36,7 +36,7 @@ class IdleTimeout:
     """Time of the first scale-up after the last scale to zero, and the highest number of replicas since then."""
 
     def wait_s(self, idle_after_s: float) -> float:
-        """Return the seconds without a request before the model scales to zero."""
+        """Return the seconds without a request after which the model scales to zero."""
         return max(idle_after_s, self.patience_s)
 
     def with_count(self, now: float, before: int, count: int, *, idle_after_s: float, start_s: float) -> IdleTimeout:
@@ -61,7 +61,7 @@ class IdleTimeout:
 def idle_reason(
     now: float, objectives: Objectives, reading: Reading, arrivals: ArrivalRate, timeout: IdleTimeout
 ) -> str | None:
-    """Return why the model should be at zero replicas, or None if it should not."""
+    """Return the reason why the model should have zero replicas, or None if it should have some."""
     after = objectives.idle_after_s
     if objectives.low > 0 or after is None or reading.inflight or (objectives.metric and reading.metric != 0):
         return None
@@ -76,7 +76,7 @@ def idle_reason(
 def extended_idle_reason(
     now: float, objectives: Objectives, reading: Reading, arrivals: ArrivalRate, timeout: IdleTimeout
 ) -> str | None:
-    """Return why the model still has replicas after `idleTimeout` without a request, or None if this is not the case."""
+    """Return the reason why the model keeps replicas after `idleTimeout` without a request; None otherwise."""
     after, quiet = objectives.idle_after_s, _quiet_s(now, arrivals)
     if objectives.low > 0 or after is None or reading.inflight or quiet < after:
         return None

@@ -31,12 +31,12 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 VERSION = 1
 """Version of the format; any other version is rejected."""
 MAX_BYTES = 40 * 1024
-"""Maximum size in bytes as compact JSON. A Kubernetes object can hold 1 MiB, but requests that contain this one must
-stay fast."""
+"""Maximum size of a stored memory in bytes, as compact JSON. A Kubernetes object can hold 1 MiB, but requests that
+contain the memory must stay fast."""
 MAX_SAMPLES = 128
-"""Maximum number of fine samples of the arrivals that are stored. At one sample per second, there are 71."""
+"""Maximum number of fine samples of the arrivals that are stored. With one sample per second, there are only 71."""
 MAX_NEEDS = 64
-"""Maximum number of needs stored per hold: one per second for a minute. Older ones are merged."""
+"""Maximum number of needs stored per hold: one per second for a minute. Older needs are merged."""
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _DIGIT = {character: value for value, character in enumerate(_ALPHABET)}
 _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
@@ -45,7 +45,7 @@ _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
 _EXPONENTS = 140
 """Highest exponent of ten, positive or negative, that a code can represent."""
 _LATER = frozenset({"damping", "evidence", "rejections", "zero"})
-"""Parts that were added to version 1 later. If one is missing from a stored memory, nothing was lost."""
+"""Parts of the memory that were added to version 1 later. If a stored memory lacks one of them, nothing was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Restored:
 
 
 class _UnreadableError(ValueError):
-    """A stored value has the wrong type or is invalid."""
+    """Error for a stored value that has a wrong type or is invalid."""
 
 
 def packed(memory: PlannerMemory) -> dict[str, Any]:

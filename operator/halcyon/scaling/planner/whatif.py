@@ -32,7 +32,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfOutcome:
-    """Result of the calculation, for each step and in total."""
+    """Result of a what-if calculation, for each step and in total."""
 
     counts: tuple[int | None, ...]
     """Number of replicas in each step; None if the rate isn't known."""

@@ -1,13 +1,14 @@
-"""Second demand on a model's replicas: batch inference, after the users. Pure.
+"""Replicas that batch inference adds to those that the users' requests need. Pure.
 
-    the BatchInference has         | replicas that are added for it
-    neither of the two             | none: it gets what the users' replicas have left
-    maxReplicas                    | as many as have work for longer than they take to start, at most this number
-    a deadline                     | as many as reach it, at most maxReplicas if that is set
-    either, and the model is at 0  | none, unless it may wake the model; then at least one
+    fields of the BatchInference     | replicas that are added for it
+    neither deadline nor maxReplicas | none: it uses the capacity that the users' requests leave
+    only maxReplicas                 | as many as have work for longer than they take to start, at most maxReplicas
+    a deadline                       | as many as are needed to meet it, at most maxReplicas if that is set
+    any, and the model is at 0       | none, unless it may wake the model; then at least one
 
-They are never more than the model's own maximum leaves, and the limits of quotas and budgets apply to the sum. Several jobs share
-evenly, so each needs as many times its own rate as there are jobs. Times are seconds since the epoch.
+Users' replicas and added replicas together never exceed the model's maximum. The limits of quotas and budgets apply to
+their sum. Several BatchInferences share the capacity evenly. So if there are n, the rate that each one needs is
+multiplied by n. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -21,37 +22,40 @@ from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import UNLIMITED, Decision, counted
 
 MARGIN = 1.1
-"""Factor on the rate that a deadline needs, because users and repeated rows take a part of it."""
+"""Factor by which the rate needed for a deadline is increased, because users' requests and retried rows use part of
+it."""
 KEPT_MARGIN = 1.4
-"""The same factor for replicas that run already, so that a changing rate does not start and stop them."""
+"""Factor used instead of `MARGIN` to keep replicas that are already added. It is larger, so that a changing rate does
+not start and stop replicas repeatedly."""
 _MIN_WORK_S = 60.0
 """Minimum time for which an added replica must have work, in seconds."""
 
 
 @immutable(frozen=True, slots=True)
 class BatchDemand:
-    """Work of one BatchInference that runs and is not paused."""
+    """Remaining work of one BatchInference that runs and is not paused."""
 
     name: str
     rows_left: float
     deadline: float | None = None
-    """Time by which it should be done; None if it has none."""
+    """Time by which the BatchInference should be complete; None if it has no deadline."""
     max_replicas: int | None = None
-    """Maximum number of replicas that are added for it; None: no limit of its own with a deadline, none without."""
+    """Maximum number of replicas added for the BatchInference. None means no such maximum if there is a deadline;
+    without a deadline it means that none are added."""
     may_wake: bool = False
-    """Whether it may start the first replica of a model that is at 0, and keep one while it has rows left."""
+    """Whether the BatchInference may start the first replica of a model at 0, and keep it while rows are left."""
 
 
 @immutable(frozen=True, slots=True)
 class Supply:
-    """What a model's replicas can compute."""
+    """Capacity of a model's replicas, and the part of it that users need."""
 
     replica_rows_s: float | None
     """Rows per second of one replica with full batches; None if unknown."""
     users_rows_s: float
-    """Rows per second that the users ask for."""
+    """Rows per second in the users' requests."""
     start_s: float
-    """Time until an added replica computes, in seconds."""
+    """Time from adding a replica until it is ready, in seconds."""
 
 
 @immutable(frozen=True, slots=True)
@@ -61,16 +65,16 @@ class Added:
     replicas: int
     why: str
     needed: int
-    """Replicas that would have to be added to reach every deadline, without any limit."""
+    """Number of added replicas that would meet every deadline, before the limits are applied."""
 
 
 def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current: int, high: int, now: float) -> Added:
-    """Return the replicas to add to those of the users.
+    """Return the replicas to add for batch inference.
 
     Args:
-        batches: all jobs that run.
-        supply: what the replicas can compute.
-        users: replicas that the users need.
+        batches: all BatchInferences that run.
+        supply: capacity of the replicas.
+        users: replicas that the users' requests need.
         current: replicas in force.
         high: maximum replicas of the model.
         now: current time.
@@ -90,7 +94,7 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
         if batch.deadline is not None:
             left_s = batch.deadline - now - (0.0 if have else supply.start_s)
             if left_s > 0:
-                # Jobs share evenly, so all of them together have to be as fast as this one times their number.
+                # BatchInferences share evenly, so the total rate must be the rate of this one times their number.
                 rate = len(wakers) * batch.rows_left / left_s
                 asks, keeps = (_extra(rate * factor, spare, each) for factor in (MARGIN, KEPT_MARGIN))
                 reason = f"{_rows(batch)} until the deadline need {rate:.4g} rows/s, and users leave {spare:.4g}"
@@ -107,15 +111,15 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
         asks, keeps = (min(number, high if most is None else most) for number in (asks, keeps))
         why = f"{batch.name}: {reason}" if asks > up or not why else why
         up, down = max(up, asks), max(down, keeps)
-    # What runs already stays as long as it would be started again soon.
+    # Replicas that run already are kept while they would be started again soon.
     count = max(min(max(have, up), max(up, down), high - users), 0)
     return Added(count, why, needed)
 
 
 def with_batches(decision: Decision, batches: Iterable[BatchDemand], supply: Supply, *, high: int) -> Decision:
-    """Return the decision with the replicas that batch inference adds after the users' own.
+    """Return the decision with the replicas for batch inference added to those that the users' requests need.
 
-    It is unchanged without them, if another controller sets the replicas, or while the users' load is unknown.
+    It is unchanged if there is nothing to add, another controller sets the replicas, or the users' load is unknown.
     """
     if decision.desired is None or decision.unknown:
         return decision
@@ -134,7 +138,7 @@ def with_batches(decision: Decision, batches: Iterable[BatchDemand], supply: Sup
 
 
 def _extra(rate: float, spare: float, each: float) -> int:
-    """Return the replicas for what the users' replicas have no room for."""
+    """Return the replicas that serve the part of `rate` above `spare`, if one replica serves `each` (all in rows/s)."""
     return math.ceil(max(rate - spare, 0.0) / each - 1e-9)
 
 

@@ -19,8 +19,8 @@ from halcyon.scaling.planner.outputs import Plan, PlanPart
 
 PolicyName = Literal["Planner", "Rules"]
 ReplicaLimitName = Literal["quota", "budget", "site"]
-"""Limit set outside the model. quota: a ResourceQuota of the namespace. budget: the site's GPU budget. site: the site has stopped
-scaling down."""
+"""Name of a limit that is independent of the model's signals. quota: a ResourceQuota of the namespace. budget: the
+site's GPU budget. site: scaling down is stopped for the whole site."""
 MAX_CHANGES = 10
 """Maximum number of changes to the desired replicas that the status keeps."""
 _MIN_RELATIVE_CHANGE = 0.2
@@ -46,8 +46,7 @@ class Signal:
 
     name: str
     """Name of the signal: requestRate (requests per second), queueDepth (queued requests), concurrency (requests in
-    progress or waiting), metric (result of the site's query) or gpuUtilization (percent,
-    summed over pods)."""
+    progress or waiting), metric (result of the site's query) or gpuUtilization (percent, summed over pods)."""
     value: float | None = None
     """Value of the signal for the whole model; None if it is missing."""
     target: float | None = None
@@ -60,8 +59,8 @@ class Signal:
     missing: str = ""
     """Reason why the value is missing; empty if it is known, or if there is nothing to measure because no pod is ready."""
     shown: float | None = None
-    """The measured number that users see: requests that wait, or GPU utilisation in percent as the mean of the ready pods. Other
-    than `value`, it has neither rejected requests nor estimates for pods that don't report. None if unknown."""
+    """Measured number that users see: queued requests, or the mean GPU utilisation of the ready pods in percent. Unlike
+    `value`, it includes neither rejected requests nor estimates for pods that don't report. None if unknown."""
 
 
 @immutable(frozen=True, slots=True)
@@ -87,19 +86,19 @@ class Decision:
     next_decision_at: float = math.inf
     """Time at which the policy requires the next decision."""
     capacity: CapacitySource | None = None
-    """Capacity of a replica that the decision is based on; None if it isn't based on one."""
+    """Capacity of a replica that the decision is based on, and its source; None if the decision uses no capacity."""
 
     @property
     def why(self) -> str:
         """Return the reasons for the decision in one sentence with numbers.
 
-        If an HPA sets the replicas, the sentence only says what each signal proposes.
+        If an HPA sets the replicas, the sentence contains only the proposal of each signal.
         """
         return str(self.text)
 
     @property
     def next_decision_s(self) -> float:
-        """Return the maximum seconds until the next decision; a report from an agent can cause an earlier one."""
+        """Return the maximum seconds until the next decision; an agent's report can cause an earlier decision."""
         soon = self.next_decision_at - self.at
         return max(soon, MIN_DECISION_INTERVAL_S) if soon < MIN_DECISION_INTERVAL_S * 2 else MAX_DECISION_INTERVAL_S
 
@@ -185,9 +184,9 @@ def of_rules(
 def of_hpa(
     current: int, parts: tuple[SignalProposal, ...], *, at: float, signals: tuple[Signal, ...], has_reports: bool
 ) -> Decision:
-    """Build the decision if an HPA sets the replicas.
+    """Build the decision for a model whose replicas an HPA sets.
 
-    It contains the signals and their proposals, but no desired replicas.
+    The decision contains the signals and their proposals, but no desired replicas.
     """
     proposals: dict[str, int | None] = {term.name: term.proposal for term in parts}
     return Decision(
@@ -229,7 +228,10 @@ def limited(decision: Decision, limits: Iterable[ReplicaLimit]) -> Decision:
 
 
 def held(decision: Decision, floor: int, why: str) -> Decision:
-    """Return the decision with at least `floor` desired replicas; unchanged if it has them, or if another controller sets them."""
+    """Return the decision with at least `floor` desired replicas.
+
+    It is unchanged if it already has as many, or if another controller sets the replicas.
+    """
     if decision.desired is None or decision.desired >= floor:
         return decision
     return replace(
@@ -249,7 +251,7 @@ def counted(count: int) -> str:
 def has_changed(shown: Decision | None, now: Decision) -> bool:
     """Return whether a decision differs enough from the published one to be published.
 
-    It does if the replicas, the limits, the policy or the missing signals differ, or if a signal's value changed noticeably.
+    This is so if the replicas, the limits or the policy differ, or if a signal became missing or changed noticeably.
     """
     # Parts are not compared, because their replicas change by one with every fluctuation of the load.
     if (
@@ -277,7 +279,7 @@ def has_changed(shown: Decision | None, now: Decision) -> bool:
 
 
 def _has_other_capacity(shown: CapacitySource | None, now: CapacitySource | None) -> bool:
-    """Return whether the capacity has another source or contradiction, or has changed noticeably."""
+    """Return whether the capacity has another source or another contradiction, or has changed noticeably."""
     if shown is None or now is None:
         return shown is not now
     return (

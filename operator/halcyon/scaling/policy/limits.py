@@ -1,14 +1,14 @@
-"""Bounds of a plan: adds minReplicas or maxReplicas to its limits, and says what sets it (spec or schedule). Pure.
+"""minReplicas and maxReplicas as limits of a plan, with what sets them (the spec or a schedule). Pure.
 
-The planner's result is always within its bounds. At the upper bound it does not compute how many more replicas are
-needed, and at the lower bound it often reports no limit. `status.scaling` must show both, so they are added here. The
-plan's number of replicas doesn't change.
+The planner's result is always within these bounds. At the upper bound, the planner does not compute how many more
+replicas are needed. At the lower bound, it often reports no limit. `status.scaling` must show both, so they are added
+here. The plan's number of replicas doesn't change.
 
 replicas     replicas needed                       replicas before   limits reported
 at maximum   more                                  any               max, with the number needed
 at minimum   fewer, and no other limit applies     any               min
-at minimum   not known yet                         fewer             min, and those of the plan
-else         any                                   any               those of the plan
+at minimum   not known yet                         fewer             min, and the limits of the plan
+else         any                                   any               the limits of the plan
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _MAX_REPLICAS = 1000
 def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], Plan]) -> Plan:
     """Return the plan with min or max added to its limits if that bound determined the replicas.
 
-    If the plan is at the upper bound, `planned` is called to make a second plan without an upper bound. If this plan needs more
-    replicas, its parts are included in the result; its replicas and memory are discarded.
+    If the plan is at the upper bound, `planned` is called to make a second plan without an upper bound. If the second
+    plan needs more replicas, its parts are included in the result; its replicas and memory are discarded.
     """
     low, high = bounds(objectives)
     needed_now = _max_needed(plan)
@@ -68,7 +68,7 @@ def _max_needed(plan: Plan) -> int | None:
 
 
 def _bound_reason(objectives: Objectives, name: LimitName, count: int) -> str:
-    """Return what sets this bound, an open schedule or the spec, as a phrase."""
+    """Return the reason for a bound of `count` replicas, which is an open schedule or the spec, as a phrase."""
     side = "low" if name == "min" else "high"
     for window in objectives.windows:
         if getattr(window, side) == count != getattr(objectives, side):

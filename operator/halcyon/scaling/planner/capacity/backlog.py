@@ -9,14 +9,15 @@ from halcyon.scaling.frozen import immutable
 
 _LATE = 20.0
 """Maximum GPU time that may be spent to keep one request from being late, as a multiple of the GPU time that computes
-it. With 20, a step from 20 to 200 req/s adds nearly all pods that are needed to clear its backlog in 10 s if a start
-takes one minute, and a third of them if it takes three minutes. With start times of three minutes, a value of 10 makes
-one to three percentage points more responses late, and a value of 60 costs 10 to 50 % more GPU time."""
+it. For example, a step from 20 to 200 req/s leaves a backlog. With a value of 20, nearly all pods that clear this
+backlog in 10 s are added if a start takes one minute. If a start takes three minutes, a third of them are added. With
+start times of three minutes, a value of 10 makes one to three percentage points more responses late. A value of 60
+costs 10 to 50 % more GPU time."""
 
 
 @immutable(frozen=True, slots=True)
 class Drain:
-    """Replicas needed for the backlog."""
+    """Numbers of pods needed to clear the backlog."""
 
     keep: int
     """Number of existing pods to keep for the backlog."""
@@ -50,7 +51,7 @@ def drain(
 
     A ready pod is kept while there is a backlog. A starting pod is kept if there is a backlog when it joins, or if the
     arrival rate from then on exceeds what the other pods serve. New pods would be ready after start_s. Enough of them
-    are added to clear, within drain_s, the backlog that is left then, unless their cost exceeds their value (`_worth`).
+    are added to clear the rest of the backlog within drain_s, unless their cost exceeds their value (`_worth`).
     """
     end = start_s + drain_s
     growth = (later_rate - rate) / start_s if start_s > 0 else 0.0
@@ -71,7 +72,7 @@ def drain(
         if level > 0 or max(arriving, later_rate) > serving * peak_rps:
             serving += 1
             useful += 1
-    # The bound only applies until new pods serve: what is left at start_s is the most that can be queued then.
+    # `most` limits the queue only until new pods serve, so the queue at start_s is at most `most`.
     if at < start_s:
         level = min(max(grown(level, at, start_s), 0.0), most)
         at = start_s

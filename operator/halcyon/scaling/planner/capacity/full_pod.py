@@ -1,6 +1,6 @@
-"""Rate at which a full pod answers, from samples of requests sent to pods and answered.
+"""Rate at which a full pod answers requests, from samples of the requests sent to and answered by pods.
 
-Out of scope: whether the batch times are believed instead (`answer_evidence`).
+Out of scope: whether this rate or the batch times determine the capacity (`answer_evidence`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from halcyon.scaling.planner.capacity.answer_samples import (
 )
 
 GROWN = 1.5
-"""Time in a pod, as a multiple of the shortest, from which requests hinder each other."""
+"""Ratio of the time in a pod to the shortest time in a pod, from which requests in a pod slow each other down."""
 _LEVEL = 0.25
-"""Largest relative change of the requests in execution that counts as none."""
+"""Maximum relative change in the number of requests in execution at which the number counts as constant."""
 SHORT_S, WINDOW_S = 3.0, 10.0
-"""Minimum windows, in seconds, for rates of answers: of full pods, and of others."""
+"""Minimum length, in seconds, of the window in which a rate of answers is measured, for full pods and for other
+pods."""
 
 
 def recent_s(seconds: float) -> float:
-    """Return the seconds for which pods must have been full, if requests take `seconds` in them."""
+    """Return the seconds for which pods must have been full to count as full now, if requests take `seconds`."""
     return min(max(seconds / 4, SHORT_S), WINDOW_S)
 
 
@@ -39,13 +40,13 @@ def full_rate(
     """Return (requests per second, requests in execution, `found_by`) of a full pod; None if the pods aren't full."""
     ready = samples[-1][READY]
     if seconds < GROWN * fastest_s:
-        # Requests don't hinder each other, so each of those in a pod takes this time.
+        # Requests don't slow each other down, so each request in a pod takes this time.
         held = [s[EXECUTING] for s in within(samples, recent_s(seconds))]
         mean = sum(held) / len(held)
         if is_full_now and seconds > 0 and mean > 0 and max(held) - min(held) <= max(_LEVEL * mean, 2.0):
             return mean / (ready * seconds), mean / ready, "TimeInPods"
         return None
-    # The request that was answered last has waited in its pod or shared it, so the pod was full all that time.
+    # The request that was answered last waited in its pod or shared it with others, so the pod was full all that time.
     span_s = max(seconds, SHORT_S, answers_s(samples))
     window = within(samples, span_s)
     rate, covered_s = answer_rate(samples, span_s)

@@ -17,7 +17,7 @@ from halcyon.scaling.frozen import immutable
 
 LATE_SHARE = 0.001
 """Share of the requests that may be late in steady state. It is a tenth of the share that a p99 objective allows. The
-rest is for effects that the formula doesn't include, such as load changes and pods that start late."""
+remaining share is for effects that the formulas don't include, such as load changes and pods that start late."""
 _RESIDUAL = 0.5
 """Average time that a request waits for the batch ahead of it in its pod, as a multiple of the time of a full batch.
 
@@ -56,7 +56,7 @@ class Replica:
     instances: int = 1
     residual: float = _RESIDUAL
     """Average time that a request waits for the batch ahead of it, as a multiple of the time of a full batch. It is 0 if
-    requests are executed one by one, many at once (`answer_evidence`)."""
+    a pod executes many requests at once without batches (`answer_evidence`)."""
     batch_s: float = field(init=False, compare=False)
     """Seconds that a full batch takes."""
     peak_rps: float = field(init=False, compare=False)
@@ -77,10 +77,10 @@ class Replica:
         return latency_s - (1 + self.residual) * self.batch_s
 
     def within(self, latency_s: float) -> Replica:
-        """Return the replica with batches so small that two consecutive ones fit into the latency objective.
+        """Return the replica with a maximum batch size at which two consecutive batches fit into the latency objective.
 
-        These are the batch ahead of a request and the request's own batch. If even two batches of one request take too
-        long, batches of one are used.
+        These are the batch ahead of a request and the request's own batch. If even two batches of one request each take
+        too long, the maximum batch size is 1.
         """
         line = self.line
         if _MIN_BATCHES * self.batch_s <= latency_s or not self.residual:

@@ -1,7 +1,7 @@
 """Capacity of a replica, learnt from the batches that the model's own pods execute.
 
-The class also has the fields for start times, because both are stored as one part of the memory. `start_time` updates
-and reads them.
+The class `Capacity` also has the fields for start times of pods, because both are stored as one part of the planner's
+memory. `start_time` updates and reads these fields.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _MIN_SPREAD = 4.0
 batch of 1 row and one of 4 have a spread of 4.5. Batches of neighbouring sizes have less, and their difference is only
 noise."""
 _OUTLIER = 5.0
-"""A single batch is ignored if it takes at least this many times as long as the service line predicts. The usual causes
-are a pause and a different choice of GPU kernel."""
+"""Ratio of a single batch's time to the one that the service line predicts, above which the batch is ignored. The usual
+causes are a pause and a different choice of GPU kernel."""
 _FIRST_BATCHES = 20.0
 """Divisor for the weight of a pod's first report of a batch size. That report includes the first execution of the size,
 which takes 3 to 300 times as long as later ones on a GPU. With this divisor, the error from all first executions of a
@@ -43,13 +43,14 @@ _OLD_REVISION = 20.0
 If the model has changed, new batches soon outweigh it."""
 
 _MEASURED_BATCHES = 20.0
-"""Weight of batch times that a bench has measured, in batches."""
+"""Initial weight of batch times that `halcyon bench` has measured, in batches."""
 _OUTWEIGHED = 100.0
-"""Number of batches after which measured batch times have no weight. It falls in proportion until then, so that wrong ones are
-forgotten and not only diluted: as 20 of 120 batches, threefold times would leave an error of 33 %."""
+"""Number of executed batches after which batch times measured by `halcyon bench` have no weight. The weight falls
+linearly to 0, so that wrong times are forgotten. With a constant weight of 20 batches, times that are threefold too
+long would still cause a relative error of 33 % after 100 batches."""
 
 _Ran = tuple[int, int, float]
-"""(rows in the batch, number of executions, mean seconds) since the previous sample."""
+"""Batches of one size since the previous sample: (rows in the batch, number of executions, mean seconds)."""
 _Sums = tuple[float, float, float, float, float]
 """Weighted sums over batches: weight, rows, rows squared, seconds, and rows times seconds."""
 
@@ -68,7 +69,7 @@ class Capacity:
     rows_seconds: float = 0.0
     line: ServiceLine | None = None
     seen: tuple[tuple[int, int, float], ...] = ()
-    """(rows in the batch, executions, total seconds): the counters as last read."""
+    """(rows in the batch, executions, total seconds): Triton's counters by batch size, as last read."""
     starts: tuple[float, ...] = ()
     """Recent start times of pods in seconds, oldest first."""
     started: frozenset[str | int] = frozenset()
@@ -76,34 +77,43 @@ class Capacity:
     revision: str = ""
     """Revision that executed the batches; empty if unknown."""
     measured: tuple[tuple[int, float], ...] = ()
-    """(rows in the batch, seconds), as a bench has measured them before any traffic; empty if none has."""
+    """(rows in the batch, seconds) pairs, measured by `halcyon bench` before any traffic; empty without a
+    measurement."""
     batches: float = 0.0
-    """Batches of the revision that outweigh the measured ones, without the first report of each size."""
+    """Number of batches that the revision has executed, without those in the first report of each batch size. With each
+    batch, the measured batch times lose weight."""
 
     @property
     def is_outweighed(self) -> bool:
-        """Return whether so many batches have been executed that measured ones have no weight."""
-        # A memory of an older version has no number of batches, but their weight.
+        """Return whether so many batches have been executed that times measured by `halcyon bench` have no weight."""
+        # A memory of an older version contains the weight of the batches, but not their number.
         return max(self.batches, self.weight - _OLD_REVISION) >= _OUTWEIGHED
 
     @property
     def measured_weight(self) -> float:
-        """Return the weight of the measured batch times, in batches; 0 if there are none, or if they are outweighed."""
+        """Return the weight of the batch times measured by `halcyon bench`, in batches.
+
+        It is 0 if there are none, or if traffic outweighs them.
+        """
         if not self.measured or self.is_outweighed:
             return 0.0
         return _MEASURED_BATCHES * (1 - max(self.batches, self.weight - _OLD_REVISION, 0.0) / _OUTWEIGHED)
 
     def with_prior(self, prior: Mapping[int, float]) -> Capacity:
-        """Add batch times from a warm-up (seconds by number of rows), if no line is known yet."""
+        """Return the capacity with batch times from a warm-up (seconds by number of rows).
+
+        It is unchanged if a service line is known already.
+        """
         if self.line is not None or not prior:
             return self
         each = max(math.ceil(_MIN_SAMPLES / len(prior)), 10)
         return self._with_more([(rows, each, seconds) for rows, seconds in prior.items()], self.seen, (), self.batches)
 
     def with_measured(self, times: Mapping[int, float] | None) -> Capacity:
-        """Return the capacity with batch times that a bench has measured (seconds by number of rows); None withdraws them.
+        """Return the capacity with batch times that `halcyon bench` measured: seconds by number of rows.
 
-        They have the weight of `_MEASURED_BATCHES` batches at first, and none after `_OUTWEIGHED` batches.
+        None removes an earlier measurement. The times have the weight of `_MEASURED_BATCHES` batches at first, and none
+        after `_OUTWEIGHED` batches.
         """
         if not times and not self.measured:
             return self
@@ -177,7 +187,7 @@ class Capacity:
     def _with_more(
         self, more: Sequence[_Ran], seen: tuple[tuple[int, int, float], ...], first: Sequence[_Ran], ran: float
     ) -> Capacity:
-        """Add the batches of one sample, and fit the line again.
+        """Return the capacity with the batches of one sample added and the service line fitted again.
 
         `first` contains the batches that include the first execution of their size; `ran` is the new value of `batches`.
         """
@@ -201,7 +211,11 @@ class Capacity:
 
 
 def _line_with_measured(sums: _Sums, times: tuple[tuple[int, float], ...], weight: float) -> ServiceLine | None:
-    """Return the line from the sums and the measured times with this weight; None if both are too little."""
+    """Return the service line fitted to the sums and to batch times that `halcyon bench` measured.
+
+    `times` are (rows in the batch, seconds) pairs, which together have the weight of `weight` batches. Return None with
+    too little data.
+    """
     if weight <= 0:
         return _fitted(*sums, None) if _is_enough(sums) else None
     known = _sum((0.0, 0.0, 0.0, 0.0, 0.0), [(weight / len(times), rows, seconds) for rows, seconds in times])
@@ -210,7 +224,7 @@ def _line_with_measured(sums: _Sums, times: tuple[tuple[int, float], ...], weigh
 
 
 def _is_enough(sums: _Sums) -> bool:
-    """Return whether a line can be fitted to these sums alone."""
+    """Return whether the sums contain enough batches, or batches of enough sizes, to fit a service line."""
     weight, rows, rows2 = sums[:3]
     return weight >= _MIN_SAMPLES or (weight > 0 and rows2 - rows * rows / weight >= _MIN_SPREAD)
 
@@ -242,8 +256,8 @@ def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
     """Return the first reported batches of each size, corrected for the extra time of the model's very first execution.
 
     That execution takes as long as hundreds of others, and usually has one row or a few. A larger batch is never faster
-    than a smaller one. So if a size has a higher mean time than a larger size that ran at least as often, the
-    difference is that extra time, and is removed.
+    than a smaller one. So if the mean time of a size is above that of a larger size that ran at least as often, the
+    difference is this extra time. It is removed.
     """
     capped: list[_Ran] = []
     for rows, count, took in sorted(first, reverse=True):
@@ -254,7 +268,7 @@ def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
 def _fitted(  # noqa: PLR0917  # the five sums of a weighted line
     weight: float, rows: float, rows2: float, seconds: float, rows_seconds: float, known: ServiceLine | None
 ) -> ServiceLine | None:
-    """Fit a line to the batch times by least squares, with a weight for the previous slope.
+    """Return the service line fitted to the batch times by least squares, with a weight for the previous slope.
 
     The previous slope decides if the batch sizes differ too little. Neither the constant nor the slope is negative,
     because a larger batch is never faster.

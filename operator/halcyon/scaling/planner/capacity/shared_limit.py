@@ -11,16 +11,17 @@ import math
 from halcyon.scaling.frozen import immutable
 
 _MARGINAL = 0.4
-"""Smallest gain from additional pods, as a share of what independent pods would bring. Below it they share a limit."""
+"""Gain from additional pods, as a share of the gain from independent pods, below which the pods share a limit."""
 _MORE = 1.3
-"""Smallest ratio of two numbers of pods that are compared. With fewer, the expected gain is lost in noise."""
+"""Minimum ratio of two numbers of pods that are compared. With a smaller ratio, the expected gain is lost in noise."""
 _LIFTED = 1.2
-"""Increase of all pods' answers, as a factor, after which a shared limit no longer holds."""
+"""Factor by which the answers of all pods must increase for a known shared limit to be dropped."""
 _PEAK_S = 300.0
-"""Seconds for which the answers of fewer full pods are compared with those of more: pods may become slower meanwhile."""
+"""Maximum age, in seconds, of the answers of fewer full pods for a comparison, because pods may become slower."""
 
 Peaks = tuple[tuple[int, float, float], ...]
-"""(ready pods, requests per second of all of them, time) while they were full, with ascending numbers of pods."""
+"""(ready pods, requests per second of all of them together, time) for times in which these pods were full, ascending by
+number of pods."""
 
 
 @immutable(frozen=True, slots=True)
@@ -28,16 +29,16 @@ class SharedLimit:
     """Limit that all pods share, such as a database or a lock."""
 
     replicas: int
-    """Replicas that are enough to reach it: one more than answer as much if they were independent."""
+    """Number of replicas that are enough to reach the limit: one more than independent replicas would need."""
     rps: float
-    """Requests per second that all pods together answered."""
+    """Requests per second that all pods together answered at the limit."""
     pods: int
-    """Number of pods that answered no more than that."""
+    """Number of full pods that together answered no more than `rps`."""
     at: float
-    """Time when it was found."""
+    """Time when the limit was found."""
 
     def describe(self) -> str:
-        """Return what was seen, as a sentence."""
+        """Return the comparison that revealed the limit, as a sentence with numbers."""
         return (
             f"{self.pods} full pods answered {self.rps:.3g} req/s together, about as much as {self.replicas - 1} of their "
             "own: they share a limit, so more replicas would answer no more"
@@ -56,8 +57,9 @@ def with_peak(
 ) -> tuple[Peaks, SharedLimit | None]:
     """Return the peaks and the shared limit after `ready` full pods have answered `rate` requests per second.
 
-    `slack` is the error of `rate`, in requests per second. `alone` is what each of fewer pods answered by its batch times: (pods,
-    requests per second). It counts only for a limit below the ready pods, because the smaller number then proves it.
+    `slack` is the error of `rate`, in requests per second. `alone` is the capacity of each of fewer pods by their batch
+    times: (pods, requests per second). From it, only a limit below the number of ready pods is accepted, because
+    running fewer pods then tests the limit.
     """
     kept = {count: (total, seen) for count, total, seen in peaks if at - seen <= _PEAK_S}
     known = kept.get(ready)

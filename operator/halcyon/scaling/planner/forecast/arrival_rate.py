@@ -25,7 +25,7 @@ _CALM_S = (900.0, 480.0, 240.0, 120.0)
 """Lengths, in seconds, of the longer windows. The rate of a constant load is the mean over these windows. Samples are
 kept for the longest of them."""
 _AGREE_SIGMAS = 2.0
-"""Maximum deviation, in standard errors of a window's mean, at which the window agrees with longer ones (95 %
+"""Maximum deviation, in standard errors of a window's mean, at which the window agrees with longer windows (95 %
 confidence). Values from 1.5 to 3 give the same results in the table of scenarios."""
 _SIGMAS = 5.0
 """Number of standard errors by which the rate in a shorter window must exceed the mean of longer windows to replace it.
@@ -55,8 +55,8 @@ longer than this.
 The multiples are those of the clock, not of the time since the previous sample. Otherwise, two models with the same
 load would detect a trend up to one interval apart."""
 _ENDS_SIGMAS = 2.0
-"""Minimum difference of the last and first block, in standard errors, for a span to be tested further. The difference
-is smaller in only one of 2,500 proven rises."""
+"""Minimum difference between the arrivals in the last and the first block of a span, in standard errors, for the span
+to be tested further. The difference is smaller in only one of 2,500 proven rises."""
 _TREND_SPANS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Spans that are searched for a trend, as multiples of the horizon."""
 _MIN_TREND_S = 60.0
@@ -65,7 +65,7 @@ _MIN_TREND_S = 60.0
 
 @immutable(frozen=True, slots=True)
 class ArrivalRate:
-    """Samples of the arrival counter, which continues across restarts of the counting process."""
+    """Samples of the arrival counter, adjusted so that it continues across restarts of the counting process."""
 
     times: tuple[float, ...] = ()
     """Times of the fine samples, ascending."""
@@ -87,10 +87,11 @@ class ArrivalRate:
     _ends: tuple[float, tuple[tuple[float, float, float], ...]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
-    """Cached result of `_spans`, with the horizon that it was computed for. It changes only with a coarse sample.
+    """Cached result of `_spans`, with the horizon for which it was computed. It changes only with a coarse sample.
 
     It contains (span, arrivals in its first block, arrivals in its last block) for each span that the samples cover. If
-    there is no rise, which is the usual case, nothing else is computed."""
+    there is no rise, which is the usual case, nothing else is computed.
+    """
 
     def with_sample(self, at: float, counter: float, *, block_s: float) -> ArrivalRate:
         """Return the samples with one more added; a sample that is not newer than the last one changes nothing.
@@ -127,7 +128,7 @@ class ArrivalRate:
         return result
 
     def with_last(self, at: float) -> ArrivalRate:
-        """Return these samples with the time of the last request replaced."""
+        """Return the same samples with `at` as the time of the last request."""
         if at == self.last_at:
             return self
         result = ArrivalRate(
@@ -220,9 +221,9 @@ class ArrivalRate:
     def sure(self) -> float:
         """Return the share of the rate that is certain enough to add replicas for; 1 after the first minute.
 
-        The replicas that ran at the first request were presumably chosen for a reason, and a few seconds of arrivals
-        prove little against them. So two standard errors are subtracted from the rate at first, and less with each
-        second.
+        The replicas that ran at the first request were presumably chosen for a reason. A few seconds of arrivals are
+        little evidence that more are needed. So two standard errors are subtracted from the rate at first, and less
+        with each second.
         """
         if len(self.times) < 2:
             return 1.0
@@ -290,8 +291,7 @@ class ArrivalRate:
             1. A span is divided into seven blocks.
             2. The slope is the median of the six increases between blocks, minus part of its standard error.
             3. The last block is extrapolated with this slope, but no further ahead than the length of the span.
-            4. The trend is accepted if a line through the blocks rises by more than chance, and no step fits the blocks before
-               the last one, or the newest of these, better than a line.
+            4. The trend is accepted if the blocks rise steadily and by more than chance (`rises_steadily`).
 
         The result is the highest rate of any accepted trend. A higher last value of the counter never lowers it.
         """

@@ -1,8 +1,8 @@
 """Dispersion of arrivals: variance over mean of the number of arrivals in a block of time; 1 for Poisson arrivals.
 
-There are two estimates, because their errors have opposite effects. `value` is used to size queues, and changes little
-within seconds. `doubt` is used to separate noise from real changes, and must be usable within seconds. If a noisy load
-is taken for Poisson arrivals, steps are detected where there are none.
+There are two estimates, because they are used differently. `value` is used to size queues, and changes little within
+seconds. `doubt` is used to separate noise from real changes, and must be usable within seconds. If a noisy load counted
+as Poisson arrivals, steps would be detected that do not exist.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from halcyon.scaling.frozen import immutable
 _SPAN_S = 300.0
 """Time constant of the estimate in seconds: long enough to describe the traffic in general and not one moment."""
 _MAX_INDEX = 200.0
-"""Maximum dispersion. The burstiest known trace has 13. Above the maximum, no change could be distinguished from noise.
-"""
+"""Maximum dispersion. The burstiest known trace has a dispersion of 13. Above the maximum, no change could be
+distinguished from noise."""
 _UNSEEN = 13.0
 """Dispersion assumed before the first sample: that of the burstiest known trace."""
 _MIN_DIFFERENCES = 5
@@ -53,13 +53,14 @@ class Dispersion:
     noise: float = _UNSEEN
     """Quick estimate of the dispersion, used until `value` is learnt.
 
-    First it is the median of the first differences between blocks, which one burst does not change. Later differences
-    are then averaged with it, each with less weight than the one before, until their weight is the same as in `value`.
-    If the load starts with empty blocks, the noise is taken to be Poisson, and the arrivals that follow count as a
-    step.
+    At first it is the median of the first differences between blocks, which one burst does not change. Later
+    differences are then averaged with the median, each with less weight than the previous one, until their weight is
+    the same as in `value`. If the load starts with empty blocks, the noise is assumed to be Poisson, and the arrivals
+    that follow count as a step.
 
-    The differences of a step after a pause are left out. Short loads with pauses consist mostly of steps, so the median
-    would otherwise be that of the steps."""
+    The differences of a step after a pause are left out. Otherwise, for short loads with pauses, the median would be
+    that of the steps.
+    """
     first: tuple[float, ...] = ()
     """First squared differences between neighbouring blocks, normalised, in order and at most `_FIRST`. Pairs of empty
     blocks are left out."""
@@ -76,7 +77,7 @@ class Dispersion:
     quiet_s: float = 0.0
     """Seconds without a request, counted in whole blocks."""
     edge: int = 0
-    """Number of upcoming differences that still belong to a step after a pause."""
+    """Number of the next differences between blocks that still belong to a step after a pause."""
 
     @property
     def doubt(self) -> float:

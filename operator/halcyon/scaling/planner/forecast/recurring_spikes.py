@@ -1,12 +1,13 @@
 """Recurring spikes: when they began, how high and long they were, and when the next one is due.
 
 The rate is sampled every 1 to 10 s and compared with a baseline, which is its slow average. A spike begins when the
-rate exceeds twice the baseline, and exceeds it by more than a Poisson fluctuation (or by more than the usual
-fluctuation, if the load is burstier). It ends when the rate has been below half the spike's height for a while.
+rate exceeds twice the baseline, and exceeds it by more than a Poisson fluctuation. If the load is burstier, it must
+exceed the usual fluctuation. The spike ends when the rate has been below half the spike's height for a while.
 
-A bet is a prediction of the next onset, made when a spike ends (`spike_prediction`). A bet is wrong if its time passes
-without an onset, or if an onset comes long before it. If there were no samples at its time, it is unknown whether the
-bet was wrong, and the bet is moved to one interval later. Out of scope: seasons (`seasonality`), and the use of a bet.
+A bet is a prediction of the onset of the next spike, made when a spike ends (`spike_prediction`). A bet is wrong if its
+time passes without an onset, or if an onset comes long before it. If there were no samples at its time, it is unknown
+whether the bet was wrong, and the bet is moved to one interval later. Out of scope: seasons (`seasonality`), and the
+use of a bet.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from halcyon.scaling.planner.forecast.spike_prediction import Bet, Spike, predic
 BASE_S = 300.0
 """Time constant of the baseline, in seconds. The baseline does not change during a spike."""
 FALL_S = 60.0
-"""Time constant of the baseline while it falls, in seconds. It is shorter, because a load that has ended must not
-affect the baseline of the next one."""
+"""Time constant of the baseline while it falls, in seconds. It is shorter than `BASE_S`, because a load that has ended
+must not affect the baseline of the next load."""
 FAST_S = 10.0
 """Time constant, in seconds, of the weighted count of requests that detects spikes too small to be proven by one
 sample."""
@@ -37,8 +38,9 @@ because its distribution is close to normal even for small counts. If every seco
 errors occurs by chance once in 40 days."""
 SURPRISE = 16.0
 """Maximum contribution of one sample to the burstiness, as a multiple of the present burstiness. Without this limit,
-the first seconds of a spike would make the rest of it look like usual noise. The value was chosen among 4, 9, 16, 25
-and 40 on synthetic load. Lower values detect spikes in bursty noise; higher ones miss small spikes."""
+the first seconds of a spike would make the rest of it count as usual noise. The value was chosen among 4, 9, 16, 25 and
+40 on synthetic load. With lower values, spikes are detected in bursty noise; with higher values, small spikes are
+missed."""
 MIN_QUIET_S = 10.0
 """Seconds after which a spike has ended if the rate stays below the midpoint between the baseline and the spike's
 height. Shorter gaps are part of the spike."""
@@ -49,11 +51,11 @@ MAX_GAP_S = 60.0
 MAX_SPIKES = 16
 """Maximum number of spikes stored. The intervals that must agree are the newest, so older spikes are not needed."""
 ROW = 3
-"""Minimum number of similar spikes that form a known series. Two can be similar by chance."""
+"""Minimum number of similar spikes that form a known series. Two spikes can be similar by chance."""
 ALIKE = 1.25
-"""Maximum ratio of the lengths, and of the heights, of the spikes in a known series. After such a spike ends, the next
-one is predicted, so no pods are held for it. Bursts that only come at similar intervals are no series: in a production
-trace, their lengths differ twofold."""
+"""Maximum ratio of the lengths, and of the heights, of the spikes in a known series. When such a spike ends, its pods
+are not held, because the next spike is predicted. Bursts that only come at similar intervals are no series: in a
+production trace, their lengths differ twofold."""
 
 
 @immutable(frozen=True, slots=True)
@@ -79,9 +81,9 @@ class SpikeMemory:
     """Slow average of the rate outside spikes, in requests per second."""
     learnt_s: float = 0.0
     burstiness: float = 1.0
-    """Variance of the counts over their mean, at least 1; 1 is that of Poisson arrivals."""
+    """Variance of the counts of requests over their mean, at least 1; it is 1 for Poisson arrivals."""
     count: float = 0.0
-    """Number of requests in about the last `FAST_S` seconds, with exponentially falling weights; `seconds` is the
+    """Number of requests in about the last `FAST_S` seconds, with exponentially falling weights. `seconds` is the
     observed time with the same weights."""
     seconds: float = 0.0
     onset: float | None = None
@@ -94,7 +96,7 @@ class SpikeMemory:
     """Past spikes, oldest first; at most `MAX_SPIKES`."""
     bet: Bet | None = None
     wrong_at: float | None = None
-    """Time when a bet last turned out to be wrong; None if none has."""
+    """Time when a prediction of a spike (`bet`) last turned out to be wrong; None if none has."""
 
     def observed(self, at: float, rate: float) -> SpikeMemory:
         """Return the state updated with `rate`, the mean arrival rate since the last call, in requests per second.
@@ -173,7 +175,7 @@ class SpikeMemory:
 
 
 def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
-    """Return the rate of a spike that is expected within [at, at + lead_s]; None if there is no bet or it is due later.
+    """Return the rate of a spike that is predicted for [at, at + lead_s]; None if no spike is predicted for this time.
 
     If the present spike was predicted, the rest of it is expected.
     """
@@ -194,14 +196,14 @@ def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
 
 
 def ended(before: SpikeMemory, after: SpikeMemory) -> bool:
-    """Return whether a spike of a known series ended between the states `before` and `after`."""
+    """Return whether a spike of a known series of similar spikes ended between the states `before` and `after`."""
     return _is_row(after) and after.spikes[-1:] != before.spikes[-1:]
 
 
 def since_end(memory: SpikeMemory, at: float) -> float | None:
-    """Return the seconds since the last spike of a known series ended.
+    """Return the seconds since the end of the last spike, if it belongs to a known series of similar spikes.
 
-    Return None during a spike, if no series is known, or from `FALL_S` seconds after the end on.
+    Return None during a spike, without a known series, or if the spike ended at least `FALL_S` seconds ago.
     """
     if memory.onset is not None or not _is_row(memory):
         return None
@@ -211,9 +213,9 @@ def since_end(memory: SpikeMemory, at: float) -> float | None:
 
 
 def under_way(memory: SpikeMemory) -> bool:
-    """Return whether a spike of a known series has started when expected.
+    """Return whether the present spike belongs to a known series of similar spikes and began when it was expected.
 
-    Its height is then known, so its rise must not be taken for a trend.
+    The height of the spike is then known in advance, so its rise must not count as a trend.
     """
     bet, onset = memory.bet, memory.onset
     return onset is not None and bet is not None and _is_in_time(onset, bet) and _is_row(memory)
@@ -225,7 +227,7 @@ def _is_in_time(onset: float, bet: Bet) -> bool:
 
 
 def _is_row(memory: SpikeMemory) -> bool:
-    """Return whether the last spikes were similar and the next one is predicted, so that they form a known series.
+    """Return whether the last spikes were similar and the next spike is predicted, so that they form a known series.
 
     The end of such a spike is then treated as final and not as a pause.
     """
@@ -241,7 +243,8 @@ def _is_row(memory: SpikeMemory) -> bool:
 def _begun(memory: SpikeMemory, at: float, rate: float, count: float, seconds: float) -> SpikeMemory:
     """Return the state at the onset of a spike.
 
-    The bet is kept if the spike begins when it was due. The bet is wrong if the spike begins long before that.
+    The bet, which is the prediction of this spike, is wrong and dropped if the spike begins long before it was due.
+    Otherwise the bet is kept.
     """
     onset = max(memory.at, at - FAST_S)
     bet, wrong_at = memory.bet, memory.wrong_at
@@ -313,7 +316,7 @@ def _within(memory: SpikeMemory, onset: float, at: float, rate: float, *, count:
 
 
 def _resumed(memory: SpikeMemory, at: float) -> SpikeMemory:
-    """Return the state after unobserved time: the present spike is dropped, and a bet that was due is postponed."""
+    """Return the state after unobserved time: the present spike is dropped, and a prediction that was due is moved."""
     bet = memory.bet
     if bet is not None and bet.due - bet.margin_s <= at:
         missed = math.floor((at - bet.due + bet.margin_s) / bet.period_s) + 1

@@ -8,8 +8,8 @@ There are three models:
 
 The forecasts of each model are continuously compared with three forecasts that have no season: the last bin, a smoothed
 mean, and the median of the last hour. This is done separately for each number of bins ahead (the lead). A model is used
-only if its error over about a day is below that of the best of the three. So a load without a season has no forecast.
-All of this is computed once per closed bin.
+only if its error over about a day is clearly below that of the best forecast without a season. So a load without a
+season has no forecast. All of this is computed once per closed bin.
 
 The text at each constant gives the reason for its value. Most values are conventional. `NEAR`, `HOUR`, `MAX_LEVEL` and
 the third forecast without a season were chosen on two production traces and a dozen synthetic loads. Results on those
@@ -35,16 +35,16 @@ AHEAD = 4
 """Number of bins forecast. They cover at least the next 15 minutes; pods seldom take longer to start."""
 DAYS = 7
 """Number of days in the median of the daily model: one of each weekday, so that one or two unusual days never determine
-it."""
+the median."""
 WEEKS = 2
 """Number of weeks in the median of the weekly model: all that are stored."""
 NEAR = 5
-"""Number of bins (25 min) in which the present rate is compared with the usual one. A longer time lags behind: real
+"""Number of bins (25 min) in which the present rate is compared with the usual rate. A longer time lags behind: real
 load changes irregularly, and its rate an hour ago adds little. (In a first test on two traces, 20 or 30 min did best
 among 10, 20, 30 and 60.) The median of the five ratios is used, so that a burst does not count as a new level."""
 HOUR = 12
-"""Number of bins in the hour whose median is the third forecast without a season. If more bins than this were
-unobserved, the models are updated only for the newest `HOUR` bins."""
+"""Number of bins in one hour. The median of the last hour is the third forecast without a season. If more than `HOUR`
+bins in a row were unobserved, the models are updated only for the newest `HOUR` of them."""
 TRUST = 0.1
 """Share of the mean rate that is added to the present and to the usual rate before they are compared. It keeps a few
 requests at night from counting as a new level."""
@@ -63,8 +63,8 @@ itself, with a finer resolution."""
 GAMMA = 0.25
 """Smoothing factor for the Holt-Winters season, which averages over four days."""
 CLIP = 4.0
-"""Maximum size of an innovation (forecast error), as a multiple of the mean absolute innovation. Larger ones are
-reduced to it, so that a burst is not learnt as part of the season."""
+"""Maximum size of a Holt-Winters innovation (forecast error), as a multiple of the mean absolute innovation. Larger
+innovations are reduced to this size, so that a burst is not learnt as part of the season."""
 FADE = math.exp(-1 / DAY)
 """Factor by which the weight of older errors in the scores falls with each bin. After one day it has fallen to 1/e. So
 the scores cover about the last 24 h, and single errors need not be stored."""
@@ -84,11 +84,11 @@ BASELINES = 3
 """Number of forecasts without a season: the last bin, the smoothed mean, and the median of the last hour. The median is
 included for bursty loads, where it has a smaller error than any mean."""
 Score = tuple[float, float, float, float, float]
-"""Sums over bins, with less weight for older ones: the weights, the absolute errors of the model, and those of each
-forecast without a season."""
+"""Sums over bins, with less weight for older bins: (weights, absolute errors of the model, absolute errors of each
+forecast without a season)."""
 Choice = tuple[float, int, float, float] | None
-"""Model used for one lead: forecast rate, index in `SOURCES`, its mean absolute error, and that of the best forecast
-without a season. None if no model is used."""
+"""Model used for one lead (number of bins ahead): (forecast rate, index of the model in `SOURCES`, mean absolute error
+of the model, mean absolute error of the best forecast without a season). None if no model is used."""
 
 UNCHOSEN: tuple[Choice, ...] = (None,) * AHEAD
 """Value of `Fit.choices` while no model is used, for example during the first day."""
@@ -100,7 +100,7 @@ USUAL = NEAR + AHEAD
 
 @immutable(frozen=True, slots=True)
 class Fit:
-    """State of the three models and their scores, updated with each closed bin: only numbers and tuples of numbers."""
+    """State of the three season models and their scores, updated with each closed bin. It contains only numbers."""
 
     scale: float | None = None
     """Mean rate, averaged with a time constant of one day, in requests per second."""
@@ -114,15 +114,15 @@ class Fit:
     """Difference from the level for each bin of the day, in requests per second; empty until one day has been observed.
     """
     day: tuple[float | None, ...] = (None,) * USUAL
-    """Usual rates of the daily model, for the last `NEAR` bins and the next `AHEAD`; `week` is the same for the weekly
-    model."""
+    """Usual rates by the daily model, for the last `NEAR` and the next `AHEAD` bins. `week` contains the rates by the
+    weekly model."""
     week: tuple[float | None, ...] = (None,) * USUAL
     rows: tuple[Row, ...] = ()
     """Forecasts made at the end of the last `AHEAD` bins, newest first."""
     scores: tuple[Score, ...] = (_UNSCORED,) * (len(SOURCES) * AHEAD)
     """Scores of the models, ordered by source and then by lead."""
     choices: tuple[Choice, ...] = UNCHOSEN
-    """Model used for each lead; None for a lead at which no model is good enough."""
+    """Model used for each lead (number of bins ahead); None for a lead at which no model is good enough."""
 
 
 def fitted(fit: Fit, bins: Sequence[float | None], number: int) -> Fit:
@@ -171,9 +171,9 @@ def _scored(fit: Fit, mean: float) -> tuple[Score, ...]:
 
 
 def chosen_models(row: Row, scores: Sequence[Score]) -> tuple[Choice, ...]:
-    """Return the model to use for each lead: the one with the smallest error.
+    """Return the model to use for each lead (number of bins ahead): the one with the smallest error.
 
-    Its error must also be below `MARGIN` times that of the best forecast without a season.
+    No model is used if this error is not below `MARGIN` times the error of the best forecast without a season.
     """
     chosen: list[Choice] = []
     for lead in range(AHEAD):
@@ -207,7 +207,7 @@ def _usual(bins: Sequence[float | None], lag: int, times: int) -> float | None:
 
 
 def _levelled(usual: Sequence[float | None], bins: Sequence[float | None], scale: float | None) -> Row:
-    """Return the usual rates of the next bins, multiplied by the ratio of the present rate to the usual one."""
+    """Return the usual rates of the next bins, multiplied by the ratio of the present rate to the usual rate."""
     if scale is None:
         return (None,) * AHEAD
     trust = TRUST * scale

@@ -33,23 +33,24 @@ from halcyon.scaling.planner.forecast.season_models import (
 BIN_S = 300.0
 """Length of a bin in seconds. Shorter patterns are left to trends and spikes. A week of bins (2016) fits in 40 KiB."""
 MAX_BINS = 15 * DAY
-"""Number of bins kept: two weeks for the weekly model, and one day on which it is compared."""
+"""Number of bins kept: two weeks for the weekly model, and one day on which its forecasts are compared with the
+rate."""
 MAX_STEP_BACK_S = 3600.0
-"""Maximum step of the clock backwards, in seconds, after which the history is kept. Samples are then ignored until the
-clock catches up. After a larger step, the history starts from scratch."""
+"""Maximum number of seconds by which the clock may be set back without losing the history. Samples are then ignored
+until the clock catches up. After a larger step, the history starts from scratch."""
 MIN_COVERED = 0.5
 """Minimum share of a bin that must have been observed; otherwise the bin's mean is unknown."""
 
 
 @immutable(frozen=True, slots=True)
 class Forecast:
-    """Forecast of the highest mean rate of any bin in a time span, with the error of such forecasts."""
+    """Forecast of the highest mean rate of any bin in a time span, with the mean error of earlier forecasts."""
 
     rate: float
     """Forecast rate in requests per second."""
     source: Source
     error: float
-    """Mean absolute error of this model at this lead over about the last 24 h, in requests per second."""
+    """Mean absolute error of the model's forecasts for this lead over about the last 24 h, in requests per second."""
     unseasonal_error: float
     """Mean absolute error of the best forecast without a season ("as it is now"), for the same bins and lead."""
 

@@ -22,8 +22,8 @@ MAX_PERIOD_S = 86_400.0
 """Maximum interval between spikes in seconds. Longer intervals are left to the seasons."""
 AGREE = 0.1
 """Maximum relative difference between two intervals that agree. The intervals of timers, cron jobs and people with a
-habit stay within it. Of exponentially distributed intervals, only one pair in 20 does. With 5 %, which was tried first,
-spikes with 30 s of jitter were missed."""
+habit stay within it. With exponentially distributed intervals, only one pair in 20 does. With 5 %, which was tried
+first, spikes with 30 s of jitter were missed."""
 AGREE_S = 15.0
 """Difference in seconds up to which intervals agree, however short they are."""
 MAX_AGREE_S = 600.0
@@ -33,10 +33,10 @@ MIN_MARGIN_S = 8.0
 """Minimum margin in seconds before and after the time when a spike is due. Detecting a spike takes a few seconds, and
 jobs start a few seconds apart."""
 FIRST_MARGIN = 0.02
-"""Margin of a bet that is based on only one interval, as a share of the interval. The jitter of the intervals is then
-unknown."""
+"""Margin of a predicted onset that is based on only one interval, as a share of the interval. The jitter of the
+intervals is then unknown."""
 MAX_FIRST_MARGIN_S = 60.0
-"""Maximum margin of a bet that is based on one interval, in seconds."""
+"""Maximum margin, in seconds, of a predicted onset that is based on only one interval."""
 
 
 @immutable(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class Spike:
 
 @immutable(frozen=True, slots=True)
 class Bet:
-    """Prediction of the next spike, made at the end of each spike.
+    """Prediction of the next spike, made at the end of each spike: the time of its onset, its length and its height.
 
-    Times are in seconds, the height in requests per second.
+    Times are in seconds, the height is in requests per second.
     """
 
     due: float
@@ -63,11 +63,14 @@ class Bet:
     height: float
     length_s: float
     seen: int
-    """Number of spikes that the bet is based on."""
+    """Number of past spikes on which the prediction is based."""
 
 
 def predicted(spikes: tuple[Spike, ...], wrong_at: float | None) -> Bet | None:
-    """Return the prediction after the last of `spikes` has ended; None if there is too little evidence."""
+    """Return the prediction of the next spike after the last of `spikes` has ended; None with too little evidence.
+
+    `wrong_at` is the time when a prediction was last wrong. Only intervals that ended after it are used.
+    """
     if len(spikes) < 2:
         return None
     last = spikes[-1].onset
@@ -99,5 +102,5 @@ def predicted(spikes: tuple[Spike, ...], wrong_at: float | None) -> Bet | None:
 
 
 def tolerance(interval_s: float) -> float:
-    """Return the difference up to which an interval agrees with one of this length, in seconds."""
+    """Return the maximum difference, in seconds, between two intervals of about `interval_s` that agree."""
     return min(max(AGREE_S, AGREE * interval_s), MAX_AGREE_S)

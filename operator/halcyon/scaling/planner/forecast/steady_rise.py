@@ -1,4 +1,4 @@
-"""Whether the arrivals in equal blocks of time rise steadily, and the rate that a steady rise leads to. Pure.
+"""Test for a steady rise of the arrivals in equal blocks of time, and extrapolation of the rise. Pure.
 
 Out of scope: which time the blocks cover (`arrival_rate`).
 """
@@ -17,8 +17,8 @@ _TREND_SIGMAS = 5.0
 trends are tested continuously and in five spans. At 5 standard errors, a line detects rises as well as the difference
 of the last and first block at 4, with a hundredth of the false detections."""
 _BEFORE_SIGMAS = 3.0
-"""Minimum rise of a line through all blocks but the last, in standard errors. A step that has just begun is only in the
-last block, so it does not pass this test."""
+"""Minimum rise of a line through all blocks except the last, in standard errors. A step that has just begun is only in
+the last block, so it does not reach this minimum."""
 _STEP_BLOCKS = 3
 """Minimum number of blocks that are tested for a step."""
 _STEP_SIGMAS = 2.0
@@ -46,10 +46,10 @@ def extrapolated(counts: Sequence[float], block_s: float, spread: float, horizon
 def rises_steadily(counts: Sequence[float], spread: float) -> bool:
     """Return whether the counts of equal blocks rise steadily and by more than chance.
 
-    The last block is not included in the search for a step, so a higher last block never prevents a trend. All other
-    blocks are searched for a step, and then only the newest of them. Two steps in a row, for example from nothing to
-    some load and then to more, are closer to a line than to any single step, but the newest blocks contain only one of
-    them.
+    The last block is not included in the search for a step, so a higher last block never prevents a trend. The other
+    blocks are searched for a step repeatedly, each time without the oldest block of the previous search. This is needed
+    for two steps in a row, for example from nothing to some load and then to more. They are closer to a line than to
+    any single step, but the newest blocks contain only one of them.
     """
     before = counts[:-1]
     if _rise(counts) <= _TREND_SIGMAS * math.sqrt(spread) or _rise(before) <= _BEFORE_SIGMAS * math.sqrt(spread):
@@ -70,8 +70,8 @@ def _rise(counts: Sequence[float]) -> float:
 def _is_step(counts: Sequence[float], spread: float) -> bool:
     """Return whether the best step fits the counts of equal blocks better than the best line, by more than chance.
 
-    Both models have two parameters for the level. Their sums of squared errors are compared, in units of the variance
-    of the counts.
+    The step and the line both have two parameters for the level. Their sums of squared errors are compared, in units of
+    the variance of the counts.
     """
     size, total = len(counts), sum(counts)
     mean = total / size

@@ -27,7 +27,7 @@ class TrendDamping:
     """Learnt share of a forecast rise to plan with, as in Gardner's damped trend but with a factor that is learnt."""
 
     share: float = 1.0
-    """Share from 0 to 1. It is 1 until the first comparison."""
+    """Share of a forecast rise to plan with, from 0 to 1. It is 1 until the first comparison with an actual rate."""
     due: tuple[tuple[float, float, float], ...] = ()
     """Stored forecasts, ascending by time: (time of the comparison, rate when the forecast was made, forecast rate).
     Rates are in requests per second."""
@@ -35,13 +35,13 @@ class TrendDamping:
     def of(self, rate: float, rising: float | None) -> float | None:
         """Return the rate to plan with if the forecast is `rising`, in requests per second.
 
-        A forecast above the present `rate` is damped. One that is not, or None, is returned unchanged. The result never
-        falls if either argument rises.
+        A forecast above the present `rate` is damped. Any other forecast, and None, is returned unchanged. The result
+        never falls if either argument rises.
         """
         return rising if rising is None or rising <= rate else rate + self.share * (rising - rate)
 
     def with_forecast(self, now: float, mean: float, rate: float, rising: float | None, lead_s: float) -> TrendDamping:
-        """Compare forecasts whose time has come with the actual rate, and store a new forecast.
+        """Return the damping after comparing due forecasts with the actual rate and storing a new forecast.
 
         `mean` is the mean rate of the last `WINDOW_S` seconds, `rate` the present rate, and `rising` the undamped
         forecast for `lead_s` seconds from now. All are in requests per second.
