@@ -42,7 +42,7 @@ class _InForce:
     text: str
     spec: Spec | None = None
     parsed: bool = False
-    """Whether `text` was parsed. That happens on first use, because many texts change again before they are used."""
+    """Whether `text` was parsed. Parsing happens on first use, because many texts change again before they are used."""
 
 
 class SpecsInForce(Protocol):
@@ -53,7 +53,10 @@ class SpecsInForce(Protocol):
 
 
 class AcceptedSpecs:
-    """The specs in force. A digest is checked only after its ConfigMap or ControllerRevision has changed; a text is parsed once."""
+    """Store of the specs in force of all models.
+
+    A digest is checked only after its ConfigMap or ControllerRevision has changed. A text is parsed once.
+    """
 
     def __init__(self, caches: ClusterState) -> None:
         """Subscribe to changes of the ConfigMaps, the ControllerRevisions and the ModelDeployments in `caches`."""
@@ -83,7 +86,7 @@ class AcceptedSpecs:
         return held.spec
 
     def _look(self, key: Key, config_map: Object | None) -> None:
-        """Put the text of a ConfigMap into force if its digest matches."""
+        """Put the text of a ConfigMap into force if it matches its digest."""
         self._stale.discard(key)
         resource = self._resources.get(key)
         if resource is None:
