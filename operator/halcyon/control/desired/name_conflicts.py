@@ -19,11 +19,14 @@ class ConflictingObject:
     kind: str
     name: str
     leaving: bool
-    """Whether the owner is a deleted ModelDeployment of the same name, so that the object will be garbage-collected."""
+    """Whether the object's owner is a deleted ModelDeployment of the same name.
+
+    The object will then be garbage-collected.
+    """
 
 
 def conflicting_objects(view: Scope, objects: list[Object]) -> list[ConflictingObject]:
-    """Return the existing objects that have the name of one of `objects`, and don't belong to this ModelDeployment."""
+    """Return the existing objects that have the name of one of `objects` but don't belong to this ModelDeployment."""
     found = []
     for wanted in objects:
         there = view.children.get((kind_of(wanted), wanted["metadata"]["name"]))

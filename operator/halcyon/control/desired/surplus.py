@@ -1,6 +1,6 @@
 """Objects to delete: children that the spec in force no longer needs, and ControllerRevisions beyond the newest ten. Pure.
 
-An older ControllerRevision is kept if a pod runs its revision, or if a rollout may return to it.
+An older ControllerRevision is kept if a pod runs its revision, or if a rollout may return to its revision.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ def surplus(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) ->
 
 
 def unread_revisions(view: Scope) -> set[str]:
-    """Return the names of this ModelDeployment's ControllerRevisions that can't be read: another operator version wrote them."""
+    """Return the names of this ModelDeployment's ControllerRevisions that can't be read.
+
+    They were written by another operator version.
+    """
     return {
         name
         for (kind, name), obj in view.children.items()
