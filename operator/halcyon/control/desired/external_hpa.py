@@ -1,4 +1,4 @@
-"""External HPAs: HPAs that Halcyon hasn't created, and that target a ModelDeployment or a Deployment of its servers. Pure.
+"""External HPAs: HPAs not created by Halcyon that target a ModelDeployment or its server Deployments. Pure.
 
 Halcyon stops scaling a model that has an external HPA. An HPA that targets the ModelDeployment writes spec.replicas, as
 Halcyon's own HPA does. An HPA that targets a Deployment bypasses spec.replicas. Halcyon then adopts the Deployment's

@@ -79,7 +79,7 @@ class ReconcilePlan:
 
     @property
     def followed(self) -> int | None:
-        """Replicas to copy to spec.replicas from a Deployment that an external HPA scales; None if there is nothing to copy.
+        """Replicas to copy to spec.replicas from a Deployment that an external HPA scales; None if there are none.
 
         Because of the copy, the replicas stay the same when the HPA is deleted. Without spec.scaling, or in a mode
         other than Active, Halcyon doesn't write spec.replicas, which stays as declared by the user.

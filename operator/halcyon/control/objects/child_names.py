@@ -1,4 +1,4 @@
-"""Kinds and names of the objects that a ModelDeployment may own. A reconcile reads these objects, and may prune them. Pure.
+"""Kinds and names of the objects that a ModelDeployment may own. A reconcile reads them, and may prune them. Pure.
 
 Out of scope: the contents of these objects (`halcyon.render`), and which of them should exist (`control/desired`).
 """
@@ -15,7 +15,10 @@ AGENT_KINDS = (kinds.ROLE_BINDING, kinds.ROLE, kinds.SERVICE_ACCOUNT)
 
 
 def every_child(name: str) -> list[tuple[Kind, str]]:
-    """Return kind and name of every object that a ModelDeployment may need, except objects with a digest in their name."""
+    """Return kind and name of every object that a ModelDeployment may need.
+
+    Objects whose names contain a digest are left out.
+    """
     of_slots = [child for slot in SLOTS for child in slot_children(name, slot)]
     return [(kinds.HPA, name), *of_slots, *routing_children(name), *network_policies(name)]
 

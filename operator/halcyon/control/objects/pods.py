@@ -90,7 +90,7 @@ def _interference(spec: Mapping[str, Any], init: list[Object], main: list[Object
 
 
 def _missing_claim(pod: Object) -> Object:
-    """Return the name of the ResourceClaimTemplate whose claim doesn't exist yet; empty if there is no such template."""
+    """Return the name of the ResourceClaimTemplate whose claim doesn't exist yet; empty if there is none."""
     created = {entry.get("name") for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
     claims = (pod.get("spec") or {}).get("resourceClaims") or ()
     missing = (claim.get("resourceClaimTemplateName") for claim in claims if claim.get("name") not in created)
@@ -130,7 +130,7 @@ def is_unschedulable(pod: Object) -> bool:
 
 
 def missing_claim(pod: Object) -> str:
-    """Return the name of the ResourceClaimTemplate for whose claim the pod waits; empty if the pod doesn't wait for one.
+    """Return the ResourceClaimTemplate for whose claim the pod waits; empty if the pod doesn't wait for one.
 
     The scheduler reports no reason in this case.
     """

@@ -11,7 +11,10 @@ _SHARED = frozenset({"ReadOnlyMany", "ReadWriteMany"})
 
 
 def exclusive_modes(claim: Object) -> str:
-    """Return the access modes of a PersistentVolumeClaim if only one node at a time can attach its volume; else empty."""
+    """Return the access modes of a PersistentVolumeClaim whose volume only one node at a time can attach.
+
+    The result is empty for other claims.
+    """
     modes = (claim.get("spec") or {}).get("accessModes") or ()
     return "" if _SHARED & set(modes) else ", ".join(modes)
 

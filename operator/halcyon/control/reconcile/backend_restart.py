@@ -1,4 +1,4 @@
-"""Restart of pods whose Triton backend is proved to be dead. Triton reports "ready" meanwhile, and never restarts a backend.
+"""Restart of pods whose Triton backend is proved to be dead: Triton still reports "ready", and never restarts it.
 
 A pod is restarted in place, so that it keeps its node and GPU. The operator changes an annotation of the pod. The
 container receives the annotation through a volume of the downward API, and stops Triton. The kubelet's liveness probe

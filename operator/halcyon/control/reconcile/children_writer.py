@@ -38,9 +38,10 @@ class ChildrenWriter:
     counts: ReconcileCounts
 
     _as_is: dict[Key, dict[tuple[Kind, str], tuple[str, str]]] = field(default_factory=dict)
-    """Digest and resourceVersion of children that the cluster changes on each write, for example by an admission policy.
+    """Digest and resourceVersion of children that the cluster changes on each write.
 
-    They count as up to date, so that they aren't written again in each reconcile.
+    An admission policy may do this, for example. These children count as up to date, so that they aren't written again
+    in each reconcile.
     """
 
     async def apply(self, scope: Scope, plan: ReconcilePlan) -> str:
@@ -50,8 +51,8 @@ class ChildrenWriter:
         are skipped.
 
         Raises:
-            ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed since it was
-                seen (`Conflicted`). Anything already written is kept.
+            ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed since
+                it was read (`Conflicted`). Anything already written is kept.
         """
         for wave in (plan.first, plan.then):
             results = await asyncio.gather(*(self._one(scope, obj) for obj in wave), return_exceptions=True)

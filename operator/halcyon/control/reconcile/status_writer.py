@@ -1,4 +1,4 @@
-"""Writer of statuses. Changed desired replicas are written at once, other changes at intervals, so that they share writes."""
+"""Writer of statuses. Desired replicas are written at once, other changes at intervals, so that they share writes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class StatusWriter:
         """Write the status if it has changed; return the delay in seconds if the write has to wait, else None.
 
         Raises:
-            ApiError, Unreachable: the request failed, for example because the name now belongs to another ModelDeployment
+            ApiError, Unreachable: the request failed, for example because another ModelDeployment now has this name
                 (`Conflicted`).
         """
         stamp = rfc3339(self.clock.wall())
