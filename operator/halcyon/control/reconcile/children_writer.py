@@ -51,8 +51,8 @@ class ChildrenWriter:
         are skipped.
 
         Raises:
-            ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed since
-                it was read (`Conflicted`). Anything already written is kept.
+            ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed
+                since it was read (`Conflicted`). Anything already written is kept.
         """
         for wave in (plan.first, plan.then):
             results = await asyncio.gather(*(self._one(scope, obj) for obj in wave), return_exceptions=True)

@@ -76,7 +76,10 @@ _READY = frozenset({"ready", "unreachable"})
 _OF_SERVERS = tuple(
     3 + POD_COUNTERS.index(name) for name in ("succeeded", "failed", "rows", "executions", "queue_us", "compute_us")
 )
-"""Indices of the servers' counters in the time series of an agent's reports (`signals.time_series`, `signals.store_state`)."""
+"""Indices of the servers' counters in the time series of an agent's reports.
+
+See `signals.time_series` and `signals.store_state`.
+"""
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,10 @@ class GpuCosts:
     """GPU times that an earlier process has saved, of models that this process has not counted yet."""
     _models: dict[Key, _Counted] = field(default_factory=dict)
     _served: dict[Key, AbstractSet[str]] = field(default_factory=dict)
-    """By model, uids of the pods that serve: pods that are ready, and pods that are being deleted after they were ready."""
+    """Uids of each model's pods that serve, by model.
+
+    A pod serves if it is ready, or if it is being deleted after it was ready.
+    """
 
     def __post_init__(self) -> None:
         """Subscribe to deletions of models."""

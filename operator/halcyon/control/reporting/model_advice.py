@@ -122,7 +122,10 @@ class ModelAdvice:
     def _evidence(
         self, key: Key, watched: _Watched, spec: Spec, memory: PlannerMemory | None, resource: Mapping[str, Any]
     ) -> ModelEvidence:
-        """Return the evidence: means of the samples, what the planner has learnt, and the duration of a pod's last start."""
+        """Return the evidence for a model's advice.
+
+        It has means of the samples, what the planner has learnt, and the duration of a pod's last start.
+        """
         started = (resource.get("status") or {}).get("coldStart") or {}
         means = replace(watched.window.evidence(spec), start_s=started.get("seconds"))
         if memory is None:

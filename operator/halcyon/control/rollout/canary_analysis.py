@@ -8,9 +8,9 @@ response times                                 the balancers' histograms, for ea
 Triton counts a request as successful even if the model answers it with an error. Balancers count errors by the status
 of each response.
 
-A sample is taken when an agent reports, so the verdict is always current. A changed verdict queues the model for a
-reconcile. A process uses only samples that it has collected itself, so a new leader starts the analysis from scratch.
-This delays the verdict, but doesn't make it less reliable.
+A sample is taken when an agent reports, so the verdict is as recent as the reports. A changed verdict queues the model
+for a reconcile. A process uses only samples that it has collected itself, so a new leader starts the analysis from
+scratch. This delays the verdict, but doesn't make it less reliable.
 Out of scope: what follows from a verdict (`canary_progress`), and the statistics (`halcyon.scaling.canary.analysis`).
 """
 
