@@ -98,7 +98,7 @@ class ObservedRollout:
         return [p for known, found in self.of.items() if known != key for p in found]
 
     def oldest(self, key: str) -> float | None:
-        """Return the earliest start of a live pod of a revision, in seconds since the epoch; None if there is no such pod.
+        """Return the earliest start of a revision's live pods, in seconds since the epoch; None without such pods.
 
         A pod's start is the time at which its own containers could begin, or its creation if they can't begin yet.
         """
@@ -106,15 +106,15 @@ class ObservedRollout:
         return min((at for at in began if at is not None), default=None)
 
     def waited_s(self, key: str) -> float:
-        """Return the longest time that a live pod of a revision waited before its own containers could begin, in seconds.
+        """Return the longest wait of a revision's live pods, in seconds.
 
-        The time counts from the pod's creation.
+        A pod's wait is the time from its creation until its own containers could begin.
         """
         waits = ((pod_interference.released_at(p), pod_times.created_at(p)) for p in self.of.get(key, ()))
         return max((placed - made for placed, made in waits if placed is not None and made is not None), default=0.0)
 
     def has_time(self, key: str, within_s: float) -> bool:
-        """Return whether an unready pod of a revision waited for a node, and was scheduled less than `within_s` seconds ago.
+        """Return whether an unready pod of a revision waited for a node and was scheduled within the last `within_s`.
 
         Such a pod still has time to start, although its Deployment may report an exceeded deadline until the pod is
         ready.
@@ -181,7 +181,7 @@ class ObservedRollout:
         return None
 
     def unschedulable_pods(self, revision: Revision, slot: SlotState | None) -> int:
-        """Return how many desired pods of other revisions have been unschedulable for surgeTimeout plus the grace period.
+        """Return how many desired pods of other revisions were unschedulable for surgeTimeout plus the grace period.
 
         A pod that has waited less may get the capacity of a pod that is stopping, so no other pod must be removed for
         it.
@@ -194,7 +194,7 @@ class ObservedRollout:
         return found + max(self.count - len(others), 0)
 
     def short(self, revision: Revision, slot: SlotState | None) -> int:
-        """Return how many desired pods of both slots have been unschedulable for surgeTimeout plus the grace period.
+        """Return how many desired pods of both slots were unschedulable for surgeTimeout plus the grace period.
 
         Unlike `unschedulable_pods`, this counts the pods of all revisions. It is for rollouts in which both slots have
         pods of `revision`.

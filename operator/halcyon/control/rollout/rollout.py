@@ -12,7 +12,7 @@ has failed           Rollback    yes                                  the revisi
 
 A revision fails if none of its pods is ready and one of these is true:
 - One of its pods reports that it can't load the model, and fewer pods of other revisions are ready than desired. It fails at once.
-- A pod was removed for the revision, and the revision's pod is still unschedulable surgeTimeout after the end of the removed pod.
+- A pod was removed for the revision, and the revision's pod is still unschedulable surgeTimeout after that pod's end.
 - Its oldest pod is older than the progress deadline, or the Deployment has made no progress within the deadline. With Surge a revision
   doesn't fail for lack of capacity, because the old pods serve while it waits.
 After one of its pods was ready, only a user or the canary analysis ends a rollout: a rollback would be no safer than
@@ -317,7 +317,7 @@ def _judged(
     is_canary: bool,
     unwritten: bool,
 ) -> tuple[RolloutRecord, Advance | None]:
-    """Return the updated rollout record of a revision that its slot already runs, and the canary's state if there is one."""
+    """Return the updated rollout record of a revision that its slot already runs, and the canary's state, if any."""
     now = seen.view.now
     if not record.ended and not seen.ready(asked.key):
         said = seen.why_not(asked.key, slot)

@@ -46,7 +46,7 @@ def phase_of(
 def is_making_room(
     seen: ObservedRollout, target: Revision, speed: SurgeSettings, slots: tuple[SlotAllocation, ...]
 ) -> bool:
-    """Return whether pods of other revisions are being removed, one at a time, to free capacity for the target revision."""
+    """Return whether other revisions' pods are being removed, one at a time, to free capacity for the target."""
     if speed.strategy != "Replace":
         return False
     ready = sum(seen.ready_in(placed.slot) for placed in slots)

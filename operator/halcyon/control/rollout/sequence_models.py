@@ -39,7 +39,7 @@ def keeps_state(view: Scope, spec: Spec, asked: Revision) -> bool:
 
 
 def objection(view: Scope, spec: Spec, asked: Revision) -> str:
-    """Return a sentence if a model that keeps state may have several replicas without stickiness; else an empty string."""
+    """Return a sentence if a model that keeps state may have several replicas without stickiness; else ""."""
     most = defaults.most_replicas(spec)
     if most <= 1 or spec.traffic.stickiness is not None or not keeps_state(view, spec, asked):
         return ""

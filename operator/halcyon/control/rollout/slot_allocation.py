@@ -120,7 +120,10 @@ def _may_stay(seen: ObservedRollout, slot: Slot, state: SlotState, lacking: int)
 
 
 def _share(revision: Revision, stays: int, ready: int) -> int:
-    """Return a slot's share of the requests in percent, for `stays` pods beside `ready` ready pods of the other slot."""
+    """Return a slot's share of the requests, in percent.
+
+    The slot has `stays` pods, and the other slot has `ready` ready pods.
+    """
     if not stays:
         return 0
     most = RolloutRecord.of(revision).weight or 99

@@ -23,7 +23,7 @@ _KEY = re.compile(rf"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?|{_PREFIX.pattern}"
 
 
 def parse_share(text: str) -> float:
-    """Parse a share from 0 to 1."""
+    """Parse a share from an option's value: a number from 0 to 1."""
     try:
         share = float(text)
     except ValueError:
@@ -34,7 +34,7 @@ def parse_share(text: str) -> float:
 
 
 def parse_count(text: str) -> int:
-    """Parse a number of GPUs."""
+    """Parse a number of GPUs from an option's value."""
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs; for example 64")
     return int(text)
@@ -49,7 +49,7 @@ def parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 def parse_price(text: str) -> float:
-    """Parse a price per GPU and hour."""
+    """Parse the price of a GPU for an hour."""
     try:
         price = float(text)
     except ValueError:
@@ -60,7 +60,7 @@ def parse_price(text: str) -> float:
 
 
 def parse_product_price(text: str) -> tuple[str, float]:
-    """Parse PRODUCT=PRICE: the price of a GPU product per GPU and hour."""
+    """Parse PRODUCT=PRICE: a GPU product, and the price of one such GPU for an hour."""
     product, _, price = text.rpartition("=")
     if not product:
         raise argparse.ArgumentTypeError(f"{text!r} has no product; for example NVIDIA-L4=0.80, or default=2.50")
@@ -80,7 +80,10 @@ def parse_prefixes(text: str) -> tuple[str, ...]:
 
 
 def parse_keys(text: str) -> tuple[str, ...]:
-    """Parse keys of labels or annotations, and prefixes of keys with a slash, with commas between them."""
+    """Parse a comma-separated list of keys of labels or annotations.
+
+    An entry with a slash is a prefix of keys.
+    """
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     for part in found:
         if not _KEY.fullmatch(part):
@@ -110,7 +113,10 @@ def parse_downloads(text: str) -> SiteDownloads:
 
 
 def parse_json(kind: type[_Read], text: str, wrong: str, good: str) -> _Read:
-    """Parse JSON as type `kind`. `wrong` (what is wrong) and `good` (a valid example) are for the error message."""
+    """Parse JSON as the type `kind`.
+
+    `wrong` (what is wrong) and `good` (a valid example) are parts of the error message.
+    """
     try:
         return kind.model_validate_json(text)
     except ValueError as error:
@@ -131,7 +137,7 @@ def parse_policy(name: str) -> SitePolicy:
 
 
 def parse_query(text: str) -> tuple[str, str]:
-    """Parse NAME=PROMQL."""
+    """Parse NAME=PROMQL: the name of a query, and the query."""
     name, found, query = text.partition("=")
     if not found or not query.strip() or not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
         raise argparse.ArgumentTypeError(

@@ -14,15 +14,18 @@ READ_YOUR_WRITES_TIMEOUT_S = 5.0
 
 
 class OwnWrites:
-    """The latest write to each object that its cache doesn't show yet, by the ModelDeployment that the object belongs to."""
+    """The operator's latest write to each object that the object's cache doesn't show yet, by ModelDeployment."""
 
     def __init__(self, cache_of: Callable[[Kind], Informer], clock: Clock) -> None:
-        """Start without writes; `cache_of` returns the cache of a kind."""
+        """Initialize without writes. `cache_of` returns the cache of a kind."""
         self._cache_of, self._clock = cache_of, clock
         self._waiting: dict[Key, dict[tuple[Kind, Key], tuple[int, float]]] = {}
 
     def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
-        """Record a write by the operator: no decision on the ModelDeployment `owner` is made before the cache shows it."""
+        """Record a write by the operator.
+
+        No decision on the ModelDeployment `owner` is made before the cache shows it.
+        """
         meta = obj["metadata"]
         key = Key(meta.get("namespace", ""), meta["name"])
         version = int(meta["resourceVersion"])
@@ -30,7 +33,7 @@ class OwnWrites:
             self._waiting.setdefault(owner, {})[kind, key] = (version, self._clock.monotonic())
 
     def is_behind(self, owner: Key) -> bool:
-        """Return whether the caches don't show all of the operator's own writes for this ModelDeployment yet."""
+        """Return whether the caches don't show all of the operator's writes for this ModelDeployment yet."""
         waiting = self._waiting.get(owner)
         if not waiting:
             return False

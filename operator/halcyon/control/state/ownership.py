@@ -1,4 +1,4 @@
-"""Ownership of child objects, by the controller in their ownerReferences. Pure."""
+"""Ownership of child objects, by the controlling owner in their ownerReferences. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ def belongs(obj: Object, uid: str) -> bool:
 
 
 def is_ours(view: Scope, obj: Object) -> bool:
-    """Return whether this ModelDeployment is the controlling owner of `obj`; an earlier one of the same name has another uid."""
+    """Return whether this ModelDeployment is the controlling owner of `obj`.
+
+    An earlier ModelDeployment of the same name has another uid, and doesn't count.
+    """
     return any(
         o.get("controller") and o.get("uid") == view.meta["uid"] for o in obj["metadata"].get("ownerReferences") or ()
     )

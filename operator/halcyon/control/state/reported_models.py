@@ -1,4 +1,4 @@
-"""Models about which agents may report, and their pods, from the caches."""
+"""The models and pods on which agents may report, from the caches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ReportedModels:
 
     @property
     def synced(self) -> bool:
-        """Whether all models and pods are known."""
+        """Whether the caches of models and pods are filled."""
         return self.caches.resources.synced.is_set() and self.caches.pods.synced.is_set()
 
     def has_model(self, namespace: str, name: str) -> bool:
