@@ -40,7 +40,7 @@ class ExternalWriters:
 
     def look(self, key: Key, replicas: int, desired: int, writer: str, now: float) -> str:
         """Compare the replicas with those of the last call, and return a message about a competing writer, if any.
-        
+
         Without a competing writer the message is empty.
 
         Args:

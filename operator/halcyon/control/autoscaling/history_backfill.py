@@ -86,7 +86,7 @@ class HistoryBackfill:
     """Queue of models whose history is to be imported, and the task that queries Prometheus. Not thread-safe."""
 
     def __init__(self, ask: Ask, *, clock: Clock) -> None:
-        """Start with an empty queue; `ask` is the query."""
+        """Initialize with an empty queue; `ask` is the function that runs a query."""
         self._ask, self._clock = ask, clock
         self._due: dict[Key, float] = {}
         """Monotonic time of each queued model's next query, in seconds."""

@@ -281,7 +281,7 @@ class Autoscaler:
         return self.external_writers.look(model.key, decision.current, decision.desired, manager, now)
 
     def _report_revert(self, key: Key, resource: Object, manual: int, decision: Decision) -> None:
-        """Record an event that says that scaling undoes a manual change of the replicas."""
+        """Record an event that a manual change of the replicas is undone by scaling."""
         if self.events is not None:
             text = (
                 f"spec.replicas was set to {manual}, and scaling sets it to {decision.desired}, because spec.scaling.mode is Active; "

@@ -41,7 +41,7 @@ class ServedMetrics:
         """Return a model's value for the policy Planner: the desired replicas.
 
         The standby's own decisions may differ from the leader's by one replica, and replicas would flap if an HPA
-        polled both in turn. While there is a leader, the standby therefore returns the desired replicas from the
+        polled both in turn. While there is a leader, the standby returns the desired replicas from the
         status, or spec.replicas if the leader has written a higher number there.
         """
         key = Key(namespace, name)

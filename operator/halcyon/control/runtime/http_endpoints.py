@@ -40,7 +40,7 @@ def build(
         registry: metrics of the operator.
         live: checks of /healthz, by name. The response lists the failed ones.
         ready: checks of /readyz, by name. The response lists the failed ones.
-        of_models: function that returns the per-model metrics in the Prometheus text format. None of them may also be in
+        of_models: function that returns the per-model metrics in the Prometheus text format. None may also be in
             `registry`.
     """
 

@@ -27,7 +27,7 @@ RESTART_INTERVAL_S = 30.0
 
 
 class _GenerationDiffBase(kopf.DiffBaseStorage):
-    """Storage that keeps only an object's generation of the last state for kopf's change detection, which isn't used."""
+    """Storage for kopf's change detection, which isn't used. It keeps only the generation of an object."""
 
     def build(self, *, body: kopf.Body, **_: Any) -> Any:
         return {"generation": body["metadata"].get("generation")}

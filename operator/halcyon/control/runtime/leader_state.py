@@ -22,7 +22,7 @@ class LeaderState:
 
     @property
     def has_leader(self) -> bool:
-        """Whether any replica holds the Lease, as far as this replica knows."""
+        """Whether any replica is known to hold the Lease."""
         return self._elector.has_leader
 
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""The caches of all objects that the controller reads. A change in a cache enqueues the ModelDeployments that it affects.
+"""The caches of all objects that the controller reads. A change enqueues the ModelDeployments that it affects.
 
 Out of scope: the operator's own writes that the caches don't show yet (`own_writes`), and scale targets of HPAs
 (`external_hpas`).
@@ -317,8 +317,8 @@ def _project_resource(resource: Object) -> Object:
 def _project_route(route: Object) -> Object:
     """Return a route without managedFields.
 
-    A route that can't be read, for example of another version of the Gateway API, raises an error when it enters the
-    cache, and not in a reconcile.
+    A route that can't be read raises an error here, when it enters the cache, and not in a reconcile. Such a route may
+    be of another version of the Gateway API.
     """
     route_conflicts.same(route, route)
     return drop_managed_fields(route)

@@ -1,4 +1,4 @@
-"""Detection of routes of two models that match the same requests at a Gateway. One model then receives all of them. Pure.
+"""Detection of routes of two models that match the same requests at a Gateway. One model then receives all. Pure.
 
 The Gateway API defines that the older route wins (matching precedence in HTTPRouteRule and GRPCRouteRule). If both were
 created in the same second, the route whose namespace/name sorts first wins. A more specific hostname wins over a less
@@ -48,7 +48,7 @@ def same(one: Object, other: Object) -> str:
 
 
 def winner(route: Object, others: Iterable[Object]) -> tuple[Object, str] | None:
-    """Return the older route that receives requests which `route` matches too, with a description of them; else None."""
+    """Return the older route that receives requests which `route` matches too, and a text about them; else None."""
     mine = _age(route)
     for other in sorted(others, key=_age):
         if _age(other) < mine and (requests := same(route, other)):

@@ -28,7 +28,10 @@ class SourceState:
     missing: str = ""
     """Sentence about the missing object or key; empty if the source exists."""
     exclusive: Mapping[str, str] = field(default_factory=dict)
-    """Access modes of the PersistentVolumeClaim, by its name, if only one node at a time can attach its volume; else empty."""
+    """Access modes of the source's PersistentVolumeClaim, by its name.
+
+    Empty unless only one node at a time can attach the claim's volume.
+    """
     lacking: str = ""
     """Sentence about a cluster feature that the source or a ResourceClaim needs; empty if the cluster has it."""
 

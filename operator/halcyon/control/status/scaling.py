@@ -97,7 +97,10 @@ def previous_condition(view: Scope, kind: Type) -> Condition | None:
 
 
 def _user_reason(view: Scope) -> str:
-    """Return the reason for pausing or changing scaling that the user has given in an annotation, in brackets; else empty."""
+    """Return the user's reason for a change of scaling, in brackets; empty if there is none.
+
+    The user gives it in an annotation.
+    """
     found = user_annotations.reason(view.meta)
     return f" ({found})" if found else ""
 
