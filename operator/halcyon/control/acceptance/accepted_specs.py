@@ -46,10 +46,10 @@ class _InForce:
 
 
 class SpecsInForce(Protocol):
-    """The specs in force, by model."""
+    """Lookup of the specs in force, by model."""
 
     def get(self, key: Key, /) -> Spec | None:
-        """Return the spec in force; None if none is known."""
+        """Return the spec in force of a model; None if none is known."""
 
 
 class AcceptedSpecs:
@@ -71,7 +71,10 @@ class AcceptedSpecs:
         self._records.listeners.append(self._record_changed)
 
     def get(self, key: Key) -> Spec | None:
-        """Return the spec in force; None if none is known. Its field `replicas` is always 1."""
+        """Return the spec in force of a model; None if none is known.
+
+        Its field `replicas` is always 1.
+        """
         if key in self._stale:
             self._look(key, self._maps.get(Key(key.namespace, names.balancer(key.name))))
         held = self._in_force.get(key)

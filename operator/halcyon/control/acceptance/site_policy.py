@@ -31,7 +31,7 @@ def advice(view: Scope, spec: Spec) -> list[str]:
 
 
 def most(view: Scope, spec: Spec) -> int | None:
-    """Return the maximum replicas that this spec may have now; None if the policy has no limit."""
+    """Return the maximum replicas that the site policy allows for this spec now; None if it sets no limit."""
     found = [most_replicas(_asked(view, spec))]
     limit, gpus = _gpus_of_namespace(view), spec.runtime.gpus
     if limit is not None and gpus:
@@ -44,7 +44,10 @@ def _asked(view: Scope, spec: Spec) -> PolicySubject:
 
 
 def _own_secret(view: Scope, spec: Spec) -> list[str]:
-    """Return a sentence if the spec refers to the Secret with the operator's own key, in the operator's namespace; else nothing."""
+    """Return a sentence if the spec refers to the Secret with the operator's own key; else nothing.
+
+    That Secret is in the operator's namespace.
+    """
     namespace, _, name = view.site.own_secret.partition("/")
     if namespace != view.key.namespace or name not in secret_names(spec):
         return []

@@ -98,7 +98,7 @@ class Autoscaler:
     """Number of decisions since the start of the process."""
 
     def __post_init__(self) -> None:
-        """Subscribe to the agents' reports."""
+        """Subscribe to the agents' reports, which make models due."""
         self.signals.hub.subscribe(
             lambda namespace, name, confirms: self.report_received(Key(namespace, name), confirms=confirms)
         )
@@ -165,7 +165,7 @@ class Autoscaler:
     # The loop
 
     async def run(self) -> None:
-        """Run the loop until cancelled."""
+        """Run the decision loop until cancelled."""
         checked = batches = -math.inf
         try:
             while True:
@@ -261,7 +261,7 @@ class Autoscaler:
                 self.updates.write_ended(model)
 
     def _take(self, model: ModelState, decision: Decision, now: float) -> None:
-        """Put a decision into force."""
+        """Put a new decision for a model into force."""
         self.decisions += 1
         if model.verdict is not None:
             self.decision_metrics.ended(now - model.decided)
@@ -290,7 +290,7 @@ class Autoscaler:
             self.events(resource, NewEvent("Normal", "ManualScaleReverted", text))
 
     def _remember(self, key: Key, resource: Object) -> None:
-        """Pass the planner's memory to the store, so that the next process can start with it."""
+        """Pass the planner's memory to the store, so that the operator's next process can start with it."""
         if self.memories is not None and (memory := self.decider.memory(key)) is not None:
             self.memories.offer(key, str(resource["metadata"].get("uid", "")), memory)
 

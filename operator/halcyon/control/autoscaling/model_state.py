@@ -39,7 +39,7 @@ class ModelState:
     due: float
     """Time at which the next decision is made, unless a report causes an earlier one."""
     actuator: Actuator = Actuator.NONE
-    """Actuator of the model; NONE until a reconcile has set it (`Autoscaler.planned`)."""
+    """Component that writes the model's replicas; NONE until a reconcile has set it (`Autoscaler.planned`)."""
     has_report: bool = False
     """Whether an agent has reported since the last decision."""
     confirmed: bool = False

@@ -164,7 +164,10 @@ def shard_name(index: int, config_maps: str = CONFIG_MAPS) -> str:
 
 
 def place(entry: str, count: int) -> int:
-    """Return the index of the shard, out of `count`, that an entry belongs to. It is the same in every process and version."""
+    """Return the index of the shard, among `count` shards, that an entry belongs to.
+
+    It is the same in every process and operator version.
+    """
     return zlib.crc32(entry.encode()) % count
 
 
@@ -284,7 +287,10 @@ class Shards:
         return [(name, index) for name, index in found if index is not None] or found
 
     async def write(self, entries: Mapping[Key, Saved]) -> bool:
-        """Write the shards so that they hold exactly these entries; return whether all writes succeeded. Failures are logged."""
+        """Write the shards so that they hold exactly these entries.
+
+        Returns whether all writes succeeded. Failures are logged.
+        """
         content = {entry_name(key): one.content for key, one in entries.items()}
         count = shard_count({entry: len(value) for entry, value in content.items()}, max(self._stored, default=0) + 1)
         good = True
@@ -325,7 +331,7 @@ class PlannerMemoryStore:
         cost: Callable[[Key], object] = lambda _: None,
         config_maps: str = CONFIG_MAPS,
     ) -> None:
-        """Start without memories.
+        """Initialize without memories, which `load` reads.
 
         Args:
             client: client of the API server.
@@ -363,7 +369,7 @@ class PlannerMemoryStore:
         return dict(self._entries)
 
     def offer(self, key: Key, uid: str, memory: PlannerMemory) -> None:
-        """Keep the newest memory of a model for the next save; takes almost no time."""
+        """Keep the newest memory of a model for the next save. This takes almost no time."""
         self._offered[key] = (uid, memory)
 
     async def run(self, live: Callable[[], Container[Key]]) -> None:

@@ -49,7 +49,7 @@ MAX_AT_ONCE = 64
 
 @dataclass
 class _Read:
-    """Scraping state of one model."""
+    """State of one model that is scraped."""
 
     model: str
     eyes: PodSampler
@@ -76,7 +76,7 @@ class PodScraper:
     _reads: dict[Key, _Read] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Scrape until cancelled."""
+        """Scrape server pods until cancelled."""
         # Set no connection limit: pods that don't respond would use it up, so that others would seem unreachable. The number of
         # connections is bounded by `MAX_AT_ONCE`, and by the sampler's limit on pods of a model that are read at a time.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)

@@ -13,7 +13,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class PollSchedule(Generic[K]):
-    """Schedule of the polls of all listed keys."""
+    """Schedule of the polls of a list of keys."""
 
     def __init__(self, every_s: float) -> None:
         """Initialize without keys; `every_s` is the period, in seconds."""

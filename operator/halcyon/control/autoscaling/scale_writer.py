@@ -68,7 +68,10 @@ class WriteResult:
 
 @dataclass
 class ScaleWriter:
-    """Writer of models' replicas. Callers must not start a write for a model while another one is in progress."""
+    """Writer of models' replicas to /scale.
+
+    Callers must not start a write for a model while another write for it is in progress.
+    """
 
     client: Kube
     caches: ClusterState
@@ -86,7 +89,7 @@ class ScaleWriter:
 
     @property
     def statuses_are_late(self) -> bool:
-        """Return whether a status write was late within the last `LATE_FOR_S`, which indicates an overloaded API server."""
+        """Whether a status write was late within the last `LATE_FOR_S`, which indicates an overloaded API server."""
         return self.clock.monotonic() < self._late_until
 
     def goes_first(self, model: ModelState) -> bool:

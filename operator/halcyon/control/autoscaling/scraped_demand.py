@@ -27,7 +27,7 @@ Without a balancer, a pod in the state maintenance or unreachable can't be taken
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The last sample of a server pod's counters."""
+    """The last sample of the counters of one server pod."""
 
     done: int
     came: int

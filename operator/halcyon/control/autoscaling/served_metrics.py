@@ -22,7 +22,7 @@ from halcyon.scaling.observations import MAX_AGE_S, Missing, Value
 
 @dataclass
 class ServedMetrics:
-    """Metrics of autoscaled models, from their signals and their last decisions. Implements `MetricSource`."""
+    """Source of the metrics that HPAs read, from models' signals and last decisions. Implements `MetricSource`."""
 
     caches: ClusterState
     specs: SpecsInForce

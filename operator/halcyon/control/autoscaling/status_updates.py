@@ -24,7 +24,7 @@ from halcyon.scaling.policy import decision
 from halcyon.scaling.policy.decision import Change, Decision
 
 STATUS_INTERVAL_S = 10.0
-"""Minimum time between two status updates if only values have changed and not replicas, in seconds."""
+"""Minimum time between two status updates if only values have changed, but not replicas, in seconds."""
 LATE_STATUS_INTERVAL_S = 30.0
 """Minimum time between two status updates with only changed values, in seconds, while status writes are late.
 
@@ -105,7 +105,7 @@ class StatusUpdates:
                 self.enqueue(model.key, Priority.CHANGE if self.writer.wanted(model) is None else Priority.COUNT)
 
     def write_ended(self, model: ModelState) -> None:
-        """Request a status update that had to wait for the end of the write to /scale."""
+        """Request the status update, if any, that had to wait for the end of a write to /scale."""
         if model.untold:
             model.untold = False
             self.enqueue(model.key, Priority.CHANGE)

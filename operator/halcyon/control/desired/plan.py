@@ -45,19 +45,19 @@ from halcyon.render.revision import Revision
 
 @dataclass(frozen=True)
 class ReconcilePlan:
-    """The desired state of one ModelDeployment."""
+    """The desired state of one ModelDeployment: its objects, and how they come about."""
 
     acceptance: Acceptance
     spec: Spec | None = None
     """The spec in force; None if no spec was ever accepted."""
     rollout: RolloutPlan | None = None
-    """The rollout of the revision that the spec in force requests."""
+    """The rollout of the revision that the spec in force requests; None without a spec in force."""
     actuator: Actuator = Actuator.NONE
     actuator_why: str = ""
     foreign: ExternalHpa | None = None
     """The external HPA that controls the replicas; None if there is none."""
     first: tuple[Object, ...] = ()
-    """Objects that other objects refer to. They are applied first."""
+    """Objects that other objects refer to. They are applied before the others."""
     then: tuple[Object, ...] = ()
     delete: tuple[tuple[Kind, str], ...] = ()
     conflicts: tuple[ConflictingObject, ...] = ()
@@ -90,7 +90,7 @@ class ReconcilePlan:
 
     @property
     def replicas(self) -> int:
-        """Replicas in force."""
+        """Replicas in force: spec.replicas, or those of an external HPA."""
         return 0 if self.spec is None else defaults.wanted_replicas(self.spec)
 
 

@@ -19,7 +19,7 @@ from halcyon.render.names import SLOTS
 
 
 def surplus(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) -> list[tuple[Kind, str]]:
-    """Return the objects to delete."""
+    """Return kind and name of the objects to delete."""
     found: list[tuple[Kind, str]] = []
     hpa = view.children.get((kinds.HPA, view.key.name))
     if actuator is not Actuator.HPA and hpa is not None and is_ours(view, hpa):

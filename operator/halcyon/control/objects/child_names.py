@@ -11,7 +11,7 @@ from halcyon.render import names
 from halcyon.render.names import SLOTS, Slot
 
 AGENT_KINDS = (kinds.ROLE_BINDING, kinds.ROLE, kinds.SERVICE_ACCOUNT)
-"""Kinds of objects that an agent needs until its pod is gone. They are pruned last, in this order."""
+"""Kinds of the objects that an agent needs until its pod has ended. They are pruned last, in this order."""
 
 
 def every_child(name: str) -> list[tuple[Kind, str]]:

@@ -46,7 +46,7 @@ class SlotState:
 
     @classmethod
     def of(cls, deployment: Object) -> SlotState:
-        """Return the state of a Deployment as it is in the cache."""
+        """Return the state of a cached Deployment."""
         spec, status = deployment["spec"], deployment.get("status") or {}
         rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
         found = {c.get("type"): c for c in status.get("conditions") or ()}

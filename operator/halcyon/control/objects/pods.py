@@ -182,7 +182,10 @@ def ready_since(pod: Object) -> float | None:
 
 
 def lacking(said: str) -> list[str]:
-    """Return the names of the resources that a scheduler message reports as insufficient, without duplicates."""
+    """Return the names of the resources that a scheduler's message reports as insufficient.
+
+    The list has no duplicates.
+    """
     return list(dict.fromkeys(re.findall(r"Insufficient ([\w./-]*\w)", said)))
 
 
@@ -202,7 +205,7 @@ def priority(pod: Object) -> int:
 
 
 def revision(pod: Object) -> str:
-    """Return the key of the pod's revision."""
+    """Return the key of the revision that the pod runs."""
     return str(pod["metadata"]["labels"].get(names.REVISION_LABEL, ""))
 
 

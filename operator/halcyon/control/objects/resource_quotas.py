@@ -17,7 +17,7 @@ from halcyon.api.types import quantity
 from halcyon.kube.kinds import Object
 
 _PLAIN = ("cpu", "memory", "ephemeral-storage")
-"""Resources that a quota may name with or without the prefix `requests.`"""
+"""Resources whose requests a quota may name with or without the prefix `requests.`"""
 _NONE = Decimal(0)
 
 

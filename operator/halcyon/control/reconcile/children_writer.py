@@ -30,7 +30,7 @@ _NOT_WRITTEN = (errors.Refused, errors.Conflicted)
 
 @dataclass
 class ChildrenWriter:
-    """Writer of the child objects of all models."""
+    """Writer of the child objects of all models, with the state that it keeps between reconciles."""
 
     client: Kube
     caches: ClusterState

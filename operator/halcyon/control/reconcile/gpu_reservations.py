@@ -39,7 +39,7 @@ from halcyon.render import gpu
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Reserved GPUs of one model; the module's docstring explains the fields."""
+    """Reserved GPUs of one model. The module's docstring explains the fields."""
 
     granted: int = 0
     sent: int = 0

@@ -1,4 +1,7 @@
-"""Notices to a model's balancers that a server pod has become ready or unready, or is being deleted. They are sent at once."""
+"""Notices to a model's balancers about its server pods.
+
+A notice is sent at once when a server pod becomes ready or unready, or is being deleted.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ Its arguments are a model's namespace, the model's name, and the text for the mo
 
 
 class PodNotices:
-    """Sender of notices for changes of pods in the caches."""
+    """Sender of notices about changes of cached pods."""
 
     def __init__(self, caches: ClusterState, send: SendNotice) -> None:
         """Subscribe to changes of pods in the caches."""

@@ -54,7 +54,7 @@ The other release may have been uninstalled meanwhile.
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a reconcile, for the queue."""
+    """The result of a reconcile, which the queue needs."""
 
     again_s: float | None = None
     """Delay until the next reconcile if nothing changes before, in seconds; None for no requeue."""
@@ -92,7 +92,7 @@ class Reconciler:
     """The API server's message about a write that it rejected in the last reconcile, by model."""
 
     async def reconcile(self, key: Key) -> Result:
-        """Reconcile a ModelDeployment: write what differs from its desired state, and its status.
+        """Reconcile a ModelDeployment: write the objects that differ from the plan, and write the status.
 
         Raises:
             ApiError, Unreachable: a request failed but may succeed later. Anything already written is kept.
@@ -136,7 +136,7 @@ class Reconciler:
     # Fetch, scope, plan
 
     async def _scope_and_plan(self, key: Key) -> tuple[Scope, ReconcilePlan] | None:
-        """Return the scope and its plan; None if the ModelDeployment doesn't exist.
+        """Return the scope of a ModelDeployment and the plan for it; None if it doesn't exist.
 
         Objects that the plan would create are fetched from the API server first, in case they exist with another owner.
         """
@@ -197,7 +197,7 @@ class Reconciler:
             )
 
     def _deleted(self, key: Key) -> None:
-        """Drop the state of a model that was deleted, or that another release manages."""
+        """Drop the state of a model that was deleted or that another release manages."""
         self.reservations.deleted(key)
         for observer in self.observers:
             observer.deleted(key)

@@ -1,4 +1,7 @@
-"""Builder of scopes: the input of a reconcile, from the caches and from components such as the autoscaler and the GPU costs."""
+"""Builder of scopes.
+
+A scope is the input of a reconcile, from the caches and from components such as the autoscaler.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ class ScalingState(Protocol):
 
 
 class CostState(Protocol):
-    """A model's costs for the status."""
+    """Source of models' costs for the status."""
 
     def published(self, key: Key, /) -> PublishedCosts:
         """Return the last published costs of a model."""

@@ -1,4 +1,4 @@
-"""Workers, which take keys from the queue, reconcile the ModelDeployments, and report the results to the queue."""
+"""Workers that take keys from the queue, reconcile the ModelDeployments, and report the results to the queue."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Workers:
     clock: Clock
 
     def __post_init__(self) -> None:
-        """Register the metrics of reconciles, and start the idle time."""
+        """Register the metrics of reconciles, and start the idle timer."""
         self._moved_at = self.clock.monotonic()
         self._results = instruments.counter(operator_metrics.RECONCILES, self.registry)
         self._seconds = instruments.histogram(operator_metrics.RECONCILE, self.registry, buckets=_BUCKETS)

@@ -94,7 +94,7 @@ class GpuCosts:
     """
 
     def __post_init__(self) -> None:
-        """Subscribe to deletions of models."""
+        """Subscribe to changes of models, to drop the data of deleted ones."""
         self.caches.resources.listeners.append(self._changed)
 
     def restore(self, saved: Mapping[Key, Saved]) -> None:

@@ -43,7 +43,7 @@ class ModelFacts:
 
     resource: Object
     spec: Spec | None
-    """The spec in force; None if none was accepted yet."""
+    """The spec in force; None if no spec was accepted yet."""
     scaled: ModelState | None
     """State of the model's autoscaling; None if it isn't autoscaled."""
     start: PodStart | None
@@ -68,7 +68,7 @@ class ModelMetrics:
     clock: Clock
 
     async def page(self) -> str:
-        """Return the page in the Prometheus text format; empty on the standby."""
+        """Return the page in the Prometheus text format; an empty page on the standby."""
         if not self.leadership.is_leader:
             return ""
         lines: dict[Metric, list[str]] = {metric: [] for metric in per_model_metrics.METRICS}
@@ -107,7 +107,10 @@ class ModelMetrics:
 
 
 def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
-    """Yield the metric, the additional labels and the value of each sample of a model whose value is known."""
+    """Yield metric, additional labels and value of each sample of a model.
+
+    Samples with an unknown value are left out.
+    """
     status: dict[str, Any] = facts.resource.get("status") or {}
     for condition in status.get("conditions") or ():
         labels = tuple((name, str(condition.get(name))) for name in ("type", "status", "reason"))

@@ -18,7 +18,7 @@ from halcyon.kube.event_recorder import QUIET_S, NewEvent
 from halcyon.kube.kinds import Key
 
 KEPT = 10
-"""Maximum number of events kept per model."""
+"""Maximum number of events that are kept for each model."""
 MODELS = 2000
 """Maximum number of models whose events are kept.
 
@@ -29,10 +29,10 @@ _STATUS_PARTS = ("conditions", "rollout", "scaling")
 
 
 class RecentEvents:
-    """The last events of each model."""
+    """The most recent events of each model."""
 
     def __init__(self, clock: Clock) -> None:
-        """Start without events."""
+        """Initialize without events."""
         self._clock = clock
         self._of: dict[Key, deque[Event]] = {}
 
@@ -50,7 +50,7 @@ class RecentEvents:
                     self._keep(key, event)
 
     def of(self, key: Key) -> Sequence[Event]:
-        """Return a model's events, newest first."""
+        """Return a model's recent events, newest first."""
         return tuple(reversed(self._of.get(key, ())))
 
     def _keep(self, key: Key, happening: NewEvent) -> None:

@@ -49,7 +49,7 @@ _WINDOW_S = 20.0
 
 
 class _Counts(NamedTuple):
-    """Triton's counters of a pod since its start."""
+    """Triton's counters of one pod since the pod's start."""
 
     succeeded: float
     failed: float
@@ -70,7 +70,7 @@ class _Counts(NamedTuple):
 
 @dataclass
 class _Watched:
-    """State of the analysis of one canary."""
+    """State of the analysis of one model's canary."""
 
     stable: str
     canary: str
@@ -92,7 +92,7 @@ class _Watched:
 
 
 class RollingOut(Protocol):
-    """The part of a plan that the canary analysis reads."""
+    """The parts of a reconcile plan that the canary analysis reads."""
 
     @property
     def spec(self) -> Spec | None:

@@ -32,7 +32,7 @@ Outcome = Literal["goes on", "promoted", "aborted", "worse"]
 
 @dataclass(frozen=True)
 class Advance:
-    """State of a canary after one evaluation."""
+    """State of a canary after one evaluation of its step."""
 
     record: RolloutRecord
     weight: int

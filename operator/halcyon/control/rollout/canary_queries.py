@@ -82,7 +82,7 @@ class _Metric:
 
 @dataclass(frozen=True)
 class _Watched:
-    """The metrics of one canary."""
+    """The metrics that are evaluated for one canary."""
 
     of: tuple[str, str, tuple[AnalysisMetric, ...]]
     """The stable revision, the canary, and the metrics in the spec.
@@ -96,7 +96,7 @@ class CanaryQueries:
     """Queries for the metrics of all canaries in progress. All methods must be called in one event loop."""
 
     def __init__(self, ask: Ask, clock: Clock) -> None:
-        """Start without canaries."""
+        """Initialize without canaries. `ask` is the function that runs a query."""
         self._ask, self._clock = ask, clock
         self._watched: dict[Key, _Watched] = {}
         self._news = asyncio.Event()
@@ -150,7 +150,7 @@ class CanaryQueries:
         return CanaryResult(revision, compared.action, f"{compared.why}; {said}")
 
     async def run(self) -> None:
-        """Run queries until cancelled."""
+        """Run the queries that are due, until cancelled."""
         while True:
             metric = min(
                 (metric for watched in self._watched.values() for metric in watched.metrics),
@@ -178,5 +178,5 @@ class CanaryQueries:
 
 
 def filled(query: str, values: Mapping[str, str]) -> str:
-    """Return the query with its placeholders filled in."""
+    """Return the query with its placeholders replaced by `values`."""
     return re.sub(r"\{\{([a-zA-Z]+)\}\}", lambda match: values[match[1]], query)

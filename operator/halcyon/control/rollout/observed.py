@@ -54,7 +54,7 @@ class ObservedRollout:
     spec: Spec
     slots: Mapping[Slot, SlotState]
     of: Mapping[str, list[Object]]
-    """Live server pods, by revision."""
+    """Live server pods, by key of their revision."""
 
     @classmethod
     def at(cls, view: Scope, spec: Spec, deployments: Mapping[Slot, Object]) -> ObservedRollout:

@@ -64,7 +64,7 @@ class _Placement:
     """The slot of the requested revision: the home slot, or the other slot for a canary."""
     is_canary: bool
     good: Revision | None
-    """The newest other revision that was served; None if there is none."""
+    """The newest revision other than the requested one that was ever served; None if there is none."""
     back: Revision | None
     """The revision to which a failed rollout rolls back: `good`, or None if the failed revision stays."""
     changed: tuple[Revision, ...]
@@ -376,7 +376,10 @@ def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Rev
 def _again(
     seen: ObservedRollout, target: Revision, record: RolloutRecord, slot: SlotState | None, step: Advance | None
 ) -> float | None:
-    """Return the requeue delay until the next change that depends only on time, in seconds; None if there is none."""
+    """Return the requeue delay until the next change that depends only on time, in seconds.
+
+    The result is None if there is no such change.
+    """
     dues: list[float | None] = [step.due if step else None]
     if step is not None:
         dues.append(seen.view.now + POLL_REQUEUE_S)

@@ -1,4 +1,4 @@
-"""The rollout decision of one reconcile, as data."""
+"""The rollout decision of one reconcile, as a data class."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class RolloutPlan:
     model: str = ""
     """Name of the model that requests are routed to."""
     good: Revision | None = None
-    """The newest other revision that was served; None if there is none."""
+    """The newest revision other than the requested one that was ever served; None if there is none."""
     canary: Advance | None = None
     """State of the canary; None if no canary is in progress."""
     changed: tuple[Revision, ...] = ()
     """Other revisions whose rollout record changes, with the new records."""
     again_s: float | None = None
-    """Requeue delay until the next change that depends only on time, in seconds; None if there is none."""
+    """Requeue delay until the next change that depends only on time, in seconds; None without such a change."""
 
     @property
     def record(self) -> RolloutRecord:

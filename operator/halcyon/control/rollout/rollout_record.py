@@ -57,7 +57,10 @@ class RolloutRecord:
     If so, the rollout isn't tried again.
     """
     slot: str = ""
-    """Slot of the revision's pods; empty means `a`, which was the only slot before canaries existed."""
+    """Slot of the revision's pods.
+
+    An empty value means slot `a`, which was the only slot before canaries existed.
+    """
     step: int = 0
     """Index of the canary's current step, from 0."""
     step_at: str = ""
@@ -125,7 +128,7 @@ class RolloutRecord:
     def leave(self, now: float, other: str) -> RolloutRecord:
         """Return the record after the spec has requested another revision.
 
-        A rollout in progress is superseded. A failed one may be tried again later.
+        A rollout in progress is superseded. A failed rollout may be tried again later.
         """
         if self.began and not self.ended:
             text = f"the spec changed to revision {other}"
@@ -169,5 +172,5 @@ def home(revisions: Iterable[Revision]) -> Slot:
 
 
 def away(slot: Slot) -> Slot:
-    """Return the other slot."""
+    """Return the slot that isn't `slot`."""
     return SLOT_B if slot == SLOT_A else SLOT_A

@@ -171,7 +171,7 @@ def build_autoscaler(  # noqa: PLR0917  # one call, and each by its type
     events: EventRecorder,
     batches: BatchController,
 ) -> Autoscaler:
-    """Build the autoscaler with its parts."""
+    """Build the autoscaler, with the components that it consists of."""
     caches, specs, clock, leadership = base.caches, base.specs, base.clock, base.leadership
     budget = base.settings.gpu_budget
     past = None if base.prometheus is None else HistoryBackfill(base.prometheus.history, clock=clock)

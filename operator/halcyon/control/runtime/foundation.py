@@ -51,7 +51,10 @@ class Foundation:
 def build_foundation(
     settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tracer: Tracer, clock: Clock
 ) -> Foundation:
-    """Build the parts that all subsystems use: caches, queue, reports, specs in force, leader election, Prometheus client."""
+    """Build the parts of the operator that all subsystems use.
+
+    They are caches, queue, reports, specs in force, leader election and the client of Prometheus.
+    """
     registry = new_registry()
     queue = WorkQueue(clock)
     caches = ClusterState(

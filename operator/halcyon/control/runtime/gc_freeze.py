@@ -32,7 +32,10 @@ OFTEN_S = 600.0
 It is limited because old objects are only collected before a freeze.
 """
 THAWED_EVERY = 50
-"""Number of freezes after which all objects are unfrozen and collected once, to free cycles among the frozen ones."""
+"""Number of freezes after which all objects are unfrozen and collected once.
+
+This frees cycles among the frozen objects.
+"""
 _NEVER = 1_000_000
 """Threshold for collections of the oldest generation, as a number of collections of the next younger one.
 

@@ -1,4 +1,4 @@
-"""Whether this replica of the operator is the leader or the standby."""
+"""State of this replica of the operator: leader or standby."""
 
 from __future__ import annotations
 

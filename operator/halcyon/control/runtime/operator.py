@@ -1,11 +1,12 @@
-"""The operator: starts all parts of the process, and stops them in order.
+"""The operator process, which starts all its parts and stops them in order.
 
     run on                   parts
     both replicas            caches, leader election, certificates, TLS server (metrics API, collector), plain HTTP server, kopf,
                              decision loop, dashboard, GPU costs, scraping of servers without an agent, queries to Prometheus
     the leader only          workers, events, saving of planner memories, batch inference, check of which server serves the metrics API
 
-The standby has filled caches and the agents' reports, so that it can serve the metrics API too, and can become the leader at once.
+The standby has filled caches and the agents' reports, so that it can serve the metrics API too, and can become the
+leader at once.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class Operator:
         self._reports_are_in = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` is set. A leader stops its work before it releases the Lease."""
+        """Run the operator until `stop` is set. A leader stops its work before it releases the Lease."""
         released = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             background = [
@@ -280,7 +281,7 @@ class Operator:
             await asyncio.sleep(0.5 if waiting else CHECK_INTERVAL_S)
 
     async def _serve(self) -> None:
-        """Run both HTTP servers until cancelled."""
+        """Run the plain HTTP server and the TLS server until cancelled."""
         checks = {"work": self._stuck}
         plain = await self.ports.open(
             probes.build(self.registry, live=checks, ready=self._readiness(), of_models=self.model_metrics.page),

@@ -17,7 +17,7 @@ from halcyon.api.spec.placement import Placement
 from halcyon.api.types import ApiModel
 
 _Read = TypeVar("_Read", bound=ApiModel)
-"""Type into which the JSON value of an option is parsed."""
+"""Type as which an option's JSON value is parsed."""
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-A-Za-z0-9_.]*")
 _KEY = re.compile(rf"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?|{_PREFIX.pattern}")
 
@@ -41,7 +41,7 @@ def parse_count(text: str) -> int:
 
 
 def parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """Parse a network in CIDR notation."""
+    """Parse a network in CIDR notation from an option's value."""
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:
@@ -68,7 +68,7 @@ def parse_product_price(text: str) -> tuple[str, float]:
 
 
 def parse_prefixes(text: str) -> tuple[str, ...]:
-    """Parse a comma-separated list of prefixes of annotation keys."""
+    """Parse a comma-separated list of prefixes of annotation keys from an option's value."""
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     for part in found:
         if not _PREFIX.fullmatch(part):
@@ -94,20 +94,20 @@ def parse_keys(text: str) -> tuple[str, ...]:
 
 
 def parse_placement(text: str) -> Placement:
-    """Parse a placement of pods in JSON."""
+    """Parse the placement of pods on nodes, which is in JSON."""
     return parse_json(
         Placement, text, "is not a placement", '{"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}'
     )
 
 
 def parse_network_peers(text: str) -> SiteNetwork:
-    """Parse peers of NetworkPolicies in JSON."""
+    """Parse the peers in NetworkPolicies, which are in JSON."""
     good = '{"operator": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "halcyon"}}}]}'
     return parse_json(SiteNetwork, text, "has invalid peers", good)
 
 
 def parse_downloads(text: str) -> SiteDownloads:
-    """Parse the proxy and the certificates for downloads in JSON."""
+    """Parse the proxy and the certificates for downloads, which are in JSON."""
     good = '{"proxy": "http://proxy.example.com:3128", "noProxy": [".svc", "10.0.0.0/8"], "caConfigMap": "ca-bundle"}'
     return parse_json(SiteDownloads, text, "has no valid settings for downloads", good)
 
@@ -124,7 +124,7 @@ def parse_json(kind: type[_Read], text: str, wrong: str, good: str) -> _Read:
 
 
 def parse_policy(name: str) -> SitePolicy:
-    """Read the site's policy from the file of this name."""
+    """Read the site's policy from the file `name`."""
     try:
         return SitePolicy.from_json(Path(name).read_text())
     except OSError as error:
@@ -150,7 +150,7 @@ def parse_base_url(text: str) -> str:
     """Parse the base URL of a web site, and return it without a slash at its end.
 
     Raises:
-        argparse.ArgumentTypeError: it isn't an http:// or https:// URL with a host, or it has a password, a query or a fragment.
+        argparse.ArgumentTypeError: the text isn't an http:// or https:// URL with a host, or it has a password, a query or a fragment.
     """
     try:
         parts = urlsplit(text)

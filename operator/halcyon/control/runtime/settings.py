@@ -64,9 +64,9 @@ class OperatorSettings:
     fixed_user_ids: bool = True
     """Whether the pods of models run with fixed user and group IDs."""
     downloads: SiteDownloads = NO_DOWNLOADS
-    """Proxy and certificates for the downloads of models."""
+    """Proxy and certificates with which models are downloaded."""
     site_policy: SitePolicy = ANYTHING
-    """Limits on what ModelDeployments may request."""
+    """The site's limits on what ModelDeployments may request."""
     dashboard: DashboardSettings | None = None
     """Settings of the web dashboard; None if it is disabled."""
     balancers: Placement = ANYWHERE
@@ -89,7 +89,7 @@ class OperatorSettings:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options to the command line."""
+    """Add the operator's options to a command line parser."""
     add = parser.add_argument
     add("--namespace", required=True, help="namespace of the operator, with its Lease, Secret and Services")
     add("--pod-name", default=os.uname().nodename, help="name of this replica (default: host name)")
@@ -324,7 +324,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def of(arguments: argparse.Namespace) -> OperatorSettings:
-    """Return the settings from parsed arguments.
+    """Return the settings from parsed command-line arguments.
 
     Raises:
         SettingsError: options contradict each other, or the value of one is invalid.

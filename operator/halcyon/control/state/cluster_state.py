@@ -179,14 +179,17 @@ class ClusterState:
         return desired if isinstance(desired, int) else None
 
     def unpublished_replicas(self, key: Key) -> int:
-        """Return spec.replicas if the operator has written it and the status doesn't show it yet, else 0."""
+        """Return spec.replicas if the operator has written a value that the status doesn't show yet, else 0."""
         resource, replicas = self.resources.get(key) or {}, self.replicas(key)
         published = ((resource.get("status") or {}).get("scaling") or {}).get("current")
         is_ours = (resource.get("metadata") or {}).get("replicasWriter") == FIELD_MANAGER
         return replicas if is_ours and published != replicas else 0
 
     def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
-        """Record a write by the operator: no decision on the ModelDeployment `owner` is made before the cache shows it."""
+        """Record a write by the operator.
+
+        No decision on the ModelDeployment `owner` is made before the cache shows the write.
+        """
         self.own_writes.wrote(owner, kind, obj)
 
     def is_behind(self, owner: Key) -> bool:
@@ -194,7 +197,10 @@ class ClusterState:
         return self.own_writes.is_behind(owner)
 
     def children_of(self, key: Key) -> dict[tuple[Kind, str], Object]:
-        """Return the cached objects that have the name of a child of this ModelDeployment, by kind and name, with any owner."""
+        """Return the cached objects that have the name of a child of this ModelDeployment, by kind and name.
+
+        Their owner may be another object.
+        """
         return {
             (kind, name): child
             for kind, name in every_child(key.name)

@@ -33,7 +33,7 @@ class _Read:
 
 @dataclass
 class MeasuredCapacities:
-    """Measured capacities of all models."""
+    """Measured capacities of all models, read from ConfigMaps."""
 
     caches: ClusterState
     _read: dict[Key, _Read] = field(default_factory=dict)

@@ -25,7 +25,7 @@ class CertificateSource(Protocol):
 
     @property
     def certificates(self) -> Certificates | None:
-        """Return the certificates; None until they have been issued."""
+        """Certificates of the TLS server; None until they have been issued."""
 
 
 class MetricsApiCheck:

@@ -1,4 +1,4 @@
-"""The operator's own writes that the caches don't show yet. Until they do, no decision on the ModelDeployment is made."""
+"""The operator's own writes that the caches don't show yet. Until then, no decision on their ModelDeployment is made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key, Kind
 
 READ_YOUR_WRITES_TIMEOUT_S = 5.0
-"""Time after which the cache is used although the watch event for the operator's own write hasn't arrived, in seconds."""
+"""Maximum time to wait until a cache shows the operator's own write, in seconds.
+
+After it, the cache is used as it is.
+"""
 
 
 class OwnWrites:

@@ -24,13 +24,13 @@ def is_ours(view: Scope, obj: Object) -> bool:
 
 
 def own(view: Scope, kind: Kind, name: str) -> Object | None:
-    """Return the object of this kind and name if this ModelDeployment owns it, else None."""
+    """Return the object of this kind and name if this ModelDeployment owns it; else None."""
     child = view.children.get((kind, name))
     return child if child is not None and is_ours(view, child) else None
 
 
 def server_counts(view: Scope) -> dict[str, int]:
-    """Return the replicas of the ModelDeployment's existing server Deployments, by name."""
+    """Return the replicas of the ModelDeployment's existing server Deployments, by name of the Deployment."""
     servers = [names.server(view.key.name, slot) for slot in names.SLOTS]
     found = {name: own(view, kinds.DEPLOYMENT, name) for name in servers}
     return {name: int(obj["spec"].get("replicas") or 0) for name, obj in found.items() if obj is not None}

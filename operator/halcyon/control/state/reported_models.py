@@ -12,7 +12,7 @@ from halcyon.render import names
 
 @dataclass(frozen=True)
 class ReportedModels:
-    """Implementation of the collector's `ExistingModels` with the caches."""
+    """Lookup of existing models and pods in the caches. Implements the collector's `ExistingModels`."""
 
     caches: ClusterState
 

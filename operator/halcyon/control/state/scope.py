@@ -1,4 +1,4 @@
-"""The scope: all input of one reconcile, collected in one value."""
+"""The scope: a value with all input of one reconcile."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class PublishedScaling:
     """The last published scaling decision for a model."""
 
     verdict: Decision | None = None
-    """The decision; None if no agent has reported yet."""
+    """The last published decision; None if no agent has reported yet."""
     changes: tuple[Change, ...] = ()
     """The last changes to the desired replicas, newest first."""
     rival: str = ""
@@ -106,7 +106,7 @@ class Measured:
     served: Served = field(default_factory=Served)
     """Revision, image, GPU product and instances that the model serves with now."""
     document: MeasuredCapacity | None = None
-    """The ConfigMap's content; None if there is none, or if it is ignored."""
+    """Content of the ConfigMap; None if there is no ConfigMap, or if it is ignored."""
     line: MeasuredLine | None = None
     """Measured times that apply to what the model serves with now; None if there are none."""
     ignored: str = ""
@@ -150,7 +150,7 @@ class Scope:
     source: SourceState = SourceState()
     """Current state of the source that the current spec refers to."""
     signals: Signals | None = None
-    """Data from the agents' reports; None without a report."""
+    """Data about this model from the agents' reports; None without a report."""
     metrics_api: ExternalMetricsApi = api_service.UNKNOWN
     gateway_api: bool = False
     """Whether the cluster has the kinds of Gateway API routes and the caches of these kinds are filled."""
@@ -170,7 +170,7 @@ class Scope:
     accepted: Spec | None = None
     """The last accepted spec; None if this process has read none with a valid digest."""
     now: float = 0.0
-    """Time of the observation, in seconds since the epoch."""
+    """Time at which the scope was built, in seconds since the epoch."""
     lower_class: LowerClass | None = None
     """Class of lower-priority requests in the balancers.
 

@@ -1,4 +1,4 @@
-"""Capacity of a replica in the status: the condition CapacityContradicted, the field `status.capacity`. Pure.
+"""Capacity of a replica in the status: the condition CapacityContradicted and the field `status.capacity`. Pure.
 
 Out of scope: how a capacity is learnt (`scaling.planner`), and what was measured (`state.measured_capacities`).
 """
@@ -28,7 +28,7 @@ _MAX_LINES = 4
 # yes                                    no                    True     AnswersDisagree
 # no                                     no                    (absent)
 def contradicted(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition CapacityContradicted, or None if it is absent."""
+    """Return the condition CapacityContradicted; None if it is absent."""
     kind, verdict = Type.CAPACITY_CONTRADICTED, published_decision(view)
     if plan.spec is None or plan.spec.scaling is None or plan.foreign is not None:
         return None

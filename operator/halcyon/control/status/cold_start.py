@@ -34,7 +34,7 @@ class ColdStart:
     """Time at which the pod became ready, in seconds since the epoch."""
     total_s: int
     parts: tuple[tuple[str, int], ...]
-    """Name and duration of each part, in whole seconds and in chronological order."""
+    """Name and duration of each part of the start, in whole seconds and in chronological order."""
 
 
 def make(view: Scope, *, longest_s: float) -> dict[str, Any] | None:

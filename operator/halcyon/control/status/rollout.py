@@ -21,7 +21,7 @@ _RETRY_HINT = "Change the spec; to retry the same spec, change the text of spec.
 
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
-    """Return the field `rollout`; None if no spec was ever accepted."""
+    """Return `status.rollout`; None if no spec was ever accepted."""
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -71,7 +71,7 @@ def _history(view: Scope, rolled: RolloutPlan) -> list[dict[str, str]]:
 
 
 def explanation(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
-    """Return a message about the rollout: its state, the reason, and what a user can do."""
+    """Return a message about the rollout: its phase, the reason, and what a user can do."""
     asked, trouble = rolled.asked.key, rolled.trouble
     why = f"{trouble.reason}: {trouble.message}" if trouble else "The cause is unknown"
     match rolled.phase:

@@ -63,7 +63,7 @@ class GpuBudget:
         return set(self._demands)
 
     def forget(self, key: Key) -> None:
-        """Drop a model's demand and grant."""
+        """Drop a model's demand and its grant, and free the GPUs that it held."""
         self._free += self._held(key)
         self._granted.pop(key, None)
         if self._demands.pop(key, None) is not None:

@@ -43,7 +43,7 @@ class _Granted:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The last known limit of the quotas for a model."""
+    """The last known limit of the quotas on a model's replicas."""
 
     present: int
     """Number of the model's live pods."""

@@ -45,14 +45,14 @@ class SiteHold:
     client: Reader
     namespace: str
     name: str
-    """Name of the ConfigMap."""
+    """Name of the ConfigMap with the switch."""
     on_change: Callable[[], None]
     """Function that is called after a change of the switch, so that the HPAs are rendered again."""
     reason: str = field(default="", init=False)
     """Reason why replicas aren't lowered; empty if the switch is off."""
 
     async def run(self) -> None:
-        """Poll the ConfigMap until cancelled."""
+        """Poll the ConfigMap with the switch until cancelled."""
         while True:
             await self.poll()
             await asyncio.sleep(POLL_INTERVAL_S)

@@ -74,7 +74,7 @@ class SiteQueries:
         return found.value
 
     async def run(self) -> None:
-        """Run the queries until cancelled."""
+        """Run the site's queries periodically, until cancelled."""
         while True:
             await self.poll()
             await asyncio.sleep(INTERVAL_S)
