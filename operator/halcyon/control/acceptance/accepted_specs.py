@@ -71,10 +71,7 @@ class AcceptedSpecs:
         self._records.listeners.append(self._record_changed)
 
     def get(self, key: Key) -> Spec | None:
-        """Return the spec in force of a model; None if none is known.
-
-        Its field `replicas` is always 1.
-        """
+        """Return the spec in force of a model; None if none is known. Its field `replicas` is always 1."""
         if key in self._stale:
             self._look(key, self._maps.get(Key(key.namespace, names.balancer(key.name))))
         held = self._in_force.get(key)

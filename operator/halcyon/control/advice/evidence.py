@@ -21,11 +21,8 @@ _MIN_SAMPLES = 5
 _MIN_EXECUTIONS = 50
 """Minimum number of executions from which means of batch sizes are computed."""
 _MIN_SPREAD = 25.0
-"""Minimum weighted sum of squared deviations of batch sizes, in rows squared.
-
-With less spread, the slope of the line (the time for each further row in a batch) counts as assumed and not as
-measured.
-"""
+"""Minimum weighted sum of squared deviations of batch sizes, in rows squared. With less spread, the slope of the line
+(the time for each further row in a batch) counts as assumed and not as measured."""
 _MIN_KNOWN = 0.95
 """Minimum share of the last day for which the request rate must be known."""
 _MAX_GAP_S = 90.0

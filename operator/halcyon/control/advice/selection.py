@@ -43,10 +43,8 @@ class AdviceSelection:
     changed_at: float = 0.0
     """Time at which `shown` was last changed, in seconds since the epoch."""
     since: Mapping[str, tuple[bool, float]] = field(default_factory=dict)
-    """Whether each rule applies, and the time since when in seconds since the epoch, by the rule's name.
-
-    Rules that neither apply nor are shown are left out.
-    """
+    """Whether each rule applies, and the time since when in seconds since the epoch, by the rule's name. Rules that
+    neither apply nor are shown are left out."""
 
     def updated(self, now: float, opinions: Mapping[str, AdviceFinding | None]) -> AdviceSelection:
         """Return the selection after a new evidence. `opinions`: the finding of each rule that has an opinion, by rule.

@@ -50,11 +50,9 @@ from halcyon.signals.planner_reading import ReadingResult
 log = logging.getLogger(__name__)
 
 PARTIAL_AFTER_S = 30.0
-"""Time, in seconds, after which a balancer that is ready but doesn't report no longer blocks decisions.
-
-From then on, the load that the other balancers report may add replicas. It never removes replicas, because the silent
-balancer may receive any number of requests.
-"""
+"""Time, in seconds, after which a balancer that is ready but doesn't report no longer blocks decisions. From then on,
+the load that the other balancers report may add replicas. It never removes replicas, because the silent balancer may
+receive any number of requests."""
 
 SCRAPE = "scrape"
 """Name of the source of signals that the operator itself scrapes from the servers, for models without agents."""

@@ -27,10 +27,8 @@ _TOOK_S = (
     *(2e-5, 3e-5, 4e-5, 5e-5, 6e-5, 7e-5, 8e-5, 9e-5, 1e-4, 1.2e-4, 1.5e-4, 2e-4, 2.5e-4, 3e-4, 4e-4, 5e-4, 7e-4),
     *(1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1),
 )
-"""Bucket bounds of the duration, in seconds.
-
-They are dense around 100 us, the target for a decision, so that a quantile there is accurate to 10 %.
-"""
+"""Bucket bounds of the duration, in seconds. They are dense around 100 us, the target for a decision, so that a
+quantile there is accurate to 10 %."""
 _AGES_S = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 4.5, 5.0, 6.0, 7.5, 10.0, 15.0, 30.0, 60.0)
 _BELOW_S = (0.0, *_AGES_S)
 """Lower bound of each age bucket, in seconds."""
@@ -43,10 +41,8 @@ class _Spent:
         self._reached = [0] * len(_BELOW_S)
         """Number of ended decisions by the bucket of their final age."""
         self._beyond_s = [0.0] * len(_BELOW_S)
-        """Seconds that ended decisions spent in the bucket of their final age, by bucket.
-
-        Like a Prometheus counter, neither this list nor `_reached` ever decreases.
-        """
+        """Seconds that ended decisions spent in the bucket of their final age, by bucket. Like a Prometheus counter,
+        neither this list nor `_reached` ever decreases."""
         self.total_s2 = 0.0
         """Integral of the age over time, in square seconds: the histogram's sum."""
 

@@ -16,10 +16,8 @@ from halcyon.kube.kinds import Key
 OURS = frozenset({"halcyon", "kube-controller-manager"})
 """Field managers that write replicas for Halcyon: the operator, and the HPA controller."""
 LATELY_S = 60.0
-"""Time for which a value that Halcyon has requested counts as Halcyon's, in seconds.
-
-An HPA writes the requested value within this time, as it polls every 15 s.
-"""
+"""Time for which a value that Halcyon has requested counts as Halcyon's, in seconds. An HPA writes the requested value
+within this time, as it polls every 15 s."""
 TIMES, WITHIN_S = 3, 300.0
 """Number of changes within a period, in seconds, from which the changes are a conflict instead of manual changes."""
 CALM_S = 600.0

@@ -29,16 +29,12 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 60.0
 REFUSED_S = 3600.0
-"""Time until a model's query is retried after an unusable response, in seconds.
-
-It is long because the response stays unusable until someone changes the query or what Prometheus scrapes.
-"""
+"""Time until a model's query is retried after an unusable response, in seconds. It is long because the response stays
+unusable until someone changes the query or what Prometheus scrapes."""
 
 Ask = Callable[[str, str], Awaitable[History | None]]
-"""Type of the function that queries a model's history, given its namespace and name.
-
-It returns None if there is no data, and raises PrometheusError on failure.
-"""
+"""Type of the function that queries a model's history, given its namespace and name. It returns None if there is no
+data, and raises PrometheusError on failure."""
 
 
 def merged(past: History, ours: History) -> History:

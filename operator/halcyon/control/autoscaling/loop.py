@@ -52,10 +52,8 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.1
 CHECK_INTERVAL_S = 1.0
-"""Interval of the checks that concern all models, in seconds.
-
-They concern the clocks, the site's GPU budget, and a standby's list of models.
-"""
+"""Interval of the checks that concern all models, in seconds. They concern the clocks, the site's GPU budget, and a
+standby's list of models."""
 SLICE_S = 0.02
 """Time after which a round of decisions yields to other asyncio tasks, in seconds."""
 

@@ -38,10 +38,8 @@ _SHOWN_WINDOW_S = 15.0
 _Samples = tuple[tuple[float, float], ...]
 """Samples as pairs of time and value, oldest first."""
 _RULES_WINDOW_S = 20.0
-"""Length of the window of reports for the policy Rules, in seconds.
-
-It is longer than the 15 s over which the policy averages.
-"""
+"""Length of the window of reports for the policy Rules, in seconds. It is longer than the 15 s over which the policy
+averages."""
 
 
 @immutable(frozen=True, slots=True)
@@ -123,15 +121,11 @@ class ModelSignals:
     hub: ObservationStore
     clock: Clock
     sampled: Callable[[str, str], Sampled | None] | None = None
-    """Function that returns a pod's GPU utilisation from the site's Prometheus, by namespace and name of the pod.
-
-    None if the site has no Prometheus.
-    """
+    """Function that returns a pod's GPU utilisation from the site's Prometheus, by namespace and name of the pod. None
+    if the site has no Prometheus."""
     queried: Callable[[Key, str], Value | Missing] | None = None
-    """Function that returns a model's result of one of the site's queries, by the query's name.
-
-    None if the site has no Prometheus.
-    """
+    """Function that returns a model's result of one of the site's queries, by the query's name. None if the site has no
+    Prometheus."""
 
     _models: dict[Key, _Model] = field(default_factory=dict)
     _utilization: GpuUtilizationSources = field(default_factory=GpuUtilizationSources)

@@ -14,10 +14,8 @@ from halcyon.scaling.policy import decision
 from halcyon.scaling.policy.decision import Change, Decision
 
 MOVED_FOR_S = 2.0
-"""Time for which a value must differ from the published one before it is published, in seconds.
-
-If the value changes the replicas, both are then published together.
-"""
+"""Time for which a value must differ from the published one before it is published, in seconds. If the value changes
+the replicas, both are then published together."""
 
 
 @dataclass(slots=True)
@@ -43,10 +41,8 @@ class ModelState:
     has_report: bool = False
     """Whether an agent has reported since the last decision."""
     confirmed: bool = False
-    """Whether a report since the last decision confirms growth in the report before.
-
-    The next decision is then made at once.
-    """
+    """Whether a report since the last decision confirms growth in the report before. The next decision is then made at
+    once."""
     tried: float = -math.inf
     """Time of the last attempt to decide, successful or not."""
     decided: float = -math.inf

@@ -33,10 +33,8 @@ from halcyon.scaling.planner.serialization import MAX_BYTES, Restored, packed, r
 log = logging.getLogger(__name__)
 
 LABEL, LABEL_VALUE = f"{GROUP}/memory", "planner"
-"""Label of the ConfigMaps with planner memories.
-
-It isn't the label of child objects, because informers would then keep every shard in memory.
-"""
+"""Label of the ConfigMaps with planner memories. It isn't the label of child objects, because informers would then keep
+every shard in memory."""
 SAVE_INTERVAL_S = 600.0
 RETRY_S = 60.0
 """Time until the next save after a save that has failed, completely or in part, in seconds."""
@@ -44,18 +42,14 @@ PACE_S = 0.25
 """Pause after the memory of a model was packed, in seconds. Packing takes 12 ms, so it uses 5 % of a core."""
 READ_RETRY_INTERVAL_S = 1.0
 MEAN_SHARD_BYTES = 400 * 1024
-"""Maximum mean size of the shards, in bytes: about 40 models after two weeks.
-
-Building a request of this size takes about 10 ms.
-"""
+"""Maximum mean size of the shards, in bytes: about 40 models after two weeks. Building a request of this size takes
+about 10 ms."""
 MAX_SHARD_BYTES = 768 * 1024
 """Maximum size of the largest shard, in bytes. The API server rejects a ConfigMap of more than 1 MiB."""
 MAX_SHARDS = 512
 _MAX_JSON_BYTES = 4 * MAX_BYTES
-"""Maximum size of an unpacked entry, in bytes.
-
-A larger entry wasn't written by Halcyon. Without a maximum, a few KiB of compressed zeros could fill the memory.
-"""
+"""Maximum size of an unpacked entry, in bytes. A larger entry wasn't written by Halcyon. Without a maximum, a few KiB
+of compressed zeros could fill the memory."""
 CONFIG_MAPS = "halcyon-memory"
 """Prefix of the shards' names if the Helm release is named halcyon."""
 _NUMBERED = re.compile(r"(.+)-(\d{3})")
@@ -67,10 +61,8 @@ class Saved:
     """A stored planner memory of one model."""
 
     uid: str
-    """Uid of the ModelDeployment that the memory belongs to.
-
-    A later ModelDeployment of the same name has another uid, and doesn't use the memory.
-    """
+    """Uid of the ModelDeployment that the memory belongs to. A later ModelDeployment of the same name has another uid,
+    and doesn't use the memory."""
     at: float
     """Time at which the memory was packed, in seconds since the epoch."""
     sign: str
@@ -404,10 +396,7 @@ class PlannerMemoryStore:
         log.info("saved planner memories", extra={"changed": len(changed), "not_packed": left})
 
     async def _save(self, live: Callable[[], Container[Key]]) -> bool:
-        """Pack changed memories, a few per second, then write them.
-
-        Returns whether all memories are stored.
-        """
+        """Pack changed memories, a few per second, then write them. Returns whether all memories are stored."""
         try:
             # Load first: otherwise the write would replace stored memories by those of this process alone.
             await self.load(within_s=0)

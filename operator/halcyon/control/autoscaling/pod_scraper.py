@@ -54,10 +54,8 @@ class _Read:
     model: str
     eyes: PodSampler
     dead: DeadBackends
-    """Detection of dead backends.
-
-    Without a balancer, pods with a dead backend still receive requests until their containers restart.
-    """
+    """Detection of dead backends. Without a balancer, pods with a dead backend still receive requests until their
+    containers restart."""
     examinations: BackendProbes
     demand: ScrapedDemand = field(default_factory=ScrapedDemand)
 

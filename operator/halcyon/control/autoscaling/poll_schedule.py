@@ -27,10 +27,7 @@ class PollSchedule(Generic[K]):
         self._under_way &= self._due.keys()
 
     def take(self, now: float) -> list[K]:
-        """Return the keys to poll now, and skip missed polls.
-
-        A key isn't returned again until `done` was called for it.
-        """
+        """Return the keys to poll now, and skip missed polls. A key isn't returned again until `done` was called for it."""
         taken = [key for key, due in self._due.items() if due <= now and key not in self._under_way]
         self._under_way.update(taken)
         for key in taken:

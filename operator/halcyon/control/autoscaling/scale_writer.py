@@ -33,9 +33,7 @@ log = logging.getLogger(__name__)
 
 PUBLISHED_WITHIN_S = 0.3
 """Maximum time to wait for the status before a scale-up, in seconds. A status write usually takes a tenth of this time.
-
-If it is slower, the standby reads the replicas from spec.replicas instead (`ClusterState.unpublished_replicas`).
-"""
+If it is slower, the standby reads the replicas from spec.replicas instead (`ClusterState.unpublished_replicas`)."""
 LOWER_WITHIN_S = 1.0
 """Maximum time to wait for the status before a scale-down, in seconds. It is longer because a scale-down isn't urgent."""
 LATE_FOR_S = 30.0
@@ -48,10 +46,8 @@ class WriteOutcome(Enum):
 
     WRITTEN = "written"
     PARTLY_WRITTEN = "partly written"
-    """The replicas in the status were written.
-
-    A newer decision needs more replicas, which are written once the status has them.
-    """
+    """The replicas in the status were written. A newer decision needs more replicas, which are written once the status
+    has them."""
     FAILED = "failed"
     NOT_NEEDED = "not needed"
     """At the end of the wait for the status, there was nothing left to write."""
@@ -81,10 +77,8 @@ class ScaleWriter:
     tracer: Tracer = OFF
 
     unanswered: set[Key] = field(default_factory=set, init=False)
-    """Models with a request to /scale that has no response yet.
-
-    The caches may show the requested replicas before the response arrives.
-    """
+    """Models with a request to /scale that has no response yet. The caches may show the requested replicas before the
+    response arrives."""
     _late_until: float = field(default=-math.inf, init=False)
 
     @property

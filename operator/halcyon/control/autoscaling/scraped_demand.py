@@ -19,10 +19,8 @@ from halcyon.api.documents.observation_report import BalancerSample, PodSample
 from halcyon.signals.mean_in_progress import MeanInProgress
 
 _SERVING = {"ready", "maintenance", "unreachable"}
-"""States in which a pod receives requests.
-
-Without a balancer, a pod in the state maintenance or unreachable can't be taken out of service.
-"""
+"""States in which a pod receives requests. Without a balancer, a pod in the state maintenance or unreachable can't be
+taken out of service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +29,11 @@ class _Seen:
 
     done: int
     came: int
-    """Highest sum of completed and waiting requests so far.
-
-    It is a maximum, because the completed and the waiting requests aren't read at the same time.
-    """
+    """Highest sum of completed and waiting requests so far. It is a maximum, because the completed and the waiting
+    requests aren't read at the same time."""
     busy: MeanInProgress
-    """Estimate of the mean number of requests in progress, from the pod's samples of compute time.
-
-    Time in the queue is included if the server has no gauge of waiting requests.
-    """
+    """Estimate of the mean number of requests in progress, from the pod's samples of compute time. Time in the queue is
+    included if the server has no gauge of waiting requests."""
 
 
 @dataclass

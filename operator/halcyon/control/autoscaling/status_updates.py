@@ -26,15 +26,11 @@ from halcyon.scaling.policy.decision import Change, Decision
 STATUS_INTERVAL_S = 10.0
 """Minimum time between two status updates if only values have changed, but not replicas, in seconds."""
 LATE_STATUS_INTERVAL_S = 30.0
-"""Minimum time between two status updates with only changed values, in seconds, while status writes are late.
-
-It is longer than usual, because most writes are of this kind.
-"""
+"""Minimum time between two status updates with only changed values, in seconds, while status writes are late. It is
+longer than usual, because most writes are of this kind."""
 SETTLED_S = 15.0
-"""Time after the start of the process in which missing data isn't published, in seconds.
-
-Agents' reports may still arrive within this time.
-"""
+"""Time after the start of the process in which missing data isn't published, in seconds. Agents' reports may still
+arrive within this time."""
 
 
 @dataclass
@@ -120,10 +116,7 @@ class StatusUpdates:
                 self.enqueue(model.key, Priority.CHANGE)
 
     async def publish_batches(self, slice_s: float) -> None:
-        """Request status updates for models whose mean batch size has changed.
-
-        Other tasks run every `slice_s` seconds.
-        """
+        """Request status updates for models whose mean batch size has changed. Other tasks run every `slice_s` seconds."""
         began = self.clock.monotonic()
         for namespace, name in self.signals.hub.models():
             if self.clock.monotonic() - began > slice_s:
@@ -144,10 +137,7 @@ class StatusUpdates:
         self._batches.pop(key, None)
 
     def _asked_before(self, model: ModelState, made: Decision) -> int:
-        """Return the desired replicas before this decision.
-
-        They are the published ones, or else the replicas in force.
-        """
+        """Return the desired replicas before this decision. They are the published ones, or else the replicas in force."""
         if model.shown is None:
             model.changes.extend(self._changes_before(model.key))
             before = self.caches.published_desired(model.key)

@@ -9,10 +9,7 @@ from halcyon.api.conditions import Reason
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Result of the acceptance checks of the current spec.
-
-    It has the reason and the message for the condition Accepted.
-    """
+    """Result of the acceptance checks of the current spec. It has the reason and the message for the condition Accepted."""
 
     accepted: bool
     reason: Reason

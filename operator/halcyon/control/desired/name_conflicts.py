@@ -19,10 +19,8 @@ class ConflictingObject:
     kind: str
     name: str
     leaving: bool
-    """Whether the object's owner is a deleted ModelDeployment of the same name.
-
-    The object will then be garbage-collected.
-    """
+    """Whether the object's owner is a deleted ModelDeployment of the same name. The object will then be
+    garbage-collected."""
 
 
 def conflicting_objects(view: Scope, objects: list[Object]) -> list[ConflictingObject]:

@@ -64,10 +64,8 @@ class ReconcilePlan:
     lingers: bool = False
     """Whether balancer pods that are no longer needed still exist. After their end, more objects have to be deleted."""
     outdated: tuple[str, ...] = ()
-    """Differences between the stored rendering of the requested revision and a rendering by this operator.
-
-    Empty if there is no stored rendering.
-    """
+    """Differences between the stored rendering of the requested revision and a rendering by this operator. Empty if
+    there is no stored rendering."""
 
     @property
     def target(self) -> Revision | None:

@@ -19,10 +19,8 @@ State = Literal[
     "pending", "pulling", "fetching", "loading", "warming", "ready", "unready", "draining", "failed", "ended"
 ]
 _QUIET = {"ContainerCreating", "PodInitializing"}
-"""Reasons of waiting containers that wait only for other containers or for their own creation.
-
-These reasons are not shown.
-"""
+"""Reasons of waiting containers that wait only for other containers or for their own creation. These reasons are not
+shown."""
 
 
 @dataclass(frozen=True)

@@ -182,10 +182,7 @@ def ready_since(pod: Object) -> float | None:
 
 
 def lacking(said: str) -> list[str]:
-    """Return the names of the resources that a scheduler's message reports as insufficient.
-
-    The list has no duplicates.
-    """
+    """Return the names of the resources that a scheduler's message reports as insufficient. The list has no duplicates."""
     return list(dict.fromkeys(re.findall(r"Insufficient ([\w./-]*\w)", said)))
 
 

@@ -38,11 +38,8 @@ class ChildrenWriter:
     counts: ReconcileCounts
 
     _as_is: dict[Key, dict[tuple[Kind, str], tuple[str, str]]] = field(default_factory=dict)
-    """Digest and resourceVersion of children that the cluster changes on each write.
-
-    An admission policy may do this, for example. These children count as up to date, so that they aren't written again
-    in each reconcile.
-    """
+    """Digest and resourceVersion of children that the cluster changes on each write. An admission policy may do this,
+    for example. These children count as up to date, so that they aren't written again in each reconcile."""
 
     async def apply(self, scope: Scope, plan: ReconcilePlan) -> str:
         """Apply the child objects that differ from the plan, then delete the surplus ones.

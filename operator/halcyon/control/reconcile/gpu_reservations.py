@@ -76,10 +76,7 @@ class GpuReservations:
         return Gpus(shares.get(key, _NONE).granted, elsewhere)
 
     def planned(self, key: Key, plan: ReconcilePlan) -> None:
-        """Reserve the GPUs of a plan.
-
-        Call this after the plan was made, before anything is awaited.
-        """
+        """Reserve the GPUs of a plan. Call this after the plan was made, before anything is awaited."""
         if not self.limited:
             return
         refused = plan.acceptance.reason is Reason.POLICY_DENIED
@@ -99,10 +96,7 @@ class GpuReservations:
             self._put(key, replace(share, sent=max(share.sent, share.asked)))
 
     def written(self, key: Key) -> None:
-        """Record that all of the plan was written.
-
-        The model is then granted the GPUs of this plan, and no others.
-        """
+        """Record that all of the plan was written. The model is then granted the GPUs of this plan, and no others."""
         if self.limited:
             self._put(key, _Share(granted=self._share(key).asked))
 

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from halcyon.kube.kinds import Key
 
 SendNotice = Callable[[str, str, str], None]
-"""Type of the function that sends a notice.
-
-Its arguments are a model's namespace, the model's name, and the text for the model's agents.
-"""
+"""Type of the function that sends a notice. Its arguments are a model's namespace, the model's name, and the text for
+the model's agents."""
 
 
 class PodNotices:

@@ -46,10 +46,8 @@ DELETION_REQUEUE_S = 0.5
 BALANCER_DRAIN_REQUEUE_S = 5.0
 STALE_CACHE_REQUEUE_S = 0.05
 OVERLAP_REQUEUE_S = 15.0
-"""Time until a model that another release manages is checked again, in seconds.
-
-The other release may have been uninstalled meanwhile.
-"""
+"""Time until a model that another release manages is checked again, in seconds. The other release may have been
+uninstalled meanwhile."""
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,8 @@ from halcyon.kube.leader_election import DURATION_S
 log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "halcyon-overlap"
-"""Field manager of the condition `OperatorConflict`.
-
-It isn't the field manager of the status, because the status belongs to the other release.
-"""
+"""Field manager of the condition `OperatorConflict`. It isn't the field manager of the status, because the status
+belongs to the other release."""
 CHECK_INTERVAL_S = 5.0
 """Minimum time between two reads of the same Lease, in seconds."""
 

@@ -77,10 +77,8 @@ class ScopeBuilder:
     balancer_errors: BalancerErrors
     metrics_api: MetricsApiCheck
     site: Callable[[], Site]
-    """Function that returns the current settings of the site.
-
-    They change, because the certificate is issued late and renewed.
-    """
+    """Function that returns the current settings of the site. They change, because the certificate is issued late and
+    renewed."""
     clock: Clock
     measured: MeasuredCapacities
     lower_class: Callable[[Key], LowerClass | None] = lambda _: None

@@ -24,14 +24,10 @@ STATUS_INTERVAL_S = 10.0
 """Minimum time between two status writes if only values, such as signals, have changed, in seconds."""
 COUNTS_INTERVAL_S = 1.0
 """Minimum time between two status writes, in seconds, if pod counts or the generation have changed, but no condition.
-
-Pod counts change in steps of one, and the operator's own writes of spec.replicas change the generation.
-"""
+Pod counts change in steps of one, and the operator's own writes of spec.replicas change the generation."""
 STATES_INTERVAL_S = 0.5
-"""Minimum time between two status writes if conditions or phases have changed, in seconds.
-
-A change of the desired replicas never waits.
-"""
+"""Minimum time between two status writes if conditions or phases have changed, in seconds. A change of the desired
+replicas never waits."""
 
 
 @dataclass
@@ -86,10 +82,8 @@ class StatusWriter:
 
 
 _TIMES = {"lastTransitionTime", "observedAt", "decidedAt", "startedAt"}
-"""Fields with times, which are ignored in comparisons of statuses.
-
-If a revision can't be written, for example, `startedAt` changes in each reconcile.
-"""
+"""Fields with times, which are ignored in comparisons of statuses. If a revision can't be written, for example,
+`startedAt` changes in each reconcile."""
 
 
 def _own(written: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -123,10 +117,8 @@ _VALUES = {
     "cost",
     "advice",
 }
-"""Fields of the status with values whose changes can wait.
-
-`_states` returns the parts of these fields whose changes can't wait.
-"""
+"""Fields of the status with values whose changes can wait. `_states` returns the parts of these fields whose changes
+can't wait."""
 _COUNTS = {"total", "ready", "updated", "unschedulable"}
 
 

@@ -57,15 +57,11 @@ SLICE_S = 0.02
 CLOSE_WITHIN_S = 0.5
 """Maximum time to close the dashboard's server, in seconds. A change of the leader may take 2 s in total."""
 QUERY_TIMEOUT_OF_PAGES_S = 15.0
-"""Maximum time of a query to the site's Prometheus for a page of the dashboard, in seconds.
-
-If a query takes longer, the page shows the reason for the missing data.
-"""
+"""Maximum time of a query to the site's Prometheus for a page of the dashboard, in seconds. If a query takes longer,
+the page shows the reason for the missing data."""
 _SLICES = STEP_S
-"""Number of groups of models for sampling.
-
-One group is sampled each second, so that thousands of models cause no peak load.
-"""
+"""Number of groups of models for sampling. One group is sampled each second, so that thousands of models cause no peak
+load."""
 _QUEUED = 1
 _PENDING, _GPU = ([*PodPoint.__dataclass_fields__].index(name) for name in ("pending", "gpu"))
 _OF_BALANCERS = tuple(
@@ -76,10 +72,8 @@ _READY = frozenset({"ready", "unreachable"})
 _OF_SERVERS = tuple(
     3 + POD_COUNTERS.index(name) for name in ("succeeded", "failed", "rows", "executions", "queue_us", "compute_us")
 )
-"""Indices of the servers' counters in the time series of an agent's reports.
-
-See `signals.time_series` and `signals.store_state`.
-"""
+"""Indices of the servers' counters in the time series of an agent's reports. See `signals.time_series` and
+`signals.store_state`."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +81,8 @@ class DashboardSettings:
     """Settings of the dashboard's server."""
 
     local: bool
-    """Whether to serve only on localhost, without TLS and sign-in.
-
-    Otherwise, the dashboard is served on all addresses with TLS, to users of the cluster.
-    """
+    """Whether to serve only on localhost, without TLS and sign-in. Otherwise, the dashboard is served on all addresses
+    with TLS, to users of the cluster."""
     port: int
     proxy: Proxy | None = None
     """Proxy that is trusted to authenticate users; None if no proxy is trusted."""

@@ -44,10 +44,8 @@ EVERY_S = 10.0
 SLICE_S = 0.02
 """Time after which counting yields to other asyncio tasks, in seconds."""
 AT_WORK_S, AT_REST_S = 600.0, 3600.0
-"""Minimum time between two comparisons of current and published shares of GPU time, in seconds.
-
-The first is for a busy model, the second for an idle one.
-"""
+"""Minimum time between two comparisons of current and published shares of GPU time, in seconds. The first is for a busy
+model, the second for an idle one."""
 RESTS_AFTER_S = 60.0
 """Time without an inference after which a model counts as idle, in seconds."""
 
@@ -88,10 +86,8 @@ class GpuCosts:
     """GPU times that an earlier process has saved, of models that this process has not counted yet."""
     _models: dict[Key, _Counted] = field(default_factory=dict)
     _served: dict[Key, AbstractSet[str]] = field(default_factory=dict)
-    """Uids of each model's pods that serve, by model.
-
-    A pod serves if it is ready, or if it is being deleted after it was ready.
-    """
+    """Uids of each model's pods that serve, by model. A pod serves if it is ready, or if it is being deleted after it
+    was ready."""
 
     def __post_init__(self) -> None:
         """Subscribe to changes of models, to drop the data of deleted ones."""

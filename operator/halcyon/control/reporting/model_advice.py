@@ -35,10 +35,7 @@ SAMPLES = 10
 SLICE_S = 0.02
 """Time after which sampling yields to other asyncio tasks, in seconds."""
 _WINDOW_S = 15.0
-"""Length of the window over which a sample's rates are computed, in seconds.
-
-The agents' samples are stored for 20 s.
-"""
+"""Length of the window over which a sample's rates are computed, in seconds. The agents' samples are stored for 20 s."""
 _COLUMNS = tuple(3 + POD_COUNTERS.index(name) for name in ("succeeded", "queue_us"))
 
 
@@ -51,10 +48,8 @@ class _Watched:
     window: Window = field(default_factory=Window)
     samples: int = 0
     measured: str | None = None
-    """Revision whose batches have shown how their time depends on their rows.
-
-    It stays set even if all of the revision's batches have one size now.
-    """
+    """Revision whose batches have shown how their time depends on their rows. It stays set even if all of the
+    revision's batches have one size now."""
 
 
 @dataclass

@@ -107,10 +107,7 @@ class ModelMetrics:
 
 
 def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
-    """Yield metric, additional labels and value of each sample of a model.
-
-    Samples with an unknown value are left out.
-    """
+    """Yield metric, additional labels and value of each sample of a model. Samples with an unknown value are left out."""
     status: dict[str, Any] = facts.resource.get("status") or {}
     for condition in status.get("conditions") or ():
         labels = tuple((name, str(condition.get(name))) for name in ("type", "status", "reason"))

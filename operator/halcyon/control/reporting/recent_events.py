@@ -20,10 +20,7 @@ from halcyon.kube.kinds import Key
 KEPT = 10
 """Maximum number of events that are kept for each model."""
 MODELS = 2000
-"""Maximum number of models whose events are kept.
-
-These are the models with the most recent events.
-"""
+"""Maximum number of models whose events are kept. These are the models with the most recent events."""
 _STATUS_PARTS = ("conditions", "rollout", "scaling")
 """Fields of the status from which events are derived."""
 

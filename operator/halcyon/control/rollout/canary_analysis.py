@@ -39,10 +39,8 @@ from halcyon.scaling.observations import PodPoint
 from halcyon.signals.observation_store import ObservationStore
 
 LOOK_S = 0.9
-"""Minimum time between two samples, in seconds.
-
-It is the minimum time between two reports of an agent (`SendInterval.min_s`).
-"""
+"""Minimum time between two samples, in seconds. It is the minimum time between two reports of an agent
+(`SendInterval.min_s`)."""
 MAX_LOOK_S = 5.0
 """Maximum time that a sample is put off until both revisions have answered requests, in seconds."""
 _WINDOW_S = 20.0
@@ -271,10 +269,7 @@ def _took(
 
 
 def _sample(done: Iterable[_Counts], took: _Responses | None, newest_s: float) -> Sample:
-    """Return the sample of a revision.
-
-    It has the sum of the counters over the revision's pods, and the response times.
-    """
+    """Return the sample of a revision. It has the sum of the counters over the revision's pods, and the response times."""
     sums = [sum(column) for column in zip(*done, strict=True)] or [0.0] * len(_Counts._fields)
     succeeded, failed, executions, queue_us = (round(value) for value in sums[:-1])
     return Sample(

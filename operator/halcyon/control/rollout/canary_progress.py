@@ -17,10 +17,8 @@ from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.scope import CanaryResult
 
 PROMOTE, ABORT = f"{GROUP}/promote", f"{GROUP}/abort"
-"""Annotations of a ModelDeployment with which a user promotes or aborts a canary.
-
-The value names the canary's revision. Other revisions are unaffected.
-"""
+"""Annotations of a ModelDeployment with which a user promotes or aborts a canary. The value names the canary's
+revision. Other revisions are unaffected."""
 PROMOTE_STEP = f"{GROUP}/promote-step"
 """Annotation of a ModelDeployment with which a user ends one step of a canary.
 

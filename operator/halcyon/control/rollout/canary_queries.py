@@ -37,10 +37,8 @@ _MAX_INTERVALS = 3
 _MAX_ERROR_LENGTH = 200
 
 Ask = Callable[[str], Awaitable[float | None]]
-"""Type of the function that runs a query.
-
-It returns None if the query has no value, and raises PrometheusError if the query fails.
-"""
+"""Type of the function that runs a query. It returns None if the query has no value, and raises PrometheusError if the
+query fails."""
 
 
 @dataclass
@@ -85,10 +83,8 @@ class _Watched:
     """The metrics that are evaluated for one canary."""
 
     of: tuple[str, str, tuple[AnalysisMetric, ...]]
-    """The stable revision, the canary, and the metrics in the spec.
-
-    If any of them changes, the evaluation starts from scratch.
-    """
+    """The stable revision, the canary, and the metrics in the spec. If any of them changes, the evaluation starts from
+    scratch."""
     metrics: tuple[_Metric, ...]
 
 

@@ -21,10 +21,8 @@ CANT_LOAD = frozenset({Reason.LOAD_FAILED, Reason.MODEL_CONFIG_INVALID, Reason.M
 
 
 REPORTS_TIMEOUT_S = 10.0
-"""Maximum delay until a Deployment's status includes a new pod, in seconds.
-
-If a pod was scheduled more than this time after its creation, it counts as a pod that had to wait for a node.
-"""
+"""Maximum delay until a Deployment's status includes a new pod, in seconds. If a pod was scheduled more than this time
+after its creation, it counts as a pod that had to wait for a node."""
 
 
 @dataclass(frozen=True)

@@ -21,20 +21,14 @@ from halcyon.render import names, revision
 from halcyon.render.revision import Revision
 
 REFRESH = f"{GROUP}/refresh"
-"""Annotation of a ModelDeployment that names the revision to render again.
-
-It names the revision by its key, or by the name of its ControllerRevision.
-"""
+"""Annotation of a ModelDeployment that names the revision to render again. It names the revision by its key, or by the
+name of its ControllerRevision."""
 RESTART = f"{GROUP}/restart"
-"""Annotation of a ModelDeployment that names the revision whose pods are to be replaced.
-
-The pods are replaced even if their template is unchanged. The value has the same form as that of `REFRESH`.
-"""
+"""Annotation of a ModelDeployment that names the revision whose pods are to be replaced. The pods are replaced even if
+their template is unchanged. The value has the same form as that of `REFRESH`."""
 _SHOWN = 100
-"""Half the maximum length, in characters, of a difference that is shown with both its values.
-
-A longer difference is shown without the old and the new value.
-"""
+"""Half the maximum length, in characters, of a difference that is shown with both its values. A longer difference is
+shown without the old and the new value."""
 
 
 def is_wanted(view: Scope, known: Revision, annotation: str = REFRESH) -> bool:

@@ -48,10 +48,8 @@ from halcyon.render.server import progress_deadline_s
 SOON_S = 0.5
 """Minimum requeue delay before a change that depends only on time, in seconds."""
 POLL_REQUEUE_S = 5.0
-"""Requeue delay while a canary is in progress, in seconds.
-
-The canary analysis has to be polled, because requests don't trigger reconciles.
-"""
+"""Requeue delay while a canary is in progress, in seconds. The canary analysis has to be polled, because requests don't
+trigger reconciles."""
 
 
 @dataclass(frozen=True)
@@ -335,10 +333,7 @@ def _judged(
 def _stepped(
     seen: ObservedRollout, asked: Revision, record: RolloutRecord, place: Slot
 ) -> tuple[RolloutRecord, Advance | None]:
-    """Return the canary's updated rollout record and its state.
-
-    The state is None if the canary has ended before.
-    """
+    """Return the canary's updated rollout record and its state. The state is None if the canary has ended before."""
     if record.ended:
         return record, None
     view, verdict = seen.view, seen.view.canary

@@ -22,10 +22,7 @@ class RolloutPhase(StrEnum):
     BLOCKED = "Blocked"
     """Pods of the new revision have been unschedulable for surgeTimeout."""
     FAILED = "Failed"
-    """The revision has failed and stays.
-
-    There is no revision to roll back to, or spec.rollout.onFailure is Stay.
-    """
+    """The revision has failed and stays. There is no revision to roll back to, or spec.rollout.onFailure is Stay."""
     ROLLING_BACK = "RollingBack"
     ROLLED_BACK = "RolledBack"
 
@@ -43,17 +40,13 @@ class RolloutPlan:
     """Desired state of each slot; the first is the home slot."""
     pace: SurgeSettings = SURGE
     trouble: RevisionFailure | None = None
-    """Reason why the requested revision has failed or is blocked, or why its pods aren't ready.
-
-    None if there is no such reason.
-    """
+    """Reason why the requested revision has failed or is blocked, or why its pods aren't ready. None if there is no
+    such reason."""
     overdue: bool = False
     """Whether the progress deadline has passed without a ready pod of the requested revision."""
     has_time: bool = False
-    """Whether a pod that was unschedulable before is now starting and still within its deadline.
-
-    If so, the exceeded deadline in the Deployment's status is ignored.
-    """
+    """Whether a pod that was unschedulable before is now starting and still within its deadline. If so, the exceeded
+    deadline in the Deployment's status is ignored."""
     model: str = ""
     """Name of the model that requests are routed to."""
     good: Revision | None = None
@@ -72,10 +65,7 @@ class RolloutPlan:
 
     @property
     def way_back(self) -> Revision | None:
-        """The revision to keep for a rollback.
-
-        It is `good` until the requested revision is served, then None.
-        """
+        """The revision to keep for a rollback. It is `good` until the requested revision is served, then None."""
         return None if self.record.result == RolloutResult.SERVED else self.good
 
     @property

@@ -47,20 +47,13 @@ class RolloutRecord:
     """Reason of the failure, or, while the rollout is in progress, the reason why a pod couldn't load the model."""
     message: str = ""
     served: str = ""
-    """Time at which a rollout of this revision last succeeded.
-
-    If it is set, a later failed rollout may roll back to this revision.
-    """
+    """Time at which a rollout of this revision last succeeded. If it is set, a later failed rollout may roll back to
+    this revision."""
     barred: bool = False
-    """Whether the rollout failed and the spec has requested no other revision since.
-
-    If so, the rollout isn't tried again.
-    """
+    """Whether the rollout failed and the spec has requested no other revision since. If so, the rollout isn't tried
+    again."""
     slot: str = ""
-    """Slot of the revision's pods.
-
-    An empty value means slot `a`, which was the only slot before canaries existed.
-    """
+    """Slot of the revision's pods. An empty value means slot `a`, which was the only slot before canaries existed."""
     step: int = 0
     """Index of the canary's current step, from 0."""
     step_at: str = ""
@@ -68,10 +61,7 @@ class RolloutRecord:
     weight: int = 0
     """Last known percentage of requests sent to the canary; 0 if unknown."""
     sequences: bool = False
-    """Whether the model keeps state between requests.
-
-    This is a property of the revision, so a new rollout keeps it.
-    """
+    """Whether the model keeps state between requests. This is a property of the revision, so a new rollout keeps it."""
 
     @classmethod
     def of(cls, revision: Revision) -> RolloutRecord:
@@ -119,10 +109,7 @@ class RolloutRecord:
         return replace(self, replacing=rfc3339(now), why_replacing=why[:MAX_TEXT_LENGTH])
 
     def surge(self) -> RolloutRecord:
-        """Return the record of a rollout that uses the strategy Surge.
-
-        Old pods then stay until new pods are ready.
-        """
+        """Return the record of a rollout that uses the strategy Surge. Old pods then stay until new pods are ready."""
         return replace(self, replacing="", why_replacing="")
 
     def leave(self, now: float, other: str) -> RolloutRecord:

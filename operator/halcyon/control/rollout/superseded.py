@@ -25,10 +25,7 @@ from halcyon.render.revision import Revision
 
 
 def left(seen: ObservedRollout, others: Iterable[Revision], asked: Revision, beside: Slot) -> Iterator[Revision]:
-    """Yield the revisions whose rollout record changes, with the new record.
-
-    `beside` is the slot of a canary.
-    """
+    """Yield the revisions whose rollout record changes, with the new record. `beside` is the slot of a canary."""
     before = {r.key: RolloutRecord.of(r) for r in seen.view.revisions}
     there = seen.slots.get(beside)
     for other in others:

@@ -71,10 +71,7 @@ from halcyon.signals.collector import Collector
 
 
 def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tracer: Tracer, clock: Clock) -> Operator:
-    """Build the operator.
-
-    `client` writes only while `fence` allows it: while this replica holds the Lease.
-    """
+    """Build the operator. `client` writes only while `fence` allows it: while this replica holds the Lease."""
     base = build_foundation(settings, client, fence, tracer, clock)
     site_queries = SiteQueries.over(base.prometheus, base.caches, base.specs, clock)
     gpu = None if base.prometheus is None else base.prometheus.gpu

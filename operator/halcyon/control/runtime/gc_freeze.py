@@ -17,30 +17,17 @@ from halcyon.kube.clock import SYSTEM_CLOCK, Clock
 
 CHECK_INTERVAL_S = 5.0
 MIN_OBJECTS = 1000
-"""Minimum number of new API objects before a freeze.
-
-An API object is 50 to 100 Python objects. A collection of fewer objects takes at most 10 ms.
-"""
+"""Minimum number of new API objects before a freeze. An API object is 50 to 100 Python objects. A collection of fewer
+objects takes at most 10 ms."""
 SHARE = 0.1
-"""Minimum share of new objects in the caches before a freeze.
-
-A collection then walks at most 10 % of all objects.
-"""
+"""Minimum share of new objects in the caches before a freeze. A collection then walks at most 10 % of all objects."""
 OFTEN_S = 600.0
-"""Maximum time between two freezes, in seconds.
-
-It is limited because old objects are only collected before a freeze.
-"""
+"""Maximum time between two freezes, in seconds. It is limited because old objects are only collected before a freeze."""
 THAWED_EVERY = 50
-"""Number of freezes after which all objects are unfrozen and collected once.
-
-This frees cycles among the frozen objects.
-"""
+"""Number of freezes after which all objects are unfrozen and collected once. This frees cycles among the frozen objects."""
 _NEVER = 1_000_000
-"""Threshold for collections of the oldest generation, as a number of collections of the next younger one.
-
-It is higher than the number of such collections between two freezes.
-"""
+"""Threshold for collections of the oldest generation, as a number of collections of the next younger one. It is higher
+than the number of such collections between two freezes."""
 
 
 @dataclass

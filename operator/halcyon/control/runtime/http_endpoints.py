@@ -15,10 +15,8 @@ from halcyon.metricsapi.listener import PAGE
 PAGE_AGE_S = 1.0
 """Time for which a rendered page is reused for other callers, in seconds."""
 MAX_READERS = 16
-"""Maximum number of callers that read the page /metrics at the same time.
-
-A site usually has two instances of Prometheus.
-"""
+"""Maximum number of callers that read the page /metrics at the same time. A site usually has two instances of
+Prometheus."""
 WRITE_TIMEOUT_S = 10.0
 """Maximum time that a caller may take to read the page, in seconds."""
 _CHUNK_BYTES = 64 * 1024

@@ -13,10 +13,8 @@ MOUNT = Path("/sys/fs/cgroup")
 _FILES = ("memory.max", "memory/memory.limit_in_bytes")
 """Files with the limit, for cgroup version 2 and for version 1."""
 _NONE = 1 << 60
-"""Value from which a number in the file means "no limit".
-
-Version 1 writes the largest number of pages instead of a word.
-"""
+"""Value from which a number in the file means "no limit". Version 1 writes the largest number of pages instead of a
+word."""
 
 
 def read(mount: Path = MOUNT) -> float | None:

@@ -258,10 +258,7 @@ class Operator:
             self.requeue_all()
 
     async def _certificates(self) -> None:
-        """Keep the certificates current.
-
-        Until there are certificates, check often, because the servers wait for them.
-        """
+        """Keep the certificates current. Until there are certificates, check often, because the servers wait for them."""
         while True:
             leading = self.elector.leading.is_set()
             try:

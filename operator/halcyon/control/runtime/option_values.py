@@ -80,10 +80,7 @@ def parse_prefixes(text: str) -> tuple[str, ...]:
 
 
 def parse_keys(text: str) -> tuple[str, ...]:
-    """Parse a comma-separated list of keys of labels or annotations.
-
-    An entry with a slash is a prefix of keys.
-    """
+    """Parse a comma-separated list of keys of labels or annotations. An entry with a slash is a prefix of keys."""
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     for part in found:
         if not _KEY.fullmatch(part):

@@ -27,10 +27,8 @@ class OperatorSettings:
     namespace: str
     pod_name: str
     watch_namespaces: tuple[str, ...]
-    """Namespaces whose ModelDeployments are managed; all if empty.
-
-    If it is set, the operator doesn't access cluster-scoped resources.
-    """
+    """Namespaces whose ModelDeployments are managed; all if empty. If it is set, the operator doesn't access
+    cluster-scoped resources."""
     service: str
     agents_service: str
     lease: str
@@ -52,15 +50,10 @@ class OperatorSettings:
     service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
     """Prefixes of the annotations that models may set on their Services."""
     model_pod_labels: tuple[str, ...] = ()
-    """Keys of the labels that models may set on their server pods.
-
-    An entry is a whole key, or a prefix with a slash.
-    """
+    """Keys of the labels that models may set on their server pods. An entry is a whole key, or a prefix with a slash."""
     model_pod_annotations: tuple[str, ...] = ()
-    """Keys of the annotations that models may set on their server pods.
-
-    An entry is a whole key, or a prefix with a slash.
-    """
+    """Keys of the annotations that models may set on their server pods. An entry is a whole key, or a prefix with a
+    slash."""
     fixed_user_ids: bool = True
     """Whether the pods of models run with fixed user and group IDs."""
     downloads: SiteDownloads = NO_DOWNLOADS

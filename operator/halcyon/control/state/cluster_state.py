@@ -32,10 +32,8 @@ QUOTA_WORD = "quota"
 
 
 MALFORMED = "malformed"
-"""Key in a cached ModelDeployment for its malformed fields.
-
-Its value has a sentence for each field that was dropped because of its type.
-"""
+"""Key in a cached ModelDeployment for its malformed fields. Its value has a sentence for each field that was dropped
+because of its type."""
 
 
 MAX_SAID = 20
@@ -43,17 +41,11 @@ MAX_SAID = 20
 
 
 def _ignore(_key: Key, _before: Object | None, _after: Object | None) -> None:
-    """Ignore a change of a ResourceQuota.
-
-    Each scaling decision reads the current quotas from the cache.
-    """
+    """Ignore a change of a ResourceQuota. Each scaling decision reads the current quotas from the cache."""
 
 
 def _pod_index(pod: Object) -> Iterable[str]:
-    """Yield the index value of a pod.
-
-    It is the owner's name for a server pod, and `balancer/NAME` for a balancer pod.
-    """
+    """Yield the index value of a pod. It is the owner's name for a server pod, and `balancer/NAME` for a balancer pod."""
     for owner in _owner_index(pod):
         yield owner if pods.is_server(pod) else f"balancer/{owner}"
 
@@ -209,10 +201,7 @@ class ClusterState:
         }
 
     def owned(self, kind: Kind, key: Key, uid: str) -> list[Object]:
-        """Return the cached objects of a kind that a ModelDeployment owns.
-
-        `uid` is the uid of the ModelDeployment.
-        """
+        """Return the cached objects of a kind that a ModelDeployment owns. `uid` is the uid of the ModelDeployment."""
         return [obj for obj in self.children[kind].find(key.namespace, key.name) if belongs(obj, uid)]
 
     def forget_writes(self, owner: Key) -> None:
@@ -249,10 +238,7 @@ class ClusterState:
         )
 
     def _source_informer(self, kind: Kind, word: str, *, project: Callable[[Object], Object] | None = None) -> Informer:
-        """Return an informer for a kind of model source.
-
-        Without `project` it fetches and keeps only metadata.
-        """
+        """Return an informer for a kind of model source. Without `project` it fetches and keeps only metadata."""
 
         def changed(key: Key, _before: Object | None, _after: Object | None) -> None:
             for resource in self.resources.find(key.namespace, f"{word}/{key.name}"):

@@ -32,10 +32,7 @@ def deployment_name(target: str) -> str | None:
 
 
 def foreign_hpas(hpas: Informer, key: Key, uid: str) -> list[Object]:
-    """Return the HPAs that scale a ModelDeployment but aren't owned by it.
-
-    `uid` is the uid of the ModelDeployment.
-    """
+    """Return the HPAs that scale a ModelDeployment but aren't owned by it. `uid` is the uid of the ModelDeployment."""
     return [hpa for hpa in hpas.find(key.namespace, key.name) if not belongs(hpa, uid)]
 
 

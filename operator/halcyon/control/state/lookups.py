@@ -26,10 +26,7 @@ def servers(caches: ClusterState, key: Key) -> Object | None:
 
 
 def held_gpus(caches: ClusterState, key: Key) -> int:
-    """Return the number of GPUs that a model's existing server Deployments request.
-
-    It may differ from the model's spec.
-    """
+    """Return the number of GPUs that a model's existing server Deployments request. It may differ from the model's spec."""
     return sum(_gpus(found) * int(found["spec"].get("replicas") or 0) for found in _deployed(caches, key))
 
 

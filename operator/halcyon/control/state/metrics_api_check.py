@@ -55,10 +55,7 @@ class MetricsApiCheck:
         self.result: ExternalMetricsApi = api_service.UNKNOWN
 
     async def run_once(self) -> bool:
-        """Check again; return whether the result has changed.
-
-        If it has, every model with `scaling` must be reconciled.
-        """
+        """Check again; return whether the result has changed. If it has, every model with `scaling` must be reconciled."""
         result = api_service.NAMESPACED
         if not self._watched:
             result = await api_service.find_server(self._client, namespace=self._namespace, service=self._service)

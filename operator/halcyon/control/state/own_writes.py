@@ -10,10 +10,7 @@ from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key, Kind
 
 READ_YOUR_WRITES_TIMEOUT_S = 5.0
-"""Maximum time to wait until a cache shows the operator's own write, in seconds.
-
-After it, the cache is used as it is.
-"""
+"""Maximum time to wait until a cache shows the operator's own write, in seconds. After it, the cache is used as it is."""
 
 
 class OwnWrites:
@@ -25,10 +22,7 @@ class OwnWrites:
         self._waiting: dict[Key, dict[tuple[Kind, Key], tuple[int, float]]] = {}
 
     def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
-        """Record a write by the operator.
-
-        No decision on the ModelDeployment `owner` is made before the cache shows it.
-        """
+        """Record a write by the operator. No decision on the ModelDeployment `owner` is made before the cache shows it."""
         meta = obj["metadata"]
         key = Key(meta.get("namespace", ""), meta["name"])
         version = int(meta["resourceVersion"])

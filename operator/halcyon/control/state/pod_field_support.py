@@ -22,10 +22,8 @@ from halcyon.kube.kinds import DEPLOYMENT
 log = logging.getLogger(__name__)
 
 AGAIN_S = 60.0
-"""Minimum time between two checks while support is missing or unknown, in seconds.
-
-The check is repeated because API servers may be upgraded while operators run.
-"""
+"""Minimum time between two checks while support is missing or unknown, in seconds. The check is repeated because API
+servers may be upgraded while operators run."""
 _UNPROCESSABLE = 422
 
 

@@ -62,10 +62,7 @@ def _age(route: Object) -> tuple[str, str, str]:
 
 
 def _parents(route: Object) -> Iterator[tuple[Key, str]]:
-    """Yield each Gateway of a route, with the name of the listener.
-
-    An empty name means all listeners.
-    """
+    """Yield each Gateway of a route, with the name of the listener. An empty name means all listeners."""
     for parent in route["spec"].get("parentRefs") or ():
         namespace = parent.get("namespace") or route["metadata"]["namespace"]
         yield Key(str(namespace), str(parent["name"])), str(parent.get("sectionName") or "")

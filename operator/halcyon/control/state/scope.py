@@ -28,10 +28,8 @@ class SourceState:
     missing: str = ""
     """Sentence about the missing object or key; empty if the source exists."""
     exclusive: Mapping[str, str] = field(default_factory=dict)
-    """Access modes of the source's PersistentVolumeClaim, by its name.
-
-    Empty unless only one node at a time can attach the claim's volume.
-    """
+    """Access modes of the source's PersistentVolumeClaim, by its name. Empty unless only one node at a time can attach
+    the claim's volume."""
     lacking: str = ""
     """Sentence about a cluster feature that the source or a ResourceClaim needs; empty if the cluster has it."""
 
@@ -44,10 +42,8 @@ class Signals:
     """Triton's error message from a failed load of the model, by pod."""
     versions: tuple[str, ...] = ()
     dead: Mapping[str, str] = field(default_factory=dict)
-    """Reason for each pod that agents have taken out of service because its backend is dead, by pod.
-
-    A pod is listed until its container restarts.
-    """
+    """Reason for each pod that agents have taken out of service because its backend is dead, by pod. A pod is listed
+    until its container restarts."""
     restarting: Mapping[str, str] = field(default_factory=dict)
     """Reason for each pod whose container is restarting because its backend is dead, by pod."""
     failing: Mapping[str, str] = field(default_factory=dict)
@@ -80,10 +76,8 @@ class PublishedScaling:
     rival: str = ""
     """Sentence about an external writer of the replicas; empty if there is none."""
     settling: bool = False
-    """Whether this process started recently and has no report on the model yet.
-
-    If so, the status keeps its previous values.
-    """
+    """Whether this process started recently and has no report on the model yet. If so, the status keeps its previous
+    values."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +125,8 @@ class Scope:
     resource: Object
     site: Site
     children: Mapping[tuple[Kind, str], Object]
-    """Existing objects that have the name of a child of this ModelDeployment, by kind and name.
-
-    Their owner may be another object.
-    """
+    """Existing objects that have the name of a child of this ModelDeployment, by kind and name. Their owner may be
+    another object."""
     revisions: tuple[Revision, ...] = ()
     """Revisions of this ModelDeployment, from its ControllerRevisions."""
     config_maps: tuple[str, ...] = ()
@@ -172,15 +164,10 @@ class Scope:
     now: float = 0.0
     """Time at which the scope was built, in seconds since the epoch."""
     lower_class: LowerClass | None = None
-    """Class of lower-priority requests in the balancers.
-
-    None if it isn't known yet. If so, the plan keeps its previous class.
-    """
+    """Class of lower-priority requests in the balancers. None if it isn't known yet. If so, the plan keeps its previous
+    class."""
     gpus: Gpus = Gpus()
-    """GPUs reserved in the namespace.
-
-    All numbers are zero if the site doesn't limit the GPUs of a namespace.
-    """
+    """GPUs reserved in the namespace. All numbers are zero if the site doesn't limit the GPUs of a namespace."""
     refused: str = ""
     """The API server's message if it rejected a write in the last reconcile; else empty."""
 

@@ -12,10 +12,7 @@ from halcyon.control.state.scope import Scope
 
 
 def make(view: Scope) -> list[Any] | None:
-    """Return `status.advice`; None without advice.
-
-    Advice is left out if its field already has the advised value.
-    """
+    """Return `status.advice`; None without advice. Advice is left out if its field already has the advised value."""
     if view.advice is None:
         return list(view.status.get("advice") or ()) or None
     spec = view.resource.get("spec")

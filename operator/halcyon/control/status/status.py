@@ -40,10 +40,7 @@ MAX_VERSIONS = 64
 
 
 def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
-    """Return the status for this scope and plan.
-
-    `now` is the current time in RFC 3339, in whole seconds.
-    """
+    """Return the status for this scope and plan. `now` is the current time in RFC 3339, in whole seconds."""
     generation = int(view.meta["generation"])
     status: dict[str, Any] = {
         "observedGeneration": generation,

@@ -70,10 +70,7 @@ class GpuBudget:
             self._stale = True
 
     def share(self) -> list[Key]:
-        """Allocate the budget among all models if a demand has changed.
-
-        Returns the models whose grant has grown.
-        """
+        """Allocate the budget among all models if a demand has changed. Returns the models whose grant has grown."""
         if not self._stale:
             return []
         self._stale = False

@@ -46,10 +46,7 @@ class ModelPods:
     _facts: ModelPodFacts | None = None
 
     def facts(self, caches: ClusterState, key: Key, spec: Spec) -> ModelPodFacts:
-        """Return data about the model's pods.
-
-        It is computed again only after a pod or a Deployment has changed.
-        """
+        """Return data about the model's pods. It is computed again only after a pod or a Deployment has changed."""
         pods_now, deployments_now = caches.pods.changes, caches.children[kinds.DEPLOYMENT].changes
         held = self._facts
         if held is not None and held.spec is spec and held.changes == (pods_now, deployments_now):
