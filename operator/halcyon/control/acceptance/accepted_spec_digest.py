@@ -23,10 +23,7 @@ NOT_ACCEPTED = (SpecError, KeyError, ValueError, TypeError, AttributeError, Recu
 
 
 def text(spec: Spec) -> str:
-    """Return a spec as JSON text for the ConfigMap.
-
-    In the text spec.replicas is always 1, because autoscaling changes it.
-    """
+    """Return a spec as JSON for the ConfigMap. spec.replicas is always 1 there, because autoscaling changes it."""
     return json.dumps(spec.model_copy(update={"replicas": 1}).to_dict(), sort_keys=True, separators=(",", ":"))
 
 
@@ -50,10 +47,7 @@ def text_of(config_map: Object, revisions: Iterable[Revision]) -> str | None:
 
 
 def read(name: str, config_map: Object, revisions: Iterable[Revision]) -> Spec | None:
-    """Return the parsed accepted spec.
-
-    The result is None if `text_of` returns none, or if this operator version can't parse the text.
-    """
+    """Return the parsed accepted spec; None if `text_of` returns None, or if this version can't parse the text."""
     accepted = text_of(config_map, revisions)
     try:
         return None if accepted is None else parse(name, json.loads(accepted))

@@ -44,10 +44,7 @@ def _asked(view: Scope, spec: Spec) -> PolicySubject:
 
 
 def _own_secret(view: Scope, spec: Spec) -> list[str]:
-    """Return a sentence if the spec refers to the Secret with the operator's own key; else nothing.
-
-    That Secret is in the operator's namespace.
-    """
+    """Return a sentence if the spec refers to the Secret in the operator's namespace with its own key; else nothing."""
     namespace, _, name = view.site.own_secret.partition("/")
     if namespace != view.key.namespace or name not in secret_names(spec):
         return []

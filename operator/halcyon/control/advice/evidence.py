@@ -31,10 +31,7 @@ _MAX_GAP_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class ModelEvidence:
-    """Means of a model's signals, and values that its planner has learnt.
-
-    None means unknown, never zero. Times are in seconds.
-    """
+    """Means of a model's signals, and what its planner has learnt; None if unknown, never 0. Times are in seconds."""
 
     spec: Spec
     replicas: float | None = None
@@ -154,10 +151,7 @@ def executed(memory: PlannerMemory | None) -> Executed | None:
 
 
 def with_learnt(means: ModelEvidence, memory: PlannerMemory, known: Known | None, *, measured: bool) -> ModelEvidence:
-    """Return the evidence, extended by what the planner has learnt.
-
-    `measured`: whether the dependence of a batch's time on its rows was ever measured.
-    """
+    """Return the evidence with what the planner has learnt. `measured`: whether `line` was ever measured."""
     line, largest = memory.capacity.line, max((rows for rows, _, _ in memory.capacity.seen), default=None)
     if line is not None and largest == 1:
         line, measured = ServiceLine(line.seconds(1), 0.0), True

@@ -92,10 +92,7 @@ def read(status: object) -> AdviceSelection:
 
 
 def write(advice: Advice, now: str | None) -> dict[str, object]:
-    """Return an advice as an entry of `status.advice`.
-
-    `now` is the current value of the advised field in the spec, None if the field isn't set.
-    """
+    """Return an advice as an entry of `status.advice`. `now` is the field's value in the spec, None if it isn't set."""
     found = advice.finding
     return {
         "rule": advice.rule,

@@ -26,10 +26,7 @@ class BalancerErrorStore(ObservationStore):
         self._errors: dict[Key, dict[str, tuple[str, float]]] = {}
 
     def receive_in_steps(self, report: AgentReport, now: float) -> Generator[None, None, bool]:
-        """Store a report as the base class does, and the balancer's error in it.
-
-        Returns whether the report was accepted.
-        """
+        """Store a report and the balancer's error in it; return whether the report was accepted."""
         taken = yield from super().receive_in_steps(report, now)
         if taken:
             self._take_error(Key(report.namespace, report.name), report, now)

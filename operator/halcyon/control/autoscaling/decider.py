@@ -126,10 +126,7 @@ class Decider:
         self._measured = MeasuredCapacities(self.signals.caches)
 
     def restore(self, saved: Mapping[Key, Saved]) -> None:
-        """Adopt the memories that an earlier process has saved.
-
-        They are used for models that this process has not planned for yet.
-        """
+        """Adopt saved memories of an earlier process, for models that this process has not planned for yet."""
         self._saved = dict(saved)
 
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
@@ -262,10 +259,7 @@ class Decider:
         return replace(made, current=current, text=f"{text} ({'; '.join(gathered.unknown)})")
 
     def _restored(self, key: Key) -> PlannerMemory:
-        """Return the memory that an earlier process has saved for this ModelDeployment (same uid).
-
-        Without one, it returns an empty memory.
-        """
+        """Return the memory that an earlier process has saved for this ModelDeployment (same uid), else an empty one."""
         saved, memory = self._saved.pop(key, None), PlannerMemory()
         if saved is not None and saved.uid == self.signals.uid(key):
             restored = saved.restored()
@@ -282,10 +276,7 @@ class Decider:
     def _by_rules(
         self, key: Key, model: _Model, spec: Spec, now: float, limits: tuple[int, int] | None = None
     ) -> Decision:
-        """Return a decision by the HPA's rules.
-
-        `limits` are the minimum and the maximum replicas; by default, those of the spec.
-        """
+        """Return a decision by the HPA's rules within `limits`, the minimum and maximum replicas (default: the spec's)."""
         current = self.signals.caches.replicas(key)
         ruled = model.ruled
         if spec.scaling is None:
@@ -330,10 +321,7 @@ class Decider:
         return made
 
     def _left_to_the_hpa(self, key: Key, spec: Spec, now: float) -> Decision:
-        """Return a decision that leaves the replicas to the HPA.
-
-        It includes the replicas that each signal needs by the HPA's formula.
-        """
+        """Return a decision that leaves the replicas to the HPA, with the replicas that each signal needs."""
         found = self.signals.by_rules(key, spec)
         return decisions.of_hpa(
             self.signals.caches.replicas(key),
@@ -344,10 +332,7 @@ class Decider:
         )
 
     def _follow_clock(self) -> None:
-        """Shift the times in all memories after the wall clock was set.
-
-        Otherwise the step would look like a pause or a burst of requests.
-        """
+        """Shift the times in all memories after the wall clock was set, so that the step is no pause or burst."""
         by_s = self.signals.epoch.offset_s - self._epoch.offset_s
         for model in self._models.values():
             if model.memory is not None:

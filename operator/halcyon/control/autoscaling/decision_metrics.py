@@ -62,10 +62,7 @@ class _Spent:
         return made
 
     def seconds(self) -> list[float]:
-        """Return the model-seconds in each bucket.
-
-        A decision spends the full width of each bucket below that of its final age.
-        """
+        """Return the model-seconds in each bucket. A decision spends the full width of each bucket before its last one."""
         spent_s = list(self._beyond_s)
         older = 0
         for bucket in range(len(_AGES_S), 0, -1):

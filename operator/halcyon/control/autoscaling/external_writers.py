@@ -80,10 +80,7 @@ class ExternalWriters:
         )
 
     def take_manual(self, key: Key) -> int | None:
-        """Return the last manual change of the replicas since the last call; None if there was none.
-
-        Each change is returned only once.
-        """
+        """Return the last manual change of the replicas, only once; None without a change since the last call."""
         return self._manual.pop(key, None)
 
     def wrote(self, key: Key, replicas: int) -> None:
@@ -91,10 +88,7 @@ class ExternalWriters:
         self._seen[key] = replicas
 
     def rest(self, key: Key) -> None:
-        """Ignore changes until the next call of `look`.
-
-        Halcyon doesn't set the replicas meanwhile, so changes by others are no conflict.
-        """
+        """Ignore changes until the next call of `look`: Halcyon doesn't set the replicas now, so they are no conflict."""
         self._seen.pop(key, None)
 
     def forget(self, key: Key) -> None:

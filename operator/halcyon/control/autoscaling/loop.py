@@ -104,17 +104,11 @@ class Autoscaler:
     # Requested by other components
 
     def reported(self, key: Key) -> Signals | None:
-        """Return the agents' data for the status, without the scaling data.
-
-        The mean batch size is the last published one.
-        """
+        """Return the agents' data for the status, without scaling data. The mean batch size is as last published."""
         return self.updates.reported(key)
 
     def published(self, key: Key) -> PublishedScaling:
-        """Return the last published scaling decision of a model.
-
-        It isn't the current decision, so that the status doesn't change between publications.
-        """
+        """Return a model's last published scaling decision. Between publications it doesn't change."""
         return self.updates.published(self.models.get(key) or ModelState(key, math.inf))
 
     def state(self, key: Key) -> ModelState | None:
@@ -124,10 +118,7 @@ class Autoscaler:
     # Reported by other components
 
     def report_received(self, key: Key, *, confirms: bool = False) -> None:
-        """Record that an agent of the model has reported.
-
-        `confirms`: whether the report confirms the growth in the previous report.
-        """
+        """Record that an agent of the model has reported. `confirms`: it confirms growth in the report before."""
         if (model := self.models.get(key)) is not None:
             model.has_report = True
             model.confirmed |= confirms
@@ -293,10 +284,7 @@ class Autoscaler:
             self.memories.offer(key, str(resource["metadata"].get("uid", "")), memory)
 
     def _write(self, model: ModelState, decision: Decision) -> None:
-        """Start a write of the desired replicas in the background.
-
-        Nothing is started if Halcyon doesn't write the replicas now, or if a write is in progress.
-        """
+        """Start a write of the desired replicas, unless Halcyon doesn't write them now or a write is in progress."""
         if decision.desired == decision.current or self.writer.wanted(model) is None or model.writing is not None:
             return  # the cheap first check is usually true
         if self.caches.is_behind(model.key):

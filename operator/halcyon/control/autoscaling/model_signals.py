@@ -52,10 +52,7 @@ class PlannerInput:
 
 @immutable(frozen=True, slots=True)
 class RulesInput:
-    """Input of the policy Rules: queue depth, GPU utilisation and concurrency.
-
-    `signals` has the same values, as they are published.
-    """
+    """Input of the policy Rules: queue depth, GPU utilisation and concurrency, also as signals to publish."""
 
     read: metrics.RulesReading | Missing
     signals: tuple[Signal, ...]
@@ -341,10 +338,7 @@ def _shown(
 
 
 def _failures(observation: Observation, state: PodState) -> dict[str, str]:
-    """Return a description of the backend's failure for each pod in this state that has one.
-
-    Each pod in maintenance has one.
-    """
+    """Return the backend's failure for each pod in this state that has one. Each pod in maintenance has one."""
     return {
         pod.name: pod.backend_failure or "its agent gave no reason"
         for pod in observation.pods

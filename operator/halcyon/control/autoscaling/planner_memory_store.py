@@ -71,10 +71,7 @@ class Saved:
     """Compressed JSON with the other fields, the memory and the GPU time."""
 
     def restored(self) -> Restored:
-        """Return the memory, prepared for a new process, with a list of the parts that can't be read.
-
-        It takes 20 to 40 ms.
-        """
+        """Return the memory, prepared for a new process, and the parts that can't be read. It takes 20 to 40 ms."""
         restored = unpacked(_document(self.content).get("memory"))
         return Restored(resumed(restored.memory), restored.problems)
 
@@ -143,10 +140,7 @@ _NOTHING = sign_of(PlannerMemory())
 
 
 def entry_name(key: Key) -> str:
-    """Return the key of a model's entry in binaryData: NAMESPACE.NAME.
-
-    Neither part contains a dot, so each model has its own key.
-    """
+    """Return the key of a model's entry in binaryData: NAMESPACE.NAME. It is unique, as no part contains a dot."""
     return f"{key.namespace}.{key.name}"
 
 
@@ -156,10 +150,7 @@ def shard_name(index: int, config_maps: str = CONFIG_MAPS) -> str:
 
 
 def place(entry: str, count: int) -> int:
-    """Return the index of the shard, among `count` shards, that an entry belongs to.
-
-    It is the same in every process and operator version.
-    """
+    """Return the index of an entry's shard among `count` shards. It is the same in every process and version."""
     return zlib.crc32(entry.encode()) % count
 
 
@@ -279,10 +270,7 @@ class Shards:
         return [(name, index) for name, index in found if index is not None] or found
 
     async def write(self, entries: Mapping[Key, Saved]) -> bool:
-        """Write the shards so that they hold exactly these entries.
-
-        Returns whether all writes succeeded. Failures are logged.
-        """
+        """Write shards that hold exactly these entries; return whether all writes succeeded. Failures are logged."""
         content = {entry_name(key): one.content for key, one in entries.items()}
         count = shard_count({entry: len(value) for entry, value in content.items()}, max(self._stored, default=0) + 1)
         good = True

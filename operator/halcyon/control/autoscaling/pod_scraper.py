@@ -145,10 +145,7 @@ class PodScraper:
 
 
 def endpoint(pod: Object) -> Endpoint | None:
-    """Return a server pod in the form of an entry of an EndpointSlice.
-
-    The result is None if the pod has no address yet, or has ended.
-    """
+    """Return a server pod as an entry of an EndpointSlice; None if it has no address yet, or has ended."""
     address = pod["status"].get("podIP")
     leaving = pod["metadata"]["deletionTimestamp"] is not None
     if not address or not (leaving or pods.is_live(pod)):

@@ -64,10 +64,7 @@ class WriteResult:
 
 @dataclass
 class ScaleWriter:
-    """Writer of models' replicas to /scale.
-
-    Callers must not start a write for a model while another write for it is in progress.
-    """
+    """Writer of models' replicas to /scale. Callers must not start a second write for a model at the same time."""
 
     client: Kube
     caches: ClusterState
@@ -87,10 +84,7 @@ class ScaleWriter:
         return self.clock.monotonic() < self._late_until
 
     def goes_first(self, model: ModelState) -> bool:
-        """Return whether this model's replicas are written before its status has them.
-
-        This is so for a scale-up while status writes are late.
-        """
+        """Return whether the replicas are written before the status: for a scale-up while status writes are late."""
         wanted = self.wanted(model)
         return wanted is not None and wanted > self.caches.replicas(model.key) and self.statuses_are_late
 

@@ -45,10 +45,7 @@ class ScrapedDemand:
     _seen: dict[str, _Seen] = field(default_factory=dict)
 
     def sample(self, pods: Sequence[PodSample]) -> BalancerSample | None:
-        """Return the balancer counters after a new sample of each pod.
-
-        The result is None if most of the serving pods report no counters.
-        """
+        """Return balancer counters after a new sample of each pod; None if most serving pods report no counters."""
         inflight = 0.0
         seen: dict[str, _Seen] = {}
         for pod in pods:

@@ -62,10 +62,7 @@ class StatusUpdates:
     # Requested by a reconcile
 
     def reported(self, key: Key) -> Signals | None:
-        """Return the agents' data for the status, without the scaling data.
-
-        The mean batch size is the last published one.
-        """
+        """Return the agents' data for the status, without scaling data. The mean batch size is as last published."""
         found = self.signals.reported(key)
         return None if found is None else replace(found, mean_batch=self._batches.get(key))
 

@@ -69,10 +69,7 @@ class ReconcilePlan:
 
     @property
     def target(self) -> Revision | None:
-        """The revision that the servers run.
-
-        It is the revision that the spec in force requests, or the previous revision if that one has failed.
-        """
+        """The revision that the servers run: the requested revision, or the previous one if that has failed."""
         return None if self.rollout is None else self.rollout.target
 
     @property

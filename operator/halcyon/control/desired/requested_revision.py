@@ -20,10 +20,7 @@ from halcyon.render.revision import Revision
 # yes        yes                    yes                    no          from its ControllerRevision, and it is outdated
 # yes        yes                    yes                    yes         rendered now, with a new key
 def requested(view: Scope, spec: Spec, *, accepted: bool) -> tuple[Revision | None, tuple[str, ...]]:
-    """Return the requested revision, with its differences from a rendering by this operator.
-
-    There are no differences if the revision isn't outdated.
-    """
+    """Return the requested revision and, if it is outdated, its differences from a rendering by this operator."""
     newest = max(view.revisions, key=lambda r: r.number, default=None)
     if not accepted:
         return newest, ()

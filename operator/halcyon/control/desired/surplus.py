@@ -48,10 +48,7 @@ def surplus(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) ->
 
 
 def unread_revisions(view: Scope) -> set[str]:
-    """Return the names of this ModelDeployment's ControllerRevisions that can't be read.
-
-    They were written by another operator version.
-    """
+    """Return the names of this ModelDeployment's ControllerRevisions that other operator versions wrote."""
     return {
         name
         for (kind, name), obj in view.children.items()

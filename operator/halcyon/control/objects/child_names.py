@@ -15,10 +15,7 @@ AGENT_KINDS = (kinds.ROLE_BINDING, kinds.ROLE, kinds.SERVICE_ACCOUNT)
 
 
 def every_child(name: str) -> list[tuple[Kind, str]]:
-    """Return kind and name of every object that a ModelDeployment may need.
-
-    Objects whose names contain a digest are left out.
-    """
+    """Return kind and name of every object that a ModelDeployment may need, except names with a digest."""
     of_slots = [child for slot in SLOTS for child in slot_children(name, slot)]
     return [(kinds.HPA, name), *of_slots, *routing_children(name), *network_policies(name)]
 

@@ -68,8 +68,5 @@ class SlotState:
 
 
 def _number(value: Any, otherwise: int) -> int:  # any JSON value
-    """Return a number of pods, or `otherwise` if the value is a percentage.
-
-    Only a user's edit of the Deployment can contain a percentage.
-    """
+    """Return a number of pods, or `otherwise` for a percentage, which only a user's edit can contain."""
     return value if isinstance(value, int) else otherwise

@@ -52,10 +52,7 @@ class Stage:
 # no      no       none          yes         no      done, or none  `started`, never ready    warming
 # no      no       none          yes         no      done, or none  `started`, was ready      unready
 def stage(pod: Object) -> Stage:
-    """Return the stage of a server pod or a balancer pod.
-
-    A balancer pod never has the stages of loading and warming up a model.
-    """
+    """Return the stage of a server pod or a balancer pod. A balancer pod never loads or warms up a model."""
     status = pod["status"]
     phase = status.get("phase")
     if pod["metadata"]["deletionTimestamp"] is not None:

@@ -125,10 +125,7 @@ def _taken(spec: Mapping[str, Any], resource: str, others: Iterable[tuple[Promis
 
 
 def _free(hard: object, used: object, each: Decimal | None, taken: Decimal) -> int | None:
-    """Return how many more pods a quota allows.
-
-    The result is None if the pods don't use the resource, or if the quota's numbers are invalid.
-    """
+    """Return how many more pods fit; None if pods don't use the resource, or if the quota's numbers are invalid."""
     if not each:
         return None
     try:

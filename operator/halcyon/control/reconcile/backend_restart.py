@@ -143,10 +143,7 @@ def record_due(record: Record, name: str) -> float:
 
 
 def _is_restarting(pod: Object, order: Order, dead: Mapping[str, str], now: float) -> bool:
-    """Return whether the pod's restart is in progress.
-
-    The container has yet to restart, or has restarted and isn't ready yet.
-    """
+    """Return whether the pod's restart is in progress: not done yet, or done with the pod not ready yet."""
     if not pods.is_ready(pod):
         return True
     return pod["metadata"]["name"] in dead and _restarts(pod) == order.containers and now - order.at < RESTART_TIMEOUT_S

@@ -87,10 +87,7 @@ class GpuReservations:
         self._put(key, replace(share, asked=asked))
 
     def sent(self, key: Key) -> None:
-        """Record that server Deployments of the plan were written.
-
-        This is also recorded if they may have been written but the response was lost.
-        """
+        """Record that server Deployments of the plan were written, or may have been written with a lost response."""
         if self.limited:
             share = self._share(key)
             self._put(key, replace(share, sent=max(share.sent, share.asked)))

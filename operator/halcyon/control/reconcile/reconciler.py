@@ -207,10 +207,7 @@ class Reconciler:
     # Apply children
 
     async def _apply(self, scope: Scope, planned: ReconcilePlan) -> str:
-        """Write spec.replicas and the child objects.
-
-        Returns the API server's messages if it rejected a write, else an empty string.
-        """
+        """Write spec.replicas and the child objects; return the API server's messages about rejected writes, or ""."""
         with self.tracer.part("apply") as span:
             await self._follow_hpa(scope, planned)
             rejected = await self.children.apply(scope, planned)

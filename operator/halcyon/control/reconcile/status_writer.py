@@ -123,10 +123,7 @@ _COUNTS = {"total", "ready", "updated", "unschedulable"}
 
 
 def _min_interval_s(before: Any, after: Any) -> float:  # any JSON values
-    """Return the minimum time between two writes for this change of the status, in seconds.
-
-    It is 0 if the desired replicas have changed.
-    """
+    """Return the minimum time between two writes for this change, in seconds; 0 if desired replicas have changed."""
     if _desired(before) != _desired(after):
         return 0.0
     if _states(before) != _states(after):
@@ -135,10 +132,7 @@ def _min_interval_s(before: Any, after: Any) -> float:  # any JSON values
 
 
 def _desired(written: Any) -> Any:  # any JSON value
-    """Return the desired replicas in a status.
-
-    Scaling waits until the status has them (`control/autoscaling/scale_writer.py`).
-    """
+    """Return the desired replicas in a status. Scaling waits until the status has them (`scale_writer`)."""
     return (written.get("scaling") or {}).get("desired")
 
 
@@ -148,10 +142,7 @@ def _counts(written: Any) -> Any:  # any JSON value
 
 
 def _states(written: Any) -> Any:  # any JSON value
-    """Return the parts of a status whose changes are written soon.
-
-    They are all parts except values, messages and pod counts.
-    """
+    """Return the parts of a status whose changes are written soon: all except values, messages and pod counts."""
     return {
         **{k: v for k, v in written.items() if k not in _VALUES},
         "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],

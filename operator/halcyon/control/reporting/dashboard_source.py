@@ -150,10 +150,7 @@ class OperatorSource:
         ]
 
     def overlay(self, name: Name) -> str:
-        """Return the config overlay of a model's target revision, or else of its current revision.
-
-        The result is empty if neither revision is known.
-        """
+        """Return the config overlay of a model's target revision, else of its current revision; empty if unknown."""
         revisions = ((self.model(name) or {}).get("status") or {}).get("revision") or {}
         records = self.caches.children[kinds.CONTROLLER_REVISION]
         for which in ("target", "current"):

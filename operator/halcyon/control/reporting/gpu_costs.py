@@ -141,10 +141,7 @@ class GpuCosts:
         return self.prices.of(product, None if spec.runtime.gpu is None else spec.runtime.gpu.resource_name)
 
     def published(self, key: Key) -> Shown:
-        """Return the last published cost.
-
-        For a model without a sample `settling` is set, so that the status keeps its value.
-        """
+        """Return the last published cost. Without a sample `settling` is set, so that the status keeps its value."""
         known = self._models.get(key)
         return Shown(None if known is None else known.shown, self.prices.currency, settling=known is None)
 

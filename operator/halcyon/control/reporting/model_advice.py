@@ -107,10 +107,7 @@ class ModelAdvice:
             self.enqueue(key)
 
     def published(self, key: Key) -> AdviceSelection | None:
-        """Return the selected advice of a model.
-
-        It is None if none was selected yet, so that the status keeps its advice.
-        """
+        """Return the selected advice of a model; None if none was selected yet, so that the status keeps its advice."""
         known = self._models.get(key)
         return None if known is None else known.selection
 

@@ -138,10 +138,7 @@ class CanaryAnalysis:
             self.queries.deleted(key)
 
     def result(self, key: Key, servers: Iterable[Object]) -> CanaryResult | None:
-        """Take a sample if one is due, and return the current verdict on the canary.
-
-        The result is None without a canary, or before any request was measured.
-        """
+        """Take a sample if one is due; return the verdict. None without a canary, or before any measured request."""
         watched = self._watched.get(key)
         if watched is not None:
             watched.servers = tuple(servers)
@@ -223,10 +220,7 @@ def _counts(point: PodPoint) -> _Counts | None:
 
 
 def _homes(servers: Iterable[Object]) -> dict[str, str]:
-    """Return the revision of each slot.
-
-    A slot with pods of two revisions is left out, because its responses come from both.
-    """
+    """Return the revision of each slot, without slots with pods of two revisions, which both send the responses."""
     found: dict[str, set[str]] = {}
     for pod in servers:
         found.setdefault(pod["metadata"]["labels"].get(names.SLOT_LABEL, ""), set()).add(pods.revision(pod))

@@ -56,10 +56,7 @@ class ObservedRollout:
 
     @classmethod
     def at(cls, view: Scope, spec: Spec, deployments: Mapping[Slot, Object]) -> ObservedRollout:
-        """Return the observed state of the servers in a scope.
-
-        `deployments` are the ModelDeployment's server Deployments, by slot.
-        """
+        """Return the observed state of the servers. `deployments` are the model's server Deployments, by slot."""
         of: dict[str, list[Object]] = {}
         for pod in filter(pods.is_live, view.pods):
             of.setdefault(pods.revision(pod), []).append(pod)
@@ -104,10 +101,7 @@ class ObservedRollout:
         return min((at for at in began if at is not None), default=None)
 
     def waited_s(self, key: str) -> float:
-        """Return the longest wait of a revision's live pods, in seconds.
-
-        A pod's wait is the time from its creation until its own containers could begin.
-        """
+        """Return the longest time, in seconds, from a live pod's creation until its own containers could begin."""
         waits = ((pod_interference.released_at(p), pod_times.created_at(p)) for p in self.of.get(key, ()))
         return max((placed - made for placed, made in waits if placed is not None and made is not None), default=0.0)
 
@@ -223,10 +217,7 @@ def grace_s(revision: Revision) -> int:
 
 
 def _needs(pod: Object, revision: Revision) -> str:
-    """Return a sentence about the resources that a pod needs, from the scheduler's message.
-
-    Halcyon doesn't count free GPUs on nodes itself.
-    """
+    """Return a sentence about the resources that a pod needs, as the scheduler reports them. Halcyon counts no free GPUs."""
     trouble = pods.failure([pod])
     said = (trouble.message if trouble else "").split(". ")[0].rstrip(".")
     asked = [c.get("resources") or {} for c in revision.template["spec"]["containers"]]

@@ -86,10 +86,7 @@ def _between(one: Any, other: Any, path: str) -> Iterator[str]:  # any JSON valu
 
 
 def _by_name(*lists: list[Any]) -> list[dict[str, Any]] | None:
-    """Return each list as a dict of its objects by name.
-
-    The result is None if an object has no name, or if a name occurs twice in a list.
-    """
+    """Return each list as a dict by name; None if an object has no name, or if a name occurs twice in a list."""
     found = []
     for items in lists:
         by = {item["name"]: item for item in items if isinstance(item, dict) and "name" in item}

@@ -254,10 +254,7 @@ def _is_unwritten(
 
 
 def _keeps_all(seen: ObservedRollout, at_home: Slot) -> bool:
-    """Return whether the home slot still has all its pods.
-
-    If so, none of them was removed yet to free capacity for a canary.
-    """
+    """Return whether the home slot still has all its pods, so that none was removed for a canary yet."""
     there = seen.slots.get(at_home)
     return there is not None and there.count > max(seen.count - 1, 1)
 
@@ -371,10 +368,7 @@ def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Rev
 def _again(
     seen: ObservedRollout, target: Revision, record: RolloutRecord, slot: SlotState | None, step: Advance | None
 ) -> float | None:
-    """Return the requeue delay until the next change that depends only on time, in seconds.
-
-    The result is None if there is no such change.
-    """
+    """Return the requeue delay until the next change that depends only on time, in seconds; None without one."""
     dues: list[float | None] = [step.due if step else None]
     if step is not None:
         dues.append(seen.view.now + POLL_REQUEUE_S)

@@ -78,9 +78,6 @@ def deadlines(seen: ObservedRollout, asked: Revision, record: RolloutRecord) -> 
 
 
 def replacement_due(seen: ObservedRollout, asked: Revision, record: RolloutRecord) -> float | None:
-    """Return the time by which a pod must be scheduled in place of a removed pod, in seconds since the epoch.
-
-    The result is None if no pod was removed.
-    """
+    """Return the time by which a replacement pod must be scheduled, in seconds since the epoch; None without one."""
     since = epoch_seconds(record.replacing)
     return None if since is None else since + grace_s(asked) + seen.surge_timeout_s

@@ -65,10 +65,7 @@ class RolloutRecord:
 
     @classmethod
     def of(cls, revision: Revision) -> RolloutRecord:
-        """Return the rollout record of a revision.
-
-        The record is empty if it can't be read, because it was edited or written by another operator version.
-        """
+        """Return the rollout record of a revision. It is empty if it was edited or if this version can't read it."""
         return _read(revision.note or "{}")
 
     def on(self, revision: Revision) -> Revision:
@@ -102,14 +99,11 @@ class RolloutRecord:
         return self if self.reason else replace(self, reason=reason, message=message[:MAX_TEXT_LENGTH])
 
     def replace_pods(self, now: float, why: str) -> RolloutRecord:
-        """Return the record of a rollout that uses the strategy Replace from now on.
-
-        Old pods are then removed before new pods are ready.
-        """
+        """Return the record of a rollout that removes old pods before new pods are ready (Replace) from now on."""
         return replace(self, replacing=rfc3339(now), why_replacing=why[:MAX_TEXT_LENGTH])
 
     def surge(self) -> RolloutRecord:
-        """Return the record of a rollout that uses the strategy Surge. Old pods then stay until new pods are ready."""
+        """Return the record of a rollout that keeps old pods until new pods are ready (Surge)."""
         return replace(self, replacing="", why_replacing="")
 
     def leave(self, now: float, other: str) -> RolloutRecord:
@@ -128,10 +122,7 @@ _REASONS = frozenset({"", *Reason})
 
 @lru_cache(maxsize=4096)
 def _read(note: str) -> RolloutRecord:
-    """Parse the annotation with a rollout record.
-
-    The result is cached, because a reconcile reads the same record about twelve times.
-    """
+    """Parse the annotation with a rollout record. The result is cached: a reconcile reads it about twelve times."""
     try:
         raw = json.loads(note)
         given = {f.name: raw[f.name] for f in fields(RolloutRecord) if f.name in raw}
@@ -150,10 +141,7 @@ def last_good(revisions: Iterable[Revision], asked: Revision) -> Revision | None
 
 
 def home(revisions: Iterable[Revision]) -> Slot:
-    """Return the home slot: the slot of the revision that was last served.
-
-    Rollouts without a canary take place in the home slot.
-    """
+    """Return the home slot: that of the revision that was served last. Rollouts without a canary take place there."""
     trails = [(record.served, r.number, record.slot) for r in revisions if (record := RolloutRecord.of(r)).served]
     return Slot(max(trails)[2] or SLOT_A) if trails else SLOT_A
 

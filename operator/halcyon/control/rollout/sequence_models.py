@@ -53,10 +53,7 @@ def objection(view: Scope, spec: Spec, asked: Revision) -> str:
 
 
 def alone(view: Scope, spec: Spec, asked: Revision) -> Spec:
-    """Return the spec with 1 replica if the model keeps state and its replicas aren't allowed.
-
-    Otherwise, return the spec unchanged.
-    """
+    """Return the spec, with 1 replica if its replicas aren't allowed for a model that keeps state."""
     if spec.scaling is not None or not objection(view, spec, asked):
         return spec
     return spec.model_copy(update={"replicas": 1})

@@ -112,18 +112,12 @@ def _left_over(seen: ObservedRollout, slot: Slot) -> SlotState | None:
 
 
 def _may_stay(seen: ObservedRollout, slot: Slot, state: SlotState, lacking: int) -> int:
-    """Return how many ready pods of a slot stay while the other slot lacks `lacking` ready pods.
-
-    Unready pods never stay.
-    """
+    """Return how many ready pods of a slot stay while the other slot lacks `lacking` pods. Unready pods never stay."""
     return max(min(state.count, seen.ready_in(slot), lacking), 0)
 
 
 def _share(revision: Revision, stays: int, ready: int) -> int:
-    """Return a slot's share of the requests, in percent.
-
-    The slot has `stays` pods, and the other slot has `ready` ready pods.
-    """
+    """Return a slot's share of requests, in percent, for `stays` pods beside `ready` pods of the other slot."""
     if not stays:
         return 0
     most = RolloutRecord.of(revision).weight or 99

@@ -38,10 +38,7 @@ def left(seen: ObservedRollout, others: Iterable[Revision], asked: Revision, bes
 
 
 def _found_bad(seen: ObservedRollout, canary: Revision, asked: Revision) -> RevisionFailure | None:
-    """Return why a superseded canary must stop serving at once.
-
-    The result is None unless a user or the analysis has rejected the canary.
-    """
+    """Return why a user or the analysis has rejected a superseded canary; None if neither has."""
     view, verdict = seen.view, seen.view.canary
     name = names.revision(view.key.name, canary.key)
     if wish(view.meta.get("annotations") or {}, canary.key, name) == "abort":

@@ -48,10 +48,7 @@ def build_batches(
 
 
 def class_of(batches: tuple[RunningBatch, ...]) -> LowerClass:
-    """Return the class of lower-priority requests for these batches.
-
-    It is `Gentle` only if all of the batches are gentle.
-    """
+    """Return the class of lower-priority requests for these batches: `Gentle` only if all of them are gentle."""
     if not batches:
         return "None"
     return "Gentle" if all(batch.gentle for batch in batches) else "Fill"

@@ -246,10 +246,7 @@ def build_reconciler(
 
 
 def build_certificate(base: Foundation) -> ServingCertificate:
-    """Build the certificates of the TLS server.
-
-    A new CA requeues every model, because a model's plan contains the CA for its agents.
-    """
+    """Build the certificates of the TLS server. A new CA requeues every model, because its plan contains the CA."""
     settings = base.settings
     host = f"{settings.service}.{settings.namespace}.svc"
     return ServingCertificate(
@@ -263,10 +260,7 @@ def build_certificate(base: Foundation) -> ServingCertificate:
 
 
 def current_site(settings: OperatorSettings, identity: ServingCertificate, hold: SiteHold) -> Callable[[], Site]:
-    """Return a function that returns the current settings of the site.
-
-    They change, because the certificate is issued late and renewed.
-    """
+    """Return a function that returns the site's current settings. Its certificate is issued late and renewed."""
 
     def site() -> Site:
         known = identity.certificates
@@ -303,10 +297,7 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate, hold:
 
 
 def build_reviews(base: Foundation) -> Reviews:
-    """Build the authentication and authorization of callers.
-
-    It works differently if the operator has permissions only in some namespaces.
-    """
+    """Build the authentication of callers. It differs if the operator has permissions only in some namespaces."""
     if base.settings.watch_namespaces:
         return NamespacedReviews(base.client, monotonic=base.clock.monotonic, wall=base.clock.wall)
     return ApiServerReviews(base.client)

@@ -213,10 +213,7 @@ class Operator:
         return self.identity.tls
 
     async def _poll_prometheus(self) -> None:
-        """Poll the site's Prometheus, if there is one.
-
-        The standby polls it too, so that it has the data when it becomes the leader.
-        """
+        """Poll the site's Prometheus, if any. The standby does too, so that it has data when it becomes the leader."""
         source, decider = self.prometheus, self.autoscaler.decider
         if source is None:
             return
@@ -233,10 +230,7 @@ class Operator:
             await self.site_queries.run()
 
     async def _recall(self, memories: PlannerMemoryStore) -> None:
-        """Load the planner memories and GPU times that earlier processes have saved.
-
-        They are used for models for which this process has made no decision yet.
-        """
+        """Load saved planner memories and GPU times, for models for which this process has made no decision yet."""
         try:
             saved = await memories.load()
             self.costs.restore(saved)
@@ -250,10 +244,7 @@ class Operator:
             await asyncio.sleep(RESYNC_INTERVAL_S)
 
     async def _check_metrics_api(self) -> None:
-        """Check which server serves the external metrics API.
-
-        A change requeues every model, because it may change the actuator.
-        """
+        """Check which server serves the metrics API. A change requeues every model, as it may change the actuator."""
         if await self.metrics_api.run_once():
             self.requeue_all()
 

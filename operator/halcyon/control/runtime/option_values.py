@@ -110,10 +110,7 @@ def parse_downloads(text: str) -> SiteDownloads:
 
 
 def parse_json(kind: type[_Read], text: str, wrong: str, good: str) -> _Read:
-    """Parse JSON as the type `kind`.
-
-    `wrong` (what is wrong) and `good` (a valid example) are parts of the error message.
-    """
+    """Parse JSON as `kind`. `wrong` (what is wrong) and `good` (a valid example) are for the error message."""
     try:
         return kind.model_validate_json(text)
     except ValueError as error:

@@ -38,9 +38,6 @@ def register_instruments(base: Foundation, counts: ReconcileCounts) -> None:
 
 
 def _peak_memory_bytes() -> float:
-    """Return the peak memory of the process as the kernel reports it, in bytes.
-
-    getrusage isn't used, because its peak includes the parent process.
-    """
+    """Return the peak memory of the process, in bytes. getrusage isn't used, as it includes the parent process."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return float(found[1]) * 1024 if found else math.nan

@@ -178,10 +178,7 @@ class ClusterState:
         return replicas if is_ours and published != replicas else 0
 
     def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
-        """Record a write by the operator.
-
-        No decision on the ModelDeployment `owner` is made before the cache shows the write.
-        """
+        """Record a write by the operator. No decision on `owner` is made before the cache shows the write."""
         self.own_writes.wrote(owner, kind, obj)
 
     def is_behind(self, owner: Key) -> bool:
@@ -189,10 +186,7 @@ class ClusterState:
         return self.own_writes.is_behind(owner)
 
     def children_of(self, key: Key) -> dict[tuple[Kind, str], Object]:
-        """Return the cached objects that have the name of a child of this ModelDeployment, by kind and name.
-
-        Their owner may be another object.
-        """
+        """Return cached objects with the name of a child of this ModelDeployment, by kind and name, with any owner."""
         return {
             (kind, name): child
             for kind, name in every_child(key.name)

@@ -15,10 +15,7 @@ _DEPLOYMENT = "deployment/"
 
 
 def scale_targets(hpa: Object) -> Iterable[str]:
-    """Yield the index value of an HPA.
-
-    It is the name of the ModelDeployment that the HPA scales, or `deployment/NAME` for a Deployment.
-    """
+    """Yield the index value of an HPA: the name of a scaled ModelDeployment, or `deployment/NAME`."""
     target = hpa["spec"]["scaleTargetRef"]
     if target.get("kind") == kinds.MODEL_DEPLOYMENT.kind:
         yield target["name"]
@@ -42,10 +39,7 @@ def hpas_of_deployment(hpas: Informer, namespace: str, name: str) -> list[Object
 
 
 def hpa_name(hpa: Object) -> str:
-    """Return an HPA's kind and name for messages.
-
-    If the HPA has a controlling owner, such as a KEDA ScaledObject, the text names it too.
-    """
+    """Return an HPA's kind and name for messages, with its controlling owner, such as a KEDA ScaledObject."""
     owners = hpa["metadata"].get("ownerReferences") or ()
     creator = next((f" of {o['kind']} {o['name']}" for o in owners if o.get("controller")), "")
     return f"HorizontalPodAutoscaler {hpa['metadata']['name']}{creator}"

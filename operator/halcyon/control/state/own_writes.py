@@ -22,7 +22,7 @@ class OwnWrites:
         self._waiting: dict[Key, dict[tuple[Kind, Key], tuple[int, float]]] = {}
 
     def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
-        """Record a write by the operator. No decision on the ModelDeployment `owner` is made before the cache shows it."""
+        """Record a write by the operator. No decision on `owner` is made before the cache shows the write."""
         meta = obj["metadata"]
         key = Key(meta.get("namespace", ""), meta["name"])
         version = int(meta["resourceVersion"])

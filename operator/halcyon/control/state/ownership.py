@@ -14,10 +14,7 @@ def belongs(obj: Object, uid: str) -> bool:
 
 
 def is_ours(view: Scope, obj: Object) -> bool:
-    """Return whether this ModelDeployment is the controlling owner of `obj`.
-
-    An earlier ModelDeployment of the same name has another uid, and doesn't count.
-    """
+    """Return whether this ModelDeployment (by its uid) is the controlling owner of `obj`."""
     return any(
         o.get("controller") and o.get("uid") == view.meta["uid"] for o in obj["metadata"].get("ownerReferences") or ()
     )

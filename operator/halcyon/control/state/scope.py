@@ -53,10 +53,7 @@ class Signals:
 
 @dataclass(frozen=True)
 class CanaryResult:
-    """Verdict of the canary analysis on a revision.
-
-    It is based on all samples of both revisions since the analysis began.
-    """
+    """Verdict of the canary analysis on a revision, from all samples since the analysis began."""
 
     revision: str
     """Key of the canary's revision."""
@@ -82,10 +79,7 @@ class PublishedScaling:
 
 @dataclass(frozen=True)
 class Gpus:
-    """GPUs reserved by the ModelDeployments of a namespace.
-
-    They are needed for the site's limit on the GPUs of a namespace.
-    """
+    """GPUs reserved by the ModelDeployments of a namespace, for the site's limit per namespace."""
 
     held: int = 0
     """GPUs granted to this ModelDeployment."""

@@ -16,10 +16,7 @@ def dead_backend(view: Scope) -> str:
 
 
 def requests_failing(view: Scope) -> Condition | None:
-    """Return the condition RequestsFailing.
-
-    The result is None if there is no pod in which all requests fail without a proof of a dead backend.
-    """
+    """Return the condition RequestsFailing; None if no pod fails all requests without a proved dead backend."""
     failing = view.signals.failing if view.signals else {}
     if not failing:
         return None

@@ -54,10 +54,7 @@ def make(view: Scope, *, longest_s: float) -> dict[str, Any] | None:
 
 
 def start(pod: Object) -> ColdStart | None:
-    """Return the start of a ready pod, with its parts.
-
-    The result is None if the pod isn't ready, or if a container restart has overwritten the times.
-    """
+    """Return the start of a ready pod; None if it isn't ready, or if a container restart has overwritten the times."""
     statuses = (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"])
     times = pod_times(pod, names.FETCHER)
     created, ready = times.created_at, times.ready_at

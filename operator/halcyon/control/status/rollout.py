@@ -129,10 +129,7 @@ def _remedy(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
 # Failed, by Stay            -                   its own reason
 # else                                           (absent; without an earlier revision to roll back to, `status` decides)
 def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
-    """Return the condition Stalled if the rollout causes it, else None.
-
-    `late`: whether the progress deadline has passed.
-    """
+    """Return the condition Stalled if the rollout causes it, else None. `late`: the progress deadline has passed."""
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -148,10 +145,7 @@ def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
 
 
 def reconciling(plan: ReconcilePlan) -> Condition | None:
-    """Return the condition Reconciling with a message about the rollout.
-
-    The result is None if there is nothing to report except the rollout's progress.
-    """
+    """Return the condition Reconciling; None if there is nothing to report except the rollout's progress."""
     rolled = plan.rollout
     if rolled is None:
         return None

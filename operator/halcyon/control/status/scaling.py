@@ -73,19 +73,13 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
 
 
 def published_decision(view: Scope) -> Decision | None:
-    """Return the last published scaling decision.
-
-    The result is None if there is none, or if no agent had reported on the model when it was made.
-    """
+    """Return the last published scaling decision; None if there is none, or if no agent had reported on the model."""
     verdict = view.scaling.verdict
     return verdict if verdict is not None and verdict.has_reports else None
 
 
 def previous_condition(view: Scope, kind: Type) -> Condition | None:
-    """Return a condition as it is in the last status.
-
-    The result is None if the condition is absent there, or was written for another generation of the spec.
-    """
+    """Return a condition of the last status; None if it is absent, or is for another generation of the spec."""
     for previous in view.status.get("conditions") or ():
         known = previous.get("reason") in set(Reason)  # an unknown reason was written by another operator version
         if previous.get("type") == kind and known and previous.get("observedGeneration") == view.meta["generation"]:
@@ -97,19 +91,13 @@ def previous_condition(view: Scope, kind: Type) -> Condition | None:
 
 
 def _user_reason(view: Scope) -> str:
-    """Return the user's reason for a change of scaling, in brackets; empty if there is none.
-
-    The user gives it in an annotation.
-    """
+    """Return the reason that the user has given in an annotation, in brackets; empty if there is none."""
     found = user_annotations.reason(view.meta)
     return f" ({found})" if found else ""
 
 
 def _explanation(verdict: Decision) -> str:
-    """Return the reason for the decision.
-
-    Unless the HPA decides, the text includes the maximum time until the next decision.
-    """
+    """Return the decision's reason and, unless the HPA decides, the maximum time until the next decision."""
     if verdict.desired is None:
         return verdict.why or "as the HPA decides"
     return f"{verdict.why}; next decision within {math.ceil(verdict.next_decision_s)} s"
@@ -230,10 +218,7 @@ _HPA_UNREMARKABLE = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"
 
 
 def _hpa_decision(view: Scope, verdict: Decision | None) -> dict[str, Any]:
-    """Return the fields of `status.scaling` for a decision made by the HPA.
-
-    The HPA's signals and messages are included as reasons.
-    """
+    """Return the fields of `status.scaling` for a decision by the HPA, with its signals and messages."""
     hpa = (own(view, kinds.HPA, view.key.name) or {}).get("status") or {}
     desired = hpa.get("desiredReplicas")
     if desired is None or not hpa.get("conditions"):

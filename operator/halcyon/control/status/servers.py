@@ -53,10 +53,7 @@ def model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
 
 
 def load_error(view: Scope, plan: ReconcilePlan) -> str | None:
-    """Return the error with which Triton failed to load the model.
-
-    It is from the first live pod that reports an error; None if no pod does.
-    """
+    """Return the error with which Triton failed to load the model, from the first live pod that reports one, or None."""
     said = view.signals.load_errors if view.signals else {}
     found = sorted(p["metadata"]["name"] for p in target_pods(view, plan) if pods.is_live(p))
     return next((said[name] for name in found if name in said), None)

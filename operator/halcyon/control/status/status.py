@@ -192,10 +192,7 @@ def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
 
 
 def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | None) -> Condition:
-    """Return the condition of the component to which clients connect.
-
-    It is BalancerReady, or RoutesAccepted if a Gateway routes to the servers.
-    """
+    """Return the condition of the component to which clients connect: BalancerReady or RoutesAccepted."""
     return routed if routed is not None and plan.spec is not None and routing_mode.is_direct(plan.spec) else balancer
 
 

@@ -69,10 +69,7 @@ class ReplicaLimits:
     """Recent grants, by namespace and model."""
 
     def over(self, key: Key, spec: Spec, made: Decision) -> Decision:
-        """Return the decision, with its desired replicas limited.
-
-        The limits are the quotas, the GPU budget and the switch for scaling down.
-        """
+        """Return the decision, with its desired replicas limited by quotas, GPU budget and the scale-down switch."""
         over = self._over(key, spec, made)
         return over if self.hold is None or spec.scaling is None else self.hold.over(over, spec.scaling.max_replicas)
 
@@ -128,10 +125,7 @@ class ReplicaLimits:
         return self.budget.ask(key, wanted=wanted, current=current, gpus=spec.runtime.gpus, priority=priority)
 
     def _room(self, key: Key, current: int) -> ReplicaLimit | None:
-        """Return the limit of the quotas on a model's replicas; None without a limit.
-
-        The limit is never below the replicas in force.
-        """
+        """Return the limit of the quotas on a model's replicas, at least the replicas in force; None without a limit."""
         there = self.caches.quotas.find(key.namespace, QUOTA_WORD)
         deployment = servers(self.caches, key) if there else None
         if deployment is None:
