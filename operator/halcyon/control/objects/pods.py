@@ -76,21 +76,24 @@ def project(pod: Object) -> Object:
 
 
 def _claim(spec: Mapping[str, Any]) -> Object:
-    """Return the PersistentVolumeClaim of the model's source; empty if the source is of another kind."""
+    """Return the cached field `claim`: the PersistentVolumeClaim of the model's source.
+
+    Empty if the source is of another kind.
+    """
     volumes = (volume for volume in spec.get("volumes") or () if volume.get("name") == "source")
     claims = ((volume.get("persistentVolumeClaim") or {}).get("claimName") for volume in volumes)
     return {"claim": name} if (name := next(filter(None, claims), None)) else {}
 
 
 def _interference(spec: Mapping[str, Any], init: list[Object], main: list[Object]) -> Object:
-    """Return the scheduling gates and the containers that others added to the pod; empty if there are none."""
+    """Return the cached fields `gates` and `injected`: scheduling gates, and containers that others added; else empty."""
     gates = [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()]
     injected = [c | {"init": c in init} for c in (*init, *main) if c["name"] not in names.CONTAINERS]
     return ({"gates": gates} if gates else {}) | ({"injected": injected} if injected else {})
 
 
 def _missing_claim(pod: Object) -> Object:
-    """Return the name of the ResourceClaimTemplate whose claim doesn't exist yet; empty if there is none."""
+    """Return the cached field `missingClaimOf`, a ResourceClaimTemplate whose claim doesn't exist yet; else empty."""
     created = {entry.get("name") for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
     claims = (pod.get("spec") or {}).get("resourceClaims") or ()
     missing = (claim.get("resourceClaimTemplateName") for claim in claims if claim.get("name") not in created)

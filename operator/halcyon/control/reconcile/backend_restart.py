@@ -69,7 +69,7 @@ class BackendRestart:
     _records: dict[Key, Record] = field(default_factory=dict)
 
     async def repair(self, scope: Scope) -> float | None:
-        """Restart or replace one pod whose backend is dead, if one is due now.
+        """Restart or replace one pod with a dead backend, if the restart of one is due now.
 
         Returns:
             Delay until the next call, in seconds; None if no pod has a dead backend.

@@ -122,8 +122,8 @@ class ObservedRollout:
     def why_not(self, key: str, slot: SlotState | None) -> RevisionFailure | None:
         """Return why pods of a revision aren't ready; None if unknown.
 
-        The sources, in this order, are a failed load or fetch in the pods' status, load errors from the agents, other
-        failures in the pods' status, and the API server's reason for not creating pods.
+        The first of these sources is used: a failed load or fetch in the pods' status; load errors from the agents;
+        other failures in the pods' status; the API server's reason for not creating pods.
         """
         ours = self.of.get(key, [])
         found = pods.failure(ours)

@@ -354,9 +354,9 @@ def _stepped(
 
 
 def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Revision:
-    """Return the revision, recorded as served if all servers run it.
+    """Return the revision `other`, recorded as served if all servers run it.
 
-    The rollout record may not have this yet. This happens if the spec changed while no operator ran, or before an
+    The rollout record may lack this if the spec changed while no operator ran, or before an
     upgrade to an operator version that keeps records.
     """
     slot, record = seen.slots.get(at_home), RolloutRecord.of(other)

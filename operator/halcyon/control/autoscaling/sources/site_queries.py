@@ -5,7 +5,7 @@ tenants. Both replicas of the operator run the queries, one at a time, so that a
 
 | last result                | value                                                            |
 | -------------------------- | ---------------------------------------------------------------- |
-| a finite number, at least 0 | that number, until it is `MAX_AGE_S` old                       |
+| finite number, at least 0  | that number, until it is `MAX_AGE_S` old                       |
 | no series, or an error     | the last valid number until it is `MAX_AGE_S` old, then missing  |
 """
 
