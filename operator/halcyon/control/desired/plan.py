@@ -57,7 +57,7 @@ class ReconcilePlan:
     foreign: ExternalHpa | None = None
     """The external HPA that controls the replicas; None if there is none."""
     first: tuple[Object, ...] = ()
-    """Objects that other objects refer to. They are applied before the others."""
+    """Objects that other objects in the plan refer to. They are applied before those in `then`."""
     then: tuple[Object, ...] = ()
     delete: tuple[tuple[Kind, str], ...] = ()
     conflicts: tuple[ConflictingObject, ...] = ()

@@ -1,4 +1,4 @@
-"""Detection of additions by others that keep a pod from becoming ready: scheduling gates, injected containers. Pure.
+"""Detection of scheduling gates and containers, added by others, that keep a pod from becoming ready. Pure.
 
 Admission webhooks add service meshes, log collectors and secrets as containers or init containers, in any position.
 Such a container isn't the model's: its failure is reported, but no revision fails because of it.
@@ -19,7 +19,7 @@ _CREATING = {"", "PodInitializing", "ContainerCreating"}
 
 
 def start_blocker(pod: Object) -> str:
-    """Return a sentence about an addition by others that keeps the pod from becoming ready; empty if there is none.
+    """Return a sentence about a gate or container of others that keeps the pod from becoming ready; empty if there is none.
 
     pod            our containers       injected containers                result
     has a gate     -                    -                                  the gate
@@ -68,7 +68,7 @@ def _any_begun(containers: Iterable[Json]) -> bool:
 
 
 def _is_over(container: Json) -> bool:
-    """Return whether the next init container can start: this one has succeeded, or is a started sidecar."""
+    """Return whether the next init container can start: this container has succeeded, or is a started sidecar."""
     ended = container["state"].get("terminated")
     return bool(container["started"]) if ended is None else not ended.get("exitCode")
 

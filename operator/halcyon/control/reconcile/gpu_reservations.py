@@ -134,10 +134,7 @@ class GpuReservations:
         return self._shares.setdefault(namespace, {})
 
     def _earlier(self, key: Key) -> int:
-        """Return the GPUs that an earlier process granted to a model.
-
-        They are computed from the model's accepted spec and its Deployments.
-        """
+        """Return the GPUs that an earlier process granted, from the model's accepted spec and its Deployments."""
         there = held_gpus(self.caches, key)
         spec = self.specs.get(key)
         if spec is None:

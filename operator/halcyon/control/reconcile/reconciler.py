@@ -64,7 +64,7 @@ class ReconcileObserver(Protocol):
     """A component that receives every new plan."""
 
     def planned(self, key: Key, plan: ReconcilePlan, /) -> None:
-        """Handle a new plan, before any of it is written."""
+        """Handle a new plan. This is called before any object of the plan is written."""
 
     def deleted(self, key: Key, /) -> None:
         """Drop the state of a model that was deleted."""

@@ -61,7 +61,7 @@ def build(
 class _MetricsPage:
     """Handler of the page /metrics. All callers that wait at the same time share one rendering.
 
-    With 5,000 models the page has 20 MB. It is written in parts, so that a slow reader holds no copy of it.
+    With 5,000 models the page has 20 MB. It is written in parts, so that no copy is kept for a slow reader.
     """
 
     def __init__(self, registry: CollectorRegistry, of_models: Callable[[], Awaitable[str]]) -> None:
