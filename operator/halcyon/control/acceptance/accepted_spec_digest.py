@@ -19,7 +19,7 @@ from halcyon.render.revision import Revision
 
 # Users may edit the text, so it may be nested too deeply to parse. Under another schema it may not even be a string.
 NOT_ACCEPTED = (SpecError, KeyError, ValueError, TypeError, AttributeError, RecursionError)
-"""Exceptions that parsing raises if a stored text isn't a valid spec."""
+"""Exceptions that parsing can raise for a stored text that isn't a valid spec."""
 
 
 def text(spec: Spec) -> str:
@@ -28,15 +28,16 @@ def text(spec: Spec) -> str:
 
 
 def of(accepted: str) -> str:
-    """Return the digest of the text of an accepted spec, for the ControllerRevision of the revision that the spec requests."""
+    """Return the digest of an accepted spec's text, to be stored in the ControllerRevision of its revision."""
     return hashlib.sha256(accepted.encode()).hexdigest()
 
 
 def text_of(config_map: Object, revisions: Iterable[Revision]) -> str | None:
     """Return the text of the accepted spec in a ConfigMap; None if there is none, or if its digest doesn't match.
 
-    An earlier operator version wrote ControllerRevisions without a digest. If the newest has none, the text can't be checked and
-    is returned as it is. Without any ControllerRevision no spec was accepted, and the result is None.
+    Earlier operator versions wrote ControllerRevisions without a digest. If the newest one has no digest, the text
+    can't be checked and is returned as it is. Without any ControllerRevision, no spec was accepted and the result is
+    None.
     """
     newest = max(revisions, key=lambda r: r.number, default=None)
     accepted = _accepted(config_map)
@@ -46,7 +47,7 @@ def text_of(config_map: Object, revisions: Iterable[Revision]) -> str | None:
 
 
 def read(name: str, config_map: Object, revisions: Iterable[Revision]) -> Spec | None:
-    """Return the parsed accepted spec; None if `text_of` returns none, or if this operator version can't parse the text."""
+    """Return the parsed accepted spec; None if `text_of` returns None, or if this version can't parse the text."""
     accepted = text_of(config_map, revisions)
     try:
         return None if accepted is None else parse(name, json.loads(accepted))
@@ -57,7 +58,8 @@ def read(name: str, config_map: Object, revisions: Iterable[Revision]) -> Spec |
 def was_edited(config_map: Object, revisions: Iterable[Revision], in_force: Spec | None) -> bool:
     """Return whether the accepted spec in the ConfigMap was overwritten by another writer.
 
-    If the text is that of the spec in force, it wasn't edited: it is only older than the newest ControllerRevision.
+    A text that doesn't match the newest digest is no edit if it is the text of the spec in force. It is then only older
+    than the newest ControllerRevision.
     """
     newest = max(revisions, key=lambda r: r.number, default=None)
     if newest is None or text_of(config_map, (newest,)) is not None:

@@ -42,18 +42,21 @@ class _InForce:
     text: str
     spec: Spec | None = None
     parsed: bool = False
-    """Whether `text` was parsed. That happens on first use, because many texts change again before they are used."""
+    """Whether `text` was parsed. Parsing happens on first use, because many texts change again before they are used."""
 
 
 class SpecsInForce(Protocol):
-    """The specs in force, by model."""
+    """Lookup of the specs in force, by model."""
 
     def get(self, key: Key, /) -> Spec | None:
-        """Return the spec in force; None if none is known."""
+        """Return the spec in force of a model; None if none is known."""
 
 
 class AcceptedSpecs:
-    """The specs in force. A digest is checked only after its ConfigMap or ControllerRevision has changed; a text is parsed once."""
+    """Store of the specs in force of all models.
+
+    A digest is checked only after its ConfigMap or ControllerRevision has changed. A text is parsed once.
+    """
 
     def __init__(self, caches: ClusterState) -> None:
         """Subscribe to changes of the ConfigMaps, the ControllerRevisions and the ModelDeployments in `caches`."""
@@ -68,7 +71,7 @@ class AcceptedSpecs:
         self._records.listeners.append(self._record_changed)
 
     def get(self, key: Key) -> Spec | None:
-        """Return the spec in force; None if none is known. Its field `replicas` is always 1."""
+        """Return the spec in force of a model; None if none is known. Its field `replicas` is always 1."""
         if key in self._stale:
             self._look(key, self._maps.get(Key(key.namespace, names.balancer(key.name))))
         held = self._in_force.get(key)
@@ -83,7 +86,7 @@ class AcceptedSpecs:
         return held.spec
 
     def _look(self, key: Key, config_map: Object | None) -> None:
-        """Put the text of a ConfigMap into force if its digest matches."""
+        """Put the text of a ConfigMap into force if it matches its digest."""
         self._stale.discard(key)
         resource = self._resources.get(key)
         if resource is None:

@@ -1,8 +1,8 @@
 """Checks of the site's policy in a reconcile. Pure.
 
-They include the rules that an admission policy enforces in the API server, and rules that it can't check. A spec that breaks one
-of the former was stored before the limit existed, or without the admission policy. The spec is not accepted, and the last accepted
-spec stays in force. The model keeps its replicas but can't grow beyond the policy.
+An admission policy in the API server enforces some of these rules, and can't check others. A stored spec can break an
+enforced rule if it is older than the rule, or if the admission policy isn't installed. Such a spec is not accepted, and
+the last accepted spec stays in force. The model keeps its replicas but can't grow beyond the policy.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def refused(view: Scope, spec: Spec) -> list[str]:
 
 
 def advice(view: Scope, spec: Spec) -> list[str]:
-    """Return a sentence for each limit that this spec exceeds and that the site only warns about."""
+    """Return a sentence for each limit that this spec exceeds and for which the site only issues warnings."""
     return warnings(_asked(view, spec))
 
 
 def most(view: Scope, spec: Spec) -> int | None:
-    """Return the maximum replicas that this spec may have now; None if the policy has no limit."""
+    """Return the maximum replicas that the site policy allows for this spec now; None if it sets no limit."""
     found = [most_replicas(_asked(view, spec))]
     limit, gpus = _gpus_of_namespace(view), spec.runtime.gpus
     if limit is not None and gpus:
@@ -44,7 +44,7 @@ def _asked(view: Scope, spec: Spec) -> PolicySubject:
 
 
 def _own_secret(view: Scope, spec: Spec) -> list[str]:
-    """Return a sentence if the spec refers to the Secret with the operator's own key, in the operator's namespace; else nothing."""
+    """Return a sentence if the spec refers to the Secret in the operator's namespace with its own key; else nothing."""
     namespace, _, name = view.site.own_secret.partition("/")
     if namespace != view.key.namespace or name not in secret_names(spec):
         return []
@@ -52,7 +52,10 @@ def _own_secret(view: Scope, spec: Spec) -> list[str]:
 
 
 def _queries(view: Scope, spec: Spec) -> list[str]:
-    """Refuse a canary's queries if the site has no Prometheus, or doesn't allow them explicitly: then no rule of the policy applies."""
+    """Return sentences that reject a canary's Prometheus queries; none if the queries are allowed.
+
+    They are rejected if the site has no Prometheus, or if its policy doesn't allow them explicitly.
+    """
     found, policy = queries(_asked(view, spec), ()), view.site.policy
     if not found:
         return []
@@ -65,7 +68,7 @@ def _queries(view: Scope, spec: Spec) -> list[str]:
 
 
 def _metric(view: Scope, spec: Spec) -> list[str]:
-    """Refuse a target for a query that the site doesn't have."""
+    """Return a sentence if the scaling target names a query that the site doesn't have; else nothing."""
     metric = spec.scaling.targets.metric if spec.scaling else None
     known = view.site.queries
     if metric is None or metric.query in known:

@@ -1,1 +1,1 @@
-"""Advice on the settings of a model, from signals that the operator has anyway. Pure."""
+"""Advice on a model's settings, derived from signals that the operator already has. Pure."""

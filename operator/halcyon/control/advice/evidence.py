@@ -1,6 +1,6 @@
-"""Evidence for advice: what a model's signals were over the last minutes, as means, and what its planner has learnt.
+"""Evidence for advice: means of a model's signals over the last minutes, and what its planner has learnt.
 
-Out of scope: reading the signals (`control.reporting.model_advice`), and what they mean (`rules`).
+Out of scope: reading the signals (`control.reporting.model_advice`), and advice derived from the evidence (`rules`).
 """
 
 from __future__ import annotations
@@ -17,55 +17,56 @@ from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.whatif import Known
 
 _MIN_SAMPLES = 5
-"""Minimum number of samples of a signal; with fewer, its mean is unknown."""
+"""Minimum number of samples of a signal; with fewer samples its mean is unknown."""
 _MIN_EXECUTIONS = 50
-"""Minimum number of executions for means of batches."""
+"""Minimum number of executions from which means of batch sizes are computed."""
 _MIN_SPREAD = 25.0
-"""Minimum spread of batch sizes, in rows squared, at which the slope of the line is measured more than assumed."""
+"""Minimum weighted sum of squared deviations of batch sizes, in rows squared. With less spread, the slope of the line
+(the time for each further row in a batch) counts as assumed and not as measured."""
 _MIN_KNOWN = 0.95
-"""Minimum share of the last day whose arrivals must be known."""
+"""Minimum share of the last day for which the request rate must be known."""
 _MAX_GAP_S = 90.0
-"""Maximum seconds between two samples whose counters are compared."""
+"""Maximum time between two samples whose counters are compared, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelEvidence:
-    """Means of a model's signals. None means unknown, never zero; times are in seconds."""
+    """Means of a model's signals, and what its planner has learnt; None if unknown, never 0. Times are in seconds."""
 
     spec: Spec
     replicas: float | None = None
-    """Ready replicas."""
+    """Mean number of ready replicas."""
     rate: float | None = None
-    """Requests per second that a replica answers."""
+    """Mean number of requests per second that one replica answers."""
     request_rows: float | None = None
     batch_rows: float | None = None
-    """Rows in an execution."""
+    """Mean number of rows in an execution."""
     busy: float | None = None
-    """Share of the time, 0 to 1, in which an instance executes."""
+    """Mean share of the time, 0 to 1, in which a model instance executes."""
     wait_s: float | None = None
-    """Time that a request waits in Triton's queue."""
+    """Mean time that a request waits in Triton's queue."""
     waiting: float | None = None
-    """Requests that wait for each replica, in the balancers and in Triton."""
+    """Mean number of waiting requests per replica, in the balancers and in Triton."""
     gpu: float | None = None
-    """GPU utilisation as measured at the GPU, 0 to 1, and never as derived from batch times."""
+    """Mean GPU utilisation as measured at the GPU, 0 to 1; never a value derived from batch times."""
     line: ServiceLine | None = None
-    """Time of a batch by its rows; None if too few sizes of batches were executed to know it."""
+    """Execution time of a batch by its number of rows; None if too few batch sizes were executed to measure it."""
     largest_rows: int | None = None
-    """Rows in the largest batch ever executed."""
+    """Number of rows in the largest batch that was ever executed."""
     peak_replicas: int | None = None
     """Replicas that the busiest five minutes of the last day needed; None if less than a day is known."""
     start_s: float | None = None
-    """Duration of the last start of a pod."""
+    """Duration of a pod's last start."""
 
 
 Executed = tuple[int, int, float]
-"""Counters of executions, of their rows and of their seconds."""
+"""Cumulative counters of a model: executions, executed rows, and execution time in seconds."""
 _NAMES = ("ready", "waiting", "gpu", "requests", "queue_s", "ready_s", "executions", "rows", "seconds")
 
 
 @dataclass(slots=True)
 class Window:
-    """Sums over the samples since the last evidence."""
+    """Sums of a model's samples since the last evidence."""
 
     last: tuple[float, int, Executed | None] = (-math.inf, 0, None)
     """Time, ready replicas and counters in the last sample."""
@@ -82,16 +83,16 @@ class Window:
         queue_s: float | None,
         executed: Executed | None,
     ) -> None:
-        """Add a sample. Counters that fell were reset, and count from the next sample on.
+        """Add a sample. If counters fell, they were reset, and their growth counts again from the next sample on.
 
         Args:
             now: monotonic time in seconds.
-            ready: ready replicas; the other signals are of all of them.
-            waiting: requests that wait.
-            gpu: as in `ModelEvidence`.
-            requests: requests per second that were answered.
-            queue_s: seconds that requests have waited in Triton's queue, per second.
-            executed: counters.
+            ready: number of ready replicas. The other signals cover all of them.
+            waiting: number of waiting requests, over all replicas.
+            gpu: GPU utilisation, as in `ModelEvidence`.
+            requests: number of answered requests per second, over all replicas.
+            queue_s: seconds per second that requests spent in Triton's queue, summed over all requests.
+            executed: counters of executions; None if unknown.
         """
         (at, before, counters), self.last = self.last, (now, ready, executed)
         values: list[float | None] = [ready]
@@ -106,7 +107,7 @@ class Window:
                 self.counts[index] += 1
 
     def evidence(self, spec: Spec) -> ModelEvidence:
-        """Return the means since the last evidence, and begin again."""
+        """Return the means since the last evidence, and start new sums."""
         means = [
             total / count if count >= _MIN_SAMPLES else None
             for total, count in zip(self.sums, self.counts, strict=True)
@@ -129,18 +130,18 @@ class Window:
 
 
 def instances(spec: Spec) -> int:
-    """Return the number of instances in a replica."""
+    """Return the number of model instances in a replica."""
     return (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1)
 
 
 def is_measured(memory: PlannerMemory) -> bool:
-    """Return whether batches of different sizes have shown the slope of the line."""
+    """Return whether the executed batches differ enough in size to measure how their time depends on their rows."""
     known = memory.capacity
     return known.weight > 0 and known.rows2 - known.rows**2 / known.weight >= _MIN_SPREAD
 
 
 def executed(memory: PlannerMemory | None) -> Executed | None:
-    """Return the counters of executions, from the batches that the planner has read."""
+    """Return the counters of executions from the batches in the planner's memory; None if it has none."""
     if memory is None or not memory.capacity.seen:
         return None
     executions, rows, seconds = 0, 0, 0.0
@@ -150,7 +151,7 @@ def executed(memory: PlannerMemory | None) -> Executed | None:
 
 
 def with_learnt(means: ModelEvidence, memory: PlannerMemory, known: Known | None, *, measured: bool) -> ModelEvidence:
-    """Return the evidence with what the planner has learnt. `measured`: whether the slope of the line was ever known."""
+    """Return the evidence with what the planner has learnt. `measured`: whether `line` was ever measured."""
     line, largest = memory.capacity.line, max((rows for rows, _, _ in memory.capacity.seen), default=None)
     if line is not None and largest == 1:
         line, measured = ServiceLine(line.seconds(1), 0.0), True

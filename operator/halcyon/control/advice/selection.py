@@ -1,6 +1,6 @@
-"""Selection of the advice to show: what has applied for minutes, the largest gain first, with few changes.
+"""Selection of the advice to show: advice that has applied for minutes, the largest gain first, changed rarely.
 
-A rule without an opinion changes nothing. The status keeps the advice, so that a new leader continues with it.
+A rule without an opinion changes nothing. The advice is stored in the status, so that a new leader continues with it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from halcyon.control.advice.rules import RULES, AdviceFinding
 HOLD_S = 540.0
 """Time for which a rule must apply before its advice is shown, or not apply before it is removed, in seconds."""
 WRITE_INTERVAL_S = 600.0
-"""Minimum time between two changes of what is shown, in seconds."""
+"""Minimum time between two changes of the shown advice, in seconds."""
 MAX_ADVICE = 5
 _SAME = 0.25
-"""Relative difference up to which two advised values are the same advice."""
+"""Maximum relative difference between two advised values that count as the same advice."""
 _FIELDS = {rule.name: rule.field for rule in RULES}
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What a rule has found, and since when it applies, in seconds since the epoch."""
+    """The finding of an advice rule, with the time since when the rule has applied, in seconds since the epoch."""
 
     rule: str
     finding: AdviceFinding
@@ -31,22 +31,26 @@ class Advice:
 
     @property
     def field(self) -> str:
-        """Return the field that it is about."""
+        """Return the field of the spec that the advice is about."""
         return _FIELDS[self.rule]
 
 
 @dataclass(frozen=True, slots=True)
 class AdviceSelection:
-    """The advice that is shown for a model, and how long each rule has applied, or not applied."""
+    """The advice that is shown for a model, and since when each rule has applied or not applied."""
 
     shown: tuple[Advice, ...] = ()
     changed_at: float = 0.0
     """Time at which `shown` was last changed, in seconds since the epoch."""
     since: Mapping[str, tuple[bool, float]] = field(default_factory=dict)
-    """Whether a rule applies, and since when, by its name; without those that neither apply nor are shown."""
+    """Whether each rule applies, and the time since when in seconds since the epoch, by the rule's name. Rules that
+    neither apply nor are shown are left out."""
 
     def updated(self, now: float, opinions: Mapping[str, AdviceFinding | None]) -> AdviceSelection:
-        """Return the selection after another evidence. `opinions`: what each rule has found that has an opinion."""
+        """Return the selection after a new evidence. `opinions`: the finding of each rule that has an opinion, by rule.
+
+        A finding of None means that the rule doesn't apply.
+        """
         since, kept = dict(self.since), {advice.rule: advice for advice in self.shown}
         for rule, finding in opinions.items():
             if finding is None and rule not in kept:
@@ -75,7 +79,7 @@ def _is_same(before: str, now: str) -> bool:
 
 
 def read(status: object) -> AdviceSelection:
-    """Return the selection that `status.advice` shows; entries that can't be read are left out."""
+    """Return the selection of advice in `status.advice`; entries that can't be read are left out."""
     shown = []
     for entry in status if isinstance(status, list) else ():
         try:
@@ -88,7 +92,7 @@ def read(status: object) -> AdviceSelection:
 
 
 def write(advice: Advice, now: str | None) -> dict[str, object]:
-    """Return an advice as in the status; `now` is the value of its field in the spec, None if it isn't set."""
+    """Return an advice as an entry of `status.advice`. `now` is the field's value in the spec, None if it isn't set."""
     found = advice.finding
     return {
         "rule": advice.rule,

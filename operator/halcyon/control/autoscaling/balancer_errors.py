@@ -1,6 +1,6 @@
 """Errors that balancers report about themselves, by model and balancer pod, stored with the agents' other reports.
 
-An error is dropped if its balancer's agent hasn't reported for `MAX_AGE_S`, as are other reports in the observation store.
+Like any report in the observation store, an error is dropped once its balancer's agent is silent for `MAX_AGE_S`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BalancerErrorStore(ObservationStore):
         self._errors: dict[Key, dict[str, tuple[str, float]]] = {}
 
     def receive_in_steps(self, report: AgentReport, now: float) -> Generator[None, None, bool]:
-        """Store a report as the base class does, and the error in it; return whether the report was accepted."""
+        """Store a report and the balancer's error in it; return whether the report was accepted."""
         taken = yield from super().receive_in_steps(report, now)
         if taken:
             self._take_error(Key(report.namespace, report.name), report, now)
@@ -41,7 +41,7 @@ class BalancerErrorStore(ObservationStore):
         """Ignore a new plan, because reports don't depend on plans."""
 
     def deleted(self, key: Key) -> None:
-        """Drop a deleted model."""
+        """Drop the reports and errors of a deleted model."""
         self.forget(*key)
 
     def forget(self, namespace: str, name: str) -> None:

@@ -1,6 +1,6 @@
-"""Replicas for batch inference, added to the decision for the users.
+"""Replicas for batch inference, added to the replicas that users' requests need.
 
-Out of scope: how many (`scaling.policy.batch_demand`), and which batches run (`batch.controller`).
+Out of scope: the number of these replicas (`scaling.policy.batch_demand`), and which batches run (`batch.controller`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from halcyon.scaling.policy.decision import Decision
 
 @dataclass(frozen=True)
 class BatchReplicas:
-    """Replicas for the BatchInferences of all models."""
+    """Extension of scaling decisions by the replicas for running BatchInferences."""
 
     decider: Decider
     demands: Callable[[Key], tuple[BatchDemand, ...]]
-    """Function that returns the work of a model's BatchInferences that run."""
+    """Function that returns the demand of each running BatchInference of a model."""
 
     def added(self, key: Key, spec: Spec, made: Decision) -> Decision:
-        """Return the decision with the replicas for batch inference; the same one without any."""
+        """Return the decision with the replicas for batch inference added; unchanged if there are none to add."""
         demands = self.demands(key)
         if not demands or spec.scaling is None:
             return made

@@ -1,16 +1,16 @@
-"""Scaling decision for one model by its policy, with the memory that each decision passes on to the next.
+"""Scaling decision for a model by its policy, with the state that is kept from one decision to the next.
 
     policy     actuator   batches observed   decided by
     Planner    any        yes                the planner
     Planner    any        no                 the HPA's rules, because the capacity of a replica isn't known yet
-    Planner    any        partly unknown     the HPA's rules, upwards only, after `PARTIAL_AFTER_S` in which a balancer is silent
+    Planner    any        partly unknown     the HPA's rules, upwards only, `PARTIAL_AFTER_S` after a balancer's last report
     Rules      Direct     -                  the HPA's rules
     Rules      HPA        -                  the HPA itself, outside this module
 
-If the planner has less than a day of a model's history, the history is requested from the site's Prometheus, if there is one.
+If the planner has less than a day of a model's history, it is requested from the site's Prometheus, if there is one.
 Decisions don't wait for the response.
 
-Out of scope: when a decision is made and what follows (`loop`), and the algorithms (`scaling.planner`, `scaling.hpa`).
+Out of scope: when decisions are made and carried out (`loop`), and the algorithms (`scaling.planner`, `scaling.hpa`).
 """
 
 from __future__ import annotations
@@ -50,18 +50,17 @@ from halcyon.signals.planner_reading import ReadingResult
 log = logging.getLogger(__name__)
 
 PARTIAL_AFTER_S = 30.0
-"""Seconds in which a balancer does not report while its pod is ready, after which the load of the others may add replicas.
-
-The silent balancer may receive any number of requests, so nothing is a reason to remove replicas meanwhile.
-"""
+"""Time, in seconds, after which a balancer that is ready but doesn't report no longer blocks decisions. From then on,
+the load that the other balancers report may add replicas. It never removes replicas, because the silent balancer may
+receive any number of requests."""
 
 SCRAPE = "scrape"
-"""Name of the source of signals that the operator scrapes from the servers, for models without agents."""
+"""Name of the source of signals that the operator itself scrapes from the servers, for models without agents."""
 
 
 @dataclass(frozen=True)
 class _Ruled:
-    """The last decision by the HPA's rules, which stays valid for the sync interval of an HPA."""
+    """The last decision by the HPA's rules. It stays valid for the sync interval of an HPA."""
 
     at: float
     """Monotonic time of the decision, in seconds."""
@@ -70,7 +69,10 @@ class _Ruled:
     unwritten: HpaMemory
 
     def is_good(self, now: float, current: int) -> bool:
-        """Return whether the decision is still valid: recent, made with all signals, and no other writer has changed the replicas."""
+        """Return whether the decision is still valid.
+
+        It is valid if it is recent, was made with all signals, and no other writer has changed the replicas since.
+        """
         if now - self.at >= algorithm.SYNC_INTERVAL_S or self.verdict.unknown:
             return False
         return current in {self.verdict.current, self.verdict.desired}
@@ -78,7 +80,7 @@ class _Ruled:
 
 @dataclass(frozen=True, slots=True)
 class _Aimed:
-    """The objectives of a model, with the inputs that they were computed from."""
+    """The objectives of a model, and the inputs that they were computed from."""
 
     spec: Spec
     opened: InForce | None
@@ -95,36 +97,36 @@ class _Model:
     memory: PlannerMemory | None = None
     """The planner's memory; None if the planner doesn't decide for the model."""
     rows: float = 1.0
-    """Mean number of rows per request in the last reading."""
+    """Mean number of rows per request, from the last reading."""
     aimed: _Aimed | None = None
     opened: tuple[Spec, InForce] | None = None
-    """The schedules in force at the last decision, with the spec that they are from."""
+    """The schedules in force at the last decision, and the spec that they come from."""
     ruled: _Ruled | None = None
     partial_since: float | None = None
-    """Monotonic time since which the load has been unknown to the planner; None if it is known."""
+    """Monotonic time since when the planner hasn't known the load, in seconds; None if the load is known."""
 
 
 @dataclass
 class Decider:
-    """Maker of the decisions for all models, with the memory that they need."""
+    """Maker of the scaling decisions for all models, with the state that they need."""
 
     signals: ModelSignals
     histories: HistoryBackfill | None = None
-    """Import of past arrivals from Prometheus; None if the site has none."""
+    """Import of past request rates from Prometheus; None if the site has no Prometheus."""
 
     _saved: dict[Key, Saved] = field(default_factory=dict)
-    """Memories saved by an earlier process, for models that this process has not planned for yet."""
+    """Memories that an earlier process has saved, of models that this process has not planned for yet."""
     _models: dict[Key, _Model] = field(default_factory=dict)
     _epoch: WallClock = field(init=False)
     """Clock to which the times in the planner's memories refer."""
 
     def __post_init__(self) -> None:
-        """Use the same clock for memories, and the same caches, as for signals."""
+        """Take over the clock and the caches of the signals, so that memories and signals use the same ones."""
         self._epoch = self.signals.epoch
         self._measured = MeasuredCapacities(self.signals.caches)
 
     def restore(self, saved: Mapping[Key, Saved]) -> None:
-        """Use memories that an earlier process has saved, for models that this process has not planned for yet."""
+        """Adopt saved memories of an earlier process, for models that this process has not planned for yet."""
         self._saved = dict(saved)
 
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
@@ -147,7 +149,7 @@ class Decider:
         return self._left_to_the_hpa(key, spec, now)
 
     def not_written(self, key: Key) -> None:
-        """Discard the last decision by the HPA's rules, because the replicas could not be written."""
+        """Invalidate the last decision by the HPA's rules, because its replicas could not be written."""
         model = self._models.get(key)
         if model is not None and model.ruled is not None:
             model.ruled = replace(model.ruled, at=-math.inf, written=model.ruled.unwritten)
@@ -163,9 +165,9 @@ class Decider:
         return None if memory is None else memory.history
 
     def known(self, key: Key, spec: Spec) -> Known | None:
-        """Return what the planner has learnt about a model, for what-if calculations.
+        """Return the planner's knowledge of a model (objectives, capacity, arrivals), for what-if calculations.
 
-        None if the planner doesn't decide for the model, or if the capacity of a replica isn't known yet.
+        The result is None if the planner doesn't decide for the model, or if the capacity of a replica isn't known yet.
         """
         model = self._models.get(key)
         if model is None or (memory := model.memory) is None or model.aimed is None:
@@ -179,13 +181,13 @@ class Decider:
         return Known(aims, replica, memory.arrivals.spread.value, memory.headroom.value)
 
     def learn(self, key: Key, history: History) -> None:
-        """Replace the history in the planner's memory of a model; the rest of the memory stays."""
+        """Replace the history of arrivals in the planner's memory of a model; the rest of the memory stays."""
         model = self._models[key]
         if model.memory is not None:
             model.memory = model.memory.with_changes(history=history)
 
     def forget(self, key: Key) -> None:
-        """Drop a model that was deleted or is no longer autoscaled."""
+        """Drop the state of a model that was deleted or is no longer autoscaled."""
         self._models.pop(key, None)
         self._saved.pop(key, None)
         self._measured.forget(key)
@@ -235,9 +237,10 @@ class Decider:
     def _by_known_load(  # as `_by_rules`
         self, key: Key, model: _Model, spec: Spec, now: float, gathered: ReadingResult
     ) -> Decision | None:
-        """Return a decision by the rules that needs more replicas although a balancer has been silent for long.
+        """Return a decision by the HPA's rules that adds replicas although a balancer has been silent for long.
 
-        The planner continues from it. None if the load is known, or if that of the balancers that report needs no more replicas.
+        Later decisions of the planner start from it. The result is None if the load is known, or if the load of the
+        balancers that report needs no more replicas.
         """
         if gathered.reading.inflight is not None or model.memory is None or model.aimed is None:
             model.partial_since, model.ruled = None, None
@@ -273,7 +276,7 @@ class Decider:
     def _by_rules(
         self, key: Key, model: _Model, spec: Spec, now: float, limits: tuple[int, int] | None = None
     ) -> Decision:
-        """Return a decision by the HPA's rules, within `limits`: minimum and maximum replicas (default: those of the spec)."""
+        """Return a decision by the HPA's rules within `limits`, the minimum and maximum replicas (default: the spec's)."""
         current = self.signals.caches.replicas(key)
         ruled = model.ruled
         if spec.scaling is None:
@@ -318,7 +321,7 @@ class Decider:
         return made
 
     def _left_to_the_hpa(self, key: Key, spec: Spec, now: float) -> Decision:
-        """Return a decision that leaves the replicas to the HPA, with the replicas that each signal needs by the HPA's formula."""
+        """Return a decision that leaves the replicas to the HPA, with the replicas that each signal needs."""
         found = self.signals.by_rules(key, spec)
         return decisions.of_hpa(
             self.signals.caches.replicas(key),
@@ -329,7 +332,7 @@ class Decider:
         )
 
     def _follow_clock(self) -> None:
-        """Shift the times in all memories after the wall clock was set, so that the step doesn't look like a pause or a burst."""
+        """Shift the times in all memories after the wall clock was set, so that the step is no pause or burst."""
         by_s = self.signals.epoch.offset_s - self._epoch.offset_s
         for model in self._models.values():
             if model.memory is not None:
@@ -338,7 +341,7 @@ class Decider:
 
 
 def _open(model: _Model, spec: Spec, at: float) -> InForce | None:
-    """Return the schedules in force; None if the spec has none."""
+    """Return the spec's schedules in force at the time `at`; None if the spec has none."""
     if spec.scaling is None or not spec.scaling.schedules:
         return None
     held = model.opened
@@ -355,7 +358,7 @@ def _aims(  # noqa: PLR0917  # all that objectives depend on
     measured: Measured,
     memory: PlannerMemory,
 ) -> Objectives:
-    """Return the objectives in force; the same object while the inputs are the same."""
+    """Return the objectives in force; the same object as long as the inputs are the same."""
     held = model.aimed
     is_same = held is not None and held.spec is spec and held.opened is opened and held.measured is measured
     if held is not None and is_same and held.batches is batches:
@@ -378,7 +381,7 @@ def _aims(  # noqa: PLR0917  # all that objectives depend on
 
 
 def _capacity(memory: PlannerMemory, aims: Objectives, read: Reading) -> CapacitySource:
-    """Return the capacity of a replica that the planner plans with."""
+    """Return the capacity of a replica that the planner uses, and its source."""
     capacity = memory.capacity
     replica = None if capacity.line is None else replica_of(aims, capacity.line, read.rows_per_request)
     has_traffic = memory.arrivals.last_at is not None

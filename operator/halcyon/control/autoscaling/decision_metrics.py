@@ -1,12 +1,12 @@
-"""Histograms of the duration of decisions and of the age of the decisions in force.
+"""Histograms of the duration of decisions and of the age of the models' current decisions.
 
     metric                          counts          value
     halcyon_decision_seconds        decisions       time for reading, planning and publishing, until the next model's turn
-    halcyon_decision_age_seconds    model-seconds   age of the decision in force
+    halcyon_decision_age_seconds    model-seconds   age of the model's current decision
 
-The age is measured continuously: each second of each model counts, with the age that the model's decision has at that time. A
-quantile is therefore that of the age for a random model at a random time. If the metric counted decisions instead, a model without
-new decisions wouldn't show. To record a value takes less than a microsecond.
+The age is measured continuously: each second of each model counts, with the age of the model's decision at that time. A
+quantile is therefore that of the age for a random model at a random time. If the metric counted decisions instead, it
+wouldn't show a model without new decisions. Recording a value takes less than a microsecond.
 """
 
 from __future__ import annotations
@@ -27,32 +27,34 @@ _TOOK_S = (
     *(2e-5, 3e-5, 4e-5, 5e-5, 6e-5, 7e-5, 8e-5, 9e-5, 1e-4, 1.2e-4, 1.5e-4, 2e-4, 2.5e-4, 3e-4, 4e-4, 5e-4, 7e-4),
     *(1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1),
 )
-"""Bucket bounds. They are dense around 100 us, the target for a decision, so that a quantile there is accurate to 10 %."""
+"""Bucket bounds of the duration, in seconds. They are dense around 100 us, the target for a decision, so that a
+quantile there is accurate to 10 %."""
 _AGES_S = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 4.5, 5.0, 6.0, 7.5, 10.0, 15.0, 30.0, 60.0)
 _BELOW_S = (0.0, *_AGES_S)
-"""Lower bound of each age bucket."""
+"""Lower bound of each age bucket, in seconds."""
 
 
 class _Spent:
-    """Model-seconds in each age bucket, computed from the age that each decision has reached."""
+    """Model-seconds in each age bucket, computed from the ages at which decisions ended."""
 
     def __init__(self) -> None:
         self._reached = [0] * len(_BELOW_S)
-        """Number of decisions whose final age is in each bucket."""
+        """Number of ended decisions by the bucket of their final age."""
         self._beyond_s = [0.0] * len(_BELOW_S)
-        """Seconds that these decisions spent in that last bucket. Both lists never decrease, as a Prometheus counter must not."""
+        """Seconds that ended decisions spent in the bucket of their final age, by bucket. Like a Prometheus counter,
+        neither this list nor `_reached` ever decreases."""
         self.total_s2 = 0.0
         """Integral of the age over time, in square seconds: the histogram's sum."""
 
     def add(self, age_s: float) -> None:
-        """Add the lifetime of one decision, which has reached the age `age_s`."""
+        """Add the lifetime of one decision, from age 0 to `age_s`."""
         bucket = bisect_left(_AGES_S, age_s)
         self._reached[bucket] += 1
         self._beyond_s[bucket] += age_s - _BELOW_S[bucket]
         self.total_s2 += age_s * age_s / 2
 
     def with_ages(self, ages_s: Iterable[float]) -> _Spent:
-        """Return a copy with additional decisions of these ages."""
+        """Return a copy to which decisions with these ages were added."""
         made = _Spent()
         made._reached, made._beyond_s, made.total_s2 = list(self._reached), list(self._beyond_s), self.total_s2
         for age_s in ages_s:
@@ -60,7 +62,7 @@ class _Spent:
         return made
 
     def seconds(self) -> list[float]:
-        """Return the model-seconds in each bucket. A decision spends the full width of each bucket below that of its final age."""
+        """Return the model-seconds in each bucket. A decision spends the full width of each bucket before its last one."""
         spent_s = list(self._beyond_s)
         older = 0
         for bucket in range(len(_AGES_S), 0, -1):
@@ -86,12 +88,12 @@ class DecisionMetrics(Collector):
         self._took_s += seconds
 
     def ended(self, age_s: float) -> None:
-        """Count a decision that was replaced, or whose model was deleted, at this age."""
+        """Count a decision that was replaced at the age `age_s`, or whose model was deleted at that age."""
         self._ended.add(age_s)
 
     @override
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """Yield both histograms. Decisions in force count with their current age."""
+        """Yield both histograms. Current decisions count with their current age."""
         took = histogram_family(operator_metrics.DECISION)
         took.add_metric([], _buckets(_TOOK_S, self._took), self._took_s)
         yield took

@@ -1,9 +1,9 @@
 """Detection of other writers of `spec.replicas`: a single manual change is allowed, repeated changes are a conflict.
 
-External HPAs are found by their scale target (`external_hpas`). This module finds other writers: a GitOps tool that restores the
-`replicas` of its file, a script, or another operator. A value of spec.replicas counts as Halcyon's if Halcyon recently requested
-it, through /scale or through its HPA. The writer of any other value is known only if the object's managedFields name it. For
-custom resources they don't name writers to /scale (Kubernetes 1.35).
+External HPAs are found by their scale target (`external_hpas`). This module detects other writers: a GitOps tool that
+restores the `replicas` of its file, a script, or another operator. A value of spec.replicas counts as Halcyon's if
+Halcyon recently requested it, through /scale or through its HPA. The writer of any other value is known only if the
+object's managedFields name it. For custom resources, managedFields don't name writers to /scale (Kubernetes 1.35).
 """
 
 from __future__ import annotations
@@ -16,27 +16,30 @@ from halcyon.kube.kinds import Key
 OURS = frozenset({"halcyon", "kube-controller-manager"})
 """Field managers that write replicas for Halcyon: the operator, and the HPA controller."""
 LATELY_S = 60.0
-"""Time for which a requested value counts as Halcyon's, in seconds. An HPA, which polls every 15 s, writes it within this time."""
+"""Time for which a value that Halcyon has requested counts as Halcyon's, in seconds. An HPA writes the requested value
+within this time, as it polls every 15 s."""
 TIMES, WITHIN_S = 3, 300.0
-"""Number of changes within a period, in seconds, from which changes count as a conflict and not as manual."""
+"""Number of changes within a period, in seconds, from which the changes are a conflict instead of manual changes."""
 CALM_S = 600.0
-"""Time without another change after which Halcyon writes replicas again, in seconds."""
+"""Time without another external change, in seconds, after which Halcyon writes replicas again."""
 
 
 @dataclass
 class ExternalWriters:
-    """Replica changes of every model that Halcyon didn't request. Times are monotonic, in seconds."""
+    """Detector of replica changes that Halcyon didn't request, for all models. Times are monotonic, in seconds."""
 
     _seen: dict[Key, int] = field(default_factory=dict)
     _asked: dict[Key, dict[int, float]] = field(default_factory=dict)
-    """Time at which each value was last requested."""
+    """Monotonic time of Halcyon's last request of each value of spec.replicas, by model and value."""
     _foreign: dict[Key, deque[float]] = field(default_factory=dict)
     _until: dict[Key, tuple[float, str]] = field(default_factory=dict)
     _manual: dict[Key, int] = field(default_factory=dict)
     """The last value that another writer has set, until `take_manual` returns it."""
 
     def look(self, key: Key, replicas: int, desired: int, writer: str, now: float) -> str:
-        """Compare the replicas with the last call; return a message about a competing writer, empty if there is none.
+        """Compare the replicas with those of the last call, and return a message about a competing writer, if any.
+
+        Without a competing writer the message is empty.
 
         Args:
             key: the model.
@@ -77,7 +80,7 @@ class ExternalWriters:
         )
 
     def take_manual(self, key: Key) -> int | None:
-        """Return, once, the replicas that another writer has set since the last call; None if there was no such change."""
+        """Return the last manual change of the replicas, only once; None without a change since the last call."""
         return self._manual.pop(key, None)
 
     def wrote(self, key: Key, replicas: int) -> None:
@@ -89,6 +92,6 @@ class ExternalWriters:
         self._seen.pop(key, None)
 
     def forget(self, key: Key) -> None:
-        """Drop a deleted model."""
+        """Drop the state of a deleted model."""
         for held in (self._seen, self._asked, self._foreign, self._until, self._manual):
             held.pop(key, None)

@@ -29,17 +29,16 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 60.0
 REFUSED_S = 3600.0
-"""Delay before the query is retried after an unusable response, in seconds.
-
-It is long because the response stays unusable until someone changes the query or what Prometheus scrapes.
-"""
+"""Time until a model's query is retried after an unusable response, in seconds. It is long because the response stays
+unusable until someone changes the query or what Prometheus scrapes."""
 
 Ask = Callable[[str, str], Awaitable[History | None]]
-"""Query for the history of a model, given its namespace and name; returns None without data, raises PrometheusError on failure."""
+"""Type of the function that queries a model's history, given its namespace and name. It returns None if there is no
+data, and raises PrometheusError on failure."""
 
 
 def merged(past: History, ours: History) -> History:
-    """Return one history from the imported `past` and the planner's own history `ours`; for bins in both, `ours` wins.
+    """Merge the imported history `past` and the planner's own history `ours`; for bins in both, `ours` wins.
 
     Takes 30 us for each bin of `ours` that is newer than `past`. If both have values for the same bins, the seasonal models are
     rebuilt, which takes up to 0.15 s.
@@ -48,7 +47,7 @@ def merged(past: History, ours: History) -> History:
 
 
 def _grounded(past: History, ours: History) -> History:
-    """Return `past` with the values of `ours` for the bins that are in both."""
+    """Return `past`, with the values of `ours` for bins that are in both."""
     known = _closed_bins(ours)
     if all(number >= past.open for number in known):
         return past
@@ -59,7 +58,7 @@ def _grounded(past: History, ours: History) -> History:
 
 
 def _continued(past: History, ours: History) -> History:
-    """Return `past`, extended by the bins of `ours` after its end."""
+    """Return `past`, extended by the bins of `ours` that are newer."""
     if past.open < 0:
         return ours
     history = past
@@ -83,19 +82,19 @@ class HistoryBackfill:
     """Queue of models whose history is to be imported, and the task that queries Prometheus. Not thread-safe."""
 
     def __init__(self, ask: Ask, *, clock: Clock) -> None:
-        """Start with an empty queue; `ask` is the query."""
+        """Initialize with an empty queue; `ask` is the function that runs a query."""
         self._ask, self._clock = ask, clock
         self._due: dict[Key, float] = {}
-        """Monotonic time of the next query for each model, in seconds."""
+        """Monotonic time of each queued model's next query, in seconds."""
         self._news = asyncio.Event()
 
     def want(self, key: Key) -> None:
-        """Queue an import of this model's history."""
+        """Add a model to the queue of imports."""
         self._due[key] = -math.inf
         self._news.set()
 
     def forget(self, key: Key) -> None:
-        """Drop a model that is no longer planned for. The response to a query in progress for it is ignored."""
+        """Drop a model that is no longer planned for. If a query for it is in progress, its response is ignored."""
         self._due.pop(key, None)
 
     async def run(self, known: Callable[[Key], History | None], learn: Callable[[Key, History], None]) -> None:
@@ -103,7 +102,7 @@ class HistoryBackfill:
 
         Args:
             known: function that returns the planner's own history of a model; None if the planner doesn't decide for the model.
-            learn: function that replaces this history by the merged one.
+            learn: function that replaces the planner's own history of a model by the merged one.
         """
         while True:
             key = min(self._due, key=lambda one: self._due[one], default=None)

@@ -1,8 +1,8 @@
-"""The decision loop for all models: decides for each model that is due, publishes the decision, and writes the replicas.
+"""The decision loop for all models: decides for each model that is due, publishes the decision and writes the replicas.
 
-A model is due when one of its agents has sent a new report, but at most once a second unless the report confirms growth. Without
-a new report it is due at the time that its last decision has set. The standby decides too, so that its memory is current when it
-becomes the leader.
+A model is due when one of its agents has sent a new report, but at most once a second unless the report confirms
+growth. Without a new report it is due at the time that its last decision set. The standby decides too, so that its
+memory is current when it becomes the leader.
 
     phase of a model's turn    module
     read signals and decide    `decider`, with `model_signals`
@@ -52,21 +52,25 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.1
 CHECK_INTERVAL_S = 1.0
-"""Interval of the checks that concern all models, in seconds: clocks, the site's GPU budget, a standby's list of models."""
+"""Interval of the checks that concern all models, in seconds. They concern the clocks, the site's GPU budget, and a
+standby's list of models."""
 SLICE_S = 0.02
-"""Time after which a round of decisions yields to other tasks, in seconds."""
+"""Time after which a round of decisions yields to other asyncio tasks, in seconds."""
 
 
 class PlannerMemories(Protocol):
-    """Store of planner memories that outlives the process."""
+    """Store that keeps planner memories beyond the end of the process."""
 
     def offer(self, key: Key, uid: str, memory: PlannerMemory, /) -> None:
-        """Keep the newest memory of a model for the next save; takes almost no time."""
+        """Keep the newest memory of a model for the next save. This takes almost no time."""
 
 
 @dataclass
 class Autoscaler:
-    """The autoscaler: decides for every model with `scaling`, and writes replicas to /scale while this replica is the leader."""
+    """Autoscaler of all models with `scaling`.
+
+    It decides for each model and, while this replica of the operator is the leader, writes the replicas to /scale.
+    """
 
     caches: ClusterState
     specs: SpecsInForce
@@ -78,21 +82,21 @@ class Autoscaler:
     decision_metrics: DecisionMetrics
     """Metrics of the duration and the age of decisions."""
     models: MutableMapping[Key, ModelState]
-    """State of the autoscaled models; `decision_metrics` reads the ages of their decisions."""
+    """State of the autoscaled models, from which `decision_metrics` reads the ages of their decisions."""
     leadership: Leadership
     clock: Clock
     memories: PlannerMemories | None = None
-    """Store that receives the planner's memory after every decision; None if memories aren't stored."""
+    """Store that receives the planner's memory after each decision; None if memories aren't stored."""
     events: Callable[[Object, NewEvent], object] | None = None
     """Recorder of events; None if events aren't recorded."""
     batches: BatchReplicas | None = None
-    """Replicas for batch inference; None without it."""
+    """Extension of decisions by replicas for batch inference; None if there is no batch inference."""
     external_writers: ExternalWriters = field(default_factory=ExternalWriters)
     decisions: int = 0
-    """Number of decisions since the start."""
+    """Number of decisions since the start of the process."""
 
     def __post_init__(self) -> None:
-        """Subscribe to the agents' reports."""
+        """Subscribe to the agents' reports, which make models due."""
         self.signals.hub.subscribe(
             lambda namespace, name, confirms: self.report_received(Key(namespace, name), confirms=confirms)
         )
@@ -100,11 +104,11 @@ class Autoscaler:
     # Requested by other components
 
     def reported(self, key: Key) -> Signals | None:
-        """Return what the agents have reported for the status, except for scaling; the mean batch is as last published."""
+        """Return the agents' data for the status, without scaling data. The mean batch size is as last published."""
         return self.updates.reported(key)
 
     def published(self, key: Key) -> PublishedScaling:
-        """Return a model's scaling decision as last published, so that the status doesn't change between publications."""
+        """Return a model's last published scaling decision. Between publications it doesn't change."""
         return self.updates.published(self.models.get(key) or ModelState(key, math.inf))
 
     def state(self, key: Key) -> ModelState | None:
@@ -114,13 +118,13 @@ class Autoscaler:
     # Reported by other components
 
     def report_received(self, key: Key, *, confirms: bool = False) -> None:
-        """Record that an agent of the model has reported. `confirms`: whether the report confirms growth in the previous one."""
+        """Record that an agent of the model has reported. `confirms`: it confirms growth in the report before."""
         if (model := self.models.get(key)) is not None:
             model.has_report = True
             model.confirmed |= confirms
 
     def planned(self, key: Key, plan: ReconcilePlan) -> None:
-        """Adopt the actuator of a model from the plan of a reconcile."""
+        """Adopt a model's actuator from the plan of a reconcile."""
         model = self.models.get(key)
         if plan.actuator is Actuator.NONE:
             if model is not None:
@@ -133,13 +137,13 @@ class Autoscaler:
         model.actuator = plan.actuator
 
     def deleted(self, key: Key) -> None:
-        """Drop a deleted model."""
+        """Drop the state of a deleted model."""
         self.stop(key)
         self.signals.forget(key)
         self.updates.forget(key)
 
     def stop(self, key: Key) -> None:
-        """Stop making decisions for a model, and drop their state."""
+        """Stop making decisions for a model, and drop its state."""
         model = self.models.pop(key, None)
         if model is not None and model.verdict is not None:
             self.decision_metrics.ended(self.clock.monotonic() - model.decided)
@@ -150,7 +154,7 @@ class Autoscaler:
     # The loop
 
     async def run(self) -> None:
-        """Run the loop until cancelled."""
+        """Run the decision loop until cancelled."""
         checked = batches = -math.inf
         try:
             while True:
@@ -176,7 +180,7 @@ class Autoscaler:
             self._follow()
 
     def _allocate_budget(self, now: float) -> None:
-        """Allocate the site's GPU budget; models whose grant has grown become due at once."""
+        """Allocate the site's GPU budget. Models whose grant has grown become due at once."""
         if self.limits.budget is None:
             return
         decided = {m.key for m in self.models.values() if m.verdict is not None and m.verdict.desired is not None}
@@ -185,7 +189,7 @@ class Autoscaler:
                 model.due = now
 
     def _follow(self) -> None:
-        """Add the models with scaling from the caches, because on a standby no reconcile adds them.
+        """Add the models with `scaling` from the caches, because on a standby no reconcile adds them.
 
         Their actuator stays NONE, so that a new leader writes no replicas before a reconcile has set it (`planned`).
         """
@@ -194,7 +198,7 @@ class Autoscaler:
                 self.models[key] = ModelState(key, self.clock.monotonic())
 
     async def _round(self) -> None:
-        """Decide for every model that is due now, the one with the oldest decision first."""
+        """Decide for each model that is due now, starting with the oldest decision."""
         began = self.clock.monotonic()
         due = [
             m
@@ -220,7 +224,7 @@ class Autoscaler:
     # One model's turn
 
     def _turn(self, model: ModelState) -> None:
-        """Run all phases of the table above for one model."""
+        """Run all phases in the module's table for one model."""
         key, now = model.key, model.tried
         spec, resource = self.specs.get(key), self.caches.resources.get(key)
         if resource is None:
@@ -246,7 +250,7 @@ class Autoscaler:
                 self.updates.write_ended(model)
 
     def _take(self, model: ModelState, decision: Decision, now: float) -> None:
-        """Put a decision into force."""
+        """Put a new decision for a model into force."""
         self.decisions += 1
         if model.verdict is not None:
             self.decision_metrics.ended(now - model.decided)
@@ -254,7 +258,7 @@ class Autoscaler:
         model.verdict, model.decided = decision, now
 
     def _external_writer(self, model: ModelState, spec: Spec, resource: Object, decision: Decision, now: float) -> str:
-        """Return a message about another writer of the model's replicas; empty if there is none."""
+        """Return a message about another writer of the model's replicas; empty if there is no other writer."""
         if spec.scaling is None or spec.scaling.mode != "Active" or decision.desired is None:
             self.external_writers.rest(model.key)
             return ""
@@ -266,7 +270,7 @@ class Autoscaler:
         return self.external_writers.look(model.key, decision.current, decision.desired, manager, now)
 
     def _report_revert(self, key: Key, resource: Object, manual: int, decision: Decision) -> None:
-        """Record an event that a manual change of the replicas is undone."""
+        """Record an event that a manual change of the replicas is undone by scaling."""
         if self.events is not None:
             text = (
                 f"spec.replicas was set to {manual}, and scaling sets it to {decision.desired}, because spec.scaling.mode is Active; "
@@ -275,12 +279,12 @@ class Autoscaler:
             self.events(resource, NewEvent("Normal", "ManualScaleReverted", text))
 
     def _remember(self, key: Key, resource: Object) -> None:
-        """Pass the planner's memory to the store, so that the next process can start with it."""
+        """Pass the planner's memory to the store, so that the operator's next process can start with it."""
         if self.memories is not None and (memory := self.decider.memory(key)) is not None:
             self.memories.offer(key, str(resource["metadata"].get("uid", "")), memory)
 
     def _write(self, model: ModelState, decision: Decision) -> None:
-        """Start to write the desired replicas, unless Halcyon doesn't write them now or a write is in progress."""
+        """Start a write of the desired replicas, unless Halcyon doesn't write them now or a write is in progress."""
         if decision.desired == decision.current or self.writer.wanted(model) is None or model.writing is not None:
             return  # the cheap first check is usually true
         if self.caches.is_behind(model.key):

@@ -1,6 +1,6 @@
 """Current signals of a model for the decider, from agents' reports and from the pods in the caches.
 
-Out of scope: decisions (`decider`), other sources of GPU utilisation if agents report too little (`gpu_utilization`), and the
+Out of scope: decisions (`decider`), sources of GPU utilisation other than the agents (`gpu_utilization`), and the
 computation of signals from reports (`signals.planner_reading`, `scaling.hpa.metrics`).
 """
 
@@ -34,16 +34,17 @@ from halcyon.signals.prometheus.source import Sampled
 
 BATCH_WINDOW_S = 15.0
 _SHOWN_WINDOW_S = 15.0
-"""Length of the window of published means, in seconds: the same as on the dashboard."""
+"""Length of the window for published means, in seconds. The dashboard uses the same length."""
 _Samples = tuple[tuple[float, float], ...]
-"""(time, value), oldest first."""
+"""Samples as pairs of time and value, oldest first."""
 _RULES_WINDOW_S = 20.0
-"""Length of the window of reports for the policy Rules, in seconds: longer than the 15 s over which it averages."""
+"""Length of the window of reports for the policy Rules, in seconds. It is longer than the 15 s over which the policy
+averages."""
 
 
 @immutable(frozen=True, slots=True)
 class PlannerInput:
-    """The planner's reading of a model, and the signals to publish from it."""
+    """The planner's reading of a model, and the signals to publish with the decision."""
 
     gathered: ReadingResult
     signals: tuple[Signal, ...]
@@ -51,24 +52,24 @@ class PlannerInput:
 
 @immutable(frozen=True, slots=True)
 class RulesInput:
-    """Input of the policy Rules: queue depth, GPU utilisation and concurrency, and the same values as signals to publish."""
+    """Input of the policy Rules: queue depth, GPU utilisation and concurrency, also as signals to publish."""
 
     read: metrics.RulesReading | Missing
     signals: tuple[Signal, ...]
-    """queueDepth; gpuUtilization and concurrency if there is a target for them."""
+    """Signals to publish: queueDepth, and those of gpuUtilization, metric and concurrency that have a target."""
     has_reports: bool
     """Whether any agent has reported on the model."""
 
 
 @immutable(frozen=True, slots=True)
 class _Means:
-    """Means over `_SHOWN_WINDOW_S` of the values that are published; None for a value that is unknown now."""
+    """Means of the published values over `_SHOWN_WINDOW_S`. A mean is None if its value is unknown now."""
 
     waiting: float | None = None
     gpu: float | None = None
     """Mean GPU utilisation of the ready pods, in percent."""
     source: str = ""
-    """Source of `gpu`; if the source changes, the mean restarts."""
+    """Source of `gpu`. If the source changes, a new mean is started."""
     waiting_samples: _Samples = ()
     gpu_samples: _Samples = ()
 
@@ -79,7 +80,10 @@ class _Means:
 
 
 def _with_sample(samples: _Samples, now: float, value: float | None) -> _Samples:
-    """Return the samples of the window that ends now, with the one before it; none if the value is unknown."""
+    """Return the samples of the window that ends now, including a new sample of `value`.
+
+    The last sample before the window is kept too. If the value is unknown, no samples are returned.
+    """
     if value is None:
         return ()
     begin = now - _SHOWN_WINDOW_S
@@ -88,7 +92,7 @@ def _with_sample(samples: _Samples, now: float, value: float | None) -> _Samples
 
 
 def _mean(samples: _Samples) -> float | None:
-    """Return the mean over the window before the newest sample, in which each value holds until the next one."""
+    """Return the mean over the window that ends at the newest sample. Each value holds until the next sample."""
     if len(samples) < 2:
         return samples[0][1] if samples else None
     begin = max(samples[-1][0] - _SHOWN_WINDOW_S, samples[0][0])
@@ -108,15 +112,17 @@ class _Model:
 
 @dataclass
 class ModelSignals:
-    """Signals of all models, with the state that is kept between readings."""
+    """Current signals of all models, with the state that is kept between readings."""
 
     caches: ClusterState
     hub: ObservationStore
     clock: Clock
     sampled: Callable[[str, str], Sampled | None] | None = None
-    """Lookup of a pod's GPU utilisation in the site's Prometheus, by namespace and name; None if the site has none."""
+    """Function that returns a pod's GPU utilisation from the site's Prometheus, by namespace and name of the pod. None
+    if the site has no Prometheus."""
     queried: Callable[[Key, str], Value | Missing] | None = None
-    """Lookup of the result of one of the site's queries for a model, by the query's name; None if the site has none."""
+    """Function that returns a model's result of one of the site's queries, by the query's name. None if the site has no
+    Prometheus."""
 
     _models: dict[Key, _Model] = field(default_factory=dict)
     _utilization: GpuUtilizationSources = field(default_factory=GpuUtilizationSources)
@@ -130,20 +136,20 @@ class ModelSignals:
         self.epoch = self.epoch.checked(monotonic_s=self.clock.monotonic(), wall_s=self.clock.wall())
 
     def uid(self, key: Key) -> str:
-        """Return the uid of the ModelDeployment; empty if there is none."""
+        """Return the uid of the ModelDeployment; empty if there is no such ModelDeployment."""
         return str(((self.caches.resources.get(key) or {}).get("metadata") or {}).get("uid", ""))
 
     def by_rules(self, key: Key, spec: Spec | None) -> RulesInput:
-        """Return the input for the `Rules` policy."""
+        """Return the input for the policy Rules."""
         read, observation, source = self._by_rules(key, spec)
         signals = () if spec is None else self._signals(read, source, defaults.targets(spec))
         return RulesInput(read, signals, has_reports=observation is not None)
 
     def for_planner(self, key: Key, spec: Spec) -> PlannerInput | None:
-        """Return the planner's reading of a model, and the signals to publish; None if no agent has reported on the model.
+        """Return the planner's reading of a model, and the signals to publish; None if no agent has reported on it.
 
-        If a pod seems to have become ready later than `startupTimeout` allows, it was ready before and has only become ready
-        again. Its start time is then unknown.
+        A pod that seems to have become ready later than `startupTimeout` allows was ready before and has only become
+        ready again. Its start time is then unknown.
         """
         picture = self.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
         if picture is None:
@@ -193,14 +199,14 @@ class ModelSignals:
         return PlannerInput(gathered, shown)
 
     def _metric(self, key: Key, spec: Spec) -> Value | Missing | None:
-        """Return the result of the site's query that the spec names; None if it names none."""
+        """Return the result of the site's query that the spec names; None if the spec names no query."""
         metric = None if spec.scaling is None else spec.scaling.targets.metric
         if metric is None:
             return None
         return Missing("this site has no Prometheus") if self.queried is None else self.queried(key, metric.query)
 
     def reported(self, key: Key) -> Signals | None:
-        """Return data for the status from the agents' reports: load errors, versions, dead backends, the mean batch."""
+        """Return the agents' data for the status: load errors, versions, dead backends, and the mean batch size."""
         observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
         if observation is None:
             return None
@@ -214,7 +220,10 @@ class ModelSignals:
         )
 
     def worked(self, key: Key, spec: Spec) -> ReportedWork | None:
-        """Return the mean GPU utilisation of ready pods and the rows that each pod has computed; None without any agent's report."""
+        """Return the mean GPU utilisation of ready pods, and the number of rows that each pod has computed.
+
+        The result is None if no agent has reported on the model.
+        """
         picture = self.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
         if picture is None:
             return None
@@ -254,7 +263,7 @@ class ModelSignals:
         return tuple(found)
 
     def forget(self, key: Key) -> None:
-        """Drop a deleted model."""
+        """Drop the state of a deleted model."""
         self._models.pop(key, None)
         self._utilization.forget(key)
 
@@ -265,7 +274,7 @@ class ModelSignals:
         return model
 
     def _by_rules(self, key: Key, spec: Spec | None) -> tuple[metrics.RulesReading | Missing, Observation | None, str]:
-        """Return queue depth and GPU utilisation, the observation that they are from, and the source of GPU utilisation."""
+        """Return the reading for the policy Rules, its observation, and the source of the GPU utilisation."""
         if spec is None:
             return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None, AGENTS
         observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
@@ -329,7 +338,7 @@ def _shown(
 
 
 def _failures(observation: Observation, state: PodState) -> dict[str, str]:
-    """Return how the backend fails, for each pod in this state that has a failure; a pod in maintenance always has one."""
+    """Return the backend's failure for each pod in this state that has one. Each pod in maintenance has one."""
     return {
         pod.name: pod.backend_failure or "its agent gave no reason"
         for pod in observation.pods

@@ -14,7 +14,8 @@ from halcyon.scaling.policy import decision
 from halcyon.scaling.policy.decision import Change, Decision
 
 MOVED_FOR_S = 2.0
-"""Time for which a value must differ before it is published, in seconds, so that a resulting replica change is published with it."""
+"""Time for which a value must differ from the published one before it is published, in seconds. If the value changes
+the replicas, both are then published together."""
 
 
 @dataclass(slots=True)
@@ -25,7 +26,7 @@ class PublishedDecision:
     verdict: Decision
     rival: str
     moved: float = math.inf
-    """Time since when values differ from the published ones; infinite if they don't."""
+    """Time since when the current values have differed from the published ones; infinite if they don't differ."""
 
 
 @dataclass(slots=True)
@@ -34,13 +35,14 @@ class ModelState:
 
     key: Key
     due: float
-    """Time at which the next decision is made at the latest."""
+    """Time at which the next decision is made, unless a report causes an earlier one."""
     actuator: Actuator = Actuator.NONE
-    """Actuator of the model; NONE until a reconcile has set it (`Autoscaler.planned`)."""
+    """Component that writes the model's replicas; NONE until a reconcile has set it (`Autoscaler.planned`)."""
     has_report: bool = False
     """Whether an agent has reported since the last decision."""
     confirmed: bool = False
-    """Whether that report confirms growth in the previous report, so that the model may be decided at once."""
+    """Whether a report since the last decision confirms growth in the report before. The next decision is then made at
+    once."""
     tried: float = -math.inf
     """Time of the last attempt to decide, successful or not."""
     decided: float = -math.inf
@@ -57,13 +59,14 @@ class ModelState:
     """Number of decreases in the desired replicas while this replica of the operator was the leader."""
     writing: asyncio.Task[None] | None = None
     untold: bool = False
-    """Whether a status update waits for the replicas to be written first."""
+    """Whether a status update is held back until the replicas are written."""
 
     def is_news(self, made: Decision, rival: str, now: float, every_s: float) -> bool:
-        """Return whether a decision is to be published in the status.
+        """Return whether the decision `made` is to be published in the status.
 
-        It is if replicas, a missing signal or another writer has changed. If only values have changed, it is after they have
-        differed for `MOVED_FOR_S`, and not within `every_s` after the last publication.
+        It is published if the replicas, the presence of signals or the message about another writer have changed. If
+        only values have changed, it is published after they have differed for `MOVED_FOR_S`, but not within `every_s`
+        after the last publication.
         """
         published = self.shown
         if published is None:
@@ -80,18 +83,19 @@ class ModelState:
         return now - published.at >= every_s and now - published.moved >= MOVED_FOR_S
 
     def may_be_decided(self, now: float, spacing_s: float) -> bool:
-        """Return whether a new report may lead to a decision now: at least `spacing_s` after the last attempt.
+        """Return whether a new report may lead to a decision now.
 
-        It may earlier if the report confirms growth, or if there are 0 replicas: then a client is waiting, and reports are rare.
+        It may if the last attempt is at least `spacing_s` ago, or if the report confirms growth. It also may at 0
+        replicas, because a client is then waiting and reports are rare.
         """
         is_empty = self.verdict is not None and self.verdict.current == 0
         return self.confirmed or is_empty or now - self.tried >= spacing_s
 
     def asked(self, made: Decision) -> int | None:
-        """Return the desired replicas of a decision; if the HPA decides, the replicas in force."""
+        """Return the desired replicas of a decision, or the replicas in force if the HPA decides."""
         return made.current if made.desired is None and self.actuator is Actuator.HPA else made.desired
 
 
 def ages_s(models: Mapping[Key, ModelState], now: float) -> Iterator[float]:
-    """Yield the age of each model's decision, in seconds, for models that have one."""
+    """Yield the age of each model's current decision, in seconds. Models without a decision are skipped."""
     return (now - model.decided for model in models.values() if model.verdict is not None)

@@ -1,11 +1,12 @@
-"""Store of planner memories in ConfigMaps (shards) in the operator's namespace, so that they outlive the operator's processes.
+"""Store of planner memories in ConfigMaps (shards), so that they outlive the operator's processes.
 
     halcyon-memory-000, -001, ...    binaryData: NAMESPACE.NAME -> zlib of {"uid", "at", "sign", "memory", "cost"}
 
-The names begin with the name of the Helm release, so that two releases in one namespace have separate ConfigMaps. The shard of a
-model is the hash of NAMESPACE.NAME modulo the number of shards, which is a power of two. Only the leader writes. A model's GPU time
-is stored with its memory. A change in it alone causes no write, so the stored time is as old as the memory.
-Out of scope: the content of a memory and its JSON (`scaling.planner.serialization`), and the use of restored memories.
+The shards are in the operator's namespace. Their names begin with the name of the Helm release, so that two releases in
+one namespace have separate ConfigMaps. The shard of a model is the hash of NAMESPACE.NAME modulo the number of shards,
+which is a power of two. Only the leader writes. A model's GPU time is stored with its memory. A change of the GPU time
+alone causes no write, so the stored GPU time is as old as the memory. Out of scope: the content of a memory and its
+JSON (`scaling.planner.serialization`), and the use of restored memories.
 """
 
 from __future__ import annotations
@@ -32,41 +33,45 @@ from halcyon.scaling.planner.serialization import MAX_BYTES, Restored, packed, r
 log = logging.getLogger(__name__)
 
 LABEL, LABEL_VALUE = f"{GROUP}/memory", "planner"
-"""Label of the shards. It isn't the label of child objects, because informers would then keep every shard in memory."""
+"""Label of the ConfigMaps with planner memories. It isn't the label of child objects, because informers would then keep
+every shard in memory."""
 SAVE_INTERVAL_S = 600.0
 RETRY_S = 60.0
-"""Delay until the next save if one has failed, completely or in part, in seconds."""
+"""Time until the next save after a save that has failed, completely or in part, in seconds."""
 PACE_S = 0.25
-"""Pause after packing the memory of a model, in seconds. Packing takes 12 ms, so it uses 5 % of a core."""
+"""Pause after the memory of a model was packed, in seconds. Packing takes 12 ms, so it uses 5 % of a core."""
 READ_RETRY_INTERVAL_S = 1.0
 MEAN_SHARD_BYTES = 400 * 1024
-"""Maximum mean size of the shards, for about 40 models after two weeks. Building a request of this size takes about 10 ms."""
+"""Maximum mean size of the shards, in bytes: about 40 models after two weeks. Building a request of this size takes
+about 10 ms."""
 MAX_SHARD_BYTES = 768 * 1024
-"""Maximum size of the largest shard. The API server rejects a ConfigMap of more than 1 MiB."""
+"""Maximum size of the largest shard, in bytes. The API server rejects a ConfigMap of more than 1 MiB."""
 MAX_SHARDS = 512
 _MAX_JSON_BYTES = 4 * MAX_BYTES
-"""Maximum size of an unpacked entry. A larger one wasn't written by Halcyon: a few KiB of compressed zeros could fill the memory."""
+"""Maximum size of an unpacked entry, in bytes. A larger entry wasn't written by Halcyon. Without a maximum, a few KiB
+of compressed zeros could fill the memory."""
 CONFIG_MAPS = "halcyon-memory"
-"""Prefix of the shards' names, for a release named halcyon."""
+"""Prefix of the shards' names if the Helm release is named halcyon."""
 _NUMBERED = re.compile(r"(.+)-(\d{3})")
 BROKEN = (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The stored memory of one model."""
+    """A stored planner memory of one model."""
 
     uid: str
-    """Uid of the ModelDeployment that the memory belongs to; a later one of the same name is another model."""
+    """Uid of the ModelDeployment that the memory belongs to. A later ModelDeployment of the same name has another uid,
+    and doesn't use the memory."""
     at: float
     """Time at which the memory was packed, in seconds since the epoch."""
     sign: str
-    """Digest of what the planner had learnt, from `sign_of`."""
+    """Digest of what the planner had learnt, as returned by `sign_of`."""
     content: bytes
-    """The fields above, the memory and the GPU time, as compressed JSON."""
+    """Compressed JSON with the other fields, the memory and the GPU time."""
 
     def restored(self) -> Restored:
-        """Return the memory, prepared for a new process, and the problems with parts that can't be read. Takes 20 to 40 ms."""
+        """Return the memory, prepared for a new process, and the parts that can't be read. It takes 20 to 40 ms."""
         restored = unpacked(_document(self.content).get("memory"))
         return Restored(resumed(restored.memory), restored.problems)
 
@@ -80,7 +85,10 @@ class Saved:
 
 
 def saved(uid: str, memory: PlannerMemory, *, at: float, cost: object = None) -> Saved:
-    """Pack a memory for storage, with the JSON value `cost`. The result has about 10 KB after two weeks. Takes 12 to 20 ms."""
+    """Pack a memory for storage, together with the JSON value `cost`.
+
+    The result has about 10 KB after two weeks. Packing takes 12 to 20 ms.
+    """
     sign = sign_of(memory)
     document = {"uid": uid, "at": at, "sign": sign, "memory": packed(memory)}
     document |= {} if cost is None else {"cost": cost}
@@ -88,7 +96,7 @@ def saved(uid: str, memory: PlannerMemory, *, at: float, cost: object = None) ->
 
 
 def read(content: bytes) -> Saved:
-    """Parse the output of `saved`; raise one of `BROKEN` for anything else."""
+    """Parse the output of `saved`. Raises one of `BROKEN` for any other content."""
     document = _document(content)
     uid, at, sign = document["uid"], document["at"], document["sign"]
     if not (isinstance(uid, str) and isinstance(at, int | float) and isinstance(sign, str)):
@@ -108,12 +116,12 @@ def _document(content: bytes) -> dict[str, Any]:
 
 
 def sign_of(memory: PlannerMemory) -> str:
-    """Return a digest of what the planner has learnt. While it stays the same, the memory needn't be written.
+    """Return a digest of what the planner has learnt. As long as the digest is the same, the memory needn't be written.
 
-    Batches, rates, seasons and the dispersion are learnt from requests, so the digest includes the time of the last request. It also
-    includes what is learnt without requests: start times, the service line after a warm-up, the end of a spike, and a wrong
-    prediction of the next spike. Other changes without requests only reflect passing time: empty bins (unknown after a
-    restart, when the season uses other days), expired holds, and samples equal to the last one.
+    Batches, rates, seasons and the dispersion are learnt from requests, so the digest includes the time of the last
+    request. It also includes what is learnt without requests: start times, the service line after a warm-up, the end of
+    a spike, and a wrong prediction of the next spike. Other changes without requests only reflect passing time: empty
+    bins (unknown after a restart, when the season uses other days), expired holds, and samples equal to the last one.
 
     Numbers are rounded as in the JSON, so that a memory has the same digest after it was stored and read.
     """
@@ -132,7 +140,7 @@ _NOTHING = sign_of(PlannerMemory())
 
 
 def entry_name(key: Key) -> str:
-    """Return the key of a model's entry in binaryData. Neither part contains a dot, so each model has its own key."""
+    """Return the key of a model's entry in binaryData: NAMESPACE.NAME. It is unique, as no part contains a dot."""
     return f"{key.namespace}.{key.name}"
 
 
@@ -142,14 +150,15 @@ def shard_name(index: int, config_maps: str = CONFIG_MAPS) -> str:
 
 
 def place(entry: str, count: int) -> int:
-    """Return the index of the shard, out of `count`, that an entry belongs to. It is the same in every process and version."""
+    """Return the index of an entry's shard among `count` shards. It is the same in every process and version."""
     return zlib.crc32(entry.encode()) % count
 
 
 def shard_count(sizes: Mapping[str, int], now: int) -> int:
     """Return the number of shards, a power of two, for entries of these sizes in bytes; `now` is the current number.
 
-    The number grows as soon as needed, but shrinks only if half as many shards would be at most half full, to avoid flapping.
+    The number grows as soon as needed. To avoid flapping, it shrinks only if half as many shards would be at most half
+    full.
     """
     count: int = 1 << (min(max(now, 1), MAX_SHARDS) - 1).bit_length()
     while count < MAX_SHARDS and not _fits(sizes, count, 1.0):
@@ -168,12 +177,12 @@ def _fits(sizes: Mapping[str, int], count: int, share: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ShardWrite:
-    """Write of a shard, or its deletion if `content` is None."""
+    """Write of a shard, or deletion of the shard if `content` is None."""
 
     index: int
     content: dict[str, bytes] | None
     takes: bool
-    """Whether this removes an entry that belongs to another shard, which must have been written before."""
+    """Whether the write removes an entry that belongs to another shard. That shard must have been written before."""
 
 
 def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes], count: int) -> list[ShardWrite]:
@@ -199,18 +208,19 @@ def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes
 
 
 class Shards:
-    """The ConfigMaps, with their content as this process has last read or written it."""
+    """The ConfigMaps with planner memories, with their content as this process has last read or written it."""
 
     def __init__(self, client: Kube, namespace: str, config_maps: str = CONFIG_MAPS) -> None:
-        """Start without content, which `read` fetches. `config_maps` is the prefix of the ConfigMaps' names."""
+        """Initialize without content, which `read` fetches. `config_maps` is the prefix of the ConfigMaps' names."""
         self._client, self._namespace, self._name = client, namespace, config_maps
         self._stored: dict[int, dict[str, bytes]] = {}
 
     async def read(self) -> dict[Key, Saved]:
-        """Return every readable entry of the shards; of duplicates, the newest one.
+        """Return every readable entry of the shards; the newest one if a model has several.
 
-        If no shard has the prefix, shards with other prefixes are read instead, and left unchanged: the release may have been
-        reinstalled under another name. Entries of models that this release doesn't manage are dropped with the first save.
+        If no shard has the prefix, shards with other prefixes are read instead, and left unchanged: the release may
+        have been reinstalled under another name. Entries of models that this release doesn't manage are dropped with
+        the first save.
 
         Raises:
             ApiError, Unreachable: a shard could not be fetched.
@@ -243,7 +253,11 @@ class Shards:
         return found
 
     def _sources(self, listed: list[str]) -> list[tuple[str, int | None]]:
-        """Return the names of the ConfigMaps to read, each with its index if it has this release's prefix, else None."""
+        """Return the names of the ConfigMaps to read, each with its shard index.
+
+        The index is None for ConfigMaps with the prefix of another release, which are read only if this release has
+        none.
+        """
         found: list[tuple[str, int | None]] = []
         for name in listed:
             matched = _NUMBERED.fullmatch(name)
@@ -256,7 +270,7 @@ class Shards:
         return [(name, index) for name, index in found if index is not None] or found
 
     async def write(self, entries: Mapping[Key, Saved]) -> bool:
-        """Write the shards so that they hold exactly these entries; return whether all writes succeeded. Failures are logged."""
+        """Write shards that hold exactly these entries; return whether all writes succeeded. Failures are logged."""
         content = {entry_name(key): one.content for key, one in entries.items()}
         count = shard_count({entry: len(value) for entry, value in content.items()}, max(self._stored, default=0) + 1)
         good = True
@@ -297,7 +311,7 @@ class PlannerMemoryStore:
         cost: Callable[[Key], object] = lambda _: None,
         config_maps: str = CONFIG_MAPS,
     ) -> None:
-        """Start without memories.
+        """Initialize without memories, which `load` reads.
 
         Args:
             client: client of the API server.
@@ -335,18 +349,21 @@ class PlannerMemoryStore:
         return dict(self._entries)
 
     def offer(self, key: Key, uid: str, memory: PlannerMemory) -> None:
-        """Keep the newest memory of a model for the next save; takes almost no time."""
+        """Keep the newest memory of a model for the next save. This takes almost no time."""
         self._offered[key] = (uid, memory)
 
     async def run(self, live: Callable[[], Container[Key]]) -> None:
-        """Save every ten minutes, until cancelled. `live` returns the models that exist; entries of others are dropped."""
+        """Save memories every ten minutes, until cancelled.
+
+        `live` returns the models that exist. The entries of other models are dropped.
+        """
         delay = SAVE_INTERVAL_S
         while True:
             await asyncio.sleep(delay)
             delay = SAVE_INTERVAL_S if await self._save(live) else RETRY_S
 
     async def flush(self, *, within_s: float) -> None:
-        """Save as many changed memories as possible within `within_s`, those with the newest requests first."""
+        """Save as many changed memories as possible within `within_s` seconds, those with the newest requests first."""
         if not self._loaded:
             return
         end = self._clock.monotonic() + within_s
@@ -367,7 +384,7 @@ class PlannerMemoryStore:
         log.info("saved planner memories", extra={"changed": len(changed), "not_packed": left})
 
     async def _save(self, live: Callable[[], Container[Key]]) -> bool:
-        """Pack changed memories, a few per second, then write them; return whether all memories are stored."""
+        """Pack changed memories, a few per second, then write them. Returns whether all memories are stored."""
         try:
             # Load first: otherwise the write would replace stored memories by those of this process alone.
             await self.load(within_s=0)

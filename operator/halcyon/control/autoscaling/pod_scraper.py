@@ -1,11 +1,12 @@
 """Scraping of server pods by the operator, for models without balancers and so without agents: each pod once a second.
 
-Models are scraped at different times within the second. Pods that don't respond delay other models only if `MAX_AT_ONCE` models or
-more have such pods. Scraping such a model takes 1.6 s; with 200 of them, other models are scraped every five seconds.
+Models are scraped at different times within the second. Pods that don't respond delay other models only if at least
+`MAX_AT_ONCE` models have such pods. Scraping such a model takes 1.6 s. If 200 models have such pods, other models are
+scraped every 5 s.
 
-Both replicas of the operator scrape, so that the standby has current data when it becomes the leader. The samples are stored like
-the report of an agent named `scrape`. While a model still has balancers after a change of its routing mode, it isn't scraped,
-because their agents report.
+Both replicas of the operator scrape, so that the standby has current data when it becomes the leader. The samples are
+stored as if an agent named `scrape` had reported them. While a model still has balancers after a change of its routing
+mode, it isn't scraped, because their agents report.
 """
 
 from __future__ import annotations
@@ -48,12 +49,13 @@ MAX_AT_ONCE = 64
 
 @dataclass
 class _Read:
-    """Scraping state of one model."""
+    """State of one model that is scraped."""
 
     model: str
     eyes: PodSampler
     dead: DeadBackends
-    """Detection of dead backends. Without a balancer their pods still receive requests, until their containers restart."""
+    """Detection of dead backends. Without a balancer, pods with a dead backend still receive requests until their
+    containers restart."""
     examinations: BackendProbes
     demand: ScrapedDemand = field(default_factory=ScrapedDemand)
 
@@ -72,7 +74,7 @@ class PodScraper:
     _reads: dict[Key, _Read] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Scrape until cancelled."""
+        """Scrape server pods until cancelled."""
         # Set no connection limit: pods that don't respond would use it up, so that others would seem unreachable. The number of
         # connections is bounded by `MAX_AT_ONCE`, and by the sampler's limit on pods of a model that are read at a time.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
@@ -91,7 +93,7 @@ class PodScraper:
                     await asyncio.sleep(TICK_S)
 
     def _list(self, session: aiohttp.ClientSession) -> None:
-        """Update the list of models to scrape; models that stay in it keep their samplers."""
+        """Update the list of models to scrape. Models that stay in the list keep their samplers."""
         self._reads = {key: self._of(key, model, session) for key, model in self._wanted()}
 
     async def _turn(self, key: Key, rota: PollSchedule[Key], places: asyncio.Semaphore) -> None:
@@ -143,7 +145,7 @@ class PodScraper:
 
 
 def endpoint(pod: Object) -> Endpoint | None:
-    """Return a server pod in the form of an EndpointSlice's entry; None if it has no address yet, or has ended."""
+    """Return a server pod as an entry of an EndpointSlice; None if it has no address yet, or has ended."""
     address = pod["status"].get("podIP")
     leaving = pod["metadata"]["deletionTimestamp"] is not None
     if not address or not (leaving or pods.is_live(pod)):

@@ -1,6 +1,6 @@
 """Schedule that polls each key once per period, with polls of different keys spread over the period. Pure.
 
-The phase of a key within the period is derived from the key, so it is the same after a restart.
+The time of a key's poll within the period is derived from the key, so it is the same after a restart.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 class PollSchedule(Generic[K]):
-    """Schedule of the polls of all listed keys."""
+    """Schedule of the polls of a list of keys."""
 
     def __init__(self, every_s: float) -> None:
-        """Start without keys; `every_s` is the period, in seconds."""
+        """Initialize without keys; `every_s` is the period, in seconds."""
         self._every_s = every_s
         self._due: dict[K, float] = {}
         self._under_way: set[K] = set()
@@ -27,7 +27,7 @@ class PollSchedule(Generic[K]):
         self._under_way &= self._due.keys()
 
     def take(self, now: float) -> list[K]:
-        """Return the keys to poll now. A key isn't returned again before `done` was called for it; missed polls are skipped."""
+        """Return the keys to poll now, and skip missed polls. A key isn't returned again until `done` was called for it."""
         taken = [key for key, due in self._due.items() if due <= now and key not in self._under_way]
         self._under_way.update(taken)
         for key in taken:

@@ -1,7 +1,7 @@
-"""Writer of replicas to /scale. It writes after the status has the desired replicas, and only if spec.replicas hasn't changed.
+"""Writer of replicas to /scale, which writes only if spec.replicas hasn't changed meanwhile.
 
-If status writes are late, scale-ups don't wait for them: an overloaded API server would otherwise have to write each status before
-the replicas.
+It writes after the status has the desired replicas. If status writes are late, scale-ups don't wait for them: an
+overloaded API server would otherwise have to write each status before the replicas.
 
 mode        actuator   scale up             scale down      scale to 0
 Active      HPA        /scale (fast path)   by the HPA      /scale
@@ -32,38 +32,39 @@ from halcyon.kube.tracing import OFF, Tracer
 log = logging.getLogger(__name__)
 
 PUBLISHED_WITHIN_S = 0.3
-"""Maximum time to wait for the status before a scale-up, in seconds. A status write usually takes a tenth of that. If it is slower,
-the standby reads the replicas from spec.replicas instead (`ClusterState.unpublished_replicas`)."""
+"""Maximum time to wait for the status before a scale-up, in seconds. A status write usually takes a tenth of this time.
+If it is slower, the standby reads the replicas from spec.replicas instead (`ClusterState.unpublished_replicas`)."""
 LOWER_WITHIN_S = 1.0
 """Maximum time to wait for the status before a scale-down, in seconds. It is longer because a scale-down isn't urgent."""
 LATE_FOR_S = 30.0
-"""Time for which scale-ups don't wait for statuses, after one has reached its maximum wait, in seconds."""
+"""Time for which scale-ups don't wait for the status after a status write was late, in seconds."""
 _LOOK_S = 0.02
 
 
 class WriteOutcome(Enum):
-    """Outcome of a write."""
+    """Outcome of an attempt to write the replicas."""
 
     WRITTEN = "written"
     PARTLY_WRITTEN = "partly written"
-    """The replicas in the status were written. A newer decision needs more; these are written after the status has them."""
+    """The replicas in the status were written. A newer decision needs more replicas, which are written once the status
+    has them."""
     FAILED = "failed"
     NOT_NEEDED = "not needed"
-    """When the wait for the status ended, there was nothing to write any more."""
+    """At the end of the wait for the status, there was nothing left to write."""
 
 
 @dataclass(frozen=True)
 class WriteResult:
-    """The result of a write."""
+    """Result of an attempt to write the replicas."""
 
     outcome: WriteOutcome
     replicas: int | None = None
-    """Replicas that were written; None if nothing was written."""
+    """Replicas that were written; None if none were written."""
 
 
 @dataclass
 class ScaleWriter:
-    """Writer of models' replicas. Callers must not start a write for a model while another one is in progress."""
+    """Writer of models' replicas to /scale. Callers must not start a second write for a model at the same time."""
 
     client: Kube
     caches: ClusterState
@@ -73,21 +74,22 @@ class ScaleWriter:
     tracer: Tracer = OFF
 
     unanswered: set[Key] = field(default_factory=set, init=False)
-    """Models with a request to /scale that has no response yet. The caches may show its replicas before the response arrives."""
+    """Models with a request to /scale that has no response yet. The caches may show the requested replicas before the
+    response arrives."""
     _late_until: float = field(default=-math.inf, init=False)
 
     @property
     def statuses_are_late(self) -> bool:
-        """Return whether a status write was late within the last `LATE_FOR_S`, which indicates an overloaded API server."""
+        """Whether a status write was late within the last `LATE_FOR_S`, which indicates an overloaded API server."""
         return self.clock.monotonic() < self._late_until
 
     def goes_first(self, model: ModelState) -> bool:
-        """Return whether this model's replicas are written before its status has them: a scale-up while statuses are late."""
+        """Return whether the replicas are written before the status: for a scale-up while status writes are late."""
         wanted = self.wanted(model)
         return wanted is not None and wanted > self.caches.replicas(model.key) and self.statuses_are_late
 
     def wanted(self, model: ModelState) -> int | None:
-        """Return the replicas that Halcyon should write now; None if there is nothing for it to write."""
+        """Return the replicas that Halcyon should write now; None if it should write nothing."""
         spec, made = self.specs.get(model.key), model.verdict
         if spec is None or spec.scaling is None or spec.scaling.mode != "Active" or model.rival:
             return None
@@ -106,7 +108,8 @@ class ScaleWriter:
     async def write(self, model: ModelState) -> WriteResult:
         """Wait until the status has the desired replicas, then write them to /scale.
 
-        The standby reads them from the status. Without the wait, an HPA that polls the standby could receive the previous value.
+        The standby reads the desired replicas from the status. Without the wait, an HPA that polls the standby could
+        receive the previous value.
         """
         await self._published(model)
         key = model.key
@@ -138,7 +141,7 @@ class ScaleWriter:
         return WriteResult(WriteOutcome.PARTLY_WRITTEN if is_part else WriteOutcome.WRITTEN, replicas)
 
     async def _published(self, model: ModelState) -> None:
-        """Wait, up to a time limit, until the status in the cache has the replicas to write."""
+        """Wait until the status in the cache has the replicas to write, or until the maximum wait has passed."""
         began = self.clock.monotonic()
         while True:
             wanted = self.wanted(model)

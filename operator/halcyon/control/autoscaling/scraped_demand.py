@@ -7,7 +7,7 @@
 |                  | (`signals.mean_in_progress`)                                                              |
 | queued, rejected | 0, because without a balancer no request is queued before a server or rejected            |
 
-Requests to a new or a terminating pod may be missed. None is counted twice.
+Requests to a new or a terminating pod may be missed. No request is counted twice.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ from halcyon.api.documents.observation_report import BalancerSample, PodSample
 from halcyon.signals.mean_in_progress import MeanInProgress
 
 _SERVING = {"ready", "maintenance", "unreachable"}
-"""States in which a pod receives requests. Without a balancer a pod in maintenance or unreachable can't be taken out of service."""
+"""States in which a pod receives requests. Without a balancer, a pod in the state maintenance or unreachable can't be
+taken out of service."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The last sample of a server pod's counters."""
+    """The last sample of the counters of one server pod."""
 
     done: int
     came: int
-    """Highest sum of completed and waiting requests so far. A maximum, because the two numbers aren't read at the same time."""
+    """Highest sum of completed and waiting requests so far. It is a maximum, because the completed and the waiting
+    requests aren't read at the same time."""
     busy: MeanInProgress
-    """Samples of the compute time, and of the time in the queue if the server has no gauge of waiting requests."""
+    """Estimate of the mean number of requests in progress, from the pod's samples of compute time. Time in the queue is
+    included if the server has no gauge of waiting requests."""
 
 
 @dataclass
@@ -38,11 +41,11 @@ class ScrapedDemand:
     """Demand estimate for one model, with the last sample of each of its pods."""
 
     requests: int = 0
-    """Number of requests that have arrived since the start."""
+    """Number of requests that have arrived since the start of the process."""
     _seen: dict[str, _Seen] = field(default_factory=dict)
 
     def sample(self, pods: Sequence[PodSample]) -> BalancerSample | None:
-        """Return the balancer counters after a new sample of each pod; None if most of the serving pods report no counters."""
+        """Return balancer counters after a new sample of each pod; None if most serving pods report no counters."""
         inflight = 0.0
         seen: dict[str, _Seen] = {}
         for pod in pods:
@@ -74,7 +77,7 @@ def _look(pod: PodSample) -> _Seen | None:
 
 
 def _since(before: _Seen | None, now: _Seen) -> tuple[_Seen, int]:
-    """Return the sample to keep, and the number of requests that arrived between the two samples."""
+    """Return the newer sample, with the state to keep, and the number of requests that arrived since the older one."""
     if before is None or now.done < before.done:
         return now, 0  # the first sample, which includes the warm-up, or a restarted server
     came = max(now.came, before.came)

@@ -1,6 +1,6 @@
 """The values that the external metrics API serves to HPAs: signals for the policy Rules, desired replicas for Planner.
 
-The standby serves them too.
+Both the leader and the standby serve them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from halcyon.scaling.observations import MAX_AGE_S, Missing, Value
 
 @dataclass
 class ServedMetrics:
-    """Metrics of autoscaled models, from their signals and their last decisions. Implements `MetricSource`."""
+    """Source of the metrics that HPAs read, from models' signals and last decisions. Implements `MetricSource`."""
 
     caches: ClusterState
     specs: SpecsInForce
@@ -33,16 +33,16 @@ class ServedMetrics:
     clock: Clock
 
     async def reading(self, namespace: str, name: str) -> metrics.RulesReading | Missing:
-        """Return the values for the policy Rules: queue depth and GPU utilisation."""
+        """Return a model's values for the policy Rules: queue depth and GPU utilisation."""
         key = Key(namespace, name)
         return self.signals.by_rules(key, self.specs.get(key)).read
 
     async def desired(self, namespace: str, name: str) -> Value | Missing:
-        """Return the value for the policy Planner: the desired replicas.
+        """Return a model's value for the policy Planner: the desired replicas.
 
-        The standby's own decisions may differ from the leader's by one replica, and replicas would flap if an HPA polls both in
-        turn. While there is a leader, the standby therefore returns the desired replicas from the status, or spec.replicas if the
-        leader has written more there.
+        The standby's own decisions may differ from the leader's by one replica, and replicas would flap if an HPA
+        polled both in turn. While there is a leader, the standby returns the desired replicas from the
+        status, or spec.replicas if the leader has written a higher number there.
         """
         key = Key(namespace, name)
         spec, now = self.specs.get(key), self.clock.monotonic()
@@ -66,7 +66,7 @@ class ServedMetrics:
         return Value(float(model.verdict.desired), now)
 
     def unserved(self) -> list[Key]:
-        """Return the models with scaling whose metrics this replica of the operator can't serve yet."""
+        """Return the models with `scaling` whose metrics this replica of the operator can't serve yet."""
         found = []
         for key, spec in with_scaling(self.caches, self.specs):
             if defaults.policy(spec) == "Planner":

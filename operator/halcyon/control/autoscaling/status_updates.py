@@ -1,6 +1,6 @@
-"""Publication of decisions in the status: when a decision, a value or a mean batch is published.
+"""Publication of decisions in the status: when a decision, a value or a mean batch size is published.
 
-Reconciles receive the values as last published, not the current ones, so that the status changes only when something new is
+Reconciles receive the last published values, not the current ones, so that the status changes only when new values are
 published.
 """
 
@@ -24,16 +24,18 @@ from halcyon.scaling.policy import decision
 from halcyon.scaling.policy.decision import Change, Decision
 
 STATUS_INTERVAL_S = 10.0
-"""Minimum time between two status updates if only values have changed and not replicas, in seconds."""
+"""Minimum time between two status updates if only values have changed, but not replicas, in seconds."""
 LATE_STATUS_INTERVAL_S = 30.0
-"""Minimum time between updates of values alone while status writes are late, in seconds. Longer, as most writes are of this kind."""
+"""Minimum time between two status updates with only changed values, in seconds, while status writes are late. It is
+longer than usual, because most writes are of this kind."""
 SETTLED_S = 15.0
-"""Time after the start of the process in which missing data isn't published, in seconds, because reports may still arrive."""
+"""Time after the start of the process in which missing data isn't published, in seconds. Agents' reports may still
+arrive within this time."""
 
 
 @dataclass
 class StatusUpdates:
-    """Requester of status updates for decisions. Only the leader requests them, for its own decisions."""
+    """Requester of status updates that publish decisions. Only the leader requests them, for its own decisions."""
 
     caches: ClusterState
     signals: ModelSignals
@@ -45,7 +47,7 @@ class StatusUpdates:
     tracer: Tracer
 
     _batches: dict[Key, float | None] = field(default_factory=dict)
-    """Mean batch of each model, as last published."""
+    """Mean batch size of each model, as last published."""
     _settled: bool = False
 
     def __post_init__(self) -> None:
@@ -54,18 +56,18 @@ class StatusUpdates:
 
     @property
     def interval_s(self) -> float:
-        """Return the minimum time between two status updates if only values have changed, in seconds."""
+        """Minimum time between two status updates if only values have changed, in seconds."""
         return LATE_STATUS_INTERVAL_S if self.writer.statuses_are_late else STATUS_INTERVAL_S
 
     # Requested by a reconcile
 
     def reported(self, key: Key) -> Signals | None:
-        """Return what the agents have reported for the status, except for scaling; the mean batch is as last published."""
+        """Return the agents' data for the status, without scaling data. The mean batch size is as last published."""
         found = self.signals.reported(key)
         return None if found is None else replace(found, mean_batch=self._batches.get(key))
 
     def published(self, model: ModelState) -> PublishedScaling:
-        """Return a model's scaling decision as last published."""
+        """Return the last published scaling decision of a model."""
         # A new leader publishes its last decision as a standby, and the changes that the previous leader has published.
         made = model.verdict if model.shown is None else model.shown.verdict
         changes = model.changes if model.shown is not None else self._changes_before(model.key)
@@ -82,7 +84,7 @@ class StatusUpdates:
     def decided(self, model: ModelState, made: Decision, now: float) -> None:
         """Record a change of the desired replicas, and request a status update if the decision is to be published.
 
-        If the replicas are written before the status, the request is made by `write_ended`.
+        If the replicas are written before the status, `write_ended` makes the request instead.
         """
         before, asked = self._asked_before(model, made), model.asked(made)
         # If replicas are only kept because data is missing, that is no decision.
@@ -96,13 +98,13 @@ class StatusUpdates:
                 self.enqueue(model.key, Priority.CHANGE if self.writer.wanted(model) is None else Priority.COUNT)
 
     def write_ended(self, model: ModelState) -> None:
-        """Request a status update that had to wait for the end of the write to /scale."""
+        """Request the status update, if any, that had to wait for the end of a write to /scale."""
         if model.untold:
             model.untold = False
             self.enqueue(model.key, Priority.CHANGE)
 
     def settle(self, models: Iterable[ModelState]) -> None:
-        """Once, `SETTLED_S` after the start, request status updates for models without data."""
+        """Request status updates for models without data, once, `SETTLED_S` after the start of the process."""
         if self._settled or self.clock.monotonic() - self._began < SETTLED_S:
             return
         self._settled = True
@@ -111,7 +113,7 @@ class StatusUpdates:
                 self.enqueue(model.key, Priority.CHANGE)
 
     async def publish_batches(self, slice_s: float) -> None:
-        """Request status updates for models whose mean batch has changed; yield to other tasks every `slice_s` seconds."""
+        """Request status updates for models whose mean batch size has changed. Other tasks run every `slice_s` seconds."""
         began = self.clock.monotonic()
         for namespace, name in self.signals.hub.models():
             if self.clock.monotonic() - began > slice_s:
@@ -128,11 +130,11 @@ class StatusUpdates:
                 self.enqueue(key, Priority.CHANGE)
 
     def forget(self, key: Key) -> None:
-        """Drop a deleted model."""
+        """Drop the state of a deleted model."""
         self._batches.pop(key, None)
 
     def _asked_before(self, model: ModelState, made: Decision) -> int:
-        """Return the desired replicas before this decision, as published in the status; else the replicas in force."""
+        """Return the desired replicas before this decision. They are the published ones, or else the replicas in force."""
         if model.shown is None:
             model.changes.extend(self._changes_before(model.key))
             before = self.caches.published_desired(model.key)
@@ -143,7 +145,7 @@ class StatusUpdates:
         return made.current if before is None else before
 
     def _remember(self, model: ModelState, made: Decision, before: int, asked: int) -> None:
-        """Record a change of the desired replicas, in memory and as a trace span."""
+        """Record a change of the desired replicas from `before` to `asked`, in memory and as a trace span."""
         why = made.why if made.desired is not None else f"{decision.counted(asked)}: {made.why or 'by the HPA'}"
         model.changes.appendleft(Change(made.at, before, asked, why))
         model.raised += asked > before

@@ -1,4 +1,4 @@
-"""The result of the checks of a spec."""
+"""The result of the acceptance checks of a spec."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from halcyon.api.conditions import Reason
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Whether the current spec was accepted, with the reason and message for the condition Accepted."""
+    """Result of the acceptance checks of the current spec. It has the reason and the message for the condition Accepted."""
 
     accepted: bool
     reason: Reason

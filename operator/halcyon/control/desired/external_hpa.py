@@ -1,8 +1,9 @@
-"""External HPAs: HPAs that Halcyon hasn't created, and that target a ModelDeployment or a Deployment of its servers. Pure.
+"""External HPAs: HPAs not created by Halcyon that target a ModelDeployment or its server Deployments. Pure.
 
-Halcyon stops scaling a model that has an external HPA. An HPA that targets the ModelDeployment writes spec.replicas, like
-Halcyon's own. An HPA that targets a Deployment bypasses spec.replicas. Halcyon then adopts the Deployment's replicas: otherwise
-each would undo the other's writes, and pods would be created and deleted every 15 s.
+Halcyon stops scaling a model that has an external HPA. An HPA that targets the ModelDeployment writes spec.replicas, as
+Halcyon's own HPA does. An HPA that targets a Deployment bypasses spec.replicas. Halcyon then adopts the Deployment's
+replicas. Otherwise the HPA and Halcyon would undo each other's writes, and pods would be created and deleted every 15
+s.
 
 spec.replicas   Deployment's replicas   other slot has replicas   HPA on the Deployment
 0               -                       -                         ignored: 0 switches scaling off
@@ -24,7 +25,7 @@ from halcyon.kube import kinds
 
 @dataclass(frozen=True)
 class ExternalHpa:
-    """An HPA that Halcyon hasn't created, and that scales this model."""
+    """An external HPA: an HPA that Halcyon hasn't created, and that scales this model."""
 
     why: str
     """Sentence that names the HPA and the object that it scales."""

@@ -14,16 +14,17 @@ from halcyon.kube.kinds import Object, kind_of
 
 @dataclass(frozen=True)
 class ConflictingObject:
-    """An object with a name that the ModelDeployment needs, and with another owner."""
+    """An existing object that has a name that the ModelDeployment needs, but another owner."""
 
     kind: str
     name: str
     leaving: bool
-    """Whether the owner is a deleted ModelDeployment of the same name, so that the object will be garbage-collected."""
+    """Whether the object's owner is a deleted ModelDeployment of the same name. The object will then be
+    garbage-collected."""
 
 
 def conflicting_objects(view: Scope, objects: list[Object]) -> list[ConflictingObject]:
-    """Return the existing objects that have the name of one of `objects`, and don't belong to this ModelDeployment."""
+    """Return the existing objects that have the name of one of `objects` but don't belong to this ModelDeployment."""
     found = []
     for wanted in objects:
         there = view.children.get((kind_of(wanted), wanted["metadata"]["name"]))
@@ -37,7 +38,7 @@ def conflicting_objects(view: Scope, objects: list[Object]) -> list[ConflictingO
 
 
 def conflict(conflicts: list[ConflictingObject]) -> Acceptance:
-    """Return the result "not accepted", with a message that names the conflicting objects."""
+    """Return the result for a spec that is not accepted, with a message that names the conflicting objects."""
     said = ", ".join(f"{s.kind} {s.name}" for s in conflicts)
     if all(s.leaving for s in conflicts):
         message = f"waiting for the deletion of {said}, which belonged to a deleted ModelDeployment of the same name"

@@ -6,7 +6,8 @@ HAProxy                 -               yes                       balancers, cli
 else                    some            -                         clients, balancers            yes
 else                    none            -                         clients                       no
 
-After a change to HAProxy the headless Service exists until clients' requests no longer go directly to the servers (`routing`).
+After a change of the routing mode to HAProxy, the headless Service exists until clients no longer send requests
+directly to the servers (`routing`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def surplus(view: Scope, spec: Spec) -> list[tuple[Kind, str]]:
 
 
 def _download_ports(view: Scope, spec: Spec) -> set[int]:
-    """Return the ports from which pods download the model: for the spec's source, and for running revisions, whose pods may restart."""
+    """Return the ports from which pods download the model.
+
+    They are those of the spec's source, and those of running revisions, because a pod that restarts downloads again.
+    """
     found = download.servers(download.arguments(spec.model.source, view.site.downloads))
     for slot in (names.SLOT_A, names.SLOT_B):
         if (deployment := own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot))) is not None:

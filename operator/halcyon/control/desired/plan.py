@@ -7,7 +7,7 @@ invalid   -         yes                          the last accepted spec    the n
 valid     missing   no                           none: only the status is written
 invalid   -         no                           none: only the status is written
 
-If that revision has failed, the servers run the previous one (`control/rollout/rollout.py`).
+If the revision in the last column has failed, the servers run the previous revision (`control/rollout/rollout.py`).
 
 Out of scope: the choice of the requested revision (`requested_revision`), existing objects with another owner
 (`name_conflicts`), and deletions (`surplus`).
@@ -45,38 +45,39 @@ from halcyon.render.revision import Revision
 
 @dataclass(frozen=True)
 class ReconcilePlan:
-    """The desired state of one ModelDeployment."""
+    """The desired state of one ModelDeployment: its objects, and how they come about."""
 
     acceptance: Acceptance
     spec: Spec | None = None
     """The spec in force; None if no spec was ever accepted."""
     rollout: RolloutPlan | None = None
-    """The rollout of the revision that the spec in force requests."""
+    """The rollout of the revision that the spec in force requests; None without a spec in force."""
     actuator: Actuator = Actuator.NONE
     actuator_why: str = ""
     foreign: ExternalHpa | None = None
     """The external HPA that controls the replicas; None if there is none."""
     first: tuple[Object, ...] = ()
-    """Objects that other objects refer to. They are applied first."""
+    """Objects that other objects in the plan refer to. They are applied before those in `then`."""
     then: tuple[Object, ...] = ()
     delete: tuple[tuple[Kind, str], ...] = ()
     conflicts: tuple[ConflictingObject, ...] = ()
     lingers: bool = False
-    """Whether balancer pods are still stopping, after which more objects have to be deleted."""
+    """Whether balancer pods that are no longer needed still exist. After their end, more objects have to be deleted."""
     outdated: tuple[str, ...] = ()
-    """Differences between the stored rendering of the requested revision and a rendering by this operator; empty without a stored one."""
+    """Differences between the stored rendering of the requested revision and a rendering by this operator. Empty if
+    there is no stored rendering."""
 
     @property
     def target(self) -> Revision | None:
-        """The revision that the servers run: the one that the spec in force requests, or the previous one if that has failed."""
+        """The revision that the servers run: the requested revision, or the previous one if that has failed."""
         return None if self.rollout is None else self.rollout.target
 
     @property
     def followed(self) -> int | None:
-        """Replicas to copy to spec.replicas from a Deployment that an external HPA scales; None if there is nothing to copy.
+        """Replicas to copy to spec.replicas from a Deployment that an external HPA scales; None if there are none.
 
-        With the copy, the replicas stay the same when that HPA is deleted. Without spec.scaling, or in another mode than Active,
-        Halcyon doesn't write spec.replicas, which stays as declared by the user.
+        Because of the copy, the replicas stay the same when the HPA is deleted. Without spec.scaling, or in a mode
+        other than Active, Halcyon doesn't write spec.replicas, which stays as declared by the user.
         """
         scaling = None if self.spec is None else self.spec.scaling
         is_ours = scaling is not None and scaling.mode == "Active"
@@ -84,18 +85,18 @@ class ReconcilePlan:
 
     @property
     def replicas(self) -> int:
-        """Replicas in force."""
+        """Replicas in force: spec.replicas, or those of an external HPA."""
         return 0 if self.spec is None else defaults.wanted_replicas(self.spec)
 
 
 def is_servers(obj: Object) -> bool:
-    """Return whether an object of a plan is a Deployment of server pods, which are the pods that hold GPUs."""
+    """Return whether an object of a plan is a Deployment of server pods, the pods that hold GPUs."""
     component: str = obj["metadata"]["labels"][names.COMPONENT_LABEL]
     return kind_of(obj) is kinds.DEPLOYMENT and component == names.SERVER
 
 
 def make(view: Scope) -> ReconcilePlan:
-    """Return the plan for this scope."""
+    """Return the plan for a reconcile with this scope."""
     acceptance, spec = _in_force(view)
     if spec is None:
         return ReconcilePlan(acceptance)
@@ -159,7 +160,10 @@ def _in_force(view: Scope) -> tuple[Acceptance, Spec | None]:
 
 
 def _stored(view: Scope) -> Spec | None:
-    """Return the last accepted spec, with the current spec.replicas: the actuator sets these, so they aren't part of the rejected spec."""
+    """Return the last accepted spec, with the current spec.replicas.
+
+    The actuator sets spec.replicas, so the current value is not part of what was rejected.
+    """
     spec = view.accepted
     if spec is None:
         kept = own(view, kinds.CONFIG_MAP, names.balancer(view.key.name))
@@ -242,9 +246,10 @@ def _slot(view: Scope, placed: SlotAllocation) -> list[Object]:
 
 
 def counts(view: Scope, plan: ReconcilePlan) -> tuple[int, int, int]:
-    """Return the numbers of desired, live and ready server pods, those of a canary included. A pod with a dead backend is not ready.
+    """Return the numbers of desired, live and ready server pods, including a canary's.
 
-    If spec.replicas is 1, a canary runs beside that replica: 2 pods are desired.
+    A pod with a dead backend is not ready. If spec.replicas is 1, a canary runs beside the one replica, so 2 pods are
+    desired.
     """
     live = [p for p in view.pods if pods.is_live(p)]
     canary = None if plan.rollout is None else plan.rollout.canary

@@ -6,8 +6,8 @@ HAProxy                 no                        the servers           the serv
 HAProxy                 no                        else                  the balancers
 else                    -                         -                     the servers
 
-Balancers that are no longer needed are deleted after the Service selects the servers. The agents need their ServiceAccount and
-RBAC to drain, so these are deleted after the last balancer pod.
+Balancers that are no longer needed are deleted after the Service selects the servers. The agents need their
+ServiceAccount and RBAC objects to drain, so these objects are deleted after the last balancer pod.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def first(view: Scope, spec: Spec) -> list[Object]:
 
 
 def then(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
-    """Return all other objects of the routing mode."""
+    """Return the objects of the routing mode except those that `first` returns."""
     subject = view.subject
     # Needed without balancers too: both replicas of the operator read the spec in force from this ConfigMap.
     objects = [balancer.config_map(subject, _balanced(view, spec, rolled), accepted_spec_digest.text(spec))]
@@ -72,7 +72,7 @@ def surplus(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[tuple[Kind, st
 
 
 def _routes(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
-    """Return the Gateway API routes and their Services; none if the cluster doesn't have these kinds."""
+    """Return the Gateway API routes and their Services; none if the cluster doesn't have the kinds of these routes."""
     gateway, subject = spec.traffic.gateway, view.subject
     if gateway is None or not view.gateway_api:
         return []
@@ -86,7 +86,10 @@ def _routes(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
 
 
 def lingers(view: Scope, spec: Spec) -> bool:
-    """Return whether balancer pods still exist after a change to a mode without balancers. Their end triggers no reconcile."""
+    """Return whether balancer pods still exist after a change to a routing mode without balancers.
+
+    The end of these pods triggers no reconcile.
+    """
     return routing_mode.is_direct(spec) and view.balancers > 0
 
 
@@ -99,7 +102,7 @@ def _stays_direct(view: Scope) -> bool:
 
 
 def _balanced(view: Scope, spec: Spec, rolled: RolloutPlan) -> BalancerPlan:
-    """Return the plan for the balancers, with each slot's share of the requests."""
+    """Return the plan for the balancers, including each slot's share of the requests."""
     start_s = (view.status.get("coldStart") or {}).get("seconds")
     slots = tuple(placed.slot for placed in rolled.slots)
     whole = balancer.plan(view.subject, spec, view.site, slots, start_s=start_s, lower_class=_lower_class(view))
@@ -113,7 +116,10 @@ def _balanced(view: Scope, spec: Spec, rolled: RolloutPlan) -> BalancerPlan:
 
 
 def _lower_class(view: Scope) -> LowerClass:
-    """Return the lower class of requests; that of the written plan while it is not known, because each change reloads HAProxy."""
+    """Return the class of lower-priority requests in the balancers.
+
+    While it is unknown, the class in the last written plan is kept, because each change reloads HAProxy.
+    """
     if view.lower_class is not None:
         return view.lower_class
     written = own(view, kinds.CONFIG_MAP, names.balancer(view.key.name)) or {}

@@ -1,6 +1,6 @@
 """Objects to delete: children that the spec in force no longer needs, and ControllerRevisions beyond the newest ten. Pure.
 
-An older ControllerRevision is kept if a pod runs its revision, or if a rollout may return to it.
+An older ControllerRevision is kept if a pod runs its revision, or if a rollout may return to its revision.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from halcyon.render.names import SLOTS
 
 
 def surplus(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) -> list[tuple[Kind, str]]:
-    """Return the objects to delete."""
+    """Return kind and name of the objects to delete."""
     found: list[tuple[Kind, str]] = []
     hpa = view.children.get((kinds.HPA, view.key.name))
     if actuator is not Actuator.HPA and hpa is not None and is_ours(view, hpa):
@@ -48,7 +48,7 @@ def surplus(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) ->
 
 
 def unread_revisions(view: Scope) -> set[str]:
-    """Return the names of this ModelDeployment's ControllerRevisions that can't be read: another operator version wrote them."""
+    """Return the names of this ModelDeployment's ControllerRevisions that other operator versions wrote."""
     return {
         name
         for (kind, name), obj in view.children.items()

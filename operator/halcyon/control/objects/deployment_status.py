@@ -16,25 +16,26 @@ class SlotState:
     """The current state of the Deployment of server pods in one slot."""
 
     revision: str
-    """Key of the revision in its pod template."""
+    """Key of the revision in the Deployment's pod template."""
     count: int
     max_surge: int
     max_unavailable: int
     name: str
     """Name of the Deployment."""
     seen: bool
-    """Whether the Deployment controller has observed its current generation."""
+    """Whether the Deployment controller has observed the Deployment's current generation."""
     whole: bool
     """Whether every pod has the pod template that the Deployment controller last observed."""
     ready: int
     timed_out: bool = False
-    """Whether the Deployment made no progress within its deadline; False until its controller has observed the current generation."""
+    """Whether the Deployment made no progress within its deadline. False until the Deployment controller has observed
+    the current generation."""
     paused: bool = False
-    """Whether others have paused the Deployment, so that its pods keep the pod template that they have."""
+    """Whether the Deployment was paused by others than Halcyon, so that a new pod template is not rolled out."""
     refusal: str = ""
-    """The API server's message if it rejects the creation of pods; else empty."""
+    """The API server's message if it rejects the creation of the Deployment's pods; else empty."""
     refused_since: float | None = None
-    """Time since when pods are rejected, in seconds since the epoch; None if they aren't."""
+    """Time since when the creation of pods is rejected, in seconds since the epoch; None if it isn't rejected."""
 
     @property
     def complete(self) -> bool:
@@ -43,7 +44,7 @@ class SlotState:
 
     @classmethod
     def of(cls, deployment: Object) -> SlotState:
-        """Return the state of a Deployment as it is in the cache."""
+        """Return the state of a cached Deployment."""
         spec, status = deployment["spec"], deployment.get("status") or {}
         rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
         found = {c.get("type"): c for c in status.get("conditions") or ()}
@@ -67,5 +68,5 @@ class SlotState:
 
 
 def _number(value: Any, otherwise: int) -> int:  # any JSON value
-    """Return a number of pods, or `otherwise` for a percentage, which only a user's edit of the Deployment can contain."""
+    """Return a number of pods, or `otherwise` for a percentage, which only a user's edit can contain."""
     return value if isinstance(value, int) else otherwise

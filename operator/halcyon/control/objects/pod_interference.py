@@ -1,7 +1,7 @@
-"""What others have added to a pod that keeps it from becoming ready: scheduling gates and injected containers. Pure.
+"""Detection of scheduling gates and containers, added by others, that keep a pod from becoming ready. Pure.
 
-Admission webhooks add service meshes, log collectors and secrets as containers or init containers, in any position. Such a
-container isn't the model's: its failure is reported, but no revision fails because of it.
+Admission webhooks add service meshes, log collectors and secrets as containers or init containers, in any position.
+Such a container isn't the model's: its failure is reported, but no revision fails because of it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from halcyon.kube.pod_times import scheduled_at
 
 Json = Mapping[str, Any]
 _CREATING = {"", "PodInitializing", "ContainerCreating"}
-"""Reasons for which a container waits that only mean that others run first."""
+"""Reasons in the status of a waiting container which mean only that other containers run first."""
 
 
 def start_blocker(pod: Object) -> str:
-    """Return a sentence about what others have added that keeps the pod from becoming ready; empty if nothing does.
+    """Return a sentence about a gate or container of others that keeps the pod from becoming ready; empty if there is none.
 
     pod            our containers       injected containers                result
     has a gate     -                    -                                  the gate
@@ -42,9 +42,9 @@ def start_blocker(pod: Object) -> str:
 
 
 def released_at(pod: Object) -> float | None:
-    """Return when the pod's own containers could begin: it was scheduled, and init containers of others had ended.
+    """Return when the pod's own containers could begin, in seconds since the epoch; None if the pod has no node.
 
-    In seconds since the epoch; None if it has no node.
+    They could begin once the pod was scheduled and the init containers of others had ended.
     """
     placed = scheduled_at(pod)
     if placed is None:
@@ -68,7 +68,7 @@ def _any_begun(containers: Iterable[Json]) -> bool:
 
 
 def _is_over(container: Json) -> bool:
-    """Return whether the next init container can start: this one has succeeded, or it is a sidecar that has started."""
+    """Return whether the next init container can start: this container has succeeded, or is a started sidecar."""
     ended = container["state"].get("terminated")
     return bool(container["started"]) if ended is None else not ended.get("exitCode")
 

@@ -19,18 +19,19 @@ State = Literal[
     "pending", "pulling", "fetching", "loading", "warming", "ready", "unready", "draining", "failed", "ended"
 ]
 _QUIET = {"ContainerCreating", "PodInitializing"}
-"""Waiting reasons of containers that only wait for other containers or for their creation. They are not shown."""
+"""Reasons of waiting containers that wait only for other containers or for their own creation. These reasons are not
+shown."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The stage of a pod, with the reason."""
+    """The stage of a pod, with the reason for it."""
 
     state: State
     reason: str = ""
-    """One word in CamelCase, for example `Unschedulable`; empty if the state needs no explanation."""
+    """Reason in one CamelCase word, for example `Unschedulable`; empty if the stage needs no explanation."""
     message: str = ""
-    """The original message of the scheduler, the kubelet or the fetcher."""
+    """Message of the scheduler, the kubelet or the fetcher, unchanged."""
 
 
 # being   ended    failure       scheduled   Ready   the fetcher    the server's container    state
@@ -51,7 +52,7 @@ class Stage:
 # no      no       none          yes         no      done, or none  `started`, never ready    warming
 # no      no       none          yes         no      done, or none  `started`, was ready      unready
 def stage(pod: Object) -> Stage:
-    """Return the stage of a server pod or a balancer pod; the latter never loads or warms up a model."""
+    """Return the stage of a server pod or a balancer pod. A balancer pod never loads or warms up a model."""
     status = pod["status"]
     phase = status.get("phase")
     if pod["metadata"]["deletionTimestamp"] is not None:

@@ -1,4 +1,4 @@
-"""Functions on pods, mostly on their status: whether a pod is ready, and if not, why. Pure."""
+"""Functions on pods, mostly on their status: readiness, scheduling and failures. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PodFailure:
 def project(pod: Object) -> Object:
     """Return the fields of a pod that the caches keep. They are a few percent of the whole object.
 
-    Times that the kubelet wrote are moved to the scheduler's clock. Containers that others added are in `injected`.
+    Times that the kubelet wrote are converted to the scheduler's clock. Containers that others added are in `injected`.
     """
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     ahead_s = node_clock_ahead_s(status)
@@ -76,21 +76,24 @@ def project(pod: Object) -> Object:
 
 
 def _claim(spec: Mapping[str, Any]) -> Object:
-    """Return the PersistentVolumeClaim of the model's source; empty if the source is of another kind."""
+    """Return the cached field `claim`: the PersistentVolumeClaim of the model's source.
+
+    Empty if the source is of another kind.
+    """
     volumes = (volume for volume in spec.get("volumes") or () if volume.get("name") == "source")
     claims = ((volume.get("persistentVolumeClaim") or {}).get("claimName") for volume in volumes)
     return {"claim": name} if (name := next(filter(None, claims), None)) else {}
 
 
 def _interference(spec: Mapping[str, Any], init: list[Object], main: list[Object]) -> Object:
-    """Return the scheduling gates and the containers that others added to the pod; empty if there are none."""
+    """Return the cached fields `gates` and `injected`: scheduling gates, and containers that others added; else empty."""
     gates = [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()]
     injected = [c | {"init": c in init} for c in (*init, *main) if c["name"] not in names.CONTAINERS]
     return ({"gates": gates} if gates else {}) | ({"injected": injected} if injected else {})
 
 
 def _missing_claim(pod: Object) -> Object:
-    """Return the template of a ResourceClaim that isn't created yet; empty if there is none."""
+    """Return the cached field `missingClaimOf`, a ResourceClaimTemplate whose claim doesn't exist yet; else empty."""
     created = {entry.get("name") for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
     claims = (pod.get("spec") or {}).get("resourceClaims") or ()
     missing = (claim.get("resourceClaimTemplateName") for claim in claims if claim.get("name") not in created)
@@ -120,32 +123,39 @@ def is_ready(pod: Object) -> bool:
 
 
 def is_unschedulable(pod: Object) -> bool:
-    """Return whether the scheduler has found no node for the pod, or a scheduling gate keeps it from looking for one."""
+    """Return whether the pod is unschedulable.
+
+    It is if the scheduler has found no node, or if a scheduling gate stops the scheduler from searching one.
+    """
     found = condition(pod, "PodScheduled")
     reasons = {"Unschedulable", "SchedulingGated"}
     return is_live(pod) and found.get("status") == "False" and found.get("reason") in reasons
 
 
 def missing_claim(pod: Object) -> str:
-    """Return the ResourceClaimTemplate that the pod waits for a claim of; empty if it doesn't. The scheduler reports nothing then."""
+    """Return the ResourceClaimTemplate for whose claim the pod waits; empty if the pod doesn't wait for one.
+
+    The scheduler reports no reason in this case.
+    """
     return "" if holds_node(pod) else str(pod["status"].get("missingClaimOf", ""))
 
 
 def holds_node(pod: Object) -> bool:
-    """Return whether the pod has a node and hasn't ended, so that it occupies the resources that it requests."""
+    """Return whether the pod has a node and hasn't ended. It then occupies the resources that it requests."""
     scheduled = condition(pod, "PodScheduled").get("status") == "True" or pod["status"].get("podIP") is not None
     return scheduled and pod["status"]["phase"] not in {"Failed", "Succeeded"}
 
 
 def is_server(pod: Object) -> bool:
-    """Return whether the pod runs Triton rather than a balancer."""
+    """Return whether the pod is a server pod, which runs Triton, and not a balancer pod."""
     return bool(pod["metadata"]["labels"].get(names.COMPONENT_LABEL) == names.SERVER)
 
 
 def reading(pod: Object, ready_at: float | None) -> PodReading | None:
-    """Return a server pod as input of the planner; None if the pod has ended.
+    """Return a server pod in the form of the planner's input; None if the pod has ended.
 
-    `ready_at` is when the pod first became ready, in seconds since the epoch; None if it never was, or if that is unknown.
+    `ready_at` is the time at which the pod first became ready, in seconds since the epoch. It is None if the pod never
+    was ready, or if the time is unknown.
 
     being deleted   ended   unschedulable   Ready   was ready, or restarted   phase
     yes             -       -               -       -                         draining
@@ -170,29 +180,32 @@ def reading(pod: Object, ready_at: float | None) -> PodReading | None:
 
 
 def ready_since(pod: Object) -> float | None:
-    """Return when the pod last became ready, in seconds since the epoch; None if it isn't ready."""
+    """Return the time at which the pod last became ready, in seconds since the epoch; None if it isn't ready."""
     return ready_at(pod) if is_ready(pod) else None
 
 
 def lacking(said: str) -> list[str]:
-    """Return the names of the resources that a scheduler message reports as insufficient, without duplicates."""
+    """Return the names of the resources that a scheduler's message reports as insufficient. The list has no duplicates."""
     return list(dict.fromkeys(re.findall(r"Insufficient ([\w./-]*\w)", said)))
 
 
 def unschedulable_since(pod: Object) -> float | None:
-    """Return when the pod became unschedulable, in seconds since the epoch; None if it isn't, or the time is unknown."""
+    """Return the time since when the pod has been unschedulable, in seconds since the epoch.
+
+    The result is None if the pod isn't unschedulable, or if the time is unknown.
+    """
     if not is_unschedulable(pod):
         return None
     return epoch_seconds(condition(pod, "PodScheduled").get("lastTransitionTime")) or created_at(pod)
 
 
 def priority(pod: Object) -> int:
-    """Return the priority that the API server resolved from the pod's PriorityClass; 0 if it has none."""
+    """Return the pod's priority, which the API server derives from its PriorityClass; 0 if it has none."""
     return int((pod.get("spec") or {}).get("priority") or 0)
 
 
 def revision(pod: Object) -> str:
-    """Return the key of the pod's revision."""
+    """Return the key of the revision that the pod runs."""
     return str(pod["metadata"]["labels"].get(names.REVISION_LABEL, ""))
 
 
@@ -200,7 +213,7 @@ _PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverP
 
 
 def failure(pods: Iterable[Object]) -> PodFailure | None:
-    """Return the failure of these pods that says most about the cause; None if no pod has failed.
+    """Return the most specific failure among these pods; None if no pod has failed.
 
     The list `order` ranks the reasons. Among failures with the same reason, the first pod by name wins.
     """
@@ -245,7 +258,7 @@ def _failures(pod: Object) -> list[PodFailure]:
 
 
 def _unplaced(pod: Object) -> str:
-    """Return why a pod has no node; empty if it has one, or if the reason isn't known."""
+    """Return why a pod has no node; empty if it has a node, or if the reason isn't known."""
     if is_unschedulable(pod):
         if not (gates := pod["status"].get("gates")):
             return str(condition(pod, "PodScheduled").get("message"))

@@ -17,25 +17,28 @@ from halcyon.api.types import quantity
 from halcyon.kube.kinds import Object
 
 _PLAIN = ("cpu", "memory", "ephemeral-storage")
-"""Resources that a quota may name with or without the prefix `requests.`"""
+"""Resources whose requests a quota may name with or without the prefix `requests.`"""
 _NONE = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRoom:
-    """The maximum number of pods under the tightest quota, with the quota's numbers."""
+    """The tightest limit of the quotas: the maximum number of pods, with the quota that sets it and its amounts."""
 
     pods: int
     quota: str
-    """Name of the quota."""
+    """Name of the ResourceQuota that sets the limit."""
     resource: str
     hard: str
     used: str
     granted: str = "0"
-    """Amount of the resource for pods that were granted to other models and that the quota doesn't count yet."""
+    """Amount of the resource for pods that were granted to other models and are not counted by the quota yet."""
 
     def say(self) -> str:
-        """Return a sentence, for example `ResourceQuota team allows 5: requests.nvidia.com/gpu is 4 of 4 used`."""
+        """Return a sentence about the limit.
+
+        Example: `ResourceQuota team allows 5: requests.nvidia.com/gpu is 4 of 4 used`.
+        """
         said = f"ResourceQuota {self.quota} allows {self.pods}: {self.resource} is {self.used} of {self.hard} used"
         return said if self.granted == "0" else f"{said}, and {self.granted} are granted to other models"
 
@@ -52,10 +55,10 @@ def project(quota: Object) -> Object:
 
 @dataclass(frozen=True, slots=True)
 class Promised:
-    """Pods of another model that were granted and that the quota doesn't count yet."""
+    """Pods that were granted to another model and that the quota doesn't count yet."""
 
     template: Mapping[str, Any]
-    """Spec of one pod."""
+    """Pod spec of these pods."""
     pods: int
 
 
@@ -66,8 +69,8 @@ def room(
 
     Args:
         quotas: ResourceQuotas of the namespace, as returned by `project`.
-        template: spec of one pod.
-        present: number of existing pods of the model, which the quotas count already. The result is never less.
+        template: spec of the model's pods.
+        present: number of existing pods of the model, which the quotas count already. The limit is never lower than it.
         promised: pods of other models that will be created before those of this model.
     """
     each = charges(template)
@@ -85,9 +88,9 @@ def room(
 
 
 def charges(template: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return the amounts that one pod counts for, by resource name in a quota.
+    """Return the amounts that one pod adds to a quota's usage, by the quota's names of resources.
 
-    An amount is the sum over the containers and sidecars, or that of the largest init container if it is more.
+    An amount is the sum over the containers and sidecars, or the amount of the largest init container if that is more.
     """
     found = {"pods": Decimal(1), "count/pods": Decimal(1)}
     if claims := sum("resourceClaimTemplateName" in claim for claim in template.get("resourceClaims") or ()):
@@ -116,13 +119,13 @@ def _resources(container: Mapping[str, Any], side: str) -> dict[str, Decimal]:
 
 
 def _taken(spec: Mapping[str, Any], resource: str, others: Iterable[tuple[Promised, dict[str, Decimal]]]) -> Decimal:
-    """Return the amount of a resource that promised pods will use of one quota."""
+    """Return the amount of a resource that pods granted to other models will use from one quota."""
     found = (o.pods * each.get(resource, _NONE) for o, each in others if _is_for(spec, o.template, each))
     return sum(found, _NONE)
 
 
 def _free(hard: object, used: object, each: Decimal | None, taken: Decimal) -> int | None:
-    """Return how many more pods fit; None if the pods don't use the resource, or if the quota's numbers are invalid."""
+    """Return how many more pods fit; None if pods don't use the resource, or if the quota's numbers are invalid."""
     if not each:
         return None
     try:
@@ -132,7 +135,7 @@ def _free(hard: object, used: object, each: Decimal | None, taken: Decimal) -> i
 
 
 def _is_for(spec: Mapping[str, Any], template: Mapping[str, Any], each: Mapping[str, Decimal]) -> bool:
-    """Return whether a quota counts a pod with this spec, which is so if all of the quota's scopes match."""
+    """Return whether a quota counts a pod with this spec. It does if all scopes of the quota match."""
     scopes = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
     scopes += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     return all(_matches(scope, template, each) for scope in scopes)

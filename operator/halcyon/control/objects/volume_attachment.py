@@ -1,4 +1,4 @@
-"""Volumes that only one node can attach at a time, which keep pods on other nodes from starting. Pure."""
+"""Detection of pods that can't start because only one node at a time can attach their volume. Pure."""
 
 from __future__ import annotations
 
@@ -11,24 +11,30 @@ _SHARED = frozenset({"ReadOnlyMany", "ReadWriteMany"})
 
 
 def exclusive_modes(claim: Object) -> str:
-    """Return the access modes of a PersistentVolumeClaim if none lets several nodes attach its volume; else empty."""
+    """Return the access modes of a PersistentVolumeClaim whose volume only one node at a time can attach.
+
+    The result is empty for other claims.
+    """
     modes = (claim.get("spec") or {}).get("accessModes") or ()
     return "" if _SHARED & set(modes) else ", ".join(modes)
 
 
 def first_conflict(found: Iterable[Object], exclusive: Mapping[str, str]) -> str:
-    """Return the first sentence of `conflict` for the server pods of a model; empty if all can attach their volume."""
+    """Return the first conflict about a volume among the server pods of a model.
+
+    It is the sentence that `conflict` returns; empty if all pods can attach their volume.
+    """
     every = tuple(found) if exclusive else ()
     return next(filter(None, (conflict(pod, every, exclusive) for pod in every)), "")
 
 
 def conflict(pod: Object, others: Iterable[Object], exclusive: Mapping[str, str]) -> str:
-    """Return why a pod can't attach the volume of its model, in a sentence; empty if nothing prevents it.
+    """Return a sentence about why a pod can't attach the volume of its model; empty if nothing prevents it.
 
     Args:
         pod: server pod.
         others: all server pods of the model.
-        exclusive: access modes by claim, for claims whose volume only one node can attach.
+        exclusive: access modes of the claims whose volume only one node can attach, by name of the claim.
     """
     claim, node = pod["spec"].get("claim"), pod["spec"].get("nodeName")
     statuses = (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"])

@@ -1,1 +1,4 @@
-"""The reconcile loop: workers take keys from the queue; the reconciler plans, writes the children and writes the status."""
+"""The reconcile loop.
+
+Workers take keys from the queue. The reconciler makes the plan, writes the child objects, and writes the status.
+"""

@@ -1,7 +1,8 @@
-"""Restart of pods whose Triton backend is proved to be dead: Triton keeps reporting "ready" and never restarts the backend.
+"""Restart of pods whose Triton backend is proved to be dead: Triton still reports "ready", and never restarts it.
 
-A pod is restarted in place, so that it keeps its node and GPU. The operator changes an annotation of the pod, the container receives it
-through a volume of the downward API and stops Triton, and the kubelet's liveness probe then kills and restarts the container.
+A pod is restarted in place, so that it keeps its node and GPU. The operator changes an annotation of the pod. The
+container receives the annotation through a volume of the downward API, and stops Triton. The kubelet's liveness probe
+then fails, and the kubelet restarts the container.
 
 restarted before | another pod is restarting | other pods serve | since its last restart | action
 any              | yes                       | yes              | any                    | none: one at a time
@@ -29,28 +30,28 @@ from halcyon.render import names
 log = logging.getLogger(__name__)
 
 MAX_RESTARTS = 2
-"""Number of restarts after which a pod whose backend is dead again is replaced."""
+"""Number of restarts of a pod after which it is replaced if its backend dies again."""
 RESTART_TIMEOUT_S = 20.0
-"""Time within which the container must have restarted; after it, the restart counts as failed."""
+"""Time within which the container must have restarted, in seconds. After it, the restart counts as failed."""
 MIN_BACKOFF_S, MAX_BACKOFF_S = 10.0, 300.0
 FORGET_S = 600.0
-"""Time without a dead backend after which a model's restarts are forgotten."""
+"""Time without a restart or a replacement after which a model's restarts are forgotten, in seconds."""
 _POLL_INTERVAL_S = 2.0
 
 
 @dataclass
 class Order:
-    """Restarts of one pod."""
+    """Restarts of one pod that the operator has ordered."""
 
     at: float
     containers: int
-    """Number of restarts of the container when the last one was ordered."""
+    """The container's number of restarts at the time when the operator last ordered one."""
     count: int = 1
 
 
 @dataclass
 class Record:
-    """Restarts and replacements of one model's pods."""
+    """Restarts and replacements of the pods of one model."""
 
     at: float
     orders: dict[str, Order] = field(default_factory=dict)
@@ -59,7 +60,7 @@ class Record:
 
 @dataclass
 class BackendRestart:
-    """Restarts for all models, of one pod per model at a time."""
+    """Repairer of pods with a dead backend. It restarts or replaces one pod per model at a time."""
 
     client: Kube
     events: EventRecorder
@@ -68,13 +69,13 @@ class BackendRestart:
     _records: dict[Key, Record] = field(default_factory=dict)
 
     async def repair(self, scope: Scope) -> float | None:
-        """Restart or replace one pod whose backend is dead, if its turn has come; return the delay until the next look.
+        """Restart or replace one pod with a dead backend, if the restart of one is due now.
 
         Returns:
-            Delay in seconds; None if no pod is dead.
+            Delay until the next call, in seconds; None if no pod has a dead backend.
 
         Raises:
-            ApiError, Unreachable: the request failed, and not because of a PodDisruptionBudget or a missing pod.
+            ApiError, Unreachable: the request failed for a reason other than a PodDisruptionBudget or a missing pod.
         """
         now = self.clock.monotonic()
         live = {str(p["metadata"]["name"]): p for p in scope.pods if pods.is_live(p)}
@@ -131,7 +132,7 @@ class BackendRestart:
 
 
 def record_due(record: Record, name: str) -> float:
-    """Return the time from which a pod may be restarted or replaced, in monotonic seconds.
+    """Return the monotonic time from which a pod may be restarted or replaced, in seconds.
 
     Each earlier restart of the pod and each replacement of a pod of the model doubles the backoff.
     """
@@ -142,7 +143,7 @@ def record_due(record: Record, name: str) -> float:
 
 
 def _is_restarting(pod: Object, order: Order, dead: Mapping[str, str], now: float) -> bool:
-    """Return whether the pod's container has yet to restart, or to become ready after it did."""
+    """Return whether the pod's restart is in progress: not done yet, or done with the pod not ready yet."""
     if not pods.is_ready(pod):
         return True
     return pod["metadata"]["name"] in dead and _restarts(pod) == order.containers and now - order.at < RESTART_TIMEOUT_S

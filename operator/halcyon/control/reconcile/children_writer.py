@@ -1,9 +1,9 @@
-"""Writer of child objects: applies those that differ from the plan, in two waves, and then deletes those that are surplus.
+"""Writer of child objects: applies objects that differ from the plan, in two waves, then deletes surplus objects.
 
-Each write names the object that was seen, so that it can't reach another one. If the object has changed since, `Conflicted` is raised,
-and the model is reconciled again with what is there.
+Each write is conditional on the object that the reconcile has read, so that it can't change another object. If the
+object has changed since, `Conflicted` is raised, and the model is reconciled again with the current objects.
 
-seen                     condition of the write
+object that was read     condition of the write
 none                     no object has this name
 an object of ours        the same uid; of a kind without a status (`kinds.WITH_STATUS`), the same resourceVersion too
 a surplus object         the same uid and resourceVersion
@@ -25,12 +25,12 @@ from halcyon.kube.client import Kube, Object
 from halcyon.kube.kinds import WITH_STATUS, Key, Kind, kind_of
 
 _NOT_WRITTEN = (errors.Refused, errors.Conflicted)
-"""Errors that mean that the API server has not written anything."""
+"""Errors which mean that the API server has not written anything."""
 
 
 @dataclass
 class ChildrenWriter:
-    """Writer of the child objects of all models."""
+    """Writer of the child objects of all models, with the state that it keeps between reconciles."""
 
     client: Kube
     caches: ClusterState
@@ -38,16 +38,18 @@ class ChildrenWriter:
     counts: ReconcileCounts
 
     _as_is: dict[Key, dict[tuple[Kind, str], tuple[str, str]]] = field(default_factory=dict)
-    """Digest and resourceVersion of children that an admission policy, for example, changes each time they are written."""
+    """Digest and resourceVersion of children that the cluster changes on each write. An admission policy may do this,
+    for example. These children count as up to date, so that they aren't written again in each reconcile."""
 
     async def apply(self, scope: Scope, plan: ReconcilePlan) -> str:
-        """Apply the children that differ from the plan, then delete the surplus ones.
+        """Apply the child objects that differ from the plan, then delete the surplus ones.
 
-        Returns the API server's messages if it rejected a write, in which case later waves and deletions are skipped; else "".
+        Returns the API server's messages if it rejected a write, else "". After a rejection, later waves and deletions
+        are skipped.
 
         Raises:
-            ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed since it was
-                seen (`Conflicted`). What was written until then stays.
+            ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed
+                since it was read (`Conflicted`). Anything already written is kept.
         """
         for wave in (plan.first, plan.then):
             results = await asyncio.gather(*(self._one(scope, obj) for obj in wave), return_exceptions=True)
@@ -91,7 +93,7 @@ class ChildrenWriter:
 
 
 def _rejections(results: list[BaseException | None]) -> list[str]:
-    """Return the messages of writes that the API server rejects until something changes; raise any other error."""
+    """Return the messages of writes that the API server rejects for a lasting reason; raise any other error."""
     rejections = []
     for result in results:
         if isinstance(result, errors.Refused):

@@ -2,9 +2,9 @@
 
 Each model has three numbers of GPUs, and the largest of them counts against the limit:
 
-granted   by the last plan that was written completely
-sent      by a plan of which server Deployments were written, or may have been written
-asked     by the plan of the reconcile in progress
+granted   GPUs of the last plan that was written completely
+sent      GPUs of a plan of which server Deployments were written, or may have been written
+asked     GPUs of the plan of the reconcile in progress
 
 event                                                        granted          sent                  asked
 a plan was checked                                           -                -                     its GPUs
@@ -14,9 +14,10 @@ the reconcile ended earlier: rejected or failed              -                - 
 the ModelDeployment was deleted, its Deployments still exist 0                GPUs of Deployments   0
 the ModelDeployment and its Deployments were deleted         (forgotten)
 
-A plan reserves its GPUs before anything is awaited: otherwise two plans made at the same time could both find the last GPUs free.
-GPUs are released only when no pod can hold them any more. If the limit is lowered, a model keeps what is granted, but not what is
-only sent or asked. After a restart, `granted` is the number of GPUs of the accepted spec, or of the Deployments if that is larger.
+A plan's GPUs are reserved before anything is awaited. Otherwise two plans made at the same time could both use the last
+free GPUs. GPUs are released only when no pod can hold them any more. If the limit is lowered, a model keeps its GPUs in
+`granted`, but not those that are only in `sent` or `asked`. After a restart, `granted` is the number of GPUs of the
+accepted spec, or of the Deployments if that is larger.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from halcyon.render import gpu
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Reserved GPUs of one model; the module's docstring explains the fields."""
+    """Reserved GPUs of one model. The module's docstring explains the fields."""
 
     granted: int = 0
     sent: int = 0
@@ -54,20 +55,20 @@ _NONE = _Share()
 
 @dataclass
 class GpuReservations:
-    """Reservations of all models."""
+    """Reservations of GPUs by all models, for the site's limit per namespace."""
 
     caches: ClusterState
     specs: SpecsInForce
     enqueue: Callable[[Key], None]
     limited: bool
-    """Whether the site limits the GPUs of a namespace. If not, nothing is reserved."""
+    """Whether the site limits the GPUs of a namespace. If it doesn't, nothing is reserved."""
 
     _shares: dict[str, dict[Key, _Share]] | None = None
-    """Reserved GPUs of each model, by namespace; None until they are first needed."""
+    """Reserved GPUs of each model, by namespace; None until reservations are first needed."""
     _refused: set[Key] = field(default_factory=set)
 
     def gpus(self, key: Key) -> Gpus:
-        """Return the GPUs granted to this ModelDeployment, and those reserved by all others in its namespace."""
+        """Return the GPUs granted to this ModelDeployment, and the GPUs reserved by all others in its namespace."""
         if not self.limited:
             return Gpus()
         shares = self._of(key.namespace)
@@ -75,7 +76,7 @@ class GpuReservations:
         return Gpus(shares.get(key, _NONE).granted, elsewhere)
 
     def planned(self, key: Key, plan: ReconcilePlan) -> None:
-        """Reserve the GPUs of a plan. Must be called before anything is awaited after the plan was made."""
+        """Reserve the GPUs of a plan. Call this after the plan was made, before anything is awaited."""
         if not self.limited:
             return
         refused = plan.acceptance.reason is Reason.POLICY_DENIED
@@ -86,13 +87,13 @@ class GpuReservations:
         self._put(key, replace(share, asked=asked))
 
     def sent(self, key: Key) -> None:
-        """Record that server Deployments of the plan were written, or may have been written although the response was lost."""
+        """Record that server Deployments of the plan were written, or may have been written with a lost response."""
         if self.limited:
             share = self._share(key)
             self._put(key, replace(share, sent=max(share.sent, share.asked)))
 
     def written(self, key: Key) -> None:
-        """Record that all of the plan was written: the model is granted the GPUs of that plan and no others."""
+        """Record that all of the plan was written. The model is then granted the GPUs of this plan, and no others."""
         if self.limited:
             self._put(key, _Share(granted=self._share(key).asked))
 
@@ -117,7 +118,7 @@ class GpuReservations:
             self._again(key)
 
     def _again(self, key: Key) -> None:
-        """Requeue the models of the namespace that were rejected by the policy, because enough GPUs may be free for them now."""
+        """Requeue the models of the namespace that the policy has rejected, because enough GPUs may be free now."""
         for other in self._refused:
             if other.namespace == key.namespace and other != key:
                 self.enqueue(other)
@@ -133,7 +134,7 @@ class GpuReservations:
         return self._shares.setdefault(namespace, {})
 
     def _earlier(self, key: Key) -> int:
-        """Return the GPUs granted by an earlier process, from the model's accepted spec and its Deployments."""
+        """Return the GPUs that an earlier process granted, from the model's accepted spec and its Deployments."""
         there = held_gpus(self.caches, key)
         spec = self.specs.get(key)
         if spec is None:
@@ -144,7 +145,10 @@ class GpuReservations:
 
 
 def _asked(plan: ReconcilePlan, spec: Spec) -> int:
-    """Return the maximum GPUs of a plan: its maximum replicas, times the GPUs of a pod of the revision that needs the most."""
+    """Return the maximum number of GPUs that a plan needs.
+
+    It is the maximum number of replicas times the GPUs of a pod, for the revision whose pods need the most.
+    """
     if plan.conflicts and not any(map(is_servers, plan.then)):
         return 0
     slots = () if plan.rollout is None else plan.rollout.slots

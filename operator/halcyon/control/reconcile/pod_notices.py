@@ -1,4 +1,7 @@
-"""Notices to a model's balancers that a server pod has become ready or unready, or is being deleted. They are sent at once."""
+"""Notices to a model's balancers about its server pods.
+
+A notice is sent at once when a server pod becomes ready or unready, or is being deleted.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,12 @@ if TYPE_CHECKING:
     from halcyon.kube.kinds import Key
 
 SendNotice = Callable[[str, str, str], None]
-"""Function that sends a notice. Arguments: a model's namespace, its name, and the text for its agents."""
+"""Type of the function that sends a notice. Its arguments are a model's namespace, the model's name, and the text for
+the model's agents."""
 
 
 class PodNotices:
-    """Sender of notices for changes of pods in the caches."""
+    """Sender of notices about changes of cached pods."""
 
     def __init__(self, caches: ClusterState, send: SendNotice) -> None:
         """Subscribe to changes of pods in the caches."""
@@ -38,8 +42,8 @@ class PodNotices:
 def of_change(before: Object | None, after: Object) -> Notice | None:
     """Return the notice for a change of a pod; None if the balancers don't need one.
 
-    The first appearance of a pod in the cache needs no notice. A new pod isn't ready yet, and the balancers already know an older
-    one.
+    The first appearance of a pod in the cache needs no notice: a new pod isn't ready yet, and the balancers already
+    have the data of an older pod.
     """
     if before is None or before["metadata"]["uid"] != after["metadata"]["uid"] or not pods.is_server(after):
         return None

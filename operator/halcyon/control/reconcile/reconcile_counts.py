@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass
 class ReconcileCounts:
-    """Counters since this process started."""
+    """Counters of writes since this process started."""
 
     written: int = 0
     """Number of writes of child objects."""
     skipped: int = 0
-    """Number of child objects that needed no write because they were as desired."""
+    """Number of child objects that needed no write because they matched the plan."""
     statuses: int = 0
-    """Number of writes of statuses."""
+    """Number of status writes."""

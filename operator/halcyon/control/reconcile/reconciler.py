@@ -8,7 +8,7 @@ notify           observers            adopt the plan, for example the actuator o
 apply children   `children_writer`    write the objects that differ; the status reports rejected writes
 repair           `backend_restart`    restart one pod with a dead backend
 status           `status_writer`      write the status: always, and last
-requeue          this one             return when to reconcile again if nothing changes before
+requeue          this module          return when to reconcile again if nothing changes before
 """
 
 from __future__ import annotations
@@ -46,24 +46,25 @@ DELETION_REQUEUE_S = 0.5
 BALANCER_DRAIN_REQUEUE_S = 5.0
 STALE_CACHE_REQUEUE_S = 0.05
 OVERLAP_REQUEUE_S = 15.0
-"""Time until a model that another release manages is looked at again, in seconds. That release may have been uninstalled."""
+"""Time until a model that another release manages is checked again, in seconds. The other release may have been
+uninstalled meanwhile."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a reconcile, for the queue."""
+    """The result of a reconcile, which the queue needs."""
 
     again_s: float | None = None
-    """Requeue delay in seconds, unless something changes before; None: no requeue."""
+    """Delay until the next reconcile if nothing changes before, in seconds; None for no requeue."""
     postponed: bool = False
-    """Whether the reconcile was put off without doing anything, so that the key keeps its priority in the queue."""
+    """Whether the reconcile was postponed without doing anything. The key then keeps its priority in the queue."""
 
 
 class ReconcileObserver(Protocol):
-    """A component that needs every new plan."""
+    """A component that receives every new plan."""
 
     def planned(self, key: Key, plan: ReconcilePlan, /) -> None:
-        """Handle a new plan, before any of it is written."""
+        """Handle a new plan. This is called before any object of the plan is written."""
 
     def deleted(self, key: Key, /) -> None:
         """Drop the state of a model that was deleted."""
@@ -71,7 +72,7 @@ class ReconcileObserver(Protocol):
 
 @dataclass
 class Reconciler:
-    """Reconciler of ModelDeployments: brings each one to its desired state."""
+    """Reconciler of ModelDeployments. It brings the objects of each one to their desired state."""
 
     client: Kube
     caches: ClusterState
@@ -86,10 +87,10 @@ class Reconciler:
     tracer: Tracer = OFF
 
     _rejected: dict[Key, str] = field(default_factory=dict)
-    """The API server's message if it rejected a write in the last reconcile, by model."""
+    """The API server's message about a write that it rejected in the last reconcile, by model."""
 
     async def reconcile(self, key: Key) -> Result:
-        """Reconcile a ModelDeployment: write what differs from its desired state, and its status.
+        """Reconcile a ModelDeployment: write the objects that differ from the plan, and write the status.
 
         Raises:
             ApiError, Unreachable: a request failed but may succeed later. Anything already written is kept.
@@ -133,7 +134,7 @@ class Reconciler:
     # Fetch, scope, plan
 
     async def _scope_and_plan(self, key: Key) -> tuple[Scope, ReconcilePlan] | None:
-        """Return the scope and its plan; None if the ModelDeployment doesn't exist.
+        """Return the scope of a ModelDeployment and the plan for it; None if it doesn't exist.
 
         Objects that the plan would create are fetched from the API server first, in case they exist with another owner.
         """
@@ -149,14 +150,20 @@ class Reconciler:
         return None if scope is None else (scope, self._plan(scope))
 
     async def _fetch_uncached(self, scope: Scope, planned: ReconcilePlan) -> dict[tuple[Kind, str], Object]:
-        """Return the objects that the plan would create but that exist already: without our label the caches don't hold them."""
+        """Return the objects that the plan would create but that exist already.
+
+        Without Halcyon's label they aren't in the caches.
+        """
         wanted = [(kind_of(obj), str(obj["metadata"]["name"])) for obj in (*planned.first, *planned.then)]
         uncached = [where for where in wanted if where not in scope.children]
         fetched = await asyncio.gather(*(self.client.get(kind, scope.key.namespace, name) for kind, name in uncached))
         return {where: obj for where, obj in zip(uncached, fetched, strict=True) if obj is not None}
 
     def _plan(self, scope: Scope) -> ReconcilePlan:
-        """Return the plan, and reserve its GPUs before anything is awaited: until then, the free GPUs it was checked against are free."""
+        """Return the plan, and reserve its GPUs.
+
+        Nothing is awaited in between, so GPUs that were free for the plan are still free when they are reserved.
+        """
         planned = plan.make(scope)
         self.reservations.planned(scope.key, planned)
         return planned
@@ -169,7 +176,10 @@ class Reconciler:
         self._report_edited_spec(scope)
 
     def _report_edited_spec(self, scope: Scope) -> None:
-        """Record an event if another writer has overwritten the accepted spec. The edit has no effect, and is written over."""
+        """Record an event if another writer has overwritten the stored accepted spec.
+
+        The edit has no effect, and is overwritten.
+        """
         name = names.balancer(scope.key.name)
         stored = own(scope, kinds.CONFIG_MAP, name)
         if stored is None or not accepted_spec_digest.was_edited(stored, scope.revisions, scope.accepted):
@@ -185,7 +195,7 @@ class Reconciler:
             )
 
     def _deleted(self, key: Key) -> None:
-        """Drop the state of a model that was deleted, or that another release manages."""
+        """Drop the state of a model that was deleted or that another release manages."""
         self.reservations.deleted(key)
         for observer in self.observers:
             observer.deleted(key)
@@ -197,7 +207,7 @@ class Reconciler:
     # Apply children
 
     async def _apply(self, scope: Scope, planned: ReconcilePlan) -> str:
-        """Write spec.replicas and the children; return the API server's messages if it rejected a write, else an empty string."""
+        """Write spec.replicas and the child objects; return the API server's messages about rejected writes, or ""."""
         with self.tracer.part("apply") as span:
             await self._follow_hpa(scope, planned)
             rejected = await self.children.apply(scope, planned)
@@ -217,7 +227,7 @@ class Reconciler:
     # Requeue
 
     def _requeue(self, key: Key, planned: ReconcilePlan, rejected: str, due_s: float | None) -> Result:
-        """Return the requeue delay: the shortest of those that apply."""
+        """Return the result with the shortest of the requeue delays that apply."""
         before = self._rejected.get(key, "")
         if rejected != before:
             self._rejected[key] = rejected

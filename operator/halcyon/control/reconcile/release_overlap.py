@@ -1,12 +1,13 @@
 """Overlap of Halcyon releases: two operators that manage the same namespace must not both write the objects of a model.
 
-status.operator of a ModelDeployment names the release that manages it, by its Lease. Any service account may read that Lease.
+status.operator of a ModelDeployment names the release that manages it, by its Lease. Any service account may read that
+Lease.
 
 status.operator                               this release
 none, or this release                         manages the model
-a release whose Lease is renewed              leaves the model alone, except for the condition `OperatorConflict`
+a release whose Lease is renewed              writes only the condition `OperatorConflict`
 a release whose Lease is released, missing    manages the model from now on
-or not renewed for longer than it lasts
+or expired
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from halcyon.kube.leader_election import DURATION_S
 log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "halcyon-overlap"
-"""Field manager of the condition, which is not that of the status: the status belongs to the other release."""
+"""Field manager of the condition `OperatorConflict`. It isn't the field manager of the status, because the status
+belongs to the other release."""
 CHECK_INTERVAL_S = 5.0
 """Minimum time between two reads of the same Lease, in seconds."""
 
@@ -34,25 +36,27 @@ CHECK_INTERVAL_S = 5.0
 class _Lease:
     version: str
     changed_at: float
-    """Monotonic time at which this process first saw this version, in seconds."""
+    """Monotonic time at which this process first read this version of the Lease, in seconds."""
     checked_at: float
     live: bool
 
 
 @dataclass
 class ReleaseOverlap:
-    """Check of each model for another release that manages it."""
+    """Check of each model for another Halcyon release that manages it."""
 
     client: Kube
     clock: Clock
     release: str
-    """This release, as the namespace and the name of its Lease: `halcyon-system/halcyon`."""
+    """This release, as NAMESPACE/NAME of its Lease, for example `halcyon-system/halcyon`."""
 
     _leases: dict[str, _Lease] = field(default_factory=dict)
     _logged: dict[Key, str] = field(default_factory=dict)
 
     async def manager(self, resource: Object) -> str:
-        """Return the other release that manages a ModelDeployment, and report it; empty if this release manages the model.
+        """Return the other release that manages a ModelDeployment; empty if this release manages it.
+
+        Another release is reported in the condition `OperatorConflict`.
 
         Raises:
             ApiError, Unreachable: a request failed that may succeed later.
@@ -74,7 +78,10 @@ class ReleaseOverlap:
         self._logged.pop(key, None)
 
     async def _is_live(self, release: str) -> bool:
-        """Return whether a replica of the release holds its Lease; True until this process has watched it for the lease duration."""
+        """Return whether a replica of the release holds its Lease and renews it.
+
+        A held Lease counts as renewed until this process has watched it for the lease duration.
+        """
         if release == self.release:
             return False
         now = self.clock.monotonic()
@@ -110,7 +117,7 @@ class ReleaseOverlap:
         await self._write(resource, keep([condition], (), generation=generation, now=now))
 
     async def _write(self, resource: Object, conditions: list[Object]) -> None:
-        """Write the condition, or remove it if `conditions` is empty."""
+        """Write the condition `OperatorConflict`, or remove it if `conditions` is empty."""
         meta = resource["metadata"]
         body = {
             "apiVersion": kinds.MODEL_DEPLOYMENT.api_version,

@@ -1,4 +1,7 @@
-"""Builder of scopes: the input of a reconcile, from the caches and from components such as the autoscaler and the GPU costs."""
+"""Builder of scopes.
+
+A scope is the input of a reconcile, from the caches and from components such as the autoscaler.
+"""
 
 from __future__ import annotations
 
@@ -26,31 +29,31 @@ from halcyon.render.site import Site
 
 
 class ScalingState(Protocol):
-    """The autoscaler's data about a model that the status shows."""
+    """The autoscaler's data about a model for the status."""
 
     def reported(self, key: Key, /) -> Signals | None:
-        """Return what the agents have reported for the status, except for scaling; None without a report."""
+        """Return the agents' data for the status, without the scaling data; None without a report."""
 
     def published(self, key: Key, /) -> PublishedScaling:
-        """Return the scaling decision as last published."""
+        """Return the last published scaling decision of a model."""
 
 
 class CostState(Protocol):
-    """A model's costs for the status."""
+    """Source of models' costs for the status."""
 
     def published(self, key: Key, /) -> PublishedCosts:
-        """Return the costs as last published."""
+        """Return the last published costs of a model."""
 
 
 class AdviceState(Protocol):
-    """Advice for models."""
+    """Source of the advice for models."""
 
     def published(self, key: Key, /) -> AdviceSelection | None:
-        """Return the selection of a model; None if there is none yet."""
+        """Return the selected advice for a model; None if none was selected yet."""
 
 
 class BalancerErrors(Protocol):
-    """Errors that balancers report about themselves."""
+    """Source of the errors that balancers report about themselves."""
 
     def errors(self, key: Key, now: float, /) -> tuple[str, ...]:
         """Return a sentence for each balancer pod with an error; `now` is monotonic, in seconds."""
@@ -58,7 +61,10 @@ class BalancerErrors(Protocol):
 
 @dataclass(frozen=True)
 class ScopeBuilder:
-    """Builder of scopes. It reads from memory; only the content of a ConfigMap source may have to be fetched."""
+    """Builder of scopes.
+
+    It reads from memory only, except for the content of a ConfigMap source, which may have to be fetched.
+    """
 
     caches: ClusterState
     sources: ModelSources
@@ -71,18 +77,19 @@ class ScopeBuilder:
     balancer_errors: BalancerErrors
     metrics_api: MetricsApiCheck
     site: Callable[[], Site]
-    """Function that returns the current site. The site isn't constant, because its certificate is issued late and renewed."""
+    """Function that returns the current settings of the site. They change, because the certificate is issued late and
+    renewed."""
     clock: Clock
     measured: MeasuredCapacities
     lower_class: Callable[[Key], LowerClass | None] = lambda _: None
-    """Function that returns the lower class of requests in a model's balancers; None if it is not known yet."""
+    """Function that returns the class of lower-priority requests in a model's balancers; None if it isn't known yet."""
 
     async def build(self, key: Key, *, uncached: Mapping[tuple[Kind, str], Object], rejected: str) -> Scope | None:
         """Return the scope of a ModelDeployment; None if it doesn't exist or is being deleted.
 
         Args:
-            key: the ModelDeployment's.
-            uncached: fetched objects that the caches don't hold because they lack our label.
+            key: key of the ModelDeployment.
+            uncached: fetched objects that the caches don't hold, because they lack Halcyon's label.
             rejected: the API server's message if it rejected a write in the last reconcile; else empty.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Writer of statuses: at once if the desired replicas have changed, else at intervals, so that related changes share a write."""
+"""Writer of statuses. Desired replicas are written at once, other changes at intervals, so that they share writes."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import Key
 
 STATUS_INTERVAL_S = 10.0
-"""Minimum time between two status writes if only values, such as signals, have changed."""
+"""Minimum time between two status writes if only values, such as signals, have changed, in seconds."""
 COUNTS_INTERVAL_S = 1.0
-"""Minimum time between two status writes if numbers of pods or the generation have changed, but no condition.
-
-Numbers of pods change one by one, and the operator's own writes of spec.replicas change the generation.
-"""
+"""Minimum time between two status writes, in seconds, if pod counts or the generation have changed, but no condition.
+Pod counts change in steps of one, and the operator's own writes of spec.replicas change the generation."""
 STATES_INTERVAL_S = 0.5
-"""Minimum time between two status writes if conditions or phases have changed. Changed desired replicas never wait."""
+"""Minimum time between two status writes if conditions or phases have changed, in seconds. A change of the desired
+replicas never waits."""
 
 
 @dataclass
 class StatusWriter:
-    """Writer of the statuses of all models, and of the events for changes in them."""
+    """Writer of the statuses of all models, and of the events for changes in the statuses."""
 
     client: Kube
     caches: ClusterState
@@ -41,15 +40,16 @@ class StatusWriter:
     clock: Clock
     counts: ReconcileCounts
     operator: str
-    """This release, for status.operator."""
+    """This release of Halcyon, for status.operator."""
 
     _written_at: dict[Key, float] = field(default_factory=dict)
 
     async def write(self, scope: Scope, plan: ReconcilePlan) -> float | None:
-        """Write the status if it has changed. Return the seconds until a write is allowed if it has to wait, else None.
+        """Write the status if it has changed; return the delay in seconds if the write has to wait, else None.
 
         Raises:
-            ApiError, Unreachable: the request failed, for example because another ModelDeployment has this name by now (`Conflicted`).
+            ApiError, Unreachable: the request failed, for example because another ModelDeployment now has this name
+                (`Conflicted`).
         """
         stamp = rfc3339(self.clock.wall())
         desired = {"operator": self.operator, **status.make(scope, plan, now=stamp)}
@@ -82,11 +82,12 @@ class StatusWriter:
 
 
 _TIMES = {"lastTransitionTime", "observedAt", "decidedAt", "startedAt"}
-"""Times, which are ignored in comparisons of statuses. If a revision can't be written, `startedAt` changes in each reconcile."""
+"""Fields with times, which are ignored in comparisons of statuses. If a revision can't be written, for example,
+`startedAt` changes in each reconcile."""
 
 
 def _own(written: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a status without the condition that another release writes (`release_overlap`)."""
+    """Return a status without the condition that only other releases write (`release_overlap`)."""
     conditions = written.get("conditions") or ()
     if all(condition["type"] != Type.OPERATOR_CONFLICT for condition in conditions):
         return written
@@ -116,12 +117,13 @@ _VALUES = {
     "cost",
     "advice",
 }
-"""Fields of the status that contain values whose changes can wait; `_states` returns the parts that can't."""
+"""Fields of the status with values whose changes can wait. `_states` returns the parts of these fields whose changes
+can't wait."""
 _COUNTS = {"total", "ready", "updated", "unschedulable"}
 
 
 def _min_interval_s(before: Any, after: Any) -> float:  # any JSON values
-    """Return the minimum time between two writes for this change of status, in seconds; 0 if the desired replicas have changed."""
+    """Return the minimum time between two writes for this change, in seconds; 0 if desired replicas have changed."""
     if _desired(before) != _desired(after):
         return 0.0
     if _states(before) != _states(after):
@@ -130,7 +132,7 @@ def _min_interval_s(before: Any, after: Any) -> float:  # any JSON values
 
 
 def _desired(written: Any) -> Any:  # any JSON value
-    """Return the desired replicas. Scaling waits until the status has them (`control/autoscaling/scale_writer.py`)."""
+    """Return the desired replicas in a status. Scaling waits until the status has them (`scale_writer`)."""
     return (written.get("scaling") or {}).get("desired")
 
 
@@ -140,7 +142,7 @@ def _counts(written: Any) -> Any:  # any JSON value
 
 
 def _states(written: Any) -> Any:  # any JSON value
-    """Return the parts of a status whose changes are written soon: all except values, messages and numbers of pods."""
+    """Return the parts of a status whose changes are written soon: all except values, messages and pod counts."""
     return {
         **{k: v for k, v in written.items() if k not in _VALUES},
         "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],

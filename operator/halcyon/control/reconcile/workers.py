@@ -1,4 +1,4 @@
-"""Workers, which take keys from the queue, reconcile the ModelDeployments, and report the results to the queue."""
+"""Workers that take keys from the queue, reconcile the ModelDeployments, and report the results to the queue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 
 @dataclass
 class Workers:
-    """Workers on one queue, each of which reconciles one ModelDeployment at a time."""
+    """Workers on one queue. Each worker reconciles one ModelDeployment at a time."""
 
     queue: WorkQueue
     reconciler: Reconciler
@@ -30,13 +30,13 @@ class Workers:
     clock: Clock
 
     def __post_init__(self) -> None:
-        """Register the metrics of reconciles, and start the idle time."""
+        """Register the metrics of reconciles, and start the idle timer."""
         self._moved_at = self.clock.monotonic()
         self._results = instruments.counter(operator_metrics.RECONCILES, self.registry)
         self._seconds = instruments.histogram(operator_metrics.RECONCILE, self.registry, buckets=_BUCKETS)
 
     def idle_s(self) -> float:
-        """Return the seconds since a reconcile last began or ended, for the liveness probe."""
+        """Return the seconds since a reconcile last began or ended. The liveness probe uses them."""
         return self.clock.monotonic() - self._moved_at
 
     def reset_idle(self) -> None:

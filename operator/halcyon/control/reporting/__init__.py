@@ -1,1 +1,1 @@
-"""Data for users and Prometheus: dashboard data, per-model metrics, GPU costs, samples for advice, recent events, start times."""
+"""Data for users and Prometheus: dashboard data, metrics of models, GPU costs, advice, recent events, start times."""

@@ -1,7 +1,8 @@
 """Data source of the web dashboard, and the service that serves the dashboard and samples models for its charts.
 
-Every replica of the operator serves it. The standby also has filled caches and receives the agents' reports, and it reads the
-desired replicas from the status, which the leader writes. Out of scope: the pages of the dashboard (`halcyon.dashboard`).
+Every replica of the operator serves the dashboard. The standby also has filled caches and receives the agents' reports,
+and it reads the desired replicas from the status, which the leader writes.
+Out of scope: the pages of the dashboard (`halcyon.dashboard`).
 """
 
 from __future__ import annotations
@@ -52,13 +53,15 @@ log = logging.getLogger(__name__)
 WINDOW_S = 15.0
 """Length of the window over which rates are computed, in seconds. An agent of an idle model reports every 5 s."""
 SLICE_S = 0.02
-"""Time after which sampling yields to other tasks, in seconds."""
+"""Time after which sampling yields to other asyncio tasks, in seconds."""
 CLOSE_WITHIN_S = 0.5
-"""Maximum time to close the server, in seconds, out of the 2 s that a change of the leader may take."""
+"""Maximum time to close the dashboard's server, in seconds. A change of the leader may take 2 s in total."""
 QUERY_TIMEOUT_OF_PAGES_S = 15.0
-"""Maximum time of a query to the site's Prometheus for a page, in seconds. A page shows the reason if it takes longer."""
+"""Maximum time of a query to the site's Prometheus for a page of the dashboard, in seconds. If a query takes longer,
+the page shows the reason for the missing data."""
 _SLICES = STEP_S
-"""Number of groups of models. One group is sampled each second, so that thousands of models cause no peak load."""
+"""Number of groups of models for sampling. One group is sampled each second, so that thousands of models cause no peak
+load."""
 _QUEUED = 1
 _PENDING, _GPU = ([*PodPoint.__dataclass_fields__].index(name) for name in ("pending", "gpu"))
 _OF_BALANCERS = tuple(
@@ -69,15 +72,17 @@ _READY = frozenset({"ready", "unreachable"})
 _OF_SERVERS = tuple(
     3 + POD_COUNTERS.index(name) for name in ("succeeded", "failed", "rows", "executions", "queue_us", "compute_us")
 )
-"""Indices of counters in the time series of an agent's reports (`signals.time_series`, `signals.store_state`)."""
+"""Indices of the servers' counters in the time series of an agent's reports. See `signals.time_series` and
+`signals.store_state`."""
 
 
 @dataclass(frozen=True)
 class DashboardSettings:
-    """Options for serving the dashboard."""
+    """Settings of the dashboard's server."""
 
     local: bool
-    """Whether to serve only on localhost, without TLS and sign-in. If not, it serves users of the cluster on all addresses, with TLS."""
+    """Whether to serve only on localhost, without TLS and sign-in. Otherwise, the dashboard is served on all addresses
+    with TLS, to users of the cluster."""
     port: int
     proxy: Proxy | None = None
     """Proxy that is trusted to authenticate users; None if no proxy is trusted."""
@@ -86,7 +91,7 @@ class DashboardSettings:
 
 @dataclass
 class OperatorSource:
-    """The operator's state for the dashboard."""
+    """The operator's state in the form that the dashboard needs."""
 
     caches: ClusterState
     hub: ObservationStore
@@ -95,7 +100,7 @@ class OperatorSource:
     _names: tuple[int, Collection[Name]] = (-1, ())
 
     def __post_init__(self) -> None:
-        """Subscribe to changes of models, to record their events."""
+        """Subscribe to changes of ModelDeployments, to record their events."""
         self._happened = RecentEvents(self.clock)
         self.caches.resources.listeners.append(self._happened.changed)
 
@@ -106,7 +111,7 @@ class OperatorSource:
 
     @property
     def changes(self) -> int:
-        """Return the number of additions, changes and deletions of ModelDeployments so far."""
+        """Return the number of additions, changes and deletions of ModelDeployments since the start."""
         return self.caches.resources.changes
 
     def names(self) -> Collection[Name]:
@@ -136,7 +141,7 @@ class OperatorSource:
         return self._happened.of(Key(*name))
 
     def revisions(self, name: Name) -> Sequence[StoredRevision]:
-        """Return the revisions of a model that the cluster keeps."""
+        """Return the revisions of a model that the cluster stores in ControllerRevisions."""
         uid = str(((self.model(name) or {}).get("metadata") or {}).get("uid") or "")
         records = self.caches.owned(kinds.CONTROLLER_REVISION, Key(*name), uid)
         found = (one for one in map(revision.read, records) if one is not None)
@@ -145,7 +150,7 @@ class OperatorSource:
         ]
 
     def overlay(self, name: Name) -> str:
-        """Return the config overlay of a model's target revision, or else of its current revision; empty if neither is known."""
+        """Return the config overlay of a model's target revision, else of its current revision; empty if unknown."""
         revisions = ((self.model(name) or {}).get("status") or {}).get("revision") or {}
         records = self.caches.children[kinds.CONTROLLER_REVISION]
         for which in ("target", "current"):
@@ -155,7 +160,7 @@ class OperatorSource:
         return ""
 
     def reading(self, name: Name) -> ModelNumbers:
-        """Return the current rates, queue length and other numbers of a model."""
+        """Return a model's current rates, queue length and other numbers for the dashboard."""
         now = self.clock.monotonic()
         picture = self.hub.snapshot(name.namespace, name.name, now)
         if picture is None:
@@ -167,18 +172,18 @@ class OperatorSource:
         return measured(picture, now, gpu=gpu)
 
     def answers(self, name: Name) -> Mapping[str, ReportedHistogram]:
-        """Return the histograms of response times to clients from a model's balancers, by balancer pod."""
+        """Return the histograms of response times that each of a model's balancer pods reports, by balancer pod."""
         return self.hub.client_latencies(*name, self.clock.monotonic())
 
     def past(self, name: Name) -> Past | None:
-        """Return the history of arrivals in the memory of a model's planner; None if there is none."""
+        """Return the history of arrivals from the memory of a model's planner; None if there is none."""
         history = self.autoscaler.decider.history(Key(*name))
         if history is None or not history.bins:
             return None
         return Past(BIN_S, history.open * BIN_S, history.bins)
 
     def known(self, name: Name) -> Known | None:
-        """Return what a model's planner has learnt, for what-if calculations; None without scaling."""
+        """Return the planner's knowledge of a model, for what-if calculations; None without `spec.scaling`."""
         spec = self.autoscaler.specs.get(Key(*name))
         return None if spec is None or spec.scaling is None else self.autoscaler.decider.known(Key(*name), spec)
 
@@ -215,7 +220,7 @@ def _gpu(picture: ModelSnapshot, now: float) -> float | None:
 
 
 def _rates(rings: Iterable[Ring], columns: Sequence[int], now: float) -> list[float | None]:
-    """Return the sum of the known rates of each counter over all time series; None for a counter without a known rate."""
+    """Return the sum of each counter's known rates over all time series; None for a counter without a known rate."""
     total: list[float | None] = [None] * len(columns)
     for ring in rings:
         for index, rate in enumerate(ring.rates(columns, now, WINDOW_S)):
@@ -225,14 +230,14 @@ def _rates(rings: Iterable[Ring], columns: Sequence[int], now: float) -> list[fl
 
 
 def _means(rings: Iterable[Ring], column: int, now: float) -> list[float]:
-    """Return the mean of a column over the window for each time series in which it is known now."""
+    """Return the mean of a column over the window, for each time series in which the column is known now."""
     known = (ring for ring in rings if ring.known(column, now, MAX_AGE_S, -math.inf) is not None)
     means = (ring.mean(column, now, WINDOW_S, held_s=MAX_AGE_S, since=now - WINDOW_S) for ring in known)
     return [mean for mean in means if mean is not None]
 
 
 def sliced(models: Iterable[Name]) -> list[list[Name]]:
-    """Return the models in groups, each of which is sampled in another second."""
+    """Return the models in groups. Each group is sampled in a different second."""
     slices: list[list[Name]] = [[] for _ in range(_SLICES)]
     for name in models:
         slices[hash(name) % _SLICES].append(name)
@@ -240,7 +245,7 @@ def sliced(models: Iterable[Name]) -> list[list[Name]]:
 
 
 def due(slices: Sequence[Sequence[Name]], before_s: int, now_s: int) -> list[Name]:
-    """Return the models to sample now. Each is sampled once in `STEP_S` seconds, even if some seconds were missed.
+    """Return the models to sample now. Each model is sampled once in `STEP_S` seconds, even if some calls were late.
 
     `before_s` is the time of the previous call, `now_s` the current time, both in whole seconds.
     """
@@ -249,7 +254,7 @@ def due(slices: Sequence[Sequence[Name]], before_s: int, now_s: int) -> list[Nam
 
 
 class DashboardService:
-    """Server and sampler of the dashboard in this replica of the operator."""
+    """Server of the dashboard in this replica of the operator, which also samples models for the charts."""
 
     def __init__(
         self,
@@ -262,7 +267,10 @@ class DashboardService:
         logs: LogReader | None = None,
         measured_results: ResultReader | None = None,
     ) -> None:
-        """Create the dashboard with data from `source`, from the site's Prometheus if there is one, with logs and measurements."""
+        """Create the dashboard.
+
+        Its data is from `source`, from the site's Prometheus if there is one, from pods' logs, and from measurements.
+        """
         self._ports = ports
         self._chosen, self._source, self._clock = chosen, source, source.clock
         self.history = ChartHistory()
@@ -287,7 +295,9 @@ class DashboardService:
         )
 
     async def run(self, tls: Callable[[], Awaitable[ServingTLS]]) -> None:
-        """Serve and sample until cancelled. If the port can't be opened, log that and return: the operator runs without a dashboard.
+        """Serve the dashboard and sample models until cancelled.
+
+        If the port can't be opened, log the error and return, so that the operator runs without a dashboard.
 
         Args:
             tls: function that waits for the operator's certificate and returns its TLS settings.
@@ -343,7 +353,7 @@ class DashboardService:
             await asyncio.sleep(1.0)
 
     def sample(self, name: Name, at: float) -> None:
-        """Add the current numbers of a model to its chart history; `at` is the time, in seconds since the epoch."""
+        """Add the current numbers of a model to its chart history, at the time `at` in seconds since the epoch."""
         model = self._source.model(name)
         if model is None:
             return

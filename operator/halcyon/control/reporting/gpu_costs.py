@@ -1,8 +1,8 @@
-"""Cost of models' GPUs, from samples of their pods every ten seconds.
+"""Cost of models' GPUs, computed from samples of the models' pods every ten seconds.
 
-Both replicas of the operator take samples, so that the standby has the same data when it becomes the leader. Models on CPU are not
-included. The shares of GPU time over the last day change slowly even if a model is idle, because time passes. New values are
-therefore published only as follows, and the status keeps the last published ones:
+Both replicas of the operator take samples, so that the standby has the same data when it becomes the leader. Models on
+CPU are not included. The shares of GPU time over the last day change slowly even if a model is idle, because time
+passes. New values are therefore published only as follows, and the status keeps the last published ones:
 
 | change                                    | published                                                                     |
 | ----------------------------------------- | ----------------------------------------------------------------------------- |
@@ -42,27 +42,28 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 10.0
 SLICE_S = 0.02
-"""Time after which counting yields to other tasks, in seconds."""
+"""Time after which counting yields to other asyncio tasks, in seconds."""
 AT_WORK_S, AT_REST_S = 600.0, 3600.0
-"""Minimum time between two comparisons of the current shares with the published ones, in seconds: for a busy and an idle model."""
+"""Minimum time between two comparisons of current and published shares of GPU time, in seconds. The first is for a busy
+model, the second for an idle one."""
 RESTS_AFTER_S = 60.0
 """Time without an inference after which a model counts as idle, in seconds."""
 
 
 @dataclass
 class _Counted:
-    """GPU time and published cost of one model."""
+    """GPU time of one model, and its published cost."""
 
     uid: str
     ledger: Ledger
     shown: Cost | None = None
     compared_at: float = -math.inf
-    """Monotonic time at which the shares were last compared with the published ones, in seconds."""
+    """Monotonic time of the last comparison of current and published shares of GPU time, in seconds."""
     worked_at: float = -math.inf
     """Monotonic time at which the number of inferences last increased, in seconds."""
 
     def is_due(self, at: float) -> bool:
-        """Return whether to compare the current shares with the published ones now."""
+        """Return whether to compare current and published shares of GPU time now."""
         rests = at - self.worked_at >= RESTS_AFTER_S
         if rests and self.compared_at < self.worked_at + RESTS_AFTER_S:
             return True
@@ -82,17 +83,18 @@ class GpuCosts:
     prices: Prices = field(default_factory=Prices)
 
     _saved: Mapping[Key, Saved] = field(default_factory=dict)
-    """State saved by an earlier process, of models that this process has not counted yet."""
+    """GPU times that an earlier process has saved, of models that this process has not counted yet."""
     _models: dict[Key, _Counted] = field(default_factory=dict)
     _served: dict[Key, AbstractSet[str]] = field(default_factory=dict)
-    """Uids of the pods of each model that are ready, or end after they were ready."""
+    """Uids of each model's pods that serve, by model. A pod serves if it is ready, or if it is being deleted after it
+    was ready."""
 
     def __post_init__(self) -> None:
-        """Subscribe to deletions of models."""
+        """Subscribe to changes of models, to drop the data of deleted ones."""
         self.caches.resources.listeners.append(self._changed)
 
     def restore(self, saved: Mapping[Key, Saved]) -> None:
-        """Use the state that an earlier process has saved, for models that this process has not counted yet."""
+        """Adopt the GPU times that an earlier process has saved, for models that this process has not counted yet."""
         self._saved = saved
 
     async def run(self) -> None:
@@ -131,12 +133,15 @@ class GpuCosts:
                 self.enqueue(key)
 
     def price(self, spec: Spec) -> float | None:
-        """Return the price of one of the model's GPUs for an hour: of its resource, or of the product in its nodeSelector; None if unknown."""
+        """Return the price per hour of one of the model's GPUs; None if unknown.
+
+        It is the price of the spec's GPU resource, or of the GPU product in its nodeSelector.
+        """
         product = (spec.runtime.placement.node_selector or {}).get(GPU_PRODUCT_LABEL)
         return self.prices.of(product, None if spec.runtime.gpu is None else spec.runtime.gpu.resource_name)
 
     def published(self, key: Key) -> Shown:
-        """Return the cost as last published; for a model without a sample, `settling` is set, so that the status keeps its value."""
+        """Return the last published cost. Without a sample `settling` is set, so that the status keeps its value."""
         known = self._models.get(key)
         return Shown(None if known is None else known.shown, self.prices.currency, settling=known is None)
 
@@ -146,7 +151,7 @@ class GpuCosts:
         return None if known is None else known.ledger.total
 
     def held(self, key: Key) -> int | None:
-        """Return the number of GPUs of the model's pods that have a node; None until they were counted."""
+        """Return the number of GPUs of the model's pods that have a node; None if they weren't counted yet."""
         known = self._models.get(key)
         return None if known is None or known.ledger.last is None else known.ledger.last.held
 
@@ -157,7 +162,7 @@ class GpuCosts:
         return None if held is None or price is None else price * held
 
     def stored(self, key: Key) -> list[list[float]] | None:
-        """Return a model's GPU time as a JSON value, to be stored with the planner's memory; None if there is none."""
+        """Return a model's GPU time as a JSON value to store with the planner's memory; None if there is none."""
         known = self._models.get(key)
         return None if known is None else known.ledger.to_json()
 

@@ -1,6 +1,8 @@
-"""Advice for all models: a sample every 30 s, evidence and a selection every five minutes, and a reconcile if the selection changes.
+"""Advice for all models, from a sample every 30 s and a new selection of advice every five minutes.
 
-Only the leader takes samples; a new one continues with the advice that the status shows. Out of scope: the rules (`control.advice`).
+A changed selection causes a reconcile. Only the leader takes samples. A new leader continues with the advice in the
+status.
+Out of scope: the rules (`control.advice`).
 """
 
 from __future__ import annotations
@@ -29,29 +31,30 @@ from halcyon.signals.store_state import POD_COUNTERS, ModelSnapshot
 
 SAMPLE_INTERVAL_S = 30.0
 SAMPLES = 10
-"""Number of samples for one evidence."""
+"""Number of samples from which evidence is made."""
 SLICE_S = 0.02
-"""Time after which sampling yields to other tasks, in seconds."""
+"""Time after which sampling yields to other asyncio tasks, in seconds."""
 _WINDOW_S = 15.0
-"""Length of the window of rates in a sample, in seconds. Samples of pods are stored for 20 s."""
+"""Length of the window over which a sample's rates are computed, in seconds. The agents' samples are stored for 20 s."""
 _COLUMNS = tuple(3 + POD_COUNTERS.index(name) for name in ("succeeded", "queue_us"))
 
 
 @dataclass(slots=True)
 class _Watched:
-    """State of one model."""
+    """State of one model that is sampled for advice."""
 
     uid: str
     selection: AdviceSelection
     window: Window = field(default_factory=Window)
     samples: int = 0
     measured: str | None = None
-    """Revision whose batches have shown the slope of the line, even if they all have one size now."""
+    """Revision whose batches have shown how their time depends on their rows. It stays set even if all of the
+    revision's batches have one size now."""
 
 
 @dataclass
 class ModelAdvice:
-    """Advice for each model, as last selected."""
+    """Advice for all models, as last selected."""
 
     caches: ClusterState
     specs: SpecsInForce
@@ -77,7 +80,10 @@ class ModelAdvice:
                     began = self.clock.monotonic()
 
     def sample(self, key: Key) -> None:
-        """Add a sample of one model; with the last one of an evidence, select its advice and requeue it if that has changed."""
+        """Add a sample of one model.
+
+        With the last sample for an evidence, select the advice, and requeue the model if the shown advice has changed.
+        """
         spec, resource = self.specs.get(key), self.caches.resources.get(key) or {}
         uid = self.autoscaler.signals.uid(key)
         known = self._models.get(key)
@@ -101,14 +107,17 @@ class ModelAdvice:
             self.enqueue(key)
 
     def published(self, key: Key) -> AdviceSelection | None:
-        """Return the selection of a model; None if there is none yet, so that the status keeps its advice."""
+        """Return the selected advice of a model; None if none was selected yet, so that the status keeps its advice."""
         known = self._models.get(key)
         return None if known is None else known.selection
 
     def _evidence(
         self, key: Key, watched: _Watched, spec: Spec, memory: PlannerMemory | None, resource: Mapping[str, Any]
     ) -> ModelEvidence:
-        """Return the means with what the planner has learnt, and the last start of a pod."""
+        """Return the evidence for a model's advice.
+
+        It has means of the samples, what the planner has learnt, and the duration of a pod's last start.
+        """
         started = (resource.get("status") or {}).get("coldStart") or {}
         means = replace(watched.window.evidence(spec), start_s=started.get("seconds"))
         if memory is None:

@@ -1,7 +1,8 @@
 """The per-model metrics on the page /metrics, built from scratch for each scrape, so that deleted models have no series.
 
-Only the leader exports them: otherwise a sum over both replicas of the operator would count each model twice. The page is built in
-slices, between which other tasks run, because 5,000 models take too long for decisions to wait.
+Only the leader exports them: otherwise a sum over both replicas of the operator would count each model twice. The page
+is built in slices, between which other tasks run. For 5,000 models it takes so long that decisions must not wait for
+it.
 """
 
 from __future__ import annotations
@@ -29,34 +30,34 @@ from halcyon.scaling.gpu_cost import Spent
 from halcyon.scaling.policy.decision import Signal
 
 SLICE_S = 0.02
-"""Time after which building the page yields to other tasks, in seconds."""
+"""Time after which building the page yields to other asyncio tasks, in seconds."""
 
 GPU_STATES = ("starting", "busy", "idle", "unknown")
 More = tuple[tuple[str, str], ...]
-"""Names and values of labels of a sample, in addition to those that identify the model."""
+"""Additional labels of a sample as pairs of name and value, without the labels that identify the model."""
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Data about one model from which its metrics are made."""
+    """Data about one model from which its metrics are computed."""
 
     resource: Object
     spec: Spec | None
-    """The spec in force; None if none was accepted yet."""
+    """The spec in force; None if no spec was accepted yet."""
     scaled: ModelState | None
-    """State of its autoscaling; None if it isn't autoscaled."""
+    """State of the model's autoscaling; None if it isn't autoscaled."""
     start: PodStart | None
     spent: Spent | None = None
-    """GPU time of the model since this process started; None if none was counted."""
+    """GPU time of the model since this process started; None if it wasn't counted."""
     per_hour: float | None = None
-    """Cost of its GPUs per hour; None if unknown."""
+    """Cost per hour of the GPUs that the model holds; None if unknown."""
     held: int | None = None
-    """Number of GPUs of its pods that have a node; None if unknown, or if its pods have none."""
+    """Number of GPUs of the model's pods that have a node; None if unknown, or if the pods have no GPUs."""
 
 
 @dataclass(frozen=True)
 class ModelMetrics:
-    """Builder of the page with the metrics of all models."""
+    """Builder of the page /metrics with the metrics of all models."""
 
     caches: ClusterState
     specs: SpecsInForce
@@ -67,7 +68,7 @@ class ModelMetrics:
     clock: Clock
 
     async def page(self) -> str:
-        """Return the page in the Prometheus text format; empty on the standby."""
+        """Return the page in the Prometheus text format; an empty page on the standby."""
         if not self.leadership.is_leader:
             return ""
         lines: dict[Metric, list[str]] = {metric: [] for metric in per_model_metrics.METRICS}
@@ -85,7 +86,10 @@ class ModelMetrics:
         return "".join(head(metric) + "".join(found) for metric, found in lines.items() if found)
 
     def _lines(self, key: Key, resource: Object) -> list[tuple[Metric, str]]:
-        """Return all lines of a model. They are collected before any is used, so that an error leaves out all of them."""
+        """Return all lines of a model for the page.
+
+        They are collected before any of them is used, so that an error leaves out the whole model.
+        """
         ours = label_pairs(zip(per_model_metrics.OF, key, strict=True))
         facts = ModelFacts(
             resource,
@@ -103,7 +107,7 @@ class ModelMetrics:
 
 
 def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
-    """Yield the metric, the additional labels and the value of each sample of a model whose value is known."""
+    """Yield metric, additional labels and value of each sample of a model. Samples with an unknown value are left out."""
     status: dict[str, Any] = facts.resource.get("status") or {}
     for condition in status.get("conditions") or ():
         labels = tuple((name, str(condition.get(name))) for name in ("type", "status", "reason"))

@@ -1,7 +1,8 @@
 """Recent events of models for the dashboard, derived from changes in their status.
 
-The status is in the cache of every replica of the operator. So the operator needs no permission to read Events, which would include
-those of other workloads. The events are kept in memory only; `kubectl events` shows older ones while the cluster keeps them.
+The status is in the cache of every replica of the operator. So the operator needs no permission to read Events, which
+would include Events of other workloads. The recent events are kept only in memory; `kubectl events` shows older ones
+while the cluster keeps them.
 """
 
 from __future__ import annotations
@@ -17,23 +18,26 @@ from halcyon.kube.event_recorder import QUIET_S, NewEvent
 from halcyon.kube.kinds import Key
 
 KEPT = 10
-"""Maximum number of events kept per model."""
+"""Maximum number of events that are kept for each model."""
 MODELS = 2000
-"""Maximum number of models whose events are kept: those that had an event most recently."""
+"""Maximum number of models whose events are kept. These are the models with the most recent events."""
 _STATUS_PARTS = ("conditions", "rollout", "scaling")
 """Fields of the status from which events are derived."""
 
 
 class RecentEvents:
-    """The last events of each model."""
+    """The most recent events of each model."""
 
     def __init__(self, clock: Clock) -> None:
-        """Start without events."""
+        """Initialize without events."""
         self._clock = clock
         self._of: dict[Key, deque[Event]] = {}
 
     def changed(self, key: Key, before: Object | None, after: Object | None) -> None:
-        """Record the events for a change of a ModelDeployment. A deletion drops its events; its first appearance has none."""
+        """Record the events for a change of a ModelDeployment.
+
+        Its deletion drops its events. Its first appearance in the cache causes no event.
+        """
         if after is None:
             self._of.pop(key, None)
         elif before is not None:
@@ -43,7 +47,7 @@ class RecentEvents:
                     self._keep(key, event)
 
     def of(self, key: Key) -> Sequence[Event]:
-        """Return a model's events, newest first."""
+        """Return a model's recent events, newest first."""
         return tuple(reversed(self._of.get(key, ())))
 
     def _keep(self, key: Key, happening: NewEvent) -> None:

@@ -1,7 +1,7 @@
 """Metrics of the time that server pods take from scheduling to readiness.
 
-Only pods that become ready while this process runs count, and only the first time. A pod that was ready when it first appeared in
-the cache, or that becomes ready again, doesn't count.
+Only pods that become ready while this process runs are counted, each only once. A pod isn't counted if it was ready
+when it first appeared in the cache, or if it becomes ready again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StartTimes:
         caches.resources.listeners.append(self._model_changed)
 
     def last(self, key: Key) -> PodStart | None:
-        """Return the start of the model's server pod that became ready last; None if none has since this process started."""
+        """Return the last start of a server pod of the model; None if none has started since this process started."""
         return self._last.get(key)
 
     def _changed(self, key: Key, before: Object | None, after: Object | None) -> None:

@@ -1,1 +1,4 @@
-"""Rollouts of new revisions: rolling updates, canaries and rollout records. Pure, except for the sampling of the canary analysis."""
+"""Rollouts of new revisions: rolling updates, canaries and rollout records.
+
+Pure, except for the canaries' analysis and queries.
+"""

@@ -1,16 +1,17 @@
-"""Analysis of canaries: collects samples of both revisions, and keeps the current verdict on each canary.
+"""Analysis of canaries: samples of the stable and the canary revision, and the current verdict on each canary.
 
 data                                           source
 failures                                       the balancers' counters, for each slot; else Triton's, for each pod
 executions, time in Triton's queue             Triton's counters, for each pod
 response times                                 the balancers' histograms, for each slot; not compared without balancers
 
-Triton counts a request as successful if the model answers it with an error. Balancers see the status of each response.
+Triton counts a request as successful even if the model answers it with an error. Balancers count errors by the status
+of each response.
 
-A sample is taken when an agent reports, so a verdict is as old as its evidence. It queues the model as soon as it changes.
-A process uses only samples that it has collected itself. So a new leader starts the analysis from scratch. This delays a verdict,
-but doesn't make it less reliable.
-Out of scope: what follows from a verdict (`canary_progress`), and how it is reached (`halcyon.scaling.canary.analysis`).
+A sample is taken when an agent reports, so the verdict is as recent as the reports. A changed verdict queues the model
+for a reconcile. A process uses only samples that it has collected itself, so a new leader starts the analysis from
+scratch. This delays the verdict, but doesn't make it less reliable.
+Out of scope: what follows from a verdict (`canary_progress`), and the statistics (`halcyon.scaling.canary.analysis`).
 """
 
 from __future__ import annotations
@@ -38,24 +39,28 @@ from halcyon.scaling.observations import PodPoint
 from halcyon.signals.observation_store import ObservationStore
 
 LOOK_S = 0.9
-"""Minimum time between two samples, in seconds: that between two reports of an agent (`SendInterval.min_s`)."""
+"""Minimum time between two samples, in seconds. It is the minimum time between two reports of an agent
+(`SendInterval.min_s`)."""
 MAX_LOOK_S = 5.0
-"""Time in seconds for which a sample waits until both revisions have answered requests."""
+"""Maximum time that a sample is put off until both revisions have answered requests, in seconds."""
 _WINDOW_S = 20.0
 
 
 class _Counts(NamedTuple):
-    """Triton's counters of a pod since its start."""
+    """Triton's counters of one pod since the pod's start."""
 
     succeeded: float
     failed: float
     executions: float
     queue_us: float
     compute_us: float
-    """Execution time of the requests; NaN if it is unknown."""
+    """Total execution time of the requests, in microseconds; NaN if it is unknown."""
 
     def since(self, before: _Counts | None) -> _Counts | None:
-        """Return the growth; None for a pod's first sample, which includes the warm-up, and if the pod has restarted."""
+        """Return the growth of the counters since `before`.
+
+        The result is None for a pod's first sample, which includes the warm-up, and if the pod has restarted.
+        """
         if before is None or any(now < then for now, then in zip(self, before, strict=True)):
             return None
         return _Counts(*(now - then for now, then in zip(self, before, strict=True)))
@@ -63,49 +68,49 @@ class _Counts(NamedTuple):
 
 @dataclass
 class _Watched:
-    """State of the analysis of one canary."""
+    """State of the analysis of one model's canary."""
 
     stable: str
     canary: str
     rules: Rules
     memory: CanaryMemory = field(default_factory=CanaryMemory)
     counts: dict[str, _Counts] = field(default_factory=dict)
-    """Counters of each pod at the last sample."""
+    """Counters of each pod at the last sample, by pod."""
     latency: dict[tuple[str, str], SlotLatency] = field(default_factory=dict)
-    """Latency histograms by balancer and slot, at the last sample."""
+    """Latency histograms at the last sample, by balancer and slot."""
     servers: tuple[Object, ...] = ()
-    """Server pods at the last reconcile. Each change of them causes one."""
+    """Server pods at the last reconcile. Each change of the pods causes a reconcile."""
     answers_since: dict[str, float] = field(default_factory=dict)
-    """Time of the first sample in which each pod has answered, monotonic."""
+    """Monotonic time of the first sample in which a pod has answered requests, by pod, in seconds."""
     looked_at: float = -math.inf
-    """Time of the last look, monotonic."""
+    """Monotonic time of the last attempt to take a sample, in seconds."""
     sampled_at: float = -math.inf
-    """Time at which the last sample ended, monotonic."""
+    """Monotonic time at which the last sample ended, in seconds."""
     verdict: CanaryResult | None = None
 
 
 class RollingOut(Protocol):
-    """The part of a plan that the canary analysis reads."""
+    """The parts of a reconcile plan that the canary analysis reads."""
 
     @property
     def spec(self) -> Spec | None:
-        """The spec in force."""
+        """The spec in force; None if no spec was ever accepted."""
 
     @property
     def rollout(self) -> RolloutPlan | None:
-        """The rollout of the revision that the spec requests."""
+        """The rollout of the revision that the spec requests; None if no spec was ever accepted."""
 
 
 @dataclass
 class CanaryAnalysis:
-    """Analyses of all canaries in progress."""
+    """Analyses of the canaries of all models."""
 
     hub: ObservationStore
     clock: Clock
     queries: CanaryQueries | None = None
     """Queries of the site's Prometheus; None if it has none."""
     requeue: Callable[[Key], None] = lambda _: None
-    """Called with a model whose verdict has changed."""
+    """Function that is called with the key of a model whose verdict has changed."""
     _watched: dict[Key, _Watched] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -133,7 +138,7 @@ class CanaryAnalysis:
             self.queries.deleted(key)
 
     def result(self, key: Key, servers: Iterable[Object]) -> CanaryResult | None:
-        """Take a sample if one is due; return the current verdict. None without a canary, or before any request was measured."""
+        """Take a sample if one is due; return the verdict. None without a canary, or before any measured request."""
         watched = self._watched.get(key)
         if watched is not None:
             watched.servers = tuple(servers)
@@ -151,7 +156,7 @@ class CanaryAnalysis:
             self.requeue(key)
 
     def _look(self, key: Key, watched: _Watched) -> None:
-        """Take a sample if one is due, and judge it."""
+        """Take a sample if one is due, and update the verdict from it."""
         now = self.clock.monotonic()
         if now - watched.looked_at < LOOK_S:
             return
@@ -195,7 +200,7 @@ class CanaryAnalysis:
 
 
 def _rules(spec: Spec) -> Rules:
-    """Return the limits of a spec, for the tests."""
+    """Return the limits in a spec, for the statistical tests of the analysis."""
     limits = (spec.rollout.canary or Canary()).analysis
     return Rules(
         error_margin=limits.max_failure_increase / 100,
@@ -207,7 +212,7 @@ def _rules(spec: Spec) -> Rules:
 
 
 def _counts(point: PodPoint) -> _Counts | None:
-    """Return the counters of one report; None unless all of them are known, except for the execution time."""
+    """Return the counters in one report; None if any of them except the execution time is unknown."""
     if point.succeeded is None or point.failed is None or point.executions is None or point.queue_us is None:
         return None
     compute_us = math.nan if point.compute_us is None else point.compute_us
@@ -215,7 +220,7 @@ def _counts(point: PodPoint) -> _Counts | None:
 
 
 def _homes(servers: Iterable[Object]) -> dict[str, str]:
-    """Return the revision of each slot. A slot with pods of two revisions is omitted, because its responses come from both."""
+    """Return the revision of each slot, without slots with pods of two revisions, which both send the responses."""
     found: dict[str, set[str]] = {}
     for pod in servers:
         found.setdefault(pod["metadata"]["labels"].get(names.SLOT_LABEL, ""), set()).add(pods.revision(pod))
@@ -224,11 +229,11 @@ def _homes(servers: Iterable[Object]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Responses:
-    """Responses of one revision's servers in a window."""
+    """Responses of one revision's servers in a window: their latencies and failures."""
 
     latency: Histogram
     failed: int | None
-    """Number of failed ones; None if a balancer doesn't report it."""
+    """Number of failed responses; None if a balancer doesn't report it."""
 
 
 def _took(
@@ -258,7 +263,7 @@ def _took(
 
 
 def _sample(done: Iterable[_Counts], took: _Responses | None, newest_s: float) -> Sample:
-    """Return the sample of a revision: the sum of the counters over its pods, with the response times."""
+    """Return the sample of a revision. It has the sum of the counters over the revision's pods, and the response times."""
     sums = [sum(column) for column in zip(*done, strict=True)] or [0.0] * len(_Counts._fields)
     succeeded, failed, executions, queue_us = (round(value) for value in sums[:-1])
     return Sample(
@@ -274,7 +279,7 @@ def _sample(done: Iterable[_Counts], took: _Responses | None, newest_s: float) -
 
 
 def _with_failures(sample: Sample, took: _Responses) -> Sample:
-    """Return the sample with the balancers' counts of requests and failures."""
+    """Return the sample, with requests and failures as the balancers have counted them."""
     answered = took.latency.total
     # Triton's counts are from other moments, so only the ratio of requests to batches is taken from them.
     batches = round((sample.batches or 0) * answered / sample.requests) if sample.requests else None

@@ -17,16 +17,20 @@ from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.scope import CanaryResult
 
 PROMOTE, ABORT = f"{GROUP}/promote", f"{GROUP}/abort"
-"""Annotations of a ModelDeployment with which a user promotes or aborts a canary. The value names the revision; others are unaffected."""
+"""Annotations of a ModelDeployment with which a user promotes or aborts a canary. The value names the canary's
+revision. Other revisions are unaffected."""
 PROMOTE_STEP = f"{GROUP}/promote-step"
-"""Annotation by which a user ends one step of a canary, as REVISION/STEP with the step counted from 1. It affects no other step."""
+"""Annotation of a ModelDeployment with which a user ends one step of a canary.
+
+Its value is REVISION/STEP, with steps counted from 1. It affects no other step.
+"""
 Wish = Literal["", "promote", "abort", "step"]
 Outcome = Literal["goes on", "promoted", "aborted", "worse"]
 
 
 @dataclass(frozen=True)
 class Advance:
-    """State of a canary after one evaluation."""
+    """State of a canary after one evaluation of its step."""
 
     record: RolloutRecord
     weight: int
@@ -34,17 +38,18 @@ class Advance:
     pods: int
     outcome: Outcome
     say: str
-    """Message about the step and what the canary waits for, or about the reason why it ended."""
+    """Message about the step and what the canary waits for, or about why the canary ended."""
     due: float | None = None
     """End of the step's pause, in seconds since the epoch; None if no pause is in progress."""
     paused: bool = False
-    """Whether it waits for a person."""
+    """Whether the canary waits for a person to continue it."""
 
 
 def wish(annotations: Mapping[str, str], key: str, name: str, step: int = -1) -> Wish:
-    """Return what a user has requested for a revision with an annotation that names its key or its ControllerRevision.
+    """Return what a user has requested for a revision with an annotation.
 
-    `step`, from 0, is the one that it is in.
+    The annotation names the revision by its key, or by the name of its ControllerRevision. `step` is the index of the
+    canary's current step, from 0.
     """
     if annotations.get(ABORT) in {key, name}:
         return "abort"
@@ -54,9 +59,9 @@ def wish(annotations: Mapping[str, str], key: str, name: str, step: int = -1) ->
 
 
 def share(count: int, weight: int) -> int:
-    """Return the number of canary pods among `count` pods: the weight's share, rounded, but at least 1.
+    """Return the number of canary pods: `weight` percent of `count` pods, rounded, but at least 1.
 
-    At least 1 pod is left for the stable revision, so there are 2 pods if `count` is 1.
+    At least 1 of the `count` pods is left for the stable revision. If `count` is 1, the canary has 1 pod in addition.
     """
     return max(1, min(count - 1, round(count * weight / 100)))
 
@@ -80,15 +85,15 @@ def advance(
     verdict: CanaryResult | None,
     wished: Wish,
 ) -> Advance:
-    """Return the canary's new state.
+    """Return the canary's new state after evaluating its current step.
 
     Args:
         record: rollout record of the canary's revision.
         rules: the field spec.rollout.canary.
-        now: in seconds since the epoch.
-        count: desired pods of both revisions together.
-        ready: the canary's ready pods.
-        verdict: of the analysis; None if there is none yet.
+        now: current time in seconds since the epoch.
+        count: number of desired pods of both revisions together.
+        ready: number of the canary's ready pods.
+        verdict: verdict of the canary analysis; None if there is none yet.
         wished: what a user has requested with an annotation.
     """
     steps = rules.steps or DEFAULT_STEPS
@@ -133,4 +138,4 @@ DEFAULT_STEPS = tuple(
     CanaryStep(weight=weight, pause=CanaryPause(duration=duration))
     for weight, duration in ((5, "2m"), (25, "5m"), (50, "5m"))
 )
-"""Steps of a canary if the spec has none."""
+"""Steps of a canary whose spec has no steps."""

@@ -7,8 +7,9 @@
 | beyond it, fewer in a row         | no promotion                                    |
 | none, or stale                    | no promotion; earlier values keep counting      |
 
-Queries run one at a time, on the leader only, apart from reconciles. A new leader starts from scratch, which costs time and no
-safety. Out of scope: the comparison of both revisions (`canary_analysis`), running a query (`signals.prometheus.source`).
+Queries run one at a time, only on the leader, and independently of reconciles. A new leader starts from scratch, which
+delays a promotion but is safe.
+Out of scope: the comparison of both revisions (`canary_analysis`), running a query (`signals.prometheus.source`).
 """
 
 from __future__ import annotations
@@ -32,35 +33,36 @@ from halcyon.signals.prometheus.client import PrometheusError
 
 QUERY_TIMEOUT_S = 5.0
 _MAX_INTERVALS = 3
-"""Intervals for which a value counts."""
+"""Number of query intervals for which a value stays valid."""
 _MAX_ERROR_LENGTH = 200
 
 Ask = Callable[[str], Awaitable[float | None]]
-"""Runs a query; None if it has no value. Raises PrometheusError if it fails."""
+"""Type of the function that runs a query. It returns None if the query has no value, and raises PrometheusError if the
+query fails."""
 
 
 @dataclass
 class _Metric:
-    """The last results of one metric."""
+    """One metric of a canary, with its last results."""
 
     asked: AnalysisMetric
     query: str
     due: float
-    """Time of the next query, monotonic."""
+    """Monotonic time of the next query, in seconds."""
     value: float | None = None
     at: float = 0.0
-    """Time of the value, monotonic."""
+    """Monotonic time of the last value, in seconds."""
     failures: int = 0
-    """Values in a row beyond the limit."""
+    """Number of consecutive values beyond the limit."""
     missing: str = "no value yet"
 
     def is_fine(self, now: float) -> bool:
-        """Return whether the last value is within the limit, and recent."""
+        """Return whether the last value is within the metric's limit, and recent."""
         fresh = now - self.at <= _MAX_INTERVALS * duration_s(self.asked.interval) + QUERY_TIMEOUT_S
         return self.value is not None and not self.failures and fresh
 
     def say(self) -> str:
-        """Return the result in a few words."""
+        """Return the metric's last result in a few words."""
         if self.value is None:
             return f"metric {self.asked.name}: {self.missing}"
         times = f", {self.failures} of {self.asked.failure_limit} values in a row" if self.failures else ""
@@ -68,7 +70,7 @@ class _Metric:
         return f"metric {self.asked.name} is {self.value:g} ({limit}{times})"
 
     def take(self, value: float | None, now: float, missing: str = "the query has no result") -> None:
-        """Take over a new result."""
+        """Record a new result of the query; `missing` is the reason if there is no value."""
         self.value, self.missing, self.at = value, missing, now
         if value is not None:
             low, high = self.asked.min, self.asked.max
@@ -78,24 +80,28 @@ class _Metric:
 
 @dataclass(frozen=True)
 class _Watched:
-    """The metrics of one canary."""
+    """The metrics that are evaluated for one canary."""
 
     of: tuple[str, str, tuple[AnalysisMetric, ...]]
-    """Stable revision, canary, and the metrics of the spec. A change of any of them starts from scratch."""
+    """The stable revision, the canary, and the metrics in the spec. If any of them changes, the evaluation starts from
+    scratch."""
     metrics: tuple[_Metric, ...]
 
 
 class CanaryQueries:
-    """The metrics of all canaries in progress. All methods belong to one event loop."""
+    """Queries for the metrics of all canaries in progress. All methods must be called in one event loop."""
 
     def __init__(self, ask: Ask, clock: Clock) -> None:
-        """Start without canaries."""
+        """Initialize without canaries. `ask` is the function that runs a query."""
         self._ask, self._clock = ask, clock
         self._watched: dict[Key, _Watched] = {}
         self._news = asyncio.Event()
 
     def planned(self, key: Key, spec: Spec | None, rollout: RolloutPlan | None) -> None:
-        """Watch the metrics of the canary in progress, once its first pods are ready."""
+        """Start the queries for a canary in progress, once its first pods are ready.
+
+        Drop them if there is no such canary.
+        """
         canary = spec.rollout.canary if spec else None
         metrics = (canary.analysis.metrics if canary and canary.analysis.mode == "Enabled" else None) or ()
         if not metrics or rollout is None or rollout.canary is None or rollout.good is None:
@@ -121,11 +127,11 @@ class CanaryQueries:
         self._news.set()
 
     def deleted(self, key: Key) -> None:
-        """Drop the metrics of a ModelDeployment."""
+        """Drop the metrics of a ModelDeployment that was deleted or whose canary has ended."""
         self._watched.pop(key, None)
 
     def judged(self, key: Key, compared: CanaryResult | None) -> CanaryResult | None:
-        """Return the verdict of the comparison and the metrics together; None if nothing was measured yet."""
+        """Return the combined verdict of the comparison and the metrics; None if nothing was measured yet."""
         watched, now = self._watched.get(key), self._clock.monotonic()
         if watched is None:
             return compared
@@ -140,7 +146,7 @@ class CanaryQueries:
         return CanaryResult(revision, compared.action, f"{compared.why}; {said}")
 
     async def run(self) -> None:
-        """Run queries until cancelled."""
+        """Run the queries that are due, until cancelled."""
         while True:
             metric = min(
                 (metric for watched in self._watched.values() for metric in watched.metrics),
@@ -168,5 +174,5 @@ class CanaryQueries:
 
 
 def filled(query: str, values: Mapping[str, str]) -> str:
-    """Return the query with its placeholders filled in."""
+    """Return the query with its placeholders replaced by `values`."""
     return re.sub(r"\{\{([a-zA-Z]+)\}\}", lambda match: values[match[1]], query)

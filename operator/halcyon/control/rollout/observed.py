@@ -21,10 +21,8 @@ CANT_LOAD = frozenset({Reason.LOAD_FAILED, Reason.MODEL_CONFIG_INVALID, Reason.M
 
 
 REPORTS_TIMEOUT_S = 10.0
-"""Maximum delay until a Deployment's status includes a new pod, in seconds.
-
-A pod that was scheduled later than this after its creation counts as one that had to wait for a node.
-"""
+"""Maximum delay until a Deployment's status includes a new pod, in seconds. If a pod was scheduled more than this time
+after its creation, it counts as a pod that had to wait for a node."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +35,13 @@ class RevisionFailure:
 
 @dataclass(frozen=True)
 class UnschedulablePod:
-    """A pod that can't be scheduled, or can't be created because of a quota."""
+    """A pod that can't be scheduled, or that can't be created because of a quota."""
 
     message: str
     since: float | None
-    """Time since when, in seconds since the epoch; None if unknown."""
+    """Time since when the pod can't be scheduled or created, in seconds since the epoch; None if unknown."""
     is_certain: bool = False
-    """Whether waiting is in vain, because only the end of another pod can help."""
+    """Whether waiting is useless, because the pod can only start after another pod has ended."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +52,11 @@ class ObservedRollout:
     spec: Spec
     slots: Mapping[Slot, SlotState]
     of: Mapping[str, list[Object]]
-    """Live server pods, by revision."""
+    """Live server pods, by key of their revision."""
 
     @classmethod
     def at(cls, view: Scope, spec: Spec, deployments: Mapping[Slot, Object]) -> ObservedRollout:
-        """Return the observed state in a scope; `deployments` are this ModelDeployment's server Deployments, by slot."""
+        """Return the observed state of the servers. `deployments` are the model's server Deployments, by slot."""
         of: dict[str, list[Object]] = {}
         for pod in filter(pods.is_live, view.pods):
             of.setdefault(pods.revision(pod), []).append(pod)
@@ -66,7 +64,7 @@ class ObservedRollout:
 
     @property
     def count(self) -> int:
-        """Number of desired server pods."""
+        """Number of desired server pods of all revisions together."""
         return defaults.wanted_replicas(self.spec)
 
     @property
@@ -75,7 +73,7 @@ class ObservedRollout:
         return duration_s(self.spec.rollout.surge_timeout)
 
     def is_due(self, at: float | None) -> bool:
-        """Return whether the time `at`, in seconds since the epoch, has come; False if it is unknown."""
+        """Return whether the time `at`, in seconds since the epoch, has come; False if `at` is None."""
         return at is not None and self.view.now >= at
 
     def ready(self, key: str) -> int:
@@ -91,26 +89,27 @@ class ObservedRollout:
         return sum(map(pods.is_ready, self.live_in(slot)))
 
     def others(self, key: str) -> list[Object]:
-        """Return the live pods of all revisions except this one."""
+        """Return the live pods of all revisions except the one with this key."""
         return [p for known, found in self.of.items() if known != key for p in found]
 
     def oldest(self, key: str) -> float | None:
-        """Return the earliest start of a live pod of a revision: when its own containers could begin, or when it was created.
+        """Return the earliest start of a revision's live pods, in seconds since the epoch; None without such pods.
 
-        In seconds since the epoch; None if there is no such pod.
+        A pod's start is the time at which its own containers could begin, or its creation if they can't begin yet.
         """
         began = (pod_interference.released_at(p) or pod_times.created_at(p) for p in self.of.get(key, ()))
         return min((at for at in began if at is not None), default=None)
 
     def waited_s(self, key: str) -> float:
-        """Return the longest time from creation until the own containers could begin among a revision's live pods, in seconds."""
+        """Return the longest time, in seconds, from a live pod's creation until its own containers could begin."""
         waits = ((pod_interference.released_at(p), pod_times.created_at(p)) for p in self.of.get(key, ()))
         return max((placed - made for placed, made in waits if placed is not None and made is not None), default=0.0)
 
     def has_time(self, key: str, within_s: float) -> bool:
-        """Return whether an unready pod of a revision had to wait for a node, and was scheduled less than `within_s` seconds ago.
+        """Return whether an unready pod of a revision waited for a node and was scheduled within the last `within_s`.
 
-        Such a pod still has time to start, although its Deployment may report an exceeded deadline until the pod is ready.
+        Such a pod still has time to start, although its Deployment may report an exceeded deadline until the pod is
+        ready.
         """
         return any(
             placed - made >= REPORTS_TIMEOUT_S and not self.is_due(placed + within_s)
@@ -123,8 +122,8 @@ class ObservedRollout:
     def why_not(self, key: str, slot: SlotState | None) -> RevisionFailure | None:
         """Return why pods of a revision aren't ready; None if unknown.
 
-        Sources, in this order: a failed load or fetch in the pods' status, load errors from the agents, other failures in the pods'
-        status, and the API server's reason for not creating pods.
+        The first of these sources is used: a failed load or fetch in the pods' status; load errors from the agents;
+        other failures in the pods' status; the API server's reason for not creating pods.
         """
         ours = self.of.get(key, [])
         found = pods.failure(ours)
@@ -141,7 +140,11 @@ class ObservedRollout:
         return RevisionFailure(Reason.POD_CREATION_FAILED, slot.refusal) if slot and slot.refusal else None
 
     def is_held_up(self, key: str, slot: SlotState | None) -> bool:
-        """Return whether others keep all pods of a revision from starting, which is no failure of the revision."""
+        """Return whether others keep all pods of a revision from starting.
+
+        The revision then doesn't count as failed. Others are, for example, an injected container or a paused
+        Deployment.
+        """
         unready = [p for p in self.of.get(key, ()) if not pods.is_ready(p)]
         if not unready:
             return slot is not None and slot.paused
@@ -150,8 +153,9 @@ class ObservedRollout:
     def lack(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
         """Return the revision's pod that has been unschedulable longest, or else the rejection of its pods by a quota.
 
-        None if there is neither, or if there are no other pods that could be removed to free capacity: pods of other revisions,
-        or those that a restart of the Deployment (`kubectl rollout restart`) replaces.
+        The result is None if there is neither. It is also None if there are no other pods that could be removed to free
+        capacity. Such pods are those of other revisions, and those that a restart of the Deployment (`kubectl rollout
+        restart`) replaces.
         """
         ours = self.of.get(revision.key, ())
         restarts = slot is not None and slot.revision == revision.key and slot.seen and not slot.whole
@@ -169,9 +173,10 @@ class ObservedRollout:
         return None
 
     def unschedulable_pods(self, revision: Revision, slot: SlotState | None) -> int:
-        """Return the number of desired pods of other revisions that have been unschedulable for surgeTimeout plus the grace period.
+        """Return how many desired pods of other revisions were unschedulable for surgeTimeout plus the grace period.
 
-        A pod that has waited less may get the capacity of a pod that is stopping, so no other pod must be removed for it.
+        A pod that has waited less may get the capacity of a pod that is stopping, so no other pod must be removed for
+        it.
         """
         long_s = self.surge_timeout_s + grace_s(revision)
         others = self.others(revision.key)
@@ -181,9 +186,10 @@ class ObservedRollout:
         return found + max(self.count - len(others), 0)
 
     def short(self, revision: Revision, slot: SlotState | None) -> int:
-        """Return the number of desired pods that have been unschedulable for surgeTimeout plus the grace period, in both slots together.
+        """Return how many desired pods of both slots were unschedulable for surgeTimeout plus the grace period.
 
-        Unlike `unschedulable_pods` it counts pods of all revisions, for the case that both slots have pods of `revision`.
+        Unlike `unschedulable_pods`, this counts the pods of all revisions. It is for rollouts in which both slots have
+        pods of `revision`.
         """
         long_s = self.surge_timeout_s + grace_s(revision)
         live = [p for found in self.of.values() for p in found]
@@ -194,11 +200,14 @@ class ObservedRollout:
         return min(missing, sum(at is not None and self.is_due(at + long_s) for at in waiting))
 
     def patience(self, lack: UnschedulablePod) -> float | None:
-        """Return when a pod will have been unschedulable for surgeTimeout, in seconds since the epoch; None if unknown."""
+        """Return when a pod will have been unschedulable for surgeTimeout, in seconds since the epoch.
+
+        The result is None if unknown. If waiting is useless, it is the time since when the pod is unschedulable.
+        """
         return None if lack.since is None else lack.since + (0 if lack.is_certain else self.surge_timeout_s)
 
     def lacks_long(self, lack: UnschedulablePod | None) -> bool:
-        """Return whether there is an unschedulable pod, and it has been unschedulable for surgeTimeout."""
+        """Return whether there is an unschedulable pod that has been unschedulable for surgeTimeout."""
         return lack is not None and self.is_due(self.patience(lack))
 
 
@@ -208,7 +217,7 @@ def grace_s(revision: Revision) -> int:
 
 
 def _needs(pod: Object, revision: Revision) -> str:
-    """Return a sentence about what a pod needs, from the scheduler's message. Halcyon doesn't count free GPUs on nodes itself."""
+    """Return a sentence about the resources that a pod needs, as the scheduler reports them. Halcyon counts no free GPUs."""
     trouble = pods.failure([pod])
     said = (trouble.message if trouble else "").split(". ")[0].rstrip(".")
     asked = [c.get("resources") or {} for c in revision.template["spec"]["containers"]]

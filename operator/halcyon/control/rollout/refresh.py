@@ -1,8 +1,9 @@
-"""Refresh of a revision: rolling out a new pod template for an unchanged spec, on a user's request. Pure.
+"""Refresh of a revision: the rollout of a new pod template for an unchanged spec, on a user's request. Pure.
 
-An upgrade of the operator changes no pod, because each revision's pod template is stored in its ControllerRevision. A user
-requests a refresh with an annotation that names the outdated revision. The annotation affects only that revision, so it need not
-be removed: after the refresh it has no effect. The new rendering is a new revision, and is rolled out like any other.
+An upgrade of the operator changes no pod, because each revision's pod template is stored in its ControllerRevision. A
+user requests a refresh with an annotation that names the outdated revision. The annotation affects only that revision,
+so it need not be removed: after the refresh it has no effect. The new rendering is a new revision, and is rolled out
+like any other revision.
 
 Out of scope: the rollout of the new revision (`rollout`), and the status (`control/status/rollout.py`).
 """
@@ -20,23 +21,27 @@ from halcyon.render import names, revision
 from halcyon.render.revision import Revision
 
 REFRESH = f"{GROUP}/refresh"
-"""Annotation of a ModelDeployment that names the revision to render again, by its key or the name of its ControllerRevision."""
+"""Annotation of a ModelDeployment that names the revision to render again. It names the revision by its key, or by the
+name of its ControllerRevision."""
 RESTART = f"{GROUP}/restart"
-"""Annotation of a ModelDeployment that names, like `REFRESH`, the revision whose pods are to be replaced, with or without a new template."""
+"""Annotation of a ModelDeployment that names the revision whose pods are to be replaced. The pods are replaced even if
+their template is unchanged. The value has the same form as that of `REFRESH`."""
 _SHOWN = 100
-"""Half the maximum length of a difference that is shown with its old and new value, in characters."""
+"""Half the maximum length, in characters, of a difference that is shown with both its values. A longer difference is
+shown without the old and the new value."""
 
 
 def is_wanted(view: Scope, known: Revision, annotation: str = REFRESH) -> bool:
-    """Return whether a user has requested a refresh, or with `RESTART` a restart, of this revision."""
+    """Return whether a user has requested a refresh of this revision, or a restart if `annotation` is `RESTART`."""
     said = (view.meta.get("annotations") or {}).get(annotation)
     return said in {known.key, names.revision(view.key.name, known.key)}
 
 
 def compared(view: Scope, spec: Spec, known: Revision, number: int) -> tuple[tuple[str, ...], Revision]:
-    """Return how a rendering by this operator would differ from the stored revision `known`, and that rendering as a new revision.
+    """Return the differences of a new rendering from the stored revision `known`, and the new rendering as a revision.
 
-    The new revision's key is derived from the key of `known`, so repeated calls return the same revision, even after a restart.
+    The new revision's key is derived from the key of `known`, so repeated calls return the same revision, even after a
+    restart.
     """
     key = names.digest([known.asks, known.key])
     successor = revision.render(view.subject, spec, view.site, view.source.content, number=number, as_key=key)
@@ -44,7 +49,7 @@ def compared(view: Scope, spec: Spec, known: Revision, number: int) -> tuple[tup
 
 
 def _differences(before: Revision, after: Revision) -> Iterator[str]:
-    """Yield the paths of fields that differ in the pod template and in the rest of the revision, with both values if short."""
+    """Yield the paths of fields that differ between two revisions, with both values if they are short."""
     yield from _between(_plain(before.template), _plain(after.template), "")
     for name, one, other in (
         ("model", before.model, after.model),
@@ -55,7 +60,7 @@ def _differences(before: Revision, after: Revision) -> Iterator[str]:
 
 
 def _plain(template: Any) -> Any:
-    """Return a copy in plain JSON types, without the label that names the revision."""
+    """Return a copy of a pod template in plain JSON types, without the label that names the revision."""
     copy = json.loads(json.dumps(template))
     copy["metadata"]["labels"].pop(names.REVISION_LABEL, None)
     return copy
@@ -81,7 +86,7 @@ def _between(one: Any, other: Any, path: str) -> Iterator[str]:  # any JSON valu
 
 
 def _by_name(*lists: list[Any]) -> list[dict[str, Any]] | None:
-    """Return each list as a dict of its objects by name; None if an object has no name, or if a name occurs twice."""
+    """Return each list as a dict by name; None if an object has no name, or if a name occurs twice in a list."""
     found = []
     for items in lists:
         by = {item["name"]: item for item in items if isinstance(item, dict) and "name" in item}

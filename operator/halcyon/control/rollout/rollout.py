@@ -1,8 +1,8 @@
 """Rollouts: which revision the servers run, how its pods replace those of another one, and when it has failed. Pure.
 
 Each reconcile derives the decision from the current state: the slots' Deployments, their pods, and the rollout records.
-Out of scope: surge settings (`surge_strategy`), the steps of a canary (`canary_progress`), the distribution of pods over slots
-(`slot_allocation`), and the status (`control/status/rollout.py`).
+Out of scope: surge settings (`surge_strategy`), the steps of a canary (`canary_progress`), the distribution of pods
+over slots (`slot_allocation`), and the status (`control/status/rollout.py`).
 
 requested revision   onFailure   another revision was served before   the servers run
 has not failed       -           -                                    the requested revision
@@ -12,10 +12,11 @@ has failed           Rollback    yes                                  the revisi
 
 A revision fails if none of its pods is ready and one of these is true:
 - One of its pods reports that it can't load the model, and fewer pods of other revisions are ready than desired. It fails at once.
-- A pod was removed for the revision, and surgeTimeout after the end of that pod the revision's pod is still unschedulable.
-- Its oldest pod is older than the progress deadline, or the Deployment has made no progress for that long. With Surge a revision
+- A pod was removed for the revision, and the revision's pod is still unschedulable surgeTimeout after that pod's end.
+- Its oldest pod is older than the progress deadline, or the Deployment has made no progress within the deadline. With Surge a revision
   doesn't fail for lack of capacity, because the old pods serve while it waits.
-After one of its pods was ready, only a user or the canary analysis ends a rollout: a rollback would be no safer than going on.
+After one of its pods was ready, only a user or the canary analysis ends a rollout: a rollback would be no safer than
+the rollout.
 """
 
 from __future__ import annotations
@@ -45,38 +46,39 @@ from halcyon.render.revision import Revision
 from halcyon.render.server import progress_deadline_s
 
 SOON_S = 0.5
-"""Minimum requeue delay for changes that only depend on time, in seconds."""
+"""Minimum requeue delay before a change that depends only on time, in seconds."""
 POLL_REQUEUE_S = 5.0
-"""Requeue delay while a canary is in progress, in seconds: the analysis polls, because requests don't trigger reconciles."""
+"""Requeue delay while a canary is in progress, in seconds. The canary analysis has to be polled, because requests don't
+trigger reconciles."""
 
 
 @dataclass(frozen=True)
 class _Placement:
-    """The slot of the requested revision, and the other revisions that matter for its rollout."""
+    """The slots of a rollout, and the other revisions that matter for it."""
 
     home: Slot
-    """The home slot: the slot of the servers, except for a canary."""
+    """The home slot, which runs all servers except those of a canary."""
     place: Slot
     """The slot of the requested revision: the home slot, or the other slot for a canary."""
     is_canary: bool
     good: Revision | None
-    """The newest other revision that was served; None if there is none."""
+    """The newest revision other than the requested one that was ever served; None if there is none."""
     back: Revision | None
-    """The revision that a failure leads back to: `good`, or None if the failed revision stays."""
+    """The revision to which a failed rollout rolls back: `good`, or None if the failed revision stays."""
     changed: tuple[Revision, ...]
-    """Other revisions whose rollout record changes."""
+    """Other revisions whose rollout record changes, with the new records."""
     known: Mapping[str, Revision]
-    """All other revisions, by key."""
+    """All revisions except the requested one, by key."""
 
 
 @dataclass(frozen=True)
 class _Course:
-    """The decision on how the rollout continues."""
+    """Decision on how the rollout of the requested revision continues."""
 
     record: RolloutRecord
     """Rollout record of the requested revision."""
     step: Advance | None
-    """The canary's step; None if no canary is in progress."""
+    """State of the canary after this evaluation; None if no canary is in progress."""
     target: Revision
     """The revision that the servers run."""
     stays: Slot
@@ -85,11 +87,13 @@ class _Course:
 
 
 def decide(view: Scope, spec: Spec, asked: Revision, deployments: Mapping[Slot, Object]) -> RolloutPlan:
-    """Return which revision the servers run, and the pods of each slot; `deployments` are the server Deployments, by slot.
+    """Return which revision the servers run, and the pods of each slot.
+
+    `deployments` are the ModelDeployment's server Deployments, by slot. The steps of the decision are:
 
     1. Determine the slot of the requested revision.
     2. Update its rollout record from the observed state, and choose the target revision.
-    3. Decide whether pods are removed for it.
+    3. Decide whether old pods are removed first to free capacity.
     4. Allocate pods to the slots.
     """
     seen = ObservedRollout.at(view, spec, deployments)
@@ -128,7 +132,8 @@ def _placement(seen: ObservedRollout, asked: Revision) -> _Placement:
 def _waiting(seen: ObservedRollout, asked: Revision, placed: _Placement, good: Revision) -> RolloutPlan:
     """Return the plan for a canary whose slot still has pods of another revision.
 
-    These are left from a promotion, or from a superseded canary. They serve until enough pods in the home slot are ready.
+    The pods of the other revision are left from a promotion or a superseded canary. They serve until enough pods in the
+    home slot are ready.
     """
     speed = pace(seen, good, placed.home)
     return RolloutPlan(
@@ -145,7 +150,10 @@ def _waiting(seen: ObservedRollout, asked: Revision, placed: _Placement, good: R
 
 
 def _course(seen: ObservedRollout, asked: Revision, placed: _Placement, *, unwritten: bool) -> _Course:
-    """Return the updated rollout record of the requested revision, the target revision, and the surge settings."""
+    """Return the decision on the rollout, except for removals of old pods to free capacity.
+
+    It has the requested revision's updated rollout record, the target revision and the surge settings.
+    """
     record, step = _followed(
         seen,
         asked,
@@ -165,9 +173,9 @@ def _course(seen: ObservedRollout, asked: Revision, placed: _Placement, *, unwri
 def _with_replacement(
     seen: ObservedRollout, asked: Revision, placed: _Placement, course: _Course, *, unwritten: bool
 ) -> _Course:
-    """Return how the rollout proceeds.
+    """Return the decision `course`, with a removal of old pods recorded if it is needed.
 
-    If old pods must be removed first because there is no capacity for additional pods, the returned record says so.
+    It is needed if there is no capacity for additional pods. The rollout record then has the time and the reason.
     """
     record, now = course.record, seen.view.now
     again = unwritten and seen.is_due(replacement_due(seen, asked, record))
@@ -220,7 +228,10 @@ def _planned(seen: ObservedRollout, asked: Revision, placed: _Placement, course:
 
 
 def _is_canary(seen: ObservedRollout, asked: Revision, good: Revision | None, at_home: Slot) -> bool:
-    """Return whether the requested revision is a canary beside the stable one. A rollout begun in the home slot continues there."""
+    """Return whether the requested revision is a canary beside the stable revision.
+
+    A rollout that has begun in the home slot continues there, and is no canary.
+    """
     there = seen.slots.get(at_home)
     if seen.spec.rollout.strategy != "Canary" or good is None or not seen.count or there is None:
         return False
@@ -230,9 +241,10 @@ def _is_canary(seen: ObservedRollout, asked: Revision, good: Revision | None, at
 def _is_unwritten(
     seen: ObservedRollout, asked: Revision, place: Slot, *, known: Mapping[str, Revision], routed: str
 ) -> bool:
-    """Return whether a Deployment that must shrink wasn't written yet, because the operator ended after writing the record.
+    """Return whether a Deployment that must shrink wasn't written yet.
 
-    The time to wait for the freed capacity then starts again, with the write of that Deployment.
+    This happens if the operator ended after it had written the rollout record. The time to wait for the freed capacity
+    then starts again, when that Deployment is written.
     """
     for placed in lone_slots(seen, asked, pace(seen, asked, place), place, known=known, routed=routed):
         there = seen.slots.get(placed.slot)
@@ -242,7 +254,7 @@ def _is_unwritten(
 
 
 def _keeps_all(seen: ObservedRollout, at_home: Slot) -> bool:
-    """Return whether the home slot still has all its pods, so that none was removed yet to make room for a canary."""
+    """Return whether the home slot still has all its pods, so that none was removed for a canary yet."""
     there = seen.slots.get(at_home)
     return there is not None and there.count > max(seen.count - 1, 1)
 
@@ -257,7 +269,7 @@ def _followed(
     can_return: bool,
     unwritten: bool,
 ) -> tuple[RolloutRecord, Advance | None]:
-    """Return the updated rollout record of the requested revision, and the canary's step if a canary goes on."""
+    """Return the requested revision's updated rollout record, and the canary's state if a canary continues."""
     record = _begun(seen, asked, slot, can_return=can_return)
     if seen.spec.rollout.strategy == "Surge":
         record = record.surge()
@@ -272,7 +284,7 @@ def _followed(
 
 
 def _begun(seen: ObservedRollout, asked: Revision, slot: SlotState | None, *, can_return: bool) -> RolloutRecord:
-    """Return the rollout record of the requested revision, with a new start if no rollout to it is under way."""
+    """Return the requested revision's rollout record, restarted if no rollout of the revision is in progress."""
     record, now = RolloutRecord.of(asked), seen.view.now
     if record.barred and can_return:
         return record
@@ -285,7 +297,7 @@ def _begun(seen: ObservedRollout, asked: Revision, slot: SlotState | None, *, ca
 
 
 def _is_taken(seen: ObservedRollout, slot: Slot, asked: Revision) -> bool:
-    """Return whether the Deployment of a slot is of another revision."""
+    """Return whether the Deployment in a slot has a revision other than the requested one."""
     there = seen.slots.get(slot)
     return there is not None and there.revision != asked.key
 
@@ -300,7 +312,7 @@ def _judged(
     is_canary: bool,
     unwritten: bool,
 ) -> tuple[RolloutRecord, Advance | None]:
-    """Return the updated rollout record of a revision whose slot already runs it, and the canary's step if there is one."""
+    """Return the updated rollout record of a revision that its slot already runs, and the canary's state, if any."""
     now = seen.view.now
     if not record.ended and not seen.ready(asked.key):
         said = seen.why_not(asked.key, slot)
@@ -318,7 +330,7 @@ def _judged(
 def _stepped(
     seen: ObservedRollout, asked: Revision, record: RolloutRecord, place: Slot
 ) -> tuple[RolloutRecord, Advance | None]:
-    """Return the canary's updated rollout record and its step; the step is None if the canary has ended before."""
+    """Return the canary's updated rollout record and its state. The state is None if the canary has ended before."""
     if record.ended:
         return record, None
     view, verdict = seen.view, seen.view.canary
@@ -342,9 +354,10 @@ def _stepped(
 
 
 def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Revision:
-    """Return the revision, with a record that it was served if all servers run it and the record doesn't have that yet.
+    """Return the revision `other`, recorded as served if all servers run it.
 
-    This happens if the spec changed while no operator ran, or before an upgrade to a version that keeps records.
+    The rollout record may lack this if the spec changed while no operator ran, or before an
+    upgrade to an operator version that keeps records.
     """
     slot, record = seen.slots.get(at_home), RolloutRecord.of(other)
     if record.served or slot is None or slot.revision != other.key or not (slot.complete and seen.ready(other.key)):
@@ -355,7 +368,7 @@ def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Rev
 def _again(
     seen: ObservedRollout, target: Revision, record: RolloutRecord, slot: SlotState | None, step: Advance | None
 ) -> float | None:
-    """Return the requeue delay until the next change that depends only on time, in seconds; None if there is none."""
+    """Return the requeue delay until the next change that depends only on time, in seconds; None without one."""
     dues: list[float | None] = [step.due if step else None]
     if step is not None:
         dues.append(seen.view.now + POLL_REQUEUE_S)

@@ -1,4 +1,7 @@
-"""Detection of failed rollouts. A rollout can fail only while none of the revision's pods is ready; `rollout` lists the causes. Pure."""
+"""Detection of failed rollouts. Pure.
+
+A rollout can fail only while none of the revision's pods is ready. The module `rollout` lists the causes.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from halcyon.render.server import progress_deadline_s
 def failure(
     seen: ObservedRollout, asked: Revision, record: RolloutRecord, slot: SlotState, *, unwritten: bool
 ) -> RevisionFailure | None:
-    """Return why a revision without ready pods has failed; None if it hasn't failed.
+    """Return the reason why a revision without ready pods has failed; None if it hasn't failed.
 
-    `unwritten`: whether a Deployment that must shrink for the revision wasn't written yet.
+    `unwritten`: whether a Deployment that must shrink to free capacity for the revision wasn't written yet.
     """
     if seen.count == 0:
         return None
@@ -52,7 +55,7 @@ def is_overdue(seen: ObservedRollout, asked: Revision, record: RolloutRecord, sl
       because right after a change of the template the Deployment's status may still be about the previous one. The
       Deployment's own clock restarts with each step.
 
-    Time that pods spent unschedulable, or that others kept them from starting, is no failure, and counts in neither case.
+    Time counts in neither case while pods were unschedulable, or while others kept them from starting.
     """
     if slot is None or slot.revision != asked.key or seen.ready(asked.key) or seen.is_held_up(asked.key, slot):
         return False
@@ -64,9 +67,10 @@ def is_overdue(seen: ObservedRollout, asked: Revision, record: RolloutRecord, sl
 
 
 def deadlines(seen: ObservedRollout, asked: Revision, record: RolloutRecord) -> tuple[int, float | None, float | None]:
-    """Return the progress deadline and two times, in seconds since the epoch, from which it counts.
+    """Return the progress deadline, in seconds, and two times from which it counts, in seconds since the epoch.
 
-    The times are the start of the rollout plus the longest time that a pod waited for a node, and the start of its oldest pod.
+    The first time is the start of the rollout, plus the longest time that a pod waited for a node. The second is the
+    start of the revision's oldest pod. A time is None if it is unknown.
     """
     began = epoch_seconds(record.began)
     began = began and began + seen.waited_s(asked.key)
@@ -74,6 +78,6 @@ def deadlines(seen: ObservedRollout, asked: Revision, record: RolloutRecord) -> 
 
 
 def replacement_due(seen: ObservedRollout, asked: Revision, record: RolloutRecord) -> float | None:
-    """Return when a pod must be scheduled in place of the removed one, in seconds since the epoch; None if none was removed."""
+    """Return the time by which a replacement pod must be scheduled, in seconds since the epoch; None without one."""
     since = epoch_seconds(record.replacing)
     return None if since is None else since + grace_s(asked) + seen.surge_timeout_s

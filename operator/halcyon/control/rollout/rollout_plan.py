@@ -1,4 +1,4 @@
-"""The rollout decision of one reconcile, as data."""
+"""The rollout decision of one reconcile, as a data class."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RolloutPhase(StrEnum):
     BLOCKED = "Blocked"
     """Pods of the new revision have been unschedulable for surgeTimeout."""
     FAILED = "Failed"
-    """The revision failed and stays, because there is none to roll back to or spec.rollout.onFailure is Stay."""
+    """The revision has failed and stays. There is no revision to roll back to, or spec.rollout.onFailure is Stay."""
     ROLLING_BACK = "RollingBack"
     ROLLED_BACK = "RolledBack"
 
@@ -34,27 +34,29 @@ class RolloutPlan:
     asked: Revision
     """The revision that the accepted spec requests."""
     target: Revision
-    """The revision that the servers run: `asked`, or the previous one after a failure."""
+    """The revision that the servers run: `asked`, or the previous revision after a failure."""
     phase: RolloutPhase
     slots: tuple[SlotAllocation, ...]
-    """Desired pods by slot; the first is the home slot."""
+    """Desired state of each slot; the first is the home slot."""
     pace: SurgeSettings = SURGE
     trouble: RevisionFailure | None = None
-    """Why the requested revision has failed or is blocked, or why its pods aren't ready."""
+    """Reason why the requested revision has failed or is blocked, or why its pods aren't ready. None if there is no
+    such reason."""
     overdue: bool = False
     """Whether the progress deadline has passed without a ready pod of the requested revision."""
     has_time: bool = False
-    """Whether a pod that was unschedulable is now starting within the deadline. If so, the Deployment's exceeded deadline is ignored."""
+    """Whether a pod that was unschedulable before is now starting and still within its deadline. If so, the exceeded
+    deadline in the Deployment's status is ignored."""
     model: str = ""
     """Name of the model that requests are routed to."""
     good: Revision | None = None
-    """The newest other revision that was served; None if there is none."""
+    """The newest revision other than the requested one that was ever served; None if there is none."""
     canary: Advance | None = None
     """State of the canary; None if no canary is in progress."""
     changed: tuple[Revision, ...] = ()
-    """Other revisions whose rollout record changes."""
+    """Other revisions whose rollout record changes, with the new records."""
     again_s: float | None = None
-    """Requeue delay until the next change that depends only on time, in seconds; None if there is none."""
+    """Requeue delay until the next change that depends only on time, in seconds; None without such a change."""
 
     @property
     def record(self) -> RolloutRecord:
@@ -63,10 +65,10 @@ class RolloutPlan:
 
     @property
     def way_back(self) -> Revision | None:
-        """The revision to keep for a rollback: `good` until the requested revision is served, then None."""
+        """The revision to keep for a rollback. It is `good` until the requested revision is served, then None."""
         return None if self.record.result == RolloutResult.SERVED else self.good
 
     @property
     def home(self) -> Slot:
-        """The slot of the servers, not that of a canary."""
+        """The home slot, which runs all servers except those of a canary."""
         return self.slots[0].slot if self.slots else SLOT_A

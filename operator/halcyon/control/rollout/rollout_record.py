@@ -27,44 +27,49 @@ class RolloutResult(StrEnum):
     SERVED = "Served"
     FAILED = "Failed"
     SUPERSEDED = "Superseded"
-    """The spec requested another revision before this one was served."""
+    """The spec requested another revision before this revision was served."""
 
 
 @dataclass(frozen=True)
 class RolloutRecord:
-    """Record of the last rollout to a revision. Times are in RFC 3339, in whole seconds; empty if the event hasn't happened."""
+    """Record of the last rollout of a revision.
+
+    Times are in RFC 3339, in whole seconds. They are empty for events that haven't happened.
+    """
 
     began: str = ""
     replacing: str = ""
-    """Time since when old pods are removed before new ones are ready; empty with Surge."""
+    """Time since when old pods are removed before new pods are ready; empty with the strategy Surge."""
     why_replacing: str = ""
     ended: str = ""
     result: str = ""
     reason: str = ""
-    """Reason of the failure; while the rollout is in progress, the reason why a pod couldn't load the model."""
+    """Reason of the failure, or, while the rollout is in progress, the reason why a pod couldn't load the model."""
     message: str = ""
     served: str = ""
-    """Time at which a rollout to this revision last succeeded. If set, the revision can be rolled back to."""
+    """Time at which a rollout of this revision last succeeded. If it is set, a later failed rollout may roll back to
+    this revision."""
     barred: bool = False
-    """Whether the rollout failed and the spec has requested no other revision since. Then it isn't tried again."""
+    """Whether the rollout failed and the spec has requested no other revision since. If so, the rollout isn't tried
+    again."""
     slot: str = ""
-    """Slot of the revision's pods; empty means `a`, which was the only slot before canaries existed."""
+    """Slot of the revision's pods. An empty value means slot `a`, which was the only slot before canaries existed."""
     step: int = 0
     """Index of the canary's current step, from 0."""
     step_at: str = ""
-    """Time at which the canary's pods for this step were ready."""
+    """Time at which the canary's pods for the current step became ready."""
     weight: int = 0
     """Last known percentage of requests sent to the canary; 0 if unknown."""
     sequences: bool = False
-    """Whether the model keeps state between requests. This belongs to the revision, so a new rollout keeps it."""
+    """Whether the model keeps state between requests. This is a property of the revision, so a new rollout keeps it."""
 
     @classmethod
     def of(cls, revision: Revision) -> RolloutRecord:
-        """Return the rollout record of a revision; an empty one if it was edited or written by another version and can't be read."""
+        """Return the rollout record of a revision. It is empty if it was edited or if this version can't read it."""
         return _read(revision.note or "{}")
 
     def on(self, revision: Revision) -> Revision:
-        """Return the revision with this record in its field `note`, which becomes the annotation."""
+        """Return the revision with this record in its field `note`, from which the annotation is made."""
         said = {name: value for name, value in asdict(self).items() if value}
         return replace(revision, note=json.dumps(said, sort_keys=True, separators=(",", ":")) if said else "")
 
@@ -73,7 +78,7 @@ class RolloutRecord:
         return RolloutRecord(began=rfc3339(now), served=self.served, slot=self.slot, sequences=self.sequences)
 
     def finish(self, now: float, slot: Slot) -> RolloutRecord:
-        """Return the record of a revision that is served in this slot."""
+        """Return the record of a rollout that has ended with this revision served in `slot`."""
         at = rfc3339(now)
         place = "" if slot == SLOT_A else slot
         return RolloutRecord(
@@ -81,29 +86,30 @@ class RolloutRecord:
         )
 
     def fail(self, now: float, reason: str, message: str) -> RolloutRecord:
-        """Return the record of a rollout that failed."""
+        """Return the record of a rollout that has failed now."""
         text = message[:MAX_TEXT_LENGTH]
         return replace(self, ended=rfc3339(now), result=RolloutResult.FAILED, reason=reason, message=text, barred=True)
 
     def with_load_error(self, reason: str, message: str) -> RolloutRecord:
         """Return the record with the reason why a pod couldn't load the model; an earlier reason is kept.
 
-        The record keeps it because the pod's status may no longer have the reason when the rollout fails, after a restart.
+        The record keeps the reason because the pod's status may lose it when the pod restarts, before the rollout
+        fails.
         """
         return self if self.reason else replace(self, reason=reason, message=message[:MAX_TEXT_LENGTH])
 
     def replace_pods(self, now: float, why: str) -> RolloutRecord:
-        """Return the record of a rollout that uses Replace from now on: old pods are removed before new ones are ready."""
+        """Return the record of a rollout that removes old pods before new pods are ready (Replace) from now on."""
         return replace(self, replacing=rfc3339(now), why_replacing=why[:MAX_TEXT_LENGTH])
 
     def surge(self) -> RolloutRecord:
-        """Return the record of a rollout that uses Surge: old pods stay until new ones are ready."""
+        """Return the record of a rollout that keeps old pods until new pods are ready (Surge)."""
         return replace(self, replacing="", why_replacing="")
 
     def leave(self, now: float, other: str) -> RolloutRecord:
         """Return the record after the spec has requested another revision.
 
-        A rollout in progress is superseded. A failed one may be tried again later.
+        A rollout in progress is superseded. A failed rollout may be tried again later.
         """
         if self.began and not self.ended:
             text = f"the spec changed to revision {other}"
@@ -116,7 +122,7 @@ _REASONS = frozenset({"", *Reason})
 
 @lru_cache(maxsize=4096)
 def _read(note: str) -> RolloutRecord:
-    """Parse an annotation. The result is cached, because a reconcile reads the same record about twelve times."""
+    """Parse the annotation with a rollout record. The result is cached: a reconcile reads it about twelve times."""
     try:
         raw = json.loads(note)
         given = {f.name: raw[f.name] for f in fields(RolloutRecord) if f.name in raw}
@@ -129,17 +135,17 @@ def _read(note: str) -> RolloutRecord:
 
 
 def last_good(revisions: Iterable[Revision], asked: Revision) -> Revision | None:
-    """Return the newest other revision that was ever served; None if there is none."""
+    """Return the newest revision other than `asked` that was ever served; None if there is none."""
     served = [r for r in revisions if r.key != asked.key and RolloutRecord.of(r).served]
     return max(served, key=lambda r: r.number, default=None)
 
 
 def home(revisions: Iterable[Revision]) -> Slot:
-    """Return the home slot: the slot of the revision that was served last. Rollouts without a canary take place there."""
+    """Return the home slot: that of the revision that was served last. Rollouts without a canary take place there."""
     trails = [(record.served, r.number, record.slot) for r in revisions if (record := RolloutRecord.of(r)).served]
     return Slot(max(trails)[2] or SLOT_A) if trails else SLOT_A
 
 
 def away(slot: Slot) -> Slot:
-    """Return the other slot."""
+    """Return the slot that isn't `slot`."""
     return SLOT_B if slot == SLOT_A else SLOT_A

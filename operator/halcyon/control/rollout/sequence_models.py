@@ -1,4 +1,4 @@
-"""Models that keep state between requests (sequence_batching): their detection, and checks of their specs. Pure.
+"""Detection of models that keep state between requests (sequence_batching), and checks of their specs. Pure.
 
 | the model's source | detected by                                                                        |
 | ------------------ | ---------------------------------------------------------------------------------- |
@@ -39,7 +39,7 @@ def keeps_state(view: Scope, spec: Spec, asked: Revision) -> bool:
 
 
 def objection(view: Scope, spec: Spec, asked: Revision) -> str:
-    """Return a sentence if a model that keeps state may have several replicas without stickiness; empty if the spec is valid."""
+    """Return a sentence if a model that keeps state may have several replicas without stickiness; else ""."""
     most = defaults.most_replicas(spec)
     if most <= 1 or spec.traffic.stickiness is not None or not keeps_state(view, spec, asked):
         return ""
@@ -53,7 +53,7 @@ def objection(view: Scope, spec: Spec, asked: Revision) -> str:
 
 
 def alone(view: Scope, spec: Spec, asked: Revision) -> Spec:
-    """Return the spec with 1 replica if its replicas aren't allowed for a model that keeps state, else the spec as it is."""
+    """Return the spec, with 1 replica if its replicas aren't allowed for a model that keeps state."""
     if spec.scaling is not None or not objection(view, spec, asked):
         return spec
     return spec.model_copy(update={"replicas": 1})

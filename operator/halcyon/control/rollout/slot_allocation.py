@@ -1,7 +1,7 @@
 """The allocation of slots: the revision, the pods and the share of the requests of each slot. Pure.
 
-Two slots share the replicas of a model. A slot that is no longer needed exists until its last pod is gone. The table is about
-such slots:
+Two slots share the replicas of a model. A slot that is no longer needed exists until its last pod has ended. The table
+shows what happens to such slots:
 
 revision of the slot                       its pods                                its share of the requests
 failed, as a canary or otherwise           removed at once                         none
@@ -30,14 +30,14 @@ from halcyon.render.revision import Revision
 
 @dataclass(frozen=True)
 class SlotAllocation:
-    """The desired state of a slot."""
+    """The desired state of one slot."""
 
     slot: Slot
     revision: Revision
     replicas: int
     pace: SurgeSettings
     weight: int
-    """Share of the requests, in percent."""
+    """The slot's share of the requests, in percent."""
 
 
 def lone_slots(
@@ -49,7 +49,9 @@ def lone_slots(
     known: Mapping[str, Revision],
     routed: str,
 ) -> tuple[SlotAllocation, ...]:
-    """Return the slots if all desired pods are in one; pods left in the other slot are removed according to the table above.
+    """Return the allocation of the slots if all desired pods are in one slot.
+
+    Pods that are left in the other slot are removed according to the table in the module's docstring.
 
     Args:
         seen: the observed state.
@@ -80,11 +82,11 @@ def lone_slots(
 def canary_slots(
     seen: ObservedRollout, good: Revision, asked: Revision, step: Advance, at_home: Slot
 ) -> tuple[SlotAllocation, ...]:
-    """Return the slots during a canary, which is in the slot that isn't the home slot.
+    """Return the allocation of the slots during a canary, whose pods are not in the home slot.
 
-    For each ready pod of the canary, one pod in the home slot is removed. If a canary pod has been unschedulable for surgeTimeout, one
-    more is removed. If the spec returned to a canary, or its steps were changed, the canary may have more pods than its step
-    allows. It keeps them until the pods in the home slot are ready.
+    For each ready pod of the canary, one pod in the home slot is removed. If a canary pod has been unschedulable for
+    surgeTimeout, one more is removed. If the spec returned to a canary, or the canary's steps were changed, the canary
+    may have more pods than its step allows. It keeps them until the pods in the home slot are ready.
     """
     other = away(at_home)
     ready = seen.ready(asked.key)
@@ -115,7 +117,7 @@ def _may_stay(seen: ObservedRollout, slot: Slot, state: SlotState, lacking: int)
 
 
 def _share(revision: Revision, stays: int, ready: int) -> int:
-    """Return the share of the requests, in percent, for `stays` pods of a slot if the other slot has `ready` ready pods."""
+    """Return a slot's share of requests, in percent, for `stays` pods beside `ready` pods of the other slot."""
     if not stays:
         return 0
     most = RolloutRecord.of(revision).weight or 99

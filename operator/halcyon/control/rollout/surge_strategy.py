@@ -12,14 +12,14 @@ from halcyon.render.revision import Revision
 
 @dataclass(frozen=True)
 class SurgeSettings:
-    """Strategy of a rollout, with the Deployment parameters that implement it."""
+    """Strategy of a rollout, with the Deployment's parameters that implement it."""
 
     strategy: str
     """Strategy of the rollout: Surge or Replace."""
     max_surge: int
     max_unavailable: int
     why: str = ""
-    """Reason for the strategy Replace; empty for Surge."""
+    """Reason why the strategy is Replace; empty for Surge."""
 
 
 SURGE = SurgeSettings("Surge", max_surge=1, max_unavailable=0)
@@ -36,7 +36,7 @@ SURGE = SurgeSettings("Surge", max_surge=1, max_unavailable=0)
 #
 # Under way: the slot has pods of another revision, or the other slot still has pods that are being replaced.
 def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
-    """Return the surge settings for the change of a slot to this revision, and for the removal of the other slot's pods."""
+    """Return the surge settings for a slot that changes to this revision, and for removals from the other slot."""
     strategy = seen.spec.rollout.strategy
     if strategy == "Surge":
         return SURGE
@@ -62,5 +62,9 @@ def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
 
 
 def _serves_alone(seen: ObservedRollout, *, begun: bool) -> bool:
-    """Return whether Replace would take the only serving pod away. Once it has begun, one of several pods may be between two revisions."""
+    """Return whether the strategy Replace would remove the only serving pod.
+
+    If a replacement has begun and several pods are desired, it wouldn't: the only ready pod is one of several that
+    change revision.
+    """
     return sum(seen.ready(key) for key in seen.of) == 1 and not (begun and seen.count > 1)

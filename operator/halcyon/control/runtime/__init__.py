@@ -1,1 +1,1 @@
-"""The operator process: command-line options, construction of its parts, their start and stop, HTTP endpoints, logging."""
+"""The operator process: options, construction of its parts, their start and stop, HTTP endpoints, and logging."""

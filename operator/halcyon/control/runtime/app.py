@@ -1,4 +1,4 @@
-"""The command `halcyon operator`: parses the command line and runs the operator."""
+"""The command `halcyon operator`, which parses the command line and runs the operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Construction of the controller of BatchInferences, and what models read from it: their lower class and the demand of their batches."""
+"""Construction of the controller of BatchInferences.
+
+Other components read two values of each model from it: the class of lower-priority requests, and the batches' demand.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,10 @@ from halcyon.scaling.policy.batch_demand import BatchDemand
 def build_batches(
     settings: OperatorSettings, client: Kube, clock: Clock, models: Informer, enqueue: Callable[[Key], object]
 ) -> BatchController:
-    """Build the controller, which follows ModelDeployments in `models` until runners can use them.
+    """Build the controller of BatchInferences.
 
-    It calls `enqueue` with a model whose lower class has changed.
+    It watches ModelDeployments in `models`, to start runners once they can use the model. It calls `enqueue` with the
+    key of a model whose class of lower-priority requests has changed.
     """
     site = BatchSite(
         settings.bench_image,
@@ -44,24 +48,27 @@ def build_batches(
 
 
 def class_of(batches: tuple[RunningBatch, ...]) -> LowerClass:
-    """Return the lower class for these batches: `Gentle` only if all of them are."""
+    """Return the class of lower-priority requests for these batches: `Gentle` only if all of them are gentle."""
     if not batches:
         return "None"
     return "Gentle" if all(batch.gentle for batch in batches) else "Fill"
 
 
 def lower_class(batches: BatchController) -> Callable[[Key], LowerClass | None]:
-    """Return a function that returns the lower class of a model; None until the BatchInferences are read, which only the leader does."""
+    """Return a function that returns the class of a model's lower-priority requests.
+
+    Its result is None until the BatchInferences have been read. Only the leader reads them.
+    """
     return lambda model: class_of(batches.running(model)) if batches.batches.synced.is_set() else None
 
 
 def demands(batches: BatchController) -> Callable[[Key], tuple[BatchDemand, ...]]:
-    """Return a function that returns the demand of a model's batches."""
+    """Return a function that returns the demand of each running batch of a model."""
     return lambda model: tuple(map(demand, batches.running(model)))
 
 
 def demand(batch: RunningBatch) -> BatchDemand:
-    """Return the demand of a batch."""
+    """Return the demand of a running batch."""
     # Until the input is read, there is at least one row.
     rows = 1.0 if batch.rows_left is None else float(batch.rows_left)
     deadline = None if batch.rows_left is None else batch.deadline

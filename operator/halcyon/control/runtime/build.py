@@ -71,7 +71,7 @@ from halcyon.signals.collector import Collector
 
 
 def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tracer: Tracer, clock: Clock) -> Operator:
-    """Build the operator. `client` writes only while `fence` allows it, that is while this replica holds the Lease."""
+    """Build the operator. `client` writes only while `fence` allows it: while this replica holds the Lease."""
     base = build_foundation(settings, client, fence, tracer, clock)
     site_queries = SiteQueries.over(base.prometheus, base.caches, base.specs, clock)
     gpu = None if base.prometheus is None else base.prometheus.gpu
@@ -168,7 +168,7 @@ def build_autoscaler(  # noqa: PLR0917  # one call, and each by its type
     events: EventRecorder,
     batches: BatchController,
 ) -> Autoscaler:
-    """Build the autoscaler with its parts."""
+    """Build the autoscaler, with the components that it consists of."""
     caches, specs, clock, leadership = base.caches, base.specs, base.clock, base.leadership
     budget = base.settings.gpu_budget
     past = None if base.prometheus is None else HistoryBackfill(base.prometheus.history, clock=clock)
@@ -207,7 +207,10 @@ def build_reconciler(
     hold: SiteHold,
     batches: BatchController,
 ) -> Reconciler:
-    """Build the reconciler, with the state that is shared by the reconciles of all models: GPU reservations, canary analyses."""
+    """Build the reconciler.
+
+    This includes state that is shared by the reconciles of all models: GPU reservations and canary analyses.
+    """
     client, caches, clock = base.client, base.caches, base.clock
     limited = base.settings.site_policy.limits.gpus_per_namespace is not None
     reservations = GpuReservations(caches, base.specs, base.queue.add, limited=limited)
@@ -243,7 +246,7 @@ def build_reconciler(
 
 
 def build_certificate(base: Foundation) -> ServingCertificate:
-    """Build the certificates of the TLS server. A new CA requeues every model, because agents receive the CA in their plan."""
+    """Build the certificates of the TLS server. A new CA requeues every model, because its plan contains the CA."""
     settings = base.settings
     host = f"{settings.service}.{settings.namespace}.svc"
     return ServingCertificate(
@@ -257,7 +260,7 @@ def build_certificate(base: Foundation) -> ServingCertificate:
 
 
 def current_site(settings: OperatorSettings, identity: ServingCertificate, hold: SiteHold) -> Callable[[], Site]:
-    """Return a function that returns the current site. It isn't constant, because its certificate is issued late and renewed."""
+    """Return a function that returns the site's current settings. Its certificate is issued late and renewed."""
 
     def site() -> Site:
         known = identity.certificates
@@ -294,7 +297,7 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate, hold:
 
 
 def build_reviews(base: Foundation) -> Reviews:
-    """Build the authentication of callers, which is different if the operator has permissions only in some namespaces."""
+    """Build the authentication of callers. It differs if the operator has permissions only in some namespaces."""
     if base.settings.watch_namespaces:
         return NamespacedReviews(base.client, monotonic=base.clock.monotonic, wall=base.clock.wall)
     return ApiServerReviews(base.client)
@@ -303,7 +306,7 @@ def build_reviews(base: Foundation) -> Reviews:
 def build_dashboard(
     base: Foundation, autoscaler: Autoscaler, reviews: Reviews, ports: ListeningPorts
 ) -> DashboardService | None:
-    """Build the web dashboard; None if it is disabled."""
+    """Build the web dashboard; return None if it is disabled."""
     settings = base.settings
     if settings.dashboard is None:
         return None

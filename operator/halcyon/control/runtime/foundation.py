@@ -1,4 +1,4 @@
-"""The parts that all of the operator's subsystems use."""
+"""The parts of the operator that all of its subsystems use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from halcyon.signals.prometheus.source import PrometheusSource
 
 @dataclass(frozen=True)
 class Foundation:
-    """Parts that all subsystems use."""
+    """Parts of the operator that all of its subsystems use."""
 
     settings: OperatorSettings
     client: KubeClient
@@ -40,10 +40,10 @@ class Foundation:
     elector: LeaderElector
     leadership: LeaderState
     prometheus: PrometheusSource | None
-    """The site's Prometheus; None if it has none."""
+    """Client of the site's Prometheus; None if the site has no Prometheus."""
 
     def requeue_all(self) -> None:
-        """Queue every ModelDeployment with the priority of a resync."""
+        """Add every ModelDeployment to the queue, with the priority of a resync."""
         for key in self.caches.resources.all_keys():
             self.queue.add(key, Priority.RESYNC)
 
@@ -51,7 +51,10 @@ class Foundation:
 def build_foundation(
     settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tracer: Tracer, clock: Clock
 ) -> Foundation:
-    """Build the parts that all subsystems use: caches, queue, reports, specs in force, leader election, Prometheus client."""
+    """Build the parts of the operator that all subsystems use.
+
+    They are caches, queue, reports, specs in force, leader election and the client of Prometheus.
+    """
     registry = new_registry()
     queue = WorkQueue(clock)
     caches = ClusterState(
@@ -79,7 +82,7 @@ def build_foundation(
 
 
 def new_registry() -> CollectorRegistry:
-    """Return a registry with the metrics of the process."""
+    """Return a registry with the metrics of the operator's process."""
     # The series with the creation time of each counter would double the page, and nothing uses them.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # has no types
     registry = CollectorRegistry()

@@ -1,9 +1,9 @@
 """Exclusion of long-lived objects from Python's cyclic garbage collector, whose full collections block the process.
 
-With a thousand models a full collection takes 0.4 s of CPU, or 1 to 3 s on a busy machine, every ten seconds. Therefore live
-objects are frozen (`gc.freeze`), and the collector only walks newer ones. Objects whose reference count drops to zero are freed as
-usual, even if frozen. Frozen cycles aren't freed. A full collection right before each freeze frees the existing cycles; frozen
-objects can form new ones later, which `THAWED_EVERY` is for.
+With a thousand models a full collection takes 0.4 s of CPU, or 1 to 3 s on a busy machine, every ten seconds. Therefore
+live objects are frozen (`gc.freeze`), and the collector only walks newer ones. Objects whose reference count drops to
+zero are freed as usual, even if frozen. Frozen cycles aren't freed. A full collection right before each freeze frees
+the existing cycles. Frozen objects can form new cycles later, so all objects are unfrozen at times (`THAWED_EVERY`).
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from halcyon.kube.clock import SYSTEM_CLOCK, Clock
 
 CHECK_INTERVAL_S = 5.0
 MIN_OBJECTS = 1000
-"""Minimum number of new API objects before a freeze. They are 50 to 100 Python objects each; a collection of fewer takes 10 ms."""
+"""Minimum number of new API objects before a freeze. An API object is 50 to 100 Python objects. A collection of fewer
+objects takes at most 10 ms."""
 SHARE = 0.1
-"""Minimum share of new objects in the caches before a freeze. A collection then walks 10 % of all objects at most."""
+"""Minimum share of new objects in the caches before a freeze. A collection then walks at most 10 % of all objects."""
 OFTEN_S = 600.0
-"""Maximum time between two freezes, in seconds, because only a freeze collects old objects."""
+"""Maximum time between two freezes, in seconds. It is limited because old objects are only collected before a freeze."""
 THAWED_EVERY = 50
-"""Number of freezes after which all objects are unfrozen and collected once, to free cycles among the frozen ones."""
+"""Number of freezes after which all objects are unfrozen and collected once. This frees cycles among the frozen objects."""
 _NEVER = 1_000_000
-"""Threshold for collections of the oldest generation, in young collections: more than occur between two freezes."""
+"""Threshold for collections of the oldest generation, as a number of collections of the next younger one. It is higher
+than the number of such collections between two freezes."""
 
 
 @dataclass
 class GcFreeze:
-    """Task that periodically freezes all live objects."""
+    """Task that periodically freezes all live objects (`gc.freeze`)."""
 
     size: Callable[[], int]
     """Function that returns the number of API objects in the caches."""
@@ -43,7 +45,7 @@ class GcFreeze:
     """Clock for the time since the last freeze."""
 
     def __post_init__(self) -> None:
-        """Start without frozen objects."""
+        """Initialize without frozen objects."""
         self._seen, self._at = 0, self.clock.monotonic()
 
     async def run(self) -> None:

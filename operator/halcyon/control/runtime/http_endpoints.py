@@ -13,15 +13,16 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from halcyon.metricsapi.listener import PAGE
 
 PAGE_AGE_S = 1.0
-"""Time for which a page is sent to further callers, in seconds."""
+"""Time for which a rendered page is reused for other callers, in seconds."""
 MAX_READERS = 16
-"""Maximum number of callers that read a page at a time. Two instances of Prometheus are usual."""
+"""Maximum number of callers that read the page /metrics at the same time. A site usually has two instances of
+Prometheus."""
 WRITE_TIMEOUT_S = 10.0
-"""Maximum time in which a caller must read the page, in seconds."""
+"""Maximum time that a caller may take to read the page, in seconds."""
 _CHUNK_BYTES = 64 * 1024
 
 Check = Callable[[], str]
-"""Check that returns an empty string if it passes, else a description of the problem."""
+"""Type of a check: a function that returns an empty string if the check passes, else a description of the problem."""
 
 
 def build(
@@ -31,13 +32,14 @@ def build(
     ready: Mapping[str, Check],
     of_models: Callable[[], Awaitable[str]],
 ) -> web.Application:
-    """Build the web application.
+    """Build the web application with /healthz, /readyz and /metrics.
 
     Args:
         registry: metrics of the operator.
         live: checks of /healthz, by name. The response lists the failed ones.
         ready: checks of /readyz, by name. The response lists the failed ones.
-        of_models: function that returns the per-model metrics in the Prometheus text format; no metric may be in the registry too.
+        of_models: function that returns the per-model metrics in the Prometheus text format. None may also be in
+            `registry`.
     """
 
     def probe(checks: Mapping[str, Check]) -> Callable[[web.Request], object]:
@@ -57,9 +59,9 @@ def build(
 
 
 class _MetricsPage:
-    """The page /metrics: one rendering at a time, which all callers that wait for it share.
+    """Handler of the page /metrics. All callers that wait at the same time share one rendering.
 
-    With 5,000 models the page has 20 MB. It is written in parts, so that a slow reader holds no copy of it.
+    With 5,000 models the page has 20 MB. It is written in parts, so that no copy is kept for a slow reader.
     """
 
     def __init__(self, registry: CollectorRegistry, of_models: Callable[[], Awaitable[str]]) -> None:

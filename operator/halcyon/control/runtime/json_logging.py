@@ -1,4 +1,4 @@
-"""Logs in JSON: one object per line, with the details of a message in separate fields."""
+"""Logging in JSON: one object per line, with the details of a message in separate fields."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class _Retries(logging.Filter):
-    """Filter that turns kopf's errors into warnings if kopf will retry; a final failure stays an error."""
+    """Filter that turns kopf's errors into warnings if kopf will retry. A final failure stays an error."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if (
@@ -42,7 +42,7 @@ class _Retries(logging.Filter):
 
 
 def configure(level: str) -> None:
-    """Configure logging in JSON to standard error, from this level on."""
+    """Configure logging in JSON to standard error, for messages of this level or higher."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     handler.addFilter(_Retries())

@@ -1,7 +1,7 @@
 """The watch of ModelDeployments by kopf. Its handler only enqueues the key of a changed object; the workers reconcile it.
 
-kopf's change handlers, timers, daemons and indices are not used. They write annotations, need one task per object, or take more than
-quadratic time (docs/decisions/0003-kopf.md).
+kopf's change handlers, timers, daemons and indices are not used. They write annotations, need one task per object, or
+take more than quadratic time (docs/decisions/0003-kopf.md).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from halcyon.kube.kinds import Key
 log = logging.getLogger(__name__)
 
 RESTART_INTERVAL_S = 30.0
-"""Time after which kopf is started again if it has ended, in seconds."""
+"""Time after which kopf is started again if it has ended by itself, in seconds."""
 
 
 class _GenerationDiffBase(kopf.DiffBaseStorage):
-    """Storage of the last state of an object for kopf's change detection, which isn't used: it keeps only the generation."""
+    """Storage for kopf's change detection, which isn't used. It keeps only the generation of an object."""
 
     def build(self, *, body: kopf.Body, **_: Any) -> Any:
         return {"generation": body["metadata"].get("generation")}
@@ -36,16 +36,16 @@ class _GenerationDiffBase(kopf.DiffBaseStorage):
         return {"generation": _observed(body.get("status"))}
 
     def store(self, **_: Any) -> None:
-        """Store nothing in the object."""
+        """Ignore the state, so that nothing is stored in the object."""
 
 
 def _observed(status: object) -> object:
-    """Return the observedGeneration of a status; None if it has none, or isn't an object."""
+    """Return the observedGeneration of a status; None if the status has none, or isn't an object."""
     return status.get("observedGeneration") if isinstance(status, Mapping) else None
 
 
 def registry(enqueue: Callable[[Key], None], kubeconfig: str | None) -> kopf.OperatorRegistry:
-    """Return kopf's registry with two handlers: one enqueues changed objects, one provides the credentials."""
+    """Return kopf's registry with two handlers. One enqueues changed objects, and one provides the credentials."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
@@ -64,7 +64,7 @@ def registry(enqueue: Callable[[Key], None], kubeconfig: str | None) -> kopf.Ope
 
 
 def settings() -> kopf.OperatorSettings:
-    """Return kopf's settings, with the reason for each that differs from the default."""
+    """Return kopf's settings. The code gives the reason for each setting that differs from the default."""
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False  # the operator writes its own events
     chosen.peering.standalone = True  # the leader is elected with a Lease
@@ -81,7 +81,10 @@ def settings() -> kopf.OperatorSettings:
 async def keep(
     handlers: kopf.OperatorRegistry, *, namespaces: tuple[str, ...], identity: str, stop: asyncio.Event
 ) -> None:
-    """Run kopf until `stop`, and start it again if it ends. Meanwhile the informers alone report changes of ModelDeployments."""
+    """Run kopf until `stop` is set, and start it again if it ends.
+
+    While kopf isn't running, only the informers report changes of ModelDeployments.
+    """
     while not stop.is_set():
         try:
             await run(handlers, namespaces=namespaces, identity=identity, stop=stop)
@@ -93,10 +96,11 @@ async def keep(
 async def run(
     handlers: kopf.OperatorRegistry, *, namespaces: tuple[str, ...], identity: str, stop: asyncio.Event
 ) -> None:
-    """Run kopf until `stop`, in a separate thread with its own event loop. Its handlers are called in that thread.
+    """Run kopf until `stop` is set, in a separate thread with its own event loop.
 
-    In the operator's event loop kopf would install its own signal handlers, and wait at its end for every task started after it.
-    If `namespaces` is empty, kopf watches all namespaces.
+    kopf's handlers are called in that thread. In the operator's event loop, kopf would install its own signal handlers.
+    At its end, it would wait for every task that was started after it. If `namespaces` is empty, kopf watches all
+    namespaces.
 
     Raises:
         FrontEnded: kopf has ended by itself.
@@ -139,9 +143,10 @@ async def run(
 
 
 def _ended_anyway(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Handle errors of kopf's event loop: ignore the harmless one about a generator that is closed twice, and log all others.
+    """Handle an error of kopf's event loop: ignore a generator that is closed twice, and log any other error.
 
-    kopf's watches are asynchronous generators. If one is cancelled while it starts, the ending event loop closes it a second time.
+    kopf's watches are asynchronous generators. If a watch is cancelled while it starts, the ending event loop closes
+    its generator a second time, which is harmless.
     """
     if "asyncgen" in context and isinstance(context.get("exception"), RuntimeError):
         log.debug("a watch was already closing", extra={"error": str(context["exception"])})

@@ -1,4 +1,4 @@
-"""Whether this replica of the operator is the leader or the standby."""
+"""State of this replica of the operator: leader or standby."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from halcyon.kube.leader_election import LeaderElector
 
 
 class LeaderState:
-    """Whether this replica is the leader. Implements `Leadership`."""
+    """State of this replica as leader or standby. Implements `Leadership`."""
 
     def __init__(self, elector: LeaderElector) -> None:
-        """Start as the standby."""
+        """Initialize the replica as the standby."""
         self._elector, self._working = elector, False
 
     @property
     def is_leader(self) -> bool:
-        """Whether this replica does the leader's work. It starts after acquiring the Lease, and stops before releasing it."""
+        """Whether this replica does the leader's work.
+
+        The work starts after the Lease was acquired, and stops before the Lease is released.
+        """
         return self._working
 
     @property
     def has_leader(self) -> bool:
-        """Whether any replica holds the Lease, as far as known."""
+        """Whether any replica is known to hold the Lease."""
         return self._elector.has_leader
 
     def begin(self) -> None:

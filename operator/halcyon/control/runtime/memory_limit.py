@@ -11,13 +11,14 @@ from pathlib import Path
 
 MOUNT = Path("/sys/fs/cgroup")
 _FILES = ("memory.max", "memory/memory.limit_in_bytes")
-"""Files with the limit in cgroup version 2 and in version 1."""
+"""Files with the limit, for cgroup version 2 and for version 1."""
 _NONE = 1 << 60
-"""Value from which a number means "no limit". Version 1 reports the largest number of pages instead of a word."""
+"""Value from which a number in the file means "no limit". Version 1 writes the largest number of pages instead of a
+word."""
 
 
 def read(mount: Path = MOUNT) -> float | None:
-    """Return the memory limit in bytes; None if there is none, or if it can't be read."""
+    """Return the memory limit in bytes; None if there is no limit, or if it can't be read."""
     for name in _FILES:
         try:
             said = (mount / name).read_text().strip()

@@ -1,11 +1,12 @@
-"""The operator: starts all parts of the process, and stops them in order.
+"""The operator process, which starts all its parts and stops them in order.
 
     run on                   parts
     both replicas            caches, leader election, certificates, TLS server (metrics API, collector), plain HTTP server, kopf,
                              decision loop, dashboard, GPU costs, scraping of servers without an agent, queries to Prometheus
     the leader only          workers, events, saving of planner memories, batch inference, check of which server serves the metrics API
 
-The standby has filled caches and the agents' reports, so that it can serve the metrics API too, and can become the leader at once.
+The standby has filled caches and the agents' reports, so that it can serve the metrics API too, and can become the
+leader at once.
 """
 
 from __future__ import annotations
@@ -57,21 +58,21 @@ log = logging.getLogger(__name__)
 
 RESYNC_INTERVAL_S = 600.0
 REPORTS_TIMEOUT_S = 15.0
-"""Time after the start at which a replica becomes ready even if some agents haven't reported, in seconds."""
+"""Maximum time that a new replica waits for agents' reports until it becomes ready, in seconds."""
 FLUSH_TIMEOUT_S = 0.6
 """Maximum time, in seconds, for saving planner memories at shutdown, out of the 2 s that a leader change may take.
 
 Memories that aren't saved keep their last saved state, which is at most ten minutes old.
 """
 EVENTS_TIMEOUT_S = 0.3
-"""Maximum time to write events at the end, in seconds, out of the same 2 s."""
+"""Maximum time for writing events at shutdown, in seconds, out of the 2 s that a leader change may take."""
 STUCK_TIMEOUT_S = 120.0
-"""Time without the start or end of a reconcile, while keys are queued, after which the liveness probe fails, in seconds."""
+"""Time after which the liveness probe fails if keys are queued but no reconcile begins or ends, in seconds."""
 
 
 @dataclass
 class Operator:
-    """All parts of the operator process. `run` starts and stops them."""
+    """The operator process with all its parts. `run` starts and stops them."""
 
     clock: Clock
     settings: OperatorSettings
@@ -106,12 +107,12 @@ class Operator:
     site_queries: SiteQueries | None
 
     def __post_init__(self) -> None:
-        """Start the maximum wait for agents' reports."""
+        """Start the wait for agents' reports, which has a maximum duration."""
         self._built_at = self.clock.monotonic()
         self._reports_are_in = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` is set. A leader stops its work before it releases the Lease."""
+        """Run the operator until `stop` is set. A leader stops its work before it releases the Lease."""
         released = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             background = [
@@ -212,7 +213,7 @@ class Operator:
         return self.identity.tls
 
     async def _poll_prometheus(self) -> None:
-        """Poll the site's Prometheus, if there is one. The standby does too, so that it has the data when it becomes the leader."""
+        """Poll the site's Prometheus, if any. The standby does too, so that it has data when it becomes the leader."""
         source, decider = self.prometheus, self.autoscaler.decider
         if source is None:
             return
@@ -229,7 +230,7 @@ class Operator:
             await self.site_queries.run()
 
     async def _recall(self, memories: PlannerMemoryStore) -> None:
-        """Load the planner memories and GPU times that earlier processes have saved, for models that have no decision here yet."""
+        """Load saved planner memories and GPU times, for models for which this process has made no decision yet."""
         try:
             saved = await memories.load()
             self.costs.restore(saved)
@@ -243,12 +244,12 @@ class Operator:
             await asyncio.sleep(RESYNC_INTERVAL_S)
 
     async def _check_metrics_api(self) -> None:
-        """Check which server serves the metrics API. A change requeues every model, because it may change the actuator."""
+        """Check which server serves the metrics API. A change requeues every model, as it may change the actuator."""
         if await self.metrics_api.run_once():
             self.requeue_all()
 
     async def _certificates(self) -> None:
-        """Keep the certificates current. Until there are some, check often, because the servers wait for them."""
+        """Keep the certificates current. Until there are certificates, check often, because the servers wait for them."""
         while True:
             leading = self.elector.leading.is_set()
             try:
@@ -268,7 +269,7 @@ class Operator:
             await asyncio.sleep(0.5 if waiting else CHECK_INTERVAL_S)
 
     async def _serve(self) -> None:
-        """Run both HTTP servers until cancelled."""
+        """Run the plain HTTP server and the TLS server until cancelled."""
         checks = {"work": self._stuck}
         plain = await self.ports.open(
             probes.build(self.registry, live=checks, ready=self._readiness(), of_models=self.model_metrics.page),
@@ -307,10 +308,12 @@ class Operator:
         }
 
     def _awaited_reports(self) -> str:
-        """Return a message while agents' reports are awaited after the start; empty for good once they have arrived or time is up.
+        """Return a message while the operator waits for agents' reports after its start; else an empty string.
 
-        A new replica must not serve metrics before agents have reported. The wait is limited, because a model whose agents don't
-        report must not prevent the operator from becoming ready.
+        The wait ends for good when the reports have arrived, or after a maximum time.
+
+        A new replica must not serve metrics before agents have reported. The wait is limited, because a model whose
+        agents don't report must not prevent the operator from becoming ready.
         """
         if self._reports_are_in or not self.caches.synced:
             return ""

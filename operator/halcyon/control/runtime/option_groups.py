@@ -1,4 +1,4 @@
-"""Settings that several command-line options make together: traces, the dashboard and Prometheus.
+"""Settings that are made from several command-line options: traces, the dashboard and Prometheus.
 
 Out of scope: the options themselves (`settings`), and values of single options (`option_values`).
 """
@@ -19,7 +19,7 @@ from halcyon.signals.prometheus.client import PrometheusSite
 
 
 def traces(arguments: argparse.Namespace) -> TracesSite | None:
-    """Return where traces are sent; None if no endpoint is given.
+    """Return the receiver of traces; None if no endpoint is given.
 
     Raises:
         SettingsError: the options contradict each other, or the value of one is invalid.
@@ -39,7 +39,7 @@ def traces(arguments: argparse.Namespace) -> TracesSite | None:
 
 
 def dashboard(arguments: argparse.Namespace) -> DashboardSettings | None:
-    """Return the settings of the dashboard; None if it is off.
+    """Return the settings of the dashboard; None if it is disabled.
 
     Raises:
         SettingsError: the options contradict each other, or the value of one is invalid.
@@ -58,7 +58,7 @@ def dashboard(arguments: argparse.Namespace) -> DashboardSettings | None:
 
 
 def prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
-    """Return the site's Prometheus; None if no URL is given.
+    """Return the settings of the site's Prometheus; None if no URL is given.
 
     Raises:
         SettingsError: the options contradict each other, or the value of one is invalid.
@@ -88,7 +88,7 @@ def _readable(option: str, name: str) -> Path | None:
     """Return the path of a file, None if no name is given.
 
     Raises:
-        SettingsError: the file can't be read. A missing file is more often a wrong path than a late mount, so fail at the start.
+        SettingsError: the file can't be read. A missing file is usually a wrong path, and rarely a late mount.
     """
     if not name:
         return None

@@ -17,13 +17,13 @@ from halcyon.api.spec.placement import Placement
 from halcyon.api.types import ApiModel
 
 _Read = TypeVar("_Read", bound=ApiModel)
-"""Type into which the JSON value of an option is parsed."""
+"""Type as which an option's JSON value is parsed."""
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-A-Za-z0-9_.]*")
 _KEY = re.compile(rf"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?|{_PREFIX.pattern}")
 
 
 def parse_share(text: str) -> float:
-    """Parse a share from 0 to 1."""
+    """Parse a share from an option's value: a number from 0 to 1."""
     try:
         share = float(text)
     except ValueError:
@@ -34,14 +34,14 @@ def parse_share(text: str) -> float:
 
 
 def parse_count(text: str) -> int:
-    """Parse a number of GPUs."""
+    """Parse a number of GPUs from an option's value."""
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs; for example 64")
     return int(text)
 
 
 def parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """Parse a network in CIDR notation."""
+    """Parse a network in CIDR notation from an option's value."""
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:
@@ -49,7 +49,7 @@ def parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 def parse_price(text: str) -> float:
-    """Parse a price per GPU and hour."""
+    """Parse the price of a GPU for an hour."""
     try:
         price = float(text)
     except ValueError:
@@ -60,7 +60,7 @@ def parse_price(text: str) -> float:
 
 
 def parse_product_price(text: str) -> tuple[str, float]:
-    """Parse PRODUCT=PRICE: the price of a GPU product per GPU and hour."""
+    """Parse PRODUCT=PRICE: a GPU product, and the price of one such GPU for an hour."""
     product, _, price = text.rpartition("=")
     if not product:
         raise argparse.ArgumentTypeError(f"{text!r} has no product; for example NVIDIA-L4=0.80, or default=2.50")
@@ -68,7 +68,7 @@ def parse_product_price(text: str) -> tuple[str, float]:
 
 
 def parse_prefixes(text: str) -> tuple[str, ...]:
-    """Parse a comma-separated list of prefixes of annotation keys."""
+    """Parse a comma-separated list of prefixes of annotation keys from an option's value."""
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     for part in found:
         if not _PREFIX.fullmatch(part):
@@ -80,7 +80,7 @@ def parse_prefixes(text: str) -> tuple[str, ...]:
 
 
 def parse_keys(text: str) -> tuple[str, ...]:
-    """Parse keys of labels or annotations, and prefixes of keys with a slash, with commas between them."""
+    """Parse a comma-separated list of keys of labels or annotations. An entry with a slash is a prefix of keys."""
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     for part in found:
         if not _KEY.fullmatch(part):
@@ -91,26 +91,26 @@ def parse_keys(text: str) -> tuple[str, ...]:
 
 
 def parse_placement(text: str) -> Placement:
-    """Parse a placement of pods in JSON."""
+    """Parse the placement of pods on nodes, which is in JSON."""
     return parse_json(
         Placement, text, "is not a placement", '{"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}'
     )
 
 
 def parse_network_peers(text: str) -> SiteNetwork:
-    """Parse peers of NetworkPolicies in JSON."""
+    """Parse the peers in NetworkPolicies, which are in JSON."""
     good = '{"operator": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "halcyon"}}}]}'
     return parse_json(SiteNetwork, text, "has invalid peers", good)
 
 
 def parse_downloads(text: str) -> SiteDownloads:
-    """Parse the proxy and the certificates for downloads in JSON."""
+    """Parse the proxy and the certificates for downloads, which are in JSON."""
     good = '{"proxy": "http://proxy.example.com:3128", "noProxy": [".svc", "10.0.0.0/8"], "caConfigMap": "ca-bundle"}'
     return parse_json(SiteDownloads, text, "has no valid settings for downloads", good)
 
 
 def parse_json(kind: type[_Read], text: str, wrong: str, good: str) -> _Read:
-    """Parse JSON as type `kind`. `wrong` (what is wrong) and `good` (a valid example) are for the error message."""
+    """Parse JSON as `kind`. `wrong` (what is wrong) and `good` (a valid example) are for the error message."""
     try:
         return kind.model_validate_json(text)
     except ValueError as error:
@@ -118,7 +118,7 @@ def parse_json(kind: type[_Read], text: str, wrong: str, good: str) -> _Read:
 
 
 def parse_policy(name: str) -> SitePolicy:
-    """Read the site's policy from the file of this name."""
+    """Read the site's policy from the file `name`."""
     try:
         return SitePolicy.from_json(Path(name).read_text())
     except OSError as error:
@@ -131,7 +131,7 @@ def parse_policy(name: str) -> SitePolicy:
 
 
 def parse_query(text: str) -> tuple[str, str]:
-    """Parse NAME=PROMQL."""
+    """Parse NAME=PROMQL: the name of a query, and the query."""
     name, found, query = text.partition("=")
     if not found or not query.strip() or not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
         raise argparse.ArgumentTypeError(
@@ -144,7 +144,7 @@ def parse_base_url(text: str) -> str:
     """Parse the base URL of a web site, and return it without a slash at its end.
 
     Raises:
-        argparse.ArgumentTypeError: it isn't an http:// or https:// URL with a host, or it has a password, a query or a fragment.
+        argparse.ArgumentTypeError: the text isn't an http:// or https:// URL with a host, or it has a password, a query or a fragment.
     """
     try:
         parts = urlsplit(text)

@@ -18,7 +18,7 @@ VERSION = version("halcyon-operator")
 
 
 def register_instruments(base: Foundation, counts: ReconcileCounts) -> None:
-    """Register the metrics whose values are read when Prometheus scrapes them."""
+    """Register metrics of the process whose values are read when Prometheus scrapes them."""
     reads: instruments.Reads = {
         operator_metrics.LEADER: lambda: float(base.elector.leading.is_set()),
         operator_metrics.QUEUE_READY: lambda: float(len(base.queue)),
@@ -38,6 +38,6 @@ def register_instruments(base: Foundation, counts: ReconcileCounts) -> None:
 
 
 def _peak_memory_bytes() -> float:
-    """Return the peak memory of the process by the kernel. getrusage isn't used, as its peak includes the parent process."""
+    """Return the peak memory of the process, in bytes. getrusage isn't used, as it includes the parent process."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return float(found[1]) * 1024 if found else math.nan

@@ -22,12 +22,13 @@ from halcyon.signals.prometheus.client import PrometheusSite
 
 @dataclass(frozen=True)
 class OperatorSettings:
-    """Values of the options of `halcyon operator`."""
+    """Settings of the operator, from the options of `halcyon operator`."""
 
     namespace: str
     pod_name: str
     watch_namespaces: tuple[str, ...]
-    """Namespaces whose ModelDeployments are managed; if empty, all. If set, the operator doesn't access cluster-scoped resources."""
+    """Namespaces whose ModelDeployments are managed; all if empty. If it is set, the operator doesn't access
+    cluster-scoped resources."""
     service: str
     agents_service: str
     lease: str
@@ -43,44 +44,45 @@ class OperatorSettings:
     kubeconfig: str | None
     pod_ip: str
     prometheus: PrometheusSite | None = None
-    """The site's Prometheus; None if it has none."""
+    """Settings of the site's Prometheus; None if it has none."""
     gpu_budget: int | None = None
-    """GPUs that all models together may hold; None for no limit."""
+    """Number of GPUs that all models together may hold; None for no limit."""
     service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
     """Prefixes of the annotations that models may set on their Services."""
     model_pod_labels: tuple[str, ...] = ()
-    """Keys of the labels that models may set on their server pods: whole keys, and prefixes with a slash."""
+    """Keys of the labels that models may set on their server pods. An entry is a whole key, or a prefix with a slash."""
     model_pod_annotations: tuple[str, ...] = ()
-    """Keys of the annotations that models may set on their server pods, in the same form."""
+    """Keys of the annotations that models may set on their server pods. An entry is a whole key, or a prefix with a
+    slash."""
     fixed_user_ids: bool = True
-    """Whether the pods of models have fixed users and groups."""
+    """Whether the pods of models run with fixed user and group IDs."""
     downloads: SiteDownloads = NO_DOWNLOADS
-    """Proxy and certificates for the downloads of models."""
+    """Proxy and certificates with which models are downloaded."""
     site_policy: SitePolicy = ANYTHING
-    """Limits on what ModelDeployments may request."""
+    """The site's limits on what ModelDeployments may request."""
     dashboard: DashboardSettings | None = None
-    """Options of the web dashboard; None if it is disabled."""
+    """Settings of the web dashboard; None if it is disabled."""
     balancers: Placement = ANYWHERE
     """Placement of balancer pods on nodes."""
     network: SiteNetwork | None = None
     """Peers in the NetworkPolicies of models; None if no NetworkPolicies are created."""
     prices: Prices | None = None
-    """Prices of GPUs; None if they are unknown."""
+    """Prices of GPUs; None if no prices are set."""
     bench_image: str = ""
-    """Image of measurements' clients and of runners of batch inference; empty if the site has none."""
+    """Image for the clients of measurements and for the runners of batch inference; empty if the site has none."""
     bench_priority_class: str = ""
-    """PriorityClass of runners; empty for none."""
+    """PriorityClass of the runners of batch inference; empty for none."""
     traces: TracesSite | None = None
     """Receiver of traces; None if no traces are sent."""
 
     @property
     def release(self) -> str:
-        """The installation among all in the cluster: namespace and name of its Lease."""
+        """This installation of Halcyon, as NAMESPACE/NAME of its Lease."""
         return f"{self.namespace}/{self.lease}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options to the command line."""
+    """Add the operator's options to a command line parser."""
     add = parser.add_argument
     add("--namespace", required=True, help="namespace of the operator, with its Lease, Secret and Services")
     add("--pod-name", default=os.uname().nodename, help="name of this replica (default: host name)")
@@ -315,7 +317,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def of(arguments: argparse.Namespace) -> OperatorSettings:
-    """Return the settings from parsed arguments.
+    """Return the settings from parsed command-line arguments.
 
     Raises:
         SettingsError: options contradict each other, or the value of one is invalid.

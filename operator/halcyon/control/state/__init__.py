@@ -1,4 +1,4 @@
-"""The caches of cluster objects, kept by informers, and the scope: the input of one reconcile.
+"""The caches of cluster objects, filled by informers, and the scope: the input of one reconcile.
 
 Out of scope: decisions. This package only reads.
 """

@@ -1,6 +1,7 @@
-"""The caches of all objects that the controller reads. They enqueue the ModelDeployments that a change affects.
+"""The caches of all objects that the controller reads. A change enqueues the ModelDeployments that it affects.
 
-Out of scope: the operator's own writes that the caches don't show yet (`own_writes`), and scale targets of HPAs (`external_hpas`).
+Out of scope: the operator's own writes that the caches don't show yet (`own_writes`), and scale targets of HPAs
+(`external_hpas`).
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from halcyon.render import names
 
 OURS = f"{names.MANAGER_LABEL}={names.MANAGER}"
 QUOTA_WORD = "quota"
-"""Index value of all ResourceQuotas, by which those of a namespace are found."""
+"""Index value of all ResourceQuotas. With it, the quotas of a namespace are looked up."""
 
 
 MALFORMED = "malformed"
-"""Key in a cached ModelDeployment under which there is a sentence for each field that was dropped for its wrong type."""
+"""Key in a cached ModelDeployment for its malformed fields. Its value has a sentence for each field that was dropped
+because of its type."""
 
 
 MAX_SAID = 20
@@ -39,11 +41,11 @@ MAX_SAID = 20
 
 
 def _ignore(_key: Key, _before: Object | None, _after: Object | None) -> None:
-    """Ignore a change of a ResourceQuota, because each scaling decision reads the current quotas from the cache."""
+    """Ignore a change of a ResourceQuota. Each scaling decision reads the current quotas from the cache."""
 
 
 def _pod_index(pod: Object) -> Iterable[str]:
-    """Yield the index value of a pod: its owner's name for a server pod, `balancer/NAME` for a balancer pod."""
+    """Yield the index value of a pod. It is the owner's name for a server pod, and `balancer/NAME` for a balancer pod."""
     for owner in _owner_index(pod):
         yield owner if pods.is_server(pod) else f"balancer/{owner}"
 
@@ -54,7 +56,7 @@ def _owner_index(obj: Object) -> Iterable[str]:
 
 
 def source_words(resource: Object) -> Iterable[str]:
-    """Yield the index values for the ConfigMap or PersistentVolumeClaim that a ModelDeployment's source refers to."""
+    """Yield the index value for the source of a ModelDeployment, if it is a ConfigMap or a PersistentVolumeClaim."""
     source = ((resource.get("spec") or {}).get("model") or {}).get("source") or {}
     if name := (source.get("configMap") or {}).get("name"):
         yield f"configmap/{name}"
@@ -73,15 +75,15 @@ def _claim(obj: Object) -> Object:
 
 @dataclass
 class ClusterState:
-    """The informers, and the operator's own writes that they haven't received yet."""
+    """The informers with their caches, and the operator's own writes that the caches don't show yet."""
 
     client: Kube
     enqueue: Callable[[Key], None]
     """Function that is called with the key of each ModelDeployment that a change affects."""
     namespaces: tuple[str, ...] = ()
-    """Namespaces to watch; if empty, all of them."""
+    """Namespaces to watch; all namespaces if empty."""
     walls: bool = False
-    """Whether the site enables NetworkPolicies. Only then the operator has the permission to read them."""
+    """Whether the site enables NetworkPolicies. Only if it does, the operator has the permission to read them."""
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
@@ -129,7 +131,7 @@ class ClusterState:
 
     @property
     def informers(self) -> list[Informer]:
-        """Every informer except those of `routes`."""
+        """Every informer except those of Gateway API routes."""
         return [self.resources, *self.children.values(), self.pods, self.quotas, self.config_maps, self.claims]
 
     @property
@@ -142,7 +144,7 @@ class ClusterState:
         return sum(map(len, self.informers))
 
     def changes(self) -> int:
-        """Return the number of additions, changes and removals of objects since the start."""
+        """Return the number of additions, changes and removals of objects in all caches since the start."""
         return sum(i.changes for i in self.informers)
 
     async def run(self) -> None:
@@ -169,22 +171,22 @@ class ClusterState:
         return desired if isinstance(desired, int) else None
 
     def unpublished_replicas(self, key: Key) -> int:
-        """Return spec.replicas if the operator has written it and the status doesn't show it yet, else 0."""
+        """Return spec.replicas if the operator has written a value that the status doesn't show yet, else 0."""
         resource, replicas = self.resources.get(key) or {}, self.replicas(key)
         published = ((resource.get("status") or {}).get("scaling") or {}).get("current")
         is_ours = (resource.get("metadata") or {}).get("replicasWriter") == FIELD_MANAGER
         return replicas if is_ours and published != replicas else 0
 
     def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
-        """Record a write by the operator: no decision on the ModelDeployment `owner` is made before the cache shows it."""
+        """Record a write by the operator. No decision on `owner` is made before the cache shows the write."""
         self.own_writes.wrote(owner, kind, obj)
 
     def is_behind(self, owner: Key) -> bool:
-        """Return whether the caches don't show all of the operator's own writes for this ModelDeployment yet."""
+        """Return whether the caches don't show all of the operator's writes for this ModelDeployment yet."""
         return self.own_writes.is_behind(owner)
 
     def children_of(self, key: Key) -> dict[tuple[Kind, str], Object]:
-        """Return the cached objects that have the name of a child of this ModelDeployment, by kind and name, with any owner."""
+        """Return cached objects with the name of a child of this ModelDeployment, by kind and name, with any owner."""
         return {
             (kind, name): child
             for kind, name in every_child(key.name)
@@ -193,7 +195,7 @@ class ClusterState:
         }
 
     def owned(self, kind: Kind, key: Key, uid: str) -> list[Object]:
-        """Return the cached objects of a kind that a ModelDeployment owns; `uid` is the ModelDeployment's."""
+        """Return the cached objects of a kind that a ModelDeployment owns. `uid` is the uid of the ModelDeployment."""
         return [obj for obj in self.children[kind].find(key.namespace, key.name) if belongs(obj, uid)]
 
     def forget_writes(self, owner: Key) -> None:
@@ -230,7 +232,7 @@ class ClusterState:
         )
 
     def _source_informer(self, kind: Kind, word: str, *, project: Callable[[Object], Object] | None = None) -> Informer:
-        """Return an informer of a kind of sources; without `project`, it fetches and keeps metadata only."""
+        """Return an informer for a kind of model source. Without `project` it fetches and keeps only metadata."""
 
         def changed(key: Key, _before: Object | None, _after: Object | None) -> None:
             for resource in self.resources.find(key.namespace, f"{word}/{key.name}"):
@@ -280,7 +282,7 @@ class ClusterState:
 
 
 def unready_reason(*found: Object | None) -> str:
-    """Return why one of these pods isn't ready, as a message that names the pod; empty if no pod has failed."""
+    """Return why a pod among `found` isn't ready, as a message that names the pod; empty if no pod has failed."""
     trouble = pods.failure(pod for pod in found if pod is not None)
     return f"pod {trouble.pod}: {trouble.message}" if trouble else ""
 
@@ -288,7 +290,8 @@ def unready_reason(*found: Object | None) -> str:
 def _project_resource(resource: Object) -> Object:
     """Return a ModelDeployment without managedFields and malformed fields, as the cache keeps it.
 
-    It is extended with the last writer of spec.replicas, from managedFields, and with a sentence about each malformed field.
+    It is extended by the last writer of spec.replicas, from managedFields, and by a sentence about each malformed
+    field.
     """
     found, wrong = shape.fitted(resource)
     meta = dict(found["metadata"])
@@ -300,8 +303,8 @@ def _project_resource(resource: Object) -> Object:
 def _project_route(route: Object) -> Object:
     """Return a route without managedFields.
 
-    A route that can't be read raises an error here, when it enters the cache, and not in a reconcile. It may be of another version
-    of the Gateway API.
+    A route that can't be read raises an error here, when it enters the cache, and not in a reconcile. Such a route may
+    be of another version of the Gateway API.
     """
     route_conflicts.same(route, route)
     return drop_managed_fields(route)

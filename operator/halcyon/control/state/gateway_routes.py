@@ -18,17 +18,17 @@ from halcyon.kube.kinds import Key, Kind
 log = logging.getLogger(__name__)
 
 DISCOVERY_INTERVAL_S = 5.0
-"""Interval at which the API server is polled for these kinds, in seconds."""
+"""Interval at which the API server is polled for the kinds of routes, in seconds."""
 
 
 @dataclass
 class GatewayRoutes:
-    """Informers of routes. They start once the API server has all of their kinds."""
+    """Informers of Gateway API routes. They start once the API server has all kinds of routes."""
 
     client: Kube
     informers: Mapping[Kind, Informer]
     on_found: Callable[[], None]
-    """Function that is called once, when the caches are filled."""
+    """Function that is called once, when the caches of routes are filled."""
     enqueue: Callable[[Key], None]
     """Function that is called with the key of each ModelDeployment whose route conflicts may have changed."""
 
@@ -40,11 +40,11 @@ class GatewayRoutes:
 
     @property
     def found(self) -> bool:
-        """Whether all caches are filled."""
+        """Whether all caches of routes are filled."""
         return all(informer.synced.is_set() for informer in self.informers.values())
 
     def beside(self, owner: Key) -> tuple[Object, ...]:
-        """Return the routes of other ModelDeployments at the Gateways that `owner` has routes at."""
+        """Return the routes of other ModelDeployments at the same Gateways as the routes of `owner`."""
         mine = [obj for i in self.informers.values() for obj in i.find(owner.namespace, owner.name)]
         asked = set().union(*map(route_conflicts.gateways, mine))
         return tuple(obj for g in asked for obj in self._at.get(g, {}).values() if route_conflicts.key(obj) != owner)

@@ -1,4 +1,4 @@
-"""Lookups of a model's balancer pods and server Deployments in the caches, shared by several modules."""
+"""Lookups of a model's balancer pods and server Deployments in the caches."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def servers(caches: ClusterState, key: Key) -> Object | None:
 
 
 def held_gpus(caches: ClusterState, key: Key) -> int:
-    """Return the number of GPUs that the existing server Deployments of a model request, which may differ from its spec."""
+    """Return the number of GPUs that a model's existing server Deployments request, whatever its spec says."""
     return sum(_gpus(found) * int(found["spec"].get("replicas") or 0) for found in _deployed(caches, key))
 
 
 def gpus_each(caches: ClusterState, key: Key) -> int | None:
-    """Return the number of GPUs that one server pod requests by its Deployment; None if there is no Deployment yet."""
+    """Return the number of GPUs of one server pod, by its Deployment; None if there is no Deployment yet."""
     found = servers(caches, key)
     return None if found is None else _gpus(found)
 

@@ -1,4 +1,7 @@
-"""Measured capacities of models, from the ConfigMaps NAME-capacity in the cache. Each is read again only after something has changed."""
+"""Measured capacities of models, from the cached ConfigMaps NAME-capacity.
+
+A ConfigMap is read again only after it, the spec or the server Deployment has changed.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ from halcyon.render import names
 
 @dataclass(slots=True)
 class _Read:
-    """A measured capacity with all that it was read from."""
+    """A measured capacity, and the objects that it was read from."""
 
     changes: tuple[int, int]
-    """Values of the change counters of ConfigMaps and of Deployments, over all models."""
+    """Change counters of the caches of ConfigMaps and of Deployments, over all models, at the last check."""
     spec: Spec
     config_map: Object | None
     deployment: Object | None
@@ -30,18 +33,21 @@ class _Read:
 
 @dataclass
 class MeasuredCapacities:
-    """Measured capacities of all models."""
+    """Measured capacities of all models, read from ConfigMaps."""
 
     caches: ClusterState
     _read: dict[Key, _Read] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Keep the informers, because each decision reads their change counters."""
+        """Keep references to the informers whose change counters each decision reads."""
         self._config_maps = self.caches.children[kinds.CONFIG_MAP]
         self._deployments = self.caches.children[kinds.DEPLOYMENT]
 
     def of(self, key: Key, spec: Spec) -> Measured:
-        """Return what a bench has measured of a model, as far as it applies; the same object while nothing has changed."""
+        """Return what a bench has measured of a model, as far as it applies to the current revision.
+
+        The same object is returned as long as nothing has changed.
+        """
         changes, known = (self._config_maps.changes, self._deployments.changes), self._read.get(key)
         if known is not None and known.spec is spec and known.changes == changes:
             return known.measured
@@ -55,12 +61,15 @@ class MeasuredCapacities:
         return made
 
     def forget(self, key: Key) -> None:
-        """Drop a deleted model."""
+        """Drop the state of a deleted model."""
         self._read.pop(key, None)
 
 
 def served(name: str, deployment: Object | None, spec: Spec) -> Served:
-    """Return what a model serves with, from the Deployment of its servers. Pure."""
+    """Return the revision, image, GPU product and instances that a model serves with now. Pure.
+
+    They are from the model's server Deployment and spec.
+    """
     instances = (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1)
     if deployment is None:
         return Served(instances=instances)
@@ -76,7 +85,7 @@ def served(name: str, deployment: Object | None, spec: Spec) -> Served:
 
 
 def measured(config_map: Object | None, serving: Served) -> Measured:
-    """Return what the ConfigMap says about what serves now. Pure."""
+    """Return the part of the ConfigMap that applies to what a model serves with now. Pure."""
     if config_map is None or not serving.revision:
         return Measured(serving)
     try:

@@ -1,6 +1,7 @@
 """Check of two cluster features that decide whether an HPA can scale a model.
 
-One is which server the API external.metrics.k8s.io leads to. The other is whether HPAs keep the field `tolerance`.
+The first is the server behind the API external.metrics.k8s.io, which must be this operator. The second is the field
+`tolerance` of HPAs, which older API servers drop.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ class CertificateSource(Protocol):
 
     @property
     def certificates(self) -> Certificates | None:
-        """Return the certificates; None until they have been issued."""
+        """Certificates of the TLS server; None until they have been issued."""
 
 
 class MetricsApiCheck:
-    """The check, with its last result."""
+    """Check of the external metrics API and of the HPAs' field `tolerance`, with its last result."""
 
     def __init__(
         self,
@@ -43,10 +44,10 @@ class MetricsApiCheck:
 
         Args:
             client: client of the API server.
-            certificates: their CA is written to the APIService if that leads to this operator.
+            certificates: source of the CA that is written to the APIService, if that refers to this operator.
             namespace: the operator's namespace.
             service: name of the Service that the operator's APIService refers to.
-            watched: namespaces to which the operator is limited, if any; such an operator serves no metrics API.
+            watched: namespaces to which the operator is limited, if any. A limited operator serves no metrics API.
         """
         self._client, self._certificates = client, certificates
         self._namespace, self._service, self._watched = namespace, service, watched
@@ -54,7 +55,7 @@ class MetricsApiCheck:
         self.result: ExternalMetricsApi = api_service.UNKNOWN
 
     async def run_once(self) -> bool:
-        """Check again; return whether the result has changed, in which case every model with scaling must be reconciled."""
+        """Check again; return whether the result has changed. If it has, every model with `scaling` must be reconciled."""
         result = api_service.NAMESPACED
         if not self._watched:
             result = await api_service.find_server(self._client, namespace=self._namespace, service=self._service)

@@ -18,13 +18,17 @@ from halcyon.render import revision
 
 
 class ModelSources:
-    """State of the sources that specs refer to.
+    """Lookup of the sources that specs refer to.
 
-    The informers hold only the metadata of ConfigMaps, whose content may have 1 MiB. It is fetched for those that models use.
+    The informers hold only the metadata of ConfigMaps, because a ConfigMap's content may have 1 MiB. The content is
+    fetched for ConfigMaps that models use.
     """
 
     def __init__(self, client: Kube, caches: ClusterState, clock: Clock) -> None:
-        """Subscribe to changes of ModelDeployments, to drop the contents of ConfigMaps that none of them uses any more."""
+        """Subscribe to changes of ModelDeployments.
+
+        They are needed to drop the contents of ConfigMaps that no ModelDeployment uses any more.
+        """
         self._client, self._caches = client, caches
         self._image_volumes = PodFieldSupport(client, IMAGE_VOLUMES, clock)
         self._claims = PodFieldSupport(client, RESOURCE_CLAIMS, clock)
@@ -33,7 +37,9 @@ class ModelSources:
         caches.resources.listeners.append(self._resource_changed)
 
     async def state(self, namespace: str, resource: Object) -> SourceState:
-        """Return the state of the source that a ModelDeployment names, and whether the cluster has what its pods need.
+        """Return the state of the source that a ModelDeployment names.
+
+        It includes a sentence if the cluster lacks a feature that the pods need.
 
         Raises:
             ApiError, Unreachable: the content of a ConfigMap could not be fetched.

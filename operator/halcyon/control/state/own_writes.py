@@ -1,4 +1,4 @@
-"""The operator's own writes that the caches don't show yet. Until they do, no decision on the ModelDeployment is made."""
+"""The operator's own writes that the caches don't show yet. Until then, no decision on their ModelDeployment is made."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key, Kind
 
 READ_YOUR_WRITES_TIMEOUT_S = 5.0
-"""Time after which the cache is used although the watch event for the operator's own write hasn't arrived, in seconds."""
+"""Maximum time to wait until a cache shows the operator's own write, in seconds. After it, the cache is used as it is."""
 
 
 class OwnWrites:
-    """The latest write to each object that its cache doesn't show yet, by the ModelDeployment that the object belongs to."""
+    """The operator's latest write to each object that the object's cache doesn't show yet, by ModelDeployment."""
 
     def __init__(self, cache_of: Callable[[Kind], Informer], clock: Clock) -> None:
-        """Start without writes; `cache_of` returns the cache of a kind."""
+        """Initialize without writes. `cache_of` returns the cache of a kind."""
         self._cache_of, self._clock = cache_of, clock
         self._waiting: dict[Key, dict[tuple[Kind, Key], tuple[int, float]]] = {}
 
     def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
-        """Record a write by the operator: no decision on the ModelDeployment `owner` is made before the cache shows it."""
+        """Record a write by the operator. No decision on `owner` is made before the cache shows the write."""
         meta = obj["metadata"]
         key = Key(meta.get("namespace", ""), meta["name"])
         version = int(meta["resourceVersion"])
@@ -30,7 +30,7 @@ class OwnWrites:
             self._waiting.setdefault(owner, {})[kind, key] = (version, self._clock.monotonic())
 
     def is_behind(self, owner: Key) -> bool:
-        """Return whether the caches don't show all of the operator's own writes for this ModelDeployment yet."""
+        """Return whether the caches don't show all of the operator's writes for this ModelDeployment yet."""
         waiting = self._waiting.get(owner)
         if not waiting:
             return False

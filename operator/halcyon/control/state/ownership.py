@@ -1,4 +1,4 @@
-"""Ownership of child objects, by the controller in their ownerReferences. Pure."""
+"""Ownership of child objects, by the controlling owner in their ownerReferences. Pure."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ def belongs(obj: Object, uid: str) -> bool:
 
 
 def is_ours(view: Scope, obj: Object) -> bool:
-    """Return whether this ModelDeployment is the controlling owner of `obj`; an earlier one of the same name has another uid."""
+    """Return whether this ModelDeployment (by its uid) is the controlling owner of `obj`."""
     return any(
         o.get("controller") and o.get("uid") == view.meta["uid"] for o in obj["metadata"].get("ownerReferences") or ()
     )
 
 
 def own(view: Scope, kind: Kind, name: str) -> Object | None:
-    """Return the object of this kind and name if this ModelDeployment owns it, else None."""
+    """Return the object of this kind and name if this ModelDeployment owns it; else None."""
     child = view.children.get((kind, name))
     return child if child is not None and is_ours(view, child) else None
 
 
 def server_counts(view: Scope) -> dict[str, int]:
-    """Return the replicas of the ModelDeployment's existing server Deployments, by name."""
+    """Return the replicas of the ModelDeployment's existing server Deployments, by name of the Deployment."""
     servers = [names.server(view.key.name, slot) for slot in names.SLOTS]
     found = {name: own(view, kinds.DEPLOYMENT, name) for name in servers}
     return {name: int(obj["spec"].get("replicas") or 0) for name, obj in found.items() if obj is not None}

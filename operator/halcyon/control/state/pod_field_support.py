@@ -1,4 +1,6 @@
-"""Whether this cluster keeps newer fields of pods. Detected by a dry run once a model uses one, because versions and feature gates differ.
+"""Detection of newer pod fields that this cluster doesn't keep.
+
+A field is checked by a dry run once a model uses it, because versions and feature gates of clusters differ.
 
 | field | by default from | an older API server |
 | --- | --- | --- |
@@ -20,20 +22,21 @@ from halcyon.kube.kinds import DEPLOYMENT
 log = logging.getLogger(__name__)
 
 AGAIN_S = 60.0
-"""Minimum time between checks while support is missing or unknown: API servers are upgraded while operators run."""
+"""Minimum time between two checks while support is missing or unknown, in seconds. The check is repeated because API
+servers may be upgraded while operators run."""
 _UNPROCESSABLE = 422
 
 
 @dataclass(frozen=True)
 class PodField:
-    """A field of pods, and how to detect it."""
+    """A newer field of pods, and how to detect it."""
 
     pod: Object
-    """Part of the spec of a pod with the field."""
+    """Part of a pod's spec that contains the field."""
     is_kept: Callable[[Object], bool]
-    """Whether the spec of a created pod still has it."""
+    """Function that returns whether the spec of a created pod still contains the field."""
     lacking: str
-    """Sentence for users of an API server that drops it."""
+    """Sentence for users of a cluster whose API server drops the field."""
 
 
 IMAGE_VOLUMES = PodField(
@@ -54,17 +57,20 @@ RESOURCE_CLAIMS = PodField(
 
 @dataclass
 class PodFieldSupport:
-    """The check for one field, with its last result."""
+    """Check of one field, with its last result."""
 
     client: Kube
     of: PodField
     clock: Clock = SYSTEM_CLOCK
-    """Monotonic, in seconds."""
+    """Monotonic clock for the time since the last check."""
     _there: bool | None = field(default=None, init=False)
     _asked_at: float | None = field(default=None, init=False)
 
     async def lacking(self, namespace: str) -> str:
-        """Return a sentence if the field is missing; empty if it is supported or that is unknown (then the pods' status shows it)."""
+        """Return a sentence if the cluster lacks the field; empty if it is supported, or if that is unknown.
+
+        If support is unknown, the pods' status shows the problem.
+        """
         now = self.clock.monotonic()
         if self._asked_at is None or (not self._there and now - self._asked_at >= AGAIN_S):
             self._asked_at = now

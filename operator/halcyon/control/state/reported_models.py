@@ -1,4 +1,4 @@
-"""Models about which agents may report, and their pods, from the caches."""
+"""The models and pods on which agents may report, from the caches."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from halcyon.render import names
 
 @dataclass(frozen=True)
 class ReportedModels:
-    """Implementation of the collector's `ExistingModels` with the caches."""
+    """Lookup of existing models and pods in the caches. Implements the collector's `ExistingModels`."""
 
     caches: ClusterState
 
     @property
     def synced(self) -> bool:
-        """Whether all models and pods are known."""
+        """Whether the caches of models and pods are filled."""
         return self.caches.resources.synced.is_set() and self.caches.pods.synced.is_set()
 
     def has_model(self, namespace: str, name: str) -> bool:

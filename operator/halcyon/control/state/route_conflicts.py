@@ -1,11 +1,11 @@
-"""Route conflicts: routes of two models match the same requests at a Gateway, so that one model receives them all. Pure.
+"""Detection of routes of two models that match the same requests at a Gateway. One model then receives all. Pure.
 
-The Gateway API defines which route wins (matching precedence in HTTPRouteRule and GRPCRouteRule): the older one. If both were
-created in the same second, the one whose namespace/name sorts first wins. A more specific hostname wins over a less specific one.
-That is no conflict, because it lets a model have its own hostname beside a default for all others.
+The Gateway API defines that the older route wins (matching precedence in HTTPRouteRule and GRPCRouteRule). If both were
+created in the same second, the route whose namespace/name sorts first wins. A more specific hostname wins over a less
+specific one. That is no conflict, because it lets a model have its own hostname beside a default for all others.
 
-In gRPC the name of the model is in the message, where no route can match it. Two models therefore need different hostnames or
-listeners.
+In gRPC the name of the model is in the message, where no route can match it. Two models therefore need different
+hostnames or listeners.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ANY = "*"
 
 
 def key(route: Object) -> Key:
-    """Return the key of the ModelDeployment that a route created by Halcyon belongs to."""
+    """Return the key of the ModelDeployment whose route this is."""
     meta = route["metadata"]
     return Key(str(meta["namespace"]), str((meta.get("labels") or {}).get(names.OWNER_LABEL)))
 
@@ -34,7 +34,7 @@ def gateways(route: Object) -> set[Key]:
 
 
 def same(one: Object, other: Object) -> str:
-    """Return a text that describes the requests matched by both routes; empty if there are none."""
+    """Return a description of the requests that both routes match; empty if there are none."""
     if one["kind"] != other["kind"] or not _meet(one, other):
         return ""
     shared = _hostnames(one) & _hostnames(other)
@@ -48,7 +48,7 @@ def same(one: Object, other: Object) -> str:
 
 
 def winner(route: Object, others: Iterable[Object]) -> tuple[Object, str] | None:
-    """Return the older route that receives requests which `route` matches too, and a text about these requests; else None."""
+    """Return the older route that receives requests which `route` matches too, and a text about them; else None."""
     mine = _age(route)
     for other in sorted(others, key=_age):
         if _age(other) < mine and (requests := same(route, other)):
@@ -62,7 +62,7 @@ def _age(route: Object) -> tuple[str, str, str]:
 
 
 def _parents(route: Object) -> Iterator[tuple[Key, str]]:
-    """Yield each Gateway of a route, with the name of the listener; an empty name means all listeners."""
+    """Yield each Gateway of a route, with the name of the listener. An empty name means all listeners."""
     for parent in route["spec"].get("parentRefs") or ():
         namespace = parent.get("namespace") or route["metadata"]["namespace"]
         yield Key(str(namespace), str(parent["name"])), str(parent.get("sectionName") or "")
@@ -83,7 +83,8 @@ def _hostnames(route: Object) -> set[str]:
 def _models(route: Object) -> set[str]:
     """Return the names of the models whose requests a route matches.
 
-    Paths that don't contain a model's name, such as server readiness, are ignored: the routes of all models match them.
+    Paths without a model's name, such as that of server readiness, are ignored, because the routes of all models match
+    them.
     """
     found: Iterable[Any] = (match for rule in route["spec"].get("rules") or () for match in rule.get("matches") or ())
     paths = (str((match.get("path") or {}).get("value") or "") for match in found)

@@ -1,4 +1,4 @@
-"""The scope: all input of one reconcile, collected in one value."""
+"""The scope: a value with all input of one reconcile."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ class SourceState:
     content: Content | None = None
     """Files of the model from a ConfigMap; None for another kind of source."""
     missing: str = ""
-    """A sentence that names the missing object or key; empty if the source exists."""
+    """Sentence about the missing object or key; empty if the source exists."""
     exclusive: Mapping[str, str] = field(default_factory=dict)
-    """Access modes of the PersistentVolumeClaim, by its name, if only one node can attach its volume; else empty."""
+    """Access modes of the source's PersistentVolumeClaim, by its name. Empty unless only one node at a time can attach
+    the claim's volume."""
     lacking: str = ""
-    """A sentence about the cluster feature that such a source, or a ResourceClaim, needs; empty if the cluster has it."""
+    """Sentence about a cluster feature that the source or a ResourceClaim needs; empty if the cluster has it."""
 
 
 @dataclass(frozen=True)
@@ -41,37 +42,39 @@ class Signals:
     """Triton's error message from a failed load of the model, by pod."""
     versions: tuple[str, ...] = ()
     dead: Mapping[str, str] = field(default_factory=dict)
-    """Reason for each pod that the agents have taken out of service because its backend is dead, until its container restarts."""
+    """Reason for each pod that agents have taken out of service because its backend is dead, by pod. A pod is listed
+    until its container restarts."""
     restarting: Mapping[str, str] = field(default_factory=dict)
-    """The same for each pod whose container restarts for that reason."""
+    """Reason for each pod whose container is restarting because its backend is dead, by pod."""
     failing: Mapping[str, str] = field(default_factory=dict)
-    """How requests fail, for each pod in which all do without any proof that its backend is dead."""
+    """Description of the failures for each pod in which all requests fail without a proof of a dead backend, by pod."""
     mean_batch: float | None = None
 
 
 @dataclass(frozen=True)
 class CanaryResult:
-    """Verdict of the canary analysis on a revision, from all samples of both revisions since the analysis began."""
+    """Verdict of the canary analysis on a revision, from all samples since the analysis began."""
 
     revision: str
     """Key of the canary's revision."""
     action: Literal["promote", "wait", "rollback"]
     why: str
-    """A sentence with the numbers behind the verdict."""
+    """Sentence with the numbers that the verdict is based on."""
 
 
 @dataclass(frozen=True)
 class PublishedScaling:
-    """The scaling decision for a model, as the status shows it."""
+    """The last published scaling decision for a model."""
 
     verdict: Decision | None = None
-    """The decision; None if no agent has reported yet."""
+    """The last published decision; None if no agent has reported yet."""
     changes: tuple[Change, ...] = ()
     """The last changes to the desired replicas, newest first."""
     rival: str = ""
-    """A sentence about an external writer of the replicas; empty if there is none."""
+    """Sentence about an external writer of the replicas; empty if there is none."""
     settling: bool = False
-    """Whether this process started recently and has no report about the model yet. If so, the status keeps its previous values."""
+    """Whether this process started recently and has no report on the model yet. If so, the status keeps its previous
+    values."""
 
 
 @dataclass(frozen=True)
@@ -86,24 +89,24 @@ class Gpus:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a bench has measured of a model, from its ConfigMap NAME-capacity."""
+    """Capacity of a model as a bench has measured it, from its ConfigMap NAME-capacity."""
 
     served: Served = field(default_factory=Served)
-    """What the model serves with now."""
+    """Revision, image, GPU product and instances that the model serves with now."""
     document: MeasuredCapacity | None = None
-    """The ConfigMap's content; None if there is none, or if it is ignored."""
+    """Content of the ConfigMap; None if there is no ConfigMap, or if it is ignored."""
     line: MeasuredLine | None = None
-    """Its times for what serves now."""
+    """Measured times that apply to what the model serves with now; None if there are none."""
     ignored: str = ""
-    """A sentence about why the ConfigMap is ignored; empty if it isn't, or if there is none."""
+    """Sentence about why the ConfigMap is ignored; empty if it isn't ignored or doesn't exist."""
 
 
 @dataclass(frozen=True)
 class PublishedCosts:
-    """The cost of a model's GPUs, as the status shows it."""
+    """The last published cost of a model's GPUs."""
 
     cost: Cost | None = None
-    """The cost as last published; None if the model has no GPUs."""
+    """The last published cost; None if the model has no GPUs."""
     currency: str = ""
     settling: bool = False
     """Whether the cost wasn't evaluated yet. If so, the status keeps its previous value."""
@@ -111,12 +114,13 @@ class PublishedCosts:
 
 @dataclass(frozen=True)
 class Scope:
-    """All input of one reconcile of a ModelDeployment. Plan and status are computed from it alone."""
+    """All input of a reconcile of one ModelDeployment. Plan and status are computed from it alone."""
 
     resource: Object
     site: Site
     children: Mapping[tuple[Kind, str], Object]
-    """Existing objects that have the name of a child of this ModelDeployment, by kind and name, with any owner."""
+    """Existing objects that have the name of a child of this ModelDeployment, by kind and name. Their owner may be
+    another object."""
     revisions: tuple[Revision, ...] = ()
     """Revisions of this ModelDeployment, from its ControllerRevisions."""
     config_maps: tuple[str, ...] = ()
@@ -124,39 +128,40 @@ class Scope:
     pods: tuple[Object, ...] = ()
     """Server pods of this ModelDeployment, from the cache."""
     troubles: tuple[str, ...] = ()
-    """Failures that the balancers report about themselves: one sentence for each balancer pod with a failure."""
+    """Errors that the balancers report about themselves: one sentence for each balancer pod with an error."""
     balancers: int = 0
     """Number of balancer pods, including those that are being deleted."""
     balancer_trouble: str = ""
-    """A sentence about why a balancer pod isn't ready; empty if there is no reason."""
+    """Sentence about why a balancer pod isn't ready; empty if there is no reason."""
     source: SourceState = SourceState()
     """Current state of the source that the current spec refers to."""
     signals: Signals | None = None
-    """Data from the agents' reports; None without a report."""
+    """Data about this model from the agents' reports; None without a report."""
     metrics_api: ExternalMetricsApi = api_service.UNKNOWN
     gateway_api: bool = False
-    """Whether the cluster has the kinds of Gateway API routes, and their caches are filled."""
+    """Whether the cluster has the kinds of Gateway API routes and the caches of these kinds are filled."""
     routes_beside: tuple[Object, ...] = ()
-    """Routes of other models at the Gateways that this model has routes at."""
+    """Routes of other models at the same Gateways as the routes of this model."""
     foreign_autoscaler: str = ""
     """Kind and name of an external HPA that targets this ModelDeployment; empty if there is none."""
     foreign_below: Mapping[str, str] = field(default_factory=dict)
-    """Kind and name of an external HPA for each server Deployment that has one, by the Deployment's name."""
+    """Kind and name of the external HPA of each server Deployment that has one, by the Deployment's name."""
     scaling: PublishedScaling = PublishedScaling()
     measured: Measured = Measured()
     canary: CanaryResult | None = None
-    """Verdict on the canary; None without a canary, or before any request was measured."""
+    """Verdict on the canary; None if there is no canary, or if no request was measured yet."""
     costs: PublishedCosts = PublishedCosts()
     advice: AdviceSelection | None = None
-    """Advice as last selected; None if it wasn't selected yet. If so, the status keeps its previous one."""
+    """Selected advice; None if none was selected yet. If so, the status keeps its previous advice."""
     accepted: Spec | None = None
-    """The last accepted spec; None if this process has not read one with a valid digest."""
+    """The last accepted spec; None if this process has read none with a valid digest."""
     now: float = 0.0
-    """Time of the observation, in seconds since the epoch."""
+    """Time at which the scope was built, in seconds since the epoch."""
     lower_class: LowerClass | None = None
-    """Lower class of requests in the balancers; None if it is not known yet. If so, the plan keeps its previous one."""
+    """Class of lower-priority requests in the balancers. None if it isn't known yet. If so, the plan keeps its previous
+    class."""
     gpus: Gpus = Gpus()
-    """GPUs reserved in the namespace; all zero if the site doesn't limit the GPUs of a namespace."""
+    """GPUs reserved in the namespace. All numbers are zero if the site doesn't limit the GPUs of a namespace."""
     refused: str = ""
     """The API server's message if it rejected a write in the last reconcile; else empty."""
 
@@ -173,16 +178,16 @@ class Scope:
 
     @property
     def subject(self) -> Subject:
-        """Namespace, name and uid of the ModelDeployment, as the functions in `halcyon.render` need them."""
+        """Namespace, name and uid of the ModelDeployment, in the form that `halcyon.render` needs."""
         return Subject(self.meta["namespace"], self.meta["name"], self.meta["uid"])
 
     @property
     def malformed(self) -> tuple[str, ...]:
-        """A sentence for each field of the spec that was dropped because its value is of the wrong type."""
+        """Sentence for each field of the spec that was dropped because its value has the wrong type."""
         return tuple(said for said in self.resource.get("malformed", ()) if said.startswith("spec"))
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """The status that was written last. It serves to find what has changed, and isn't a source for decisions."""
+        """The last written status. It is used to find changes, and not as an input of decisions."""
         status: Mapping[str, Any] = self.resource.get("status") or {}
         return status

@@ -1,4 +1,7 @@
-"""The field `status.advice`. Pure. Out of scope: which advice is shown (`halcyon.control.advice.selection`)."""
+"""The field `status.advice`. Pure.
+
+Out of scope: which advice is shown (`halcyon.control.advice.selection`).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from halcyon.control.state.scope import Scope
 
 
 def make(view: Scope) -> list[Any] | None:
-    """Return the field; None without advice. An advice whose field has the advised value is left out."""
+    """Return `status.advice`; None without advice. Advice is left out if its field already has the advised value."""
     if view.advice is None:
         return list(view.status.get("advice") or ()) or None
     spec = view.resource.get("spec")

@@ -1,4 +1,4 @@
-"""Capacity of a replica in the status: the condition CapacityContradicted, the field `status.capacity`. Pure.
+"""Capacity of a replica in the status: the condition CapacityContradicted and the field `status.capacity`. Pure.
 
 Out of scope: how a capacity is learnt (`scaling.planner`), and what was measured (`state.measured_capacities`).
 """
@@ -19,7 +19,7 @@ from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.objectives import objectives
 
 _TEXT = 512
-"""Maximum length of a text, in characters, so that the whole takes less than 2 KiB."""
+"""Maximum length of a text in `status.capacity`, in characters. The whole field then takes less than 2 KiB."""
 _MAX_LINES = 4
 
 
@@ -28,7 +28,7 @@ _MAX_LINES = 4
 # yes                                    no                    True     AnswersDisagree
 # no                                     no                    (absent)
 def contradicted(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition CapacityContradicted, or None if it is absent."""
+    """Return the condition CapacityContradicted; None if it is absent."""
     kind, verdict = Type.CAPACITY_CONTRADICTED, published_decision(view)
     if plan.spec is None or plan.spec.scaling is None or plan.foreign is not None:
         return None
@@ -41,7 +41,7 @@ def contradicted(view: Scope, plan: ReconcilePlan) -> Condition | None:
 
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
-    """Return `status.capacity`; None if nothing is known or measured."""
+    """Return `status.capacity`; None if the capacity is neither known nor measured."""
     previous: dict[str, Any] | None = view.status.get("capacity")
     if previous and view.scaling.settling:
         return previous
@@ -67,7 +67,7 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
 
 
 def _measured_alone(spec: Spec, measured: Measured) -> CapacitySource | None:
-    """Return the capacity of a model without decisions, as a bench has measured it; None if none has."""
+    """Return the capacity of a model without decisions, as a bench has measured it; None without a measurement."""
     line = measured.line
     if line is None or spec.scaling is None:
         return None

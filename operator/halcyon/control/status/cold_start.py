@@ -7,8 +7,9 @@
 | fetching   | the fetcher started                  | the fetcher ended               |
 | loading    | the fetcher ended                    | the pod became ready            |
 
-Kubernetes reports whole seconds. Pulling includes mounting the volumes. Loading includes pulling the Triton image if the
-node doesn't have it yet. If a pod has restarted, or becomes ready again, that doesn't count as a start.
+Kubernetes reports whole seconds. Pulling includes mounting the volumes. Loading includes pulling the Triton image if
+the node doesn't have it yet. A restart of a pod's container, and a pod that becomes ready again, don't count as a
+start.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from halcyon.render import names
 
 @dataclass(frozen=True)
 class ColdStart:
-    """The start of one pod; parts of unknown duration are left out."""
+    """Duration of one pod's start. Parts of unknown duration are left out."""
 
     pod: str
     ready_at: float
     """Time at which the pod became ready, in seconds since the epoch."""
     total_s: int
     parts: tuple[tuple[str, int], ...]
-    """Name and duration of each part, in whole seconds and in chronological order."""
+    """Name and duration of each part of the start, in whole seconds and in chronological order."""
 
 
 def make(view: Scope, *, longest_s: float) -> dict[str, Any] | None:
-    """Return the field `coldStart`: the published value, unless a later start is known; None if no start is known.
+    """Return the field `coldStart`: the published value, or that of a later start; None if no start is known.
 
-    `longest_s` is the time within which a pod must become ready. A pod that seems to have taken longer was ready before, so its
-    time isn't that of a start.
+    `longest_s` is the time within which a pod must become ready. A pod that seems to have taken longer was ready
+    before, so its time doesn't count as that of a start.
     """
     published = view.status.get("coldStart")
     starts = [s for s in map(start, view.pods) if s is not None and s.total_s <= longest_s]
@@ -53,7 +54,7 @@ def make(view: Scope, *, longest_s: float) -> dict[str, Any] | None:
 
 
 def start(pod: Object) -> ColdStart | None:
-    """Return the start of a ready pod; None if the pod isn't ready, or if a container restart has overwritten the times."""
+    """Return the start of a ready pod; None if it isn't ready, or if a container restart has overwritten the times."""
     statuses = (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"])
     times = pod_times(pod, names.FETCHER)
     created, ready = times.created_at, times.ready_at

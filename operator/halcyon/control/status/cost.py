@@ -12,7 +12,7 @@ from halcyon.control.state.scope import Scope
 
 
 def make(view: Scope) -> dict[str, Any] | None:
-    """Return the field `cost`; None for a model without GPUs. Unknown values are left out."""
+    """Return `status.cost`; None for a model without GPUs. Unknown values are left out."""
     costs = view.costs
     if costs.settling:
         return view.status.get("cost")

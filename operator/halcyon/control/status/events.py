@@ -57,7 +57,7 @@ def status_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[N
 
 
 def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, reported: set[str]) -> list[NewEvent]:
-    """Return the events for changes that a rollout makes by itself: it begins to replace pods, or it becomes blocked."""
+    """Return the events for changes that a rollout makes by itself. It begins to replace pods, or it becomes blocked."""
     events = []
     why = after.get("strategyReason")
     if why and why.startswith("no capacity") and not before.get("strategyReason"):

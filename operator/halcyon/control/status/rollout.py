@@ -1,4 +1,4 @@
-"""The field `status.rollout`, and what a rollout contributes to the conditions Reconciling and Stalled. Pure."""
+"""The field `status.rollout`, and the conditions that a rollout causes, such as Reconciling and Stalled. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from halcyon.control.state.scope import Scope
 from halcyon.render import names
 
 MAX_HISTORY = 5
-"""Maximum number of rollouts in `status.rollout.history`, which has the last rollout of each revision."""
+"""Maximum number of rollouts in `status.rollout.history`. The history has the last rollout of each revision."""
 _MAX_NAMED = 4
-"""Maximum number of differences between pod templates that a message lists by name; it only counts the others."""
+"""Maximum number of differences between pod templates that a message names. Further differences are only counted."""
 _RETRY_HINT = "Change the spec; to retry the same spec, change the text of spec.model.revision"
 
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
-    """Return the field `rollout`; None if no spec was ever accepted."""
+    """Return `status.rollout`; None if no spec was ever accepted."""
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -51,7 +51,7 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
 
 
 def _history(view: Scope, rolled: RolloutPlan) -> list[dict[str, str]]:
-    """Return the results of the last rollouts, newest first."""
+    """Return the results of the last rollouts for `status.rollout.history`, newest first."""
     known = {r.key: r for r in (*view.revisions, rolled.asked, *rolled.changed)}
     ended = [(record, key) for key, r in known.items() if (record := RolloutRecord.of(r)).ended]
     ended.sort(key=lambda e: (e[0].ended, known[e[1]].number), reverse=True)
@@ -71,7 +71,7 @@ def _history(view: Scope, rolled: RolloutPlan) -> list[dict[str, str]]:
 
 
 def explanation(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
-    """Return a message about the rollout: its state, the reason, and what a user can do."""
+    """Return a message about the rollout: its phase, the reason, and what a user can do."""
     asked, trouble = rolled.asked.key, rolled.trouble
     why = f"{trouble.reason}: {trouble.message}" if trouble else "The cause is unknown"
     match rolled.phase:
@@ -129,7 +129,7 @@ def _remedy(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
 # Failed, by Stay            -                   its own reason
 # else                                           (absent; without an earlier revision to roll back to, `status` decides)
 def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
-    """Return the condition Stalled if the rollout causes it, else None. `late`: whether the progress deadline has passed."""
+    """Return the condition Stalled if the rollout causes it, else None. `late`: the progress deadline has passed."""
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -145,7 +145,7 @@ def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
 
 
 def reconciling(plan: ReconcilePlan) -> Condition | None:
-    """Return the condition Reconciling with a message about the rollout; None if there is no more to report than its progress."""
+    """Return the condition Reconciling; None if there is nothing to report except the rollout's progress."""
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -164,7 +164,7 @@ def reconciling(plan: ReconcilePlan) -> Condition | None:
 
 # Present while the requested revision comes from its stored ControllerRevision, and this operator would render it differently.
 def outdated(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition RuntimeOutdated, or None if it is absent."""
+    """Return the condition RuntimeOutdated; None if it is absent."""
     rolled, differs = plan.rollout, plan.outdated
     if rolled is None or not differs:
         return None

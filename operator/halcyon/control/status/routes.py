@@ -85,7 +85,7 @@ def _kinds(gateway: Gateway) -> list[Kind]:
 
 
 def _result(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str]:
-    """Return whether the Gateway has accepted the route of this kind (None if unknown), and a text for the message."""
+    """Return whether the Gateway has accepted the route (None if it has not reported yet), and a text about it."""
     route = own(view, kind, view.key.name)
     if route is None:
         return None, f"{kind.kind} {view.key.name} has not been created yet"
@@ -107,7 +107,7 @@ def _result(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str
 
 
 def _newest(parent: Object, route: Object) -> dict[str, dict[str, Any]]:
-    """Return the conditions in one entry of a route's `status.parents`, by type, without those for an earlier generation."""
+    """Return the conditions of a route's parent, by type, without those for an earlier generation of the route."""
     generation = int(route["metadata"].get("generation") or 0)
     conditions = parent.get("conditions") or ()
     return {str(c.get("type")): c for c in conditions if int(c.get("observedGeneration") or generation) >= generation}

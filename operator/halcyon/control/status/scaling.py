@@ -1,7 +1,7 @@
-"""Scaling in the status. Pure.
+"""Scaling data in the status of a ModelDeployment. Pure.
 
-It has the conditions ScalingActive, AutoscalerConflict and FieldIgnored, the field `status.scaling`, and columns of `kubectl get`.
-Each condition has one function, with its truth table above.
+The data is the conditions ScalingActive, AutoscalerConflict and FieldIgnored, the field `status.scaling`, and columns
+of `kubectl get`. Each condition has one function, with its truth table above.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from halcyon.kube import kinds
 from halcyon.scaling.policy.decision import Change, Decision, Signal, counted
 
 _LONG = 1024
-"""Maximum length of a message in `status.scaling` by the schema, in characters."""
+"""Maximum length of a message in `status.scaling`, in characters, as set by the schema."""
 
 
 # An operator that has just started and has no report about the model yet keeps the previous condition. Otherwise:
@@ -73,13 +73,13 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
 
 
 def published_decision(view: Scope) -> Decision | None:
-    """Return the scaling decision; None if there is none, or if it was made before any agent had reported on the model."""
+    """Return the last published scaling decision; None if there is none, or if no agent had reported on the model."""
     verdict = view.scaling.verdict
     return verdict if verdict is not None and verdict.has_reports else None
 
 
 def previous_condition(view: Scope, kind: Type) -> Condition | None:
-    """Return the condition as in the last status; None if it is absent there, or was written for another generation of the spec."""
+    """Return a condition of the last status; None if it is absent, or is for another generation of the spec."""
     for previous in view.status.get("conditions") or ():
         known = previous.get("reason") in set(Reason)  # an unknown reason was written by another operator version
         if previous.get("type") == kind and known and previous.get("observedGeneration") == view.meta["generation"]:
@@ -97,7 +97,7 @@ def _user_reason(view: Scope) -> str:
 
 
 def _explanation(verdict: Decision) -> str:
-    """Return the reason for the decision and, unless the HPA decides, the maximum time until the next one."""
+    """Return the decision's reason and, unless the HPA decides, the maximum time until the next decision."""
     if verdict.desired is None:
         return verdict.why or "as the HPA decides"
     return f"{verdict.why}; next decision within {math.ceil(verdict.next_decision_s)} s"
@@ -126,7 +126,7 @@ def _are(count: int) -> str:
 # no                               yes                                    True     ExternalWriter
 # no                               no                                     (absent)
 def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition AutoscalerConflict, or None if it is absent."""
+    """Return the condition AutoscalerConflict; None if it is absent."""
     kind = Type.AUTOSCALER_CONFLICT
     if (foreign := plan.foreign) is not None:
         text = f"{foreign.why}; Halcyon has stopped scaling the model. {foreign.undo}"
@@ -138,7 +138,7 @@ def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
 
 # Present while the spec sets a field that has no effect because of other fields.
 def ignored(plan: ReconcilePlan) -> Condition | None:
-    """Return the condition FieldIgnored, or None if it is absent."""
+    """Return the condition FieldIgnored; None if it is absent."""
     found = defaults.ignored(plan.spec) if plan.spec is not None else ()
     if not found:
         return None
@@ -192,7 +192,7 @@ def replica_columns(view: Scope, plan: ReconcilePlan) -> dict[str, str]:
 
 
 def columns(view: Scope, *, ready: int) -> dict[str, str]:
-    """Return the texts for the columns of `kubectl get`; `ready` is the number of ready pods."""
+    """Return the texts for scaling columns of `kubectl get`; `ready` is the number of ready pods."""
     verdict = published_decision(view)
     values = {s.name: s for s in verdict.signals} if verdict else {}
     found = {}
@@ -213,12 +213,12 @@ _HPA_LIMITS = {
     "ScaleUpStabilized": "stabilisation",
     "ScaleDownStabilized": "stabilisation",
 }
-"""Limit to show in `status.scaling.limitedBy`, by the reason of an HPA's condition ScalingLimited or AbleToScale."""
+"""Name of a limit in `status.scaling.limitedBy` for each reason of an HPA's condition ScalingLimited or AbleToScale."""
 _HPA_UNREMARKABLE = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"}
 
 
 def _hpa_decision(view: Scope, verdict: Decision | None) -> dict[str, Any]:
-    """Return the fields of `status.scaling` for a decision made by the HPA, with its signals and the HPA's messages as reasons."""
+    """Return the fields of `status.scaling` for a decision by the HPA, with its signals and messages."""
     hpa = (own(view, kinds.HPA, view.key.name) or {}).get("status") or {}
     desired = hpa.get("desiredReplicas")
     if desired is None or not hpa.get("conditions"):

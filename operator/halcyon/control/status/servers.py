@@ -53,7 +53,7 @@ def model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
 
 
 def load_error(view: Scope, plan: ReconcilePlan) -> str | None:
-    """Return the error with which Triton failed to load the model, from the first live pod that reports one; None without one."""
+    """Return the error with which Triton failed to load the model, from the first live pod that reports one, or None."""
     said = view.signals.load_errors if view.signals else {}
     found = sorted(p["metadata"]["name"] for p in target_pods(view, plan) if pods.is_live(p))
     return next((said[name] for name in found if name in said), None)
@@ -103,14 +103,14 @@ def servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
 
 
 def deployment_condition(view: Scope, name: str, wanted: str) -> dict[str, Any]:
-    """Return a condition of a Deployment, by its type; empty if there is none."""
+    """Return the condition of this type in a Deployment's status; empty if it is absent."""
     deployment = own(view, kinds.DEPLOYMENT, name) or {}
     found = (deployment.get("status") or {}).get("conditions") or ()
     return next((c for c in found if c.get("type") == wanted), {})
 
 
 def home(plan: ReconcilePlan) -> Slot:
-    """Return the slot of the servers that stay after a rollout."""
+    """Return the home slot: the slot of all servers except those of a canary."""
     return SLOT_A if plan.rollout is None else plan.rollout.home
 
 

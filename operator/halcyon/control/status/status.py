@@ -40,7 +40,7 @@ MAX_VERSIONS = 64
 
 
 def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
-    """Return the status for this scope and plan; `now` is the current time in RFC 3339, in whole seconds."""
+    """Return the status for this scope and plan. `now` is the current time in RFC 3339, in whole seconds."""
     generation = int(view.meta["generation"])
     status: dict[str, Any] = {
         "observedGeneration": generation,
@@ -192,7 +192,7 @@ def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
 
 
 def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | None) -> Condition:
-    """Return the condition of the component that clients connect to: BalancerReady, or RoutesAccepted with a Gateway instead."""
+    """Return the condition of the component to which clients connect: BalancerReady or RoutesAccepted."""
     return routed if routed is not None and plan.spec is not None and routing_mode.is_direct(plan.spec) else balancer
 
 
@@ -216,9 +216,10 @@ def _reconciling(view: Scope, plan: ReconcilePlan, served: Condition, balancer: 
 
 
 def _current(view: Scope, plan: ReconcilePlan) -> str | None:
-    """Return the key of the revision that is fully rolled out, or else of the last one that was, while it has a ready pod.
+    """Return the key of the current revision: the one that is fully rolled out.
 
-    None if there is neither.
+    During a rollout it is the last published current revision, as long as that has a ready pod. It is None if there is
+    neither.
     """
     deployment = own(view, kinds.DEPLOYMENT, names.server(view.key.name, servers.home(plan)))
     if deployment is None or plan.target is None:
@@ -233,7 +234,7 @@ def _current(view: Scope, plan: ReconcilePlan) -> str | None:
 
 
 def _before(view: Scope) -> str | None:
-    """Return the key of the last published current revision if that still has a ready pod, else None."""
+    """Return the key of the last published current revision if the revision still has a ready pod, else None."""
     target = names.revision(view.key.name, "")
     known = str((view.status.get("revision") or {}).get("current") or "").removeprefix(target)
     return known if known in _serving(view) else None
@@ -285,17 +286,17 @@ def _pods(view: Scope, plan: ReconcilePlan) -> dict[str, int]:
 
 
 _COUNTED_AS = {"warming": "loading", "ready": "", "ended": ""}
-"""Pod states that `status.replicas` counts under another name; an empty name: not counted there."""
+"""Name under which `status.pods` counts a pod in each of these states; states with an empty name aren't counted."""
 
 
 def _by_cause(view: Scope) -> dict[str, int]:
-    """Return the number of pods in each state, without states that no pod is in."""
+    """Return the number of pods in each state, without states in which there is no pod."""
     counted = Counter(_COUNTED_AS.get(state, state) for state in (pod_stage.stage(p).state for p in view.pods))
     return {name: count for name, count in sorted(counted.items()) if name}
 
 
 _DECIDED_COLUMNS = ("desired", "range", "queue", "gpu", "batch")
-"""Columns that come from the last decision and its signals."""
+"""Columns of `kubectl get` whose values are from the last decision and its signals."""
 
 
 def _summary(view: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[str, str]:

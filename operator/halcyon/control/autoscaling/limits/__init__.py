@@ -1,1 +1,1 @@
-"""External limits on a model's replicas: the ResourceQuotas of its namespace, and the site's GPU budget."""
+"""External limits on a model's replicas: ResourceQuotas of its namespace, and the site's GPU budget and scale-down switch."""

@@ -1,9 +1,9 @@
 """Grants of GPUs to models from the site's GPU budget. Pure.
 
-If a model needs more than its last grant, it gets the GPUs at once if enough of them are free. If not, it keeps its grant until
-the budget is next allocated among all models (`share`, at most once a second). No model is scaled down in favour of another,
-because a serving pod is worth more than one that has to start. Out of scope: the allocation algorithm (`scaling.gpu_budget`), and
-the desired replicas of a model.
+If a model needs more GPUs than were last granted to it, it gets them at once if enough are free. If not, it keeps its
+grant until the budget is next allocated among all models (`share`, at most once a second). No model is scaled down in
+favour of another, because a serving pod is worth more than one that has to start. Out of scope: the allocation
+algorithm (`scaling.gpu_budget`), and the desired replicas of a model.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ class GpuBudget:
     """The site's GPU budget, with the demands and the grants of all models."""
 
     gpus: int
-    """GPUs that all models together may hold."""
+    """Number of GPUs that all models together may hold."""
     _demands: dict[Key, Demand] = field(default_factory=dict)
     _granted: dict[Key, int] = field(default_factory=dict)
     _free: int = 0
     _stale: bool = True
 
     def __post_init__(self) -> None:
-        """Start without grants: all GPUs are free."""
+        """Initialize the budget without grants, so that all GPUs are free."""
         self._free = self.gpus
 
     def ask(self, key: Key, *, wanted: int, current: int, gpus: int, priority: int = 0) -> ReplicaLimit | None:
-        """Update a model's demand; return the limit on its replicas, None if all desired replicas are granted.
+        """Update a model's demand; return the limit on its replicas, or None if all are granted.
 
         Args:
             key: the model.
             wanted: desired replicas.
             current: replicas in force.
             gpus: GPUs of one replica; 0 for a model without GPUs.
-            priority: priority of its pods; the model with the higher value is served first.
+            priority: priority of the model's pods. Models with a higher value are granted GPUs first.
         """
         if not gpus:
             self.forget(key)
@@ -63,14 +63,14 @@ class GpuBudget:
         return set(self._demands)
 
     def forget(self, key: Key) -> None:
-        """Drop a model's demand and grant."""
+        """Drop a model's demand and its grant, and free the GPUs that it held."""
         self._free += self._held(key)
         self._granted.pop(key, None)
         if self._demands.pop(key, None) is not None:
             self._stale = True
 
     def share(self) -> list[Key]:
-        """Allocate the budget among all models if a demand has changed; return the models whose grant has grown."""
+        """Allocate the budget among all models if a demand has changed. Returns the models whose grant has grown."""
         if not self._stale:
             return []
         self._stale = False
@@ -81,9 +81,10 @@ class GpuBudget:
         return [key for key, count in self._granted.items() if count > before[key]]
 
     def _lasting(self, key: Key) -> Demand:
-        """Return a model's demand for the allocation, with the replicas that it holds as its floor, at least one.
+        """Return a model's demand for the allocation.
 
-        All floors are granted before any growth, so that no model loses replicas.
+        Its floor is the number of replicas that it holds, but at least 1.
+        Floors are granted before any growth, so that no model loses replicas.
         """
         demand = self._demands[key]
         held = max(demand.current, self._granted[key])
@@ -91,6 +92,6 @@ class GpuBudget:
         return replace(demand, desired=wanted, current=held, floor=min(wanted, max(held, 1)))
 
     def _held(self, key: Key) -> int:
-        """Return the GPUs that a model holds: those of its grant, or of the replicas in force if they are more."""
+        """Return the GPUs that a model holds: those of its grant or of its replicas in force, whichever are more."""
         demand = self._demands.get(key)
         return 0 if demand is None else max(self._granted[key], demand.current) * demand.gpus_per_replica

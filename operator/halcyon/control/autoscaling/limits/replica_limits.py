@@ -1,6 +1,7 @@
-"""External limits on a model's replicas, applied to each decision: ResourceQuotas, the site's GPU budget, its switch for scaling down.
+"""External limits on a model's replicas: ResourceQuotas, the site's GPU budget, and the site's switch for scaling down.
 
-Out of scope: the evaluation of quotas (`resource_quotas`), grants from the budget (`gpu_budget`), the switch (`site_hold`).
+They are applied to each decision. Out of scope: the evaluation of quotas (`resource_quotas`), grants from the budget
+(`gpu_budget`), the switch (`site_hold`).
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from halcyon.kube.kinds import Key
 from halcyon.scaling.policy.decision import Decision, ReplicaLimit, limited
 
 SETTLED_S = 2.0
-"""Time until new pods are counted in a quota's usage, in seconds. Until then the last known limit stays in force."""
+"""Time after which a quota's usage includes new pods, in seconds. Until then, the last known limit stays in force."""
 
 
 PROMISE_S = 10.0
-"""Time within which granted pods are created, in seconds, unless something prevents that."""
+"""Time within which the pods of a grant are created, in seconds, unless something prevents it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Granted:
-    """A recent grant of replicas to a model. Quotas may not count all of its pods yet."""
+    """A recent grant of replicas to a model. Quotas may not include all of its pods yet."""
 
     count: int
     present: int
@@ -42,18 +43,18 @@ class _Granted:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The last known limit of the quotas for a model."""
+    """The last known limit of the quotas on a model's replicas."""
 
     present: int
     """Number of the model's live pods."""
     since: float
-    """Monotonic time since when the model has this number of pods, in seconds."""
+    """Monotonic time since when the model has had this number of live pods, in seconds."""
     known_room: resource_quotas.QuotaRoom
 
 
 @dataclass
 class ReplicaLimits:
-    """Limiter of decisions by quotas and the GPU budget."""
+    """Limiter of scaling decisions by ResourceQuotas, the site's GPU budget, and its switch for scaling down."""
 
     caches: ClusterState
     specs: SpecsInForce
@@ -61,14 +62,14 @@ class ReplicaLimits:
     budget: GpuBudget | None = None
     """The site's GPU budget; None if there is none."""
     hold: SiteHold | None = None
-    """The site's switch that stops scaling down; None if the operator has none."""
+    """The site's switch that stops scaling down; None if the operator is run without it."""
 
     _rooms: dict[Key, _Known] = field(default_factory=dict)
     _granted: dict[str, dict[Key, _Granted]] = field(default_factory=dict)
-    """Recent grants, by namespace."""
+    """Recent grants, by namespace and model."""
 
     def over(self, key: Key, spec: Spec, made: Decision) -> Decision:
-        """Return the decision with its desired replicas limited by the quotas, the GPU budget and the switch for scaling down."""
+        """Return the decision, with its desired replicas limited by quotas, GPU budget and the scale-down switch."""
         over = self._over(key, spec, made)
         return over if self.hold is None or spec.scaling is None else self.hold.over(over, spec.scaling.max_replicas)
 
@@ -87,7 +88,7 @@ class ReplicaLimits:
         return over
 
     def forget(self, key: Key) -> None:
-        """Drop a deleted model."""
+        """Drop the state of a deleted model."""
         self._rooms.pop(key, None)
         self._granted.get(key.namespace, {}).pop(key, None)
         if self.budget is not None:
@@ -96,7 +97,7 @@ class ReplicaLimits:
     def share(self, decided: AbstractSet[Key]) -> Iterable[Key]:
         """Allocate the GPU budget; return the models whose grant has grown.
 
-        Models that aren't in `decided` have no desired replicas, and demand the replicas in force.
+        Models that aren't in `decided` have no desired replicas. Their demand is the replicas in force.
         """
         if self.budget is None:
             return ()
@@ -110,7 +111,10 @@ class ReplicaLimits:
         return self.budget.share()
 
     def _gpus(self, key: Key) -> int | None:
-        """Return the number of GPUs per replica, by the spec in force or else by the server Deployment; None if unknown."""
+        """Return the number of GPUs per replica; None if unknown.
+
+        It is that of the spec in force, or of the server Deployment if no spec is in force.
+        """
         spec = self.specs.get(key)
         return gpus_each(self.caches, key) if spec is None else spec.runtime.gpus
 
@@ -121,7 +125,7 @@ class ReplicaLimits:
         return self.budget.ask(key, wanted=wanted, current=current, gpus=spec.runtime.gpus, priority=priority)
 
     def _room(self, key: Key, current: int) -> ReplicaLimit | None:
-        """Return the limit of the quotas on a model's replicas, but at least the replicas in force; None without a limit."""
+        """Return the limit of the quotas on a model's replicas, at least the replicas in force; None without a limit."""
         there = self.caches.quotas.find(key.namespace, QUOTA_WORD)
         deployment = servers(self.caches, key) if there else None
         if deployment is None:
@@ -141,7 +145,7 @@ class ReplicaLimits:
         return sum(pods.is_live(pod) for pod in self.caches.pods.find(key.namespace, key.name))
 
     def _grant(self, key: Key, made: Decision) -> None:
-        """Record a grant, so that another model doesn't get the same part of a quota before this model's pods exist."""
+        """Record a grant, so that no other model gets the same part of a quota before this model's pods exist."""
         if made.desired is None or not self.caches.quotas.find(key.namespace, QUOTA_WORD):
             return
         now = self.clock.monotonic()
@@ -153,7 +157,7 @@ class ReplicaLimits:
             granted[key] = _Granted(made.desired, self._present(key), now)
 
     def _promised(self, key: Key, now: float) -> list[resource_quotas.Promised]:
-        """Return the pods granted to other models of the namespace that a quota may not count yet."""
+        """Return pods that were granted to other models of the namespace and that a quota may not count yet."""
         found = []
         for other, granted in self._granted.get(key.namespace, {}).items():
             deployment = servers(self.caches, other)

@@ -4,10 +4,10 @@
 | ------------------------------- | ------------------------------------------------------------ |
 | `holdScaleDown` has a text      | no decision and no HPA of Halcyon lowers a model's replicas  |
 | `holdScaleDown` empty or absent | none                                                         |
-| can't be read                   | that of the last time                                        |
+| can't be read                   | that of the last successful read                             |
 
 Changes of a spec still apply, for example a lower maxReplicas. Both replicas of the operator poll the ConfigMap, so that a new leader
-knows the switch.
+has the current state of the switch.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ log = logging.getLogger(__name__)
 
 POLL_INTERVAL_S = 5.0
 SWITCH = "holdScaleDown"
-"""Key in the ConfigMap; its value is the reason."""
+"""Key in the ConfigMap for the switch. Its value is the reason why scaling down is stopped."""
 MAX_REASON_LENGTH = 200
 
 
 class Reader(Protocol):
-    """Reader of objects."""
+    """API client that reads objects."""
 
     async def get(self, kind: Kind, namespace: str, name: str, /) -> Object | None:
         """Return an object; None if it doesn't exist."""
@@ -40,25 +40,25 @@ class Reader(Protocol):
 
 @dataclass
 class SiteHold:
-    """State of the switch."""
+    """The site's switch that stops scaling down, with its last known state."""
 
     client: Reader
     namespace: str
     name: str
-    """Name of the ConfigMap."""
+    """Name of the ConfigMap with the switch."""
     on_change: Callable[[], None]
-    """Called after a change, so that the HPAs are rendered again."""
+    """Function that is called after a change of the switch, so that the HPAs are rendered again."""
     reason: str = field(default="", init=False)
     """Reason why replicas aren't lowered; empty if the switch is off."""
 
     async def run(self) -> None:
-        """Poll the ConfigMap until cancelled."""
+        """Poll the ConfigMap with the switch until cancelled."""
         while True:
             await self.poll()
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def poll(self) -> None:
-        """Read the ConfigMap once. If it can't be read, the state stays."""
+        """Read the ConfigMap once. If it can't be read, the switch keeps its last state."""
         try:
             found = await self.client.get(kinds.CONFIG_MAP, self.namespace, self.name)
         except (ApiError, Unreachable) as error:
@@ -74,7 +74,10 @@ class SiteHold:
             self.on_change()
 
     def over(self, made: Decision, max_replicas: int) -> Decision:
-        """Return the decision without a reduction of the replicas, except to `max_replicas` of the spec."""
+        """Return the decision without a reduction of the replicas while the switch is on.
+
+        Replicas above `max_replicas` of the spec are still reduced to it.
+        """
         return (
             held(made, min(made.current, max_replicas), f"the site has stopped scaling down ({self.reason})")
             if self.reason

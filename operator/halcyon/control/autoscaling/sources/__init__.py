@@ -1,1 +1,1 @@
-"""Signals that agents do not report: the pods in the caches, GPU utilisation from other sources, and the results of the site's queries."""
+"""Signals that agents don't report: cached pods, other sources of GPU utilisation, results of the site's queries."""

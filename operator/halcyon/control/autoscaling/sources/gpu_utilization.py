@@ -23,27 +23,30 @@ from halcyon.signals.prometheus import source as prometheus
 from halcyon.signals.prometheus.source import Sampled
 
 AGENTS = "agents"
-"""Name of the source of GPU utilisation that agents report."""
+"""Name of the source of GPU utilisation whose values are reported by the agents."""
 
 
 @immutable(frozen=True, slots=True)
 class GpuUtilization:
-    """GPU utilisation of the ready pods for which it is known."""
+    """GPU utilisation of those ready pods for which it is known, with its source."""
 
     source: str
     values: tuple[float, ...]
-    """GPU utilisation in percent: one value for each pod for which it is known."""
+    """GPU utilisation in percent, with one value for each pod for which it is known."""
     at: float
     """Monotonic time of the newest value, in seconds."""
 
 
 class GpuUtilizationSources:
-    """Sources that replace GPU utilisation missing from agents' reports, with the state that they keep between calls."""
+    """Other sources of GPU utilisation, with the state that they keep between calls.
+
+    They are used if the agents report GPU utilisation for too few pods.
+    """
 
     def __init__(self) -> None:
-        """Start without state of any model."""
+        """Initialize without state of any model."""
         self._busy: dict[Key, BusyMemory] = {}
-        """State of the source `derived`, for models whose pods report no GPU utilisation."""
+        """State of the source `derived`, for models whose agents report no GPU utilisation."""
 
     def substitute(
         self,
@@ -55,14 +58,15 @@ class GpuUtilizationSources:
     ) -> GpuUtilization | None:
         """Return GPU utilisation from another source if the agents report it for less than half of the ready pods.
 
-        Returns None if the agents report enough, if no other source has enough, or if the pods have no GPUs.
+        Returns None if the agents report it for at least half, if no other source does, or if the pods have no GPUs.
 
         Args:
             key: the model.
             spec: the model's spec.
             observation: the agents' reports.
             ready: names of the ready pods.
-            sampled: lookup of a pod, by namespace and name, in the site's Prometheus; None if the site has none.
+            sampled: function that returns a pod's GPU utilisation from Prometheus, by namespace and name of the pod;
+                None if the site has no Prometheus.
         """
         now, seen = observation.at, {pod.name: pod for pod in observation.pods}
         own = sum(name in seen and fresh(seen[name].points, now, lambda p: p.gpu) is not None for name in ready)
@@ -81,5 +85,5 @@ class GpuUtilizationSources:
         return GpuUtilization(busy_fraction.SOURCE, tuple(v.value for v in values), max(v.at for v in values))
 
     def forget(self, key: Key) -> None:
-        """Drop a deleted model."""
+        """Drop the state of a deleted model."""
         self._busy.pop(key, None)

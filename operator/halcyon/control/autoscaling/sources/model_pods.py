@@ -1,4 +1,4 @@
-"""Pods and Deployments of a model in the caches, as the planner reads them.
+"""Data about a model's pods and Deployments in the caches, in the form in which the planner reads it.
 
 Out of scope: what agents report on the pods (`signals.planner_reading`).
 """
@@ -26,11 +26,11 @@ class ModelPodFacts:
 
     spec: Spec
     changes: tuple[int, int]
-    """Values of the change counters of pods and of Deployments, over all models, when this was built."""
+    """Change counters of the caches of pods and of Deployments when this data was computed, over all models."""
     found: Sequence[Object]
-    """Server pods from which the other fields were computed."""
+    """Server pods from which the data was computed."""
     beside: Sequence[Object]
-    """Balancer pods from which the other fields were computed."""
+    """Balancer pods from which the data was computed."""
     pods: tuple[PodReading, ...]
     balancers: frozenset[str]
     revision: str
@@ -39,14 +39,14 @@ class ModelPodFacts:
 
 @dataclass(slots=True)
 class ModelPods:
-    """Facts about the pods of one model, with the times at which they became ready."""
+    """Cached data about one model's pods, with the times at which they became ready."""
 
     ready_at: dict[str, float] = field(default_factory=dict)
-    """Time at which each pod first became ready, in seconds since the epoch, by uid of the pod."""
+    """Time at which each pod first became ready, in seconds since the epoch, by the pod's uid."""
     _facts: ModelPodFacts | None = None
 
     def facts(self, caches: ClusterState, key: Key, spec: Spec) -> ModelPodFacts:
-        """Return facts about the model's pods; they are computed again only after a pod or a Deployment has changed."""
+        """Return data about the model's pods. It is computed again only after a pod or a Deployment has changed."""
         pods_now, deployments_now = caches.pods.changes, caches.children[kinds.DEPLOYMENT].changes
         held = self._facts
         if held is not None and held.spec is spec and held.changes == (pods_now, deployments_now):
@@ -92,7 +92,7 @@ class ModelPods:
 
 
 def _revision(caches: ClusterState, key: Key) -> str:
-    """Return the key of the revision in the servers' Deployment; empty if there is no Deployment yet."""
+    """Return the key of the revision in the server Deployment; empty if there is no Deployment yet."""
     deployment = servers(caches, key)
     if deployment is None:
         return ""

@@ -1,12 +1,12 @@
 """Values of the site's Prometheus queries for models with `scaling.targets.metric`.
 
-The site defines the queries; a spec only names one of them. Otherwise a tenant could read the metrics of others. Both replicas of the
-operator run them, one at a time, so that a new leader has values.
+The site defines the queries, and a spec only names one of them. Otherwise a tenant could read the metrics of other
+tenants. Both replicas of the operator run the queries, one at a time, so that a new leader has values.
 
 | last result                | value                                                            |
 | -------------------------- | ---------------------------------------------------------------- |
-| a finite number, not below 0 | that number, until it is `MAX_AGE_S` old                       |
-| no series, or it failed    | the last value until it is `MAX_AGE_S` old, then missing         |
+| finite number, at least 0  | that number, until it is `MAX_AGE_S` old                       |
+| no series, or an error     | the last valid number until it is `MAX_AGE_S` old, then missing  |
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from halcyon.signals.prometheus.client import PrometheusError
 from halcyon.signals.prometheus.source import PrometheusSource
 
 INTERVAL_S = 15.0
-"""Interval of the queries for one model, in seconds: the sync interval of an HPA."""
+"""Interval of the queries for one model, in seconds. It is the sync interval of an HPA."""
 MAX_AGE_S = 60.0
 _VARIABLE = re.compile(r"\$(namespace|name)\b")
 
@@ -40,12 +40,12 @@ class _Result:
 
 @dataclass
 class SiteQueries:
-    """The values of all models."""
+    """Runner of the site's queries, with the last value of each model."""
 
     caches: ClusterState
     specs: SpecsInForce
     queries: Mapping[str, str]
-    """PromQL with the variables `$namespace` and `$name`, by name."""
+    """Queries in PromQL, with the variables `$namespace` and `$name`, by the query's name."""
     ask: Ask
     clock: Clock
     _results: dict[Key, _Result] = field(default_factory=dict)
@@ -54,13 +54,16 @@ class SiteQueries:
     def over(
         cls, source: PrometheusSource | None, caches: ClusterState, specs: SpecsInForce, clock: Clock
     ) -> SiteQueries | None:
-        """Return the queries of the site's Prometheus, which never delay its other ones; None if the site has none."""
+        """Create the runner of the site's queries; None if the site has no Prometheus or no queries.
+
+        These queries never delay the other queries of the site's Prometheus.
+        """
         if source is None or not source.queries:
             return None
         return cls(caches, specs, source.queries, source.beside(QUERY_TIMEOUT_S).value, clock)
 
     def value(self, key: Key, query: str) -> Value | Missing:
-        """Return the last value of a query for a model, or why there is none."""
+        """Return the last value of a query for a model, or the reason why there is no value."""
         if query not in self.queries:
             return Missing(f"this site has no query {query}")
         found = self._results.get(key)
@@ -71,13 +74,13 @@ class SiteQueries:
         return found.value
 
     async def run(self) -> None:
-        """Run the queries until cancelled."""
+        """Run the site's queries periodically, until cancelled."""
         while True:
             await self.poll()
             await asyncio.sleep(INTERVAL_S)
 
     async def poll(self) -> None:
-        """Run the query of every model that has one."""
+        """Run, for each model whose spec names a query, that query."""
         wanted = {
             key: spec.scaling.targets.metric.query
             for key, spec in with_scaling(self.caches, self.specs)
