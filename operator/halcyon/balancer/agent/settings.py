@@ -73,9 +73,10 @@ def collector_address(address: str, server_name: str) -> CollectorAddress | None
 
 
 def collector_of(settings: AgentSettings, plan: BalancerPlan) -> CollectorAddress | None:
-    """Return where to send reports, and with them the agent's token; None if the plan has no CA certificate yet.
+    """Return the address to which the agent sends its reports and its token; None if the plan has no CA certificate yet.
 
-    Only the certificate is from the plan, which tenants can edit: with a false one, no report is sent.
+    If the settings have an address, only the CA certificate is from the plan, which tenants can edit. With a forged certificate, no
+    report is sent.
     """
     if plan.collector is None or settings.collector is None:
         return plan.collector
