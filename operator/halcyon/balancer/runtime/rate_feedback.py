@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RateFeedback:
-    """Feedback loop of one HAProxy."""
+    """Feedback loop from the counters of one HAProxy to its variables."""
 
     def __init__(self, variables: Variables) -> None:
         """Start without measurements."""

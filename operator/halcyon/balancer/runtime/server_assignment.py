@@ -66,7 +66,7 @@ class Command:
     verb: Literal["address", "ready", "drain", "maint", "cut", "limit", "open", "close"]
     """`address`: set the server's address. `ready`, `drain`, `maint`: set its state. `cut`: end its sessions. `limit`: set its limits.
 
-    `open`, `close`: let the slot's server `held` take over the queue, or end that; the key's number is 0.
+    `open`, `close`: enable or disable the slot's server `held`, which takes over the queue; the key's number is 0.
     """
     address: str = ""
     limits: tuple[int, int] = (0, 0)
@@ -160,7 +160,7 @@ def place(
             continue
         free.remove(at)
         stepped[at] = AssignedServer(stepped[at].key, "ready", endpoint.address, now)
-    # Pods that come are in use before others leave: HAProxy rejects what waits when the last server of a back end leaves.
+    # Put new pods into use before others leave, because HAProxy rejects the queue of a back end when its last server leaves.
     coming_first = sorted(stepped, key=lambda server: server.state != "ready")
     commands = [c for server in coming_first for c in _commands(server, observed.get(server.key))]
     emptied = _emptied_slots(stepped, observed)
@@ -170,7 +170,7 @@ def place(
 
 
 def _emptied_slots(servers: Iterable[AssignedServer], observed: Mapping[ServerKey, ServerState]) -> set[str]:
-    """Return the slots whose last server leaves now: what waits for it must be held."""
+    """Return the slots whose last server leaves now, so that their queued requests must be held."""
     leaving, staying = set(), set()
     for server in servers:
         if server.state == "ready":
