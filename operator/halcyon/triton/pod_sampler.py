@@ -60,7 +60,7 @@ class PodStatistics:
 
 
 def statistics(sample: ScrapedPod) -> PodStatistics:
-    """Return the part of a sample from which the limits on the queue follow."""
+    """Return the statistics in a sample from which a balancer computes the limits on its queue."""
     metrics = sample.metrics or Metrics()
     return PodStatistics(metrics.succeeded, metrics.rows, sample.batches.sizes if sample.batches else ())
 
