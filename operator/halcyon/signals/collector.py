@@ -72,7 +72,10 @@ MAX_WAITING = 256
 agents waited, reviews would take longer than the agents' timeout of 5 s, and none would succeed."""
 RETRY_AFTER_S = 2
 LARGE_BYTES = 8 * 1024
-"""Size in bytes above which a report is processed in turn with other large ones. A report of about 30 pods is smaller."""
+"""Size in bytes above which a report is processed in turn with other large ones.
+
+A report of about 30 pods is smaller.
+"""
 SLICE_S = 0.002
 """CPU time after which the processing of a report yields to other tasks, in seconds."""
 CPU_SHARE, CPU_SHARE_PER_POD, MAX_CPU_SHARE = 0.02, 0.0002, 0.2

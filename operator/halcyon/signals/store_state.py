@@ -67,7 +67,10 @@ class PodFacts(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def shared_facts(*values: Any) -> PodFacts:
-    """Return facts with these values. Equal facts are one object, to save memory, because those of most pods are equal."""
+    """Return facts with these values.
+
+    Equal facts are one object, to save memory, because those of most pods are equal.
+    """
     return PodFacts(*values)
 
 

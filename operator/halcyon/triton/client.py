@@ -29,7 +29,8 @@ READ_TIMEOUT_S = 0.8
 MAX_PAGE_BYTES = 512 * 1024
 """Maximum size of a page that is read, in bytes. The pages of a pod with one model have 5 to 50 KiB."""
 LARGE_PAGE_BYTES = 32 * 1024
-"""Size above which a page is parsed in a thread, in bytes, so that a pod's page can't delay the process's other tasks."""
+"""Size above which a page is parsed in a thread, in bytes, so that a pod's page can't delay the process's other
+tasks."""
 MAX_ERROR_CHARS = 2000
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
@@ -71,7 +72,8 @@ class ModelConcurrency:
 
     instances: int = 1
     batches: bool = False
-    """Whether Triton queues requests for a dynamic batcher, sequences or an ensemble, so that the plan's limit applies."""
+    """Whether Triton queues requests for a dynamic batcher, sequences or an ensemble, so that the plan's limit
+    applies."""
     decoupled: bool = False
 
 
@@ -93,7 +95,8 @@ class Metrics:
     gpu: float | None = None
     """GPU utilisation from 0 to 1, mean over the pod's GPUs."""
     engine_used: float | None = None
-    """Used share of an engine's capacity for requests, 0 to 1: of the blocks of its KV cache, or of its concurrent requests."""
+    """Used share of an engine's capacity for requests, 0 to 1: of the blocks of its KV cache, or of its concurrent
+    requests."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,10 @@ if TYPE_CHECKING:
     from halcyon.triton.pod_sampler import ScrapedPod
 
 PASS_INTERVAL_S = 2.0
-"""Maximum time between two passes of the HAProxy controller, in seconds. Each sample of the server pods also triggers a pass."""
+"""Maximum time between two passes of the HAProxy controller, in seconds.
+
+Each sample of the server pods also triggers a pass.
+"""
 MIN_PASS_INTERVAL_S = 0.05
 """Minimum time between two passes that a change to the endpoints or the plan triggers, in seconds.
 

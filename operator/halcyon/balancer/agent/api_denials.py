@@ -1,4 +1,7 @@
-"""Denied reads of the Kubernetes API, for the agent's probes and reports. The agent exits if it can't start because of them."""
+"""Denied reads of the Kubernetes API, for the agent's probes and reports.
+
+The agent exits if it can't start because of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Watch of the balancer plan in its ConfigMap. An agent that restarts begins with the copy that the earlier agent left."""
+"""Watch of the balancer plan in its ConfigMap.
+
+An agent that restarts begins with the copy that the earlier agent left.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ class PlanWatch:
         """Event that is set whenever a plan is accepted."""
 
     def read_copy(self) -> None:
-        """Apply the stored copy of the plan, if there is one. A restarted container thus has a plan even without the API server."""
+        """Apply the stored copy of the plan, if there is one.
+
+        A restarted container thus has a plan even without the API server.
+        """
         if self._copy.exists():
             self._take(self._copy.read_text(), keep=False)
 

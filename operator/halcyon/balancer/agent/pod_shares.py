@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from halcyon.triton.pod_sampler import PodStatistics
 
 INTERVAL_S = 0.25
-"""Time between two readings of the loads of all balancers, in seconds. A share moves from one balancer to another within three intervals."""
+"""Time between two readings of the loads of all balancers, in seconds.
+
+A share moves from one balancer to another within three intervals.
+"""
 BALANCERS = "balancers"
 """Value of the field `slot` for the endpoints of the client Service. Slots themselves have names of one letter."""
 
@@ -68,7 +71,10 @@ class PodShares:
             await asyncio.sleep(INTERVAL_S)
 
     def sample(self, plan: BalancerPlan, pods: Mapping[str, PodStatistics]) -> None:
-        """Add a sample of the pods' statistics, by pod name. The room for requests of the lower class is computed from it."""
+        """Add a sample of the pods' statistics, by pod name.
+
+        The room for requests of the lower class is computed from it.
+        """
         if plan.has_lower_class:
             loads = (self.concurrency.own, *self.concurrency.others)
             self.lower.sample(plan, pods, idle=not any(load.lower for load in loads))
@@ -97,14 +103,20 @@ class PodShares:
         )
 
     async def read_facts(self, client: TritonClient, endpoints: Iterable[Endpoint]) -> None:
-        """Read the model's configuration for each revision for which it is unknown. Pods that do not respond are skipped."""
+        """Read the model's configuration for each revision for which it is unknown.
+
+        Pods that do not respond are skipped.
+        """
         for revision, endpoint in self.concurrency.unknown_revisions(endpoints).items():
             with contextlib.suppress(TritonError):
                 self.concurrency.facts[revision] = await client.facts(endpoint.address)
 
 
 def _read(path: Path) -> dict[str, int]:
-    """Return the stored bounds by revision. Without a valid file the result is empty, because bounds can be measured again."""
+    """Return the stored bounds by revision.
+
+    Without a valid file the result is empty, because bounds can be measured again.
+    """
     try:
         return {str(revision): int(bound) for revision, bound in json.loads(path.read_text()).items() if bound > 0}
     except (OSError, ValueError, TypeError, AttributeError):

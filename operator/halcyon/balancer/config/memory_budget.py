@@ -44,7 +44,10 @@ MAX_LOWER: Final = 512
 MAX_STREAMS: Final = 1024
 """Maximum number of concurrent gRPC streams (`ModelStreamInfer`); further streams are queued."""
 MAX_MOVED: Final = 256
-"""Maximum number of queued requests that each back end passes on when its last server leaves. Each needs one more connection and request."""
+"""Maximum number of queued requests that each back end passes on when its last server leaves.
+
+Each needs one more connection and request.
+"""
 MAX_METRICS_CONNECTIONS: Final = 100
 """Maximum number of connections to HAProxy's own Prometheus exporter."""
 

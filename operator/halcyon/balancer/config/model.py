@@ -16,7 +16,8 @@ LOWER_ROW: Final = 2
 SENT_ROW: Final = 3
 """Key of the stick table's row whose `conn_cur` is the number of requests of the lower class in progress at servers."""
 ROOM: Final = "proc.room"
-"""HAProxy variable: maximum number of input rows at servers up to which a request of the lower class is sent; 0 to send none."""
+"""HAProxy variable: maximum number of input rows at servers up to which a request of the lower class is sent; 0 to
+send none."""
 USER_ROWS: Final = "proc.user_rows"
 """HAProxy variable: mean number of input rows (batch items) in a user's request, at least 1."""
 

@@ -212,7 +212,10 @@ def stream_rules(out: Writer, plan: BalancerPlan) -> None:
 
 
 def _lower_class_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules that make requests of the lower class wait in `lower.lua`. These requests evaluate no later rule."""
+    """Add the rules that make requests of the lower class wait in `lower.lua`.
+
+    These requests evaluate no later rule.
+    """
     if not plan.has_lower_class:
         return
     # In the queue of a back end, it is behind all others.
@@ -264,7 +267,10 @@ def _choose(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
 
 def _to_slots(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules that choose a slot by weight. A slot without an available server passes its share to the other slot."""
+    """Add the rules that choose a slot by weight.
+
+    A slot without an available server passes its share to the other slot.
+    """
     stickiness.known_value_rules(out, plan, protocol)
     *others, last = _weighted_slots(plan)
     left = sum(slot.weight for slot in plan.slots)

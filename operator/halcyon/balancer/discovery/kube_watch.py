@@ -90,7 +90,10 @@ class ApiServerAccess:
 
 
 class Watch(Generic[_T]):
-    """Watch of one collection of the Kubernetes API. To save memory, it keeps only the result of `project` for each object."""
+    """Watch of one collection of the Kubernetes API.
+
+    To save memory, it keeps only the result of `project` for each object.
+    """
 
     def __init__(
         self,
@@ -237,7 +240,10 @@ class Watch(Generic[_T]):
         return str(meta["resourceVersion"])
 
     def _read(self, item: Mapping[str, Any]) -> dict[str, _T]:
-        """Return a mapping from the object's name to the value to keep. If `project` fails, log it once and return an empty mapping."""
+        """Return a mapping from the object's name to the value to keep.
+
+        If `project` fails, log it once and return an empty mapping.
+        """
         name = item["metadata"]["name"]
         try:
             kept = self._project(item)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OFFSET: Final = 200
-"""Offset added to the numbers of the lower class's counters, to distinguish them from those of the users and of streams."""
+"""Offset added to the numbers of the lower class's counters, to distinguish them from those of the users and of
+streams."""
 _ROW = re.compile(r" key=([0-9]+) ")
 _GPC = re.compile(r" gpc([0-9]{1,2})=([0-9]+)")
 _IN_PROGRESS = re.compile(r" conn_cur=([0-9]+)")
@@ -33,7 +34,10 @@ class ClassLoad:
 
 @dataclass(frozen=True)
 class LowerStats:
-    """Statistics of the lower class's requests in one HAProxy process. The other statistics don't include these requests."""
+    """Statistics of the lower class's requests in one HAProxy process.
+
+    The other statistics don't include these requests.
+    """
 
     waiting: int
     sent: int

@@ -34,7 +34,8 @@ WAIT_S: Final = 5.0
 MAX_KEPT: Final = 8
 """Maximum number of revisions whose found bound is stored."""
 OBJECTIVE_HALF_LIFE_S: Final = 2.0
-"""Half-life of the demand of an idle balancer, in seconds, if the plan has a latency objective, by which requests are rejected."""
+"""Half-life of the demand of an idle balancer, in seconds, if the plan has a latency objective, by which requests
+are rejected."""
 _RECENT_S: Final = 1.2
 _FORGET_AFTER: Final = 100
 """Number of executions above which the weight of earlier executions in the mean is halved."""
@@ -85,11 +86,13 @@ class Concurrency:
         self.facts: dict[str, ModelConcurrency] = {}
         """Facts about the model by revision, from Triton's configuration."""
         self.objective_bound = 0
-        """Number of requests in progress that the latency objective allows per pod; 0 if unknown, or without an objective."""
+        """Number of requests in progress that the latency objective allows per pod; 0 if unknown, or without an
+        objective."""
         self.rejected_load = 0.0
         """Number of rejected requests that would otherwise wait in this balancer. They count as demand."""
         self.lower: tuple[float, int, int] = (0.0, 0, 0)
-        """Load of this balancer: users' requests per second, and the lower class's requests, in total and in progress at pods."""
+        """Load of this balancer: users' requests per second, and the lower class's requests, in total and in
+        progress at pods."""
         self._finders: dict[str, ConcurrencyFinder] = {}
         self._revisions: dict[str, str] = {}
         self._answered: dict[tuple[str, str], int] = {}

@@ -20,7 +20,10 @@ from typing import Final, Literal
 from halcyon.triton.client import ModelConcurrency
 
 AHEAD_S: Final = 0.1
-"""Work that may wait in a pod for its instances, in seconds. It exceeds the round-trip time between balancer and pod."""
+"""Work that may wait in a pod for its instances, in seconds.
+
+It exceeds the round-trip time between balancer and pod.
+"""
 MIN_GAIN: Final = 1.25
 """Minimum factor by which throughput must grow to justify a doubled bound; the maximum possible factor is 2."""
 FULL: Final = 0.8
@@ -30,9 +33,11 @@ RETRY_S: Final = 300.0
 """Time until higher bounds are tried again, in seconds. It doubles after each search, up to `MAX_RETRY_S`."""
 MAX_RETRY_S: Final = 3600.0
 MIN_OVERLAP_S: Final = 0.2
-"""Minimum execution time, in seconds, for which requests in transit can't be mistaken for requests computed at the same time."""
+"""Minimum execution time, in seconds, for which requests in transit can't be mistaken for requests computed at the
+same time."""
 MIN_SAMPLES: Final = 2
-"""Number of successive samples that must show simultaneous executions, so that requests in transit don't look like them."""
+"""Number of successive samples that must show simultaneous executions, so that requests in transit don't look like
+them."""
 MIN_WINDOW_S: Final = 0.75
 """Minimum time over which responses are counted, in seconds: three samples."""
 DRAIN_SHARE: Final = 0.9
@@ -51,7 +56,8 @@ class Load:
     answered: int
     """Number of requests that have ended since the previous load."""
     computing: int | None = None
-    """Minimum number of requests in pods but not in Triton's queue in the last second; None without a new sample of the pods."""
+    """Minimum number of requests in pods but not in Triton's queue in the last second; None without a new sample of
+    the pods."""
     execution_s: float | None = None
     """Mean time of an execution, in seconds; None before the first one."""
 

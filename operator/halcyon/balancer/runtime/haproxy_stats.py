@@ -33,7 +33,8 @@ _QCUR, _SCUR, _SLIM, _STOT, _RESPONSES = 2, 4, 6, 7, slice(39, 45)
 """Columns of `show stat`. `_RESPONSES` are the numbers of responses by status."""
 _WRAP = 2**32
 _MAX_UNWRAPPED_S = 3600
-"""Seconds within which no counter of requests wraps: even a million requests per second take 71 minutes to reach 2^32."""
+"""Seconds within which no counter of requests wraps: even a million requests per second take 71 minutes to reach
+2^32."""
 _OF_STREAMS = 100
 """Offset added to the numbers of the counters of streams, to distinguish them from those of `COUNTERS`."""
 
@@ -103,11 +104,13 @@ class HaproxyStats:
     rejected: int = 0
     errors: int = 0
     unavailable: int = 0
-    """Number of requests to which a server itself responded with 503 or gRPC UNAVAILABLE, for example because its queue is full."""
+    """Number of requests to which a server itself responded with 503 or gRPC UNAVAILABLE, for example because its
+    queue is full."""
     answered: int = 0
     """Number of responses from servers, including error responses. A stream is counted at its first response."""
     service_ms: int = 0
-    """Total time of the requests in `answered`, in milliseconds, from sending each to a server until its response headers arrived."""
+    """Total time of the requests in `answered`, in milliseconds, from sending each to a server until its response
+    headers arrived."""
     latency: Mapping[str, Latency] = field(default_factory=dict)
     """Latency histogram of the servers' responses, by slot."""
     clients: Latency | None = None

@@ -45,7 +45,8 @@ RATE_OVER_S: Final = 0.5
 GENTLE: Final = 0.1
 """Maximum share by which the users' batches take longer because of a `Gentle` lower class."""
 _UNSEEN: Final = 0.5
-"""Share of the rows in execution of other balancers' users for which room is left free, if the model computes no batches."""
+"""Share of the rows in execution of other balancers' users for which room is left free, if the model computes no
+batches."""
 _IDLE_ROWS: Final = 0.01
 """Number of the users' rows per execution below which `Gentle` has no effect, because the users are idle."""
 _MIN_TAKEN, _MAX_TAKEN = 0.4, 1.0

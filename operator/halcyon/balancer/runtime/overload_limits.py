@@ -142,11 +142,13 @@ class OverloadLimits:
         self._rejected: tuple[float, int, int, int] | None = None
         self._rejected_share = 0.0
         self.lasts = False
-        """Whether an overload lasts: so many requests are rejected that the load exceeds the capacity, not only in a burst."""
+        """Whether an overload lasts: so many requests are rejected that the load exceeds the capacity, not only in a
+        burst."""
         self.capacity: PodCapacity | None = None
         """Capacity of one pod from the last call of `update`; None if unknown."""
         self.rejected_load = 0.0
-        """Number of requests that were rejected but would be in progress otherwise: rejections per second x the objective."""
+        """Number of requests that were rejected but would be in progress otherwise: rejections per second x the
+        objective."""
 
     def update(
         self,

@@ -51,7 +51,10 @@ class PodLoad:
 
     @property
     def held(self) -> tuple[int, int]:
-        """Part of the pod's bound that the balancer uses, or may use at any moment. A limit of 1 counts only once it is used."""
+        """Part of the pod's bound that the balancer uses, or may use at any moment.
+
+        A limit of 1 counts only once it is used.
+        """
         http, grpc = (
             max(limit if limit > 1 else 0, used) for limit, used in zip(self.limits, self.inflight, strict=True)
         )
@@ -173,7 +176,10 @@ def whole_parts(bound: int, demands: Sequence[float], turn: int) -> list[int]:
 
 
 def _within(targets: tuple[int, int], pod: PodLoad, room: int) -> tuple[int, int]:
-    """Return the limits of both protocols, moved towards their targets. A limit grows only into the free part of `room`."""
+    """Return the limits of both protocols, moved towards their targets.
+
+    A limit grows only into the free part of `room`.
+    """
     limits = [min(limit, target) for limit, target in zip(pod.limits, targets, strict=True)]
     for index, target in enumerate(targets):
         other = PodLoad(pod.inflight, (limits[0], limits[1])).held[1 - index]

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def balancer_sample(reading: HaproxyStats | None, problem: str = "") -> BalancerSample | None:
-    """Return the sample of the balancer; None before HAProxy's first statistics. `problem` describes the balancer's problems."""
+    """Return the sample of the balancer; None before HAProxy's first statistics.
+
+    `problem` describes the balancer's problems.
+    """
     if reading is None:
         return None
     return BalancerSample(
