@@ -293,8 +293,8 @@ class Collector:
     async def _in_slices(self, model: tuple[str, str], steps: Generator[None, None, str], *, is_large: bool) -> str:
         """Process a report, and wait until the model's budget of CPU time isn't overdrawn.
 
-        Large reports take turns, so that an iteration of the event loop processes one slice of one large report. While the budget
-        is overdrawn, the stream isn't read, and the agent replaces the report that it couldn't send.
+        Large reports take turns, so that an iteration of the event loop processes one slice of one large report. While
+        the budget is overdrawn, the stream isn't read, and the agent replaces the report that it couldn't send.
         """
         budget = self._budgets.setdefault(model, TokenBucket(CPU_SHARE, CPU_BURST_S, self._monotonic()))
         turn = self._turn if is_large else contextlib.nullcontext()

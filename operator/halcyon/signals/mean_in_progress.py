@@ -1,8 +1,8 @@
 """Mean number of requests in progress, from a counter of the time that they took, by Little's law. Pure.
 
-A request adds all of its time to the counter when it ends. If the window is shorter than one request, the growth per second is
-therefore not the number of requests: with ten requests that end together every 30 s, it would be 0 for 29 s and 300 for one. So the
-window
+A request adds all of its time to the counter when it ends. If the window is shorter than one request, the growth per
+second is therefore not the number of requests: with ten requests that end together every 30 s, it would be 0 for 29 s
+and 300 for one. So the window
 
 - begins and ends with a sample in which requests have ended, and has at least `_MIN_ENDS` of these,
 - ends now if no request has ended for longer than usual.

@@ -338,8 +338,8 @@ def _is_silent(seen: AgentState, now: float) -> bool:
 def _merged_facts(views: Sequence[AgentPodState]) -> PodFacts:
     """Merge the facts that several agents report about one pod.
 
-    The state is the first in the order of precedence. The backend's failure is from a report with this state. Load error and versions
-    are from the report whose sample was the newest when the report was made.
+    The state is the first in the order of precedence. The backend's failure is from a report with this state. Load
+    error and versions are from the report whose sample was the newest when the report was made.
     """
     states = {view.facts.state for view in views}
     state = next(state for state in _STATE_ORDER if state in states)

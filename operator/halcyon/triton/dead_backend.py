@@ -1,4 +1,6 @@
-"""Detection of pods whose Triton backend may be dead, and the list of pods for which `backend_probe` has proved it. Pure.
+"""Detection of pods whose Triton backend may be dead, and the list of pods for which `backend_probe` has proved it.
+
+Pure.
 
 Triton does not restart the Python stub process of a model if it dies, and readiness stays 200 (measured on 2.51). A CUDA error can make
 every later request of a process fail, and an execution can hang. A healthy model that rejects its clients' input shows the same counters.
@@ -14,8 +16,9 @@ So counters alone never prove that a backend is dead; they only decide when a po
 Triton counts a request as a success when `execute` returns. Decoupled models, engines and async Python models respond later, or never, so
 while a balancer has requests in a pod, its own count of responses says whether the pod answers.
 
-If every request of a pod fails for a while without a proof, this is reported, but the pod still receives requests. A dead pod gets no
-requests until its container has restarted. A restart is detected if the pod was not ready, or if its counters began again.
+If every request of a pod fails for a while without a proof, this is reported, but the pod still receives requests. A
+dead pod gets no requests until its container has restarted. A restart is detected if the pod was not ready, or if its
+counters began again.
 """
 
 from __future__ import annotations
@@ -100,8 +103,8 @@ class DeadBackends:
     def out(self) -> frozenset[str]:
         """Names of the pods that must take no requests.
 
-        These are all dead pods that answer no request. If there is none, it is one dead pod that still answers some requests: the first
-        by name, so that all agents choose the same pod.
+        These are all dead pods that answer no request. If there is none, it is one dead pod that still answers some
+        requests: the first by name, so that all agents choose the same pod.
         """
         return frozenset(self.dead.keys() - self.partial) or frozenset(sorted(self.dead)[:1])
 

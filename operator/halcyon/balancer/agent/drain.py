@@ -27,7 +27,8 @@ class BalancerDrain:
 
         Args:
             runtime: client of HAProxy's Runtime API.
-            stop_within_s: time within which HAProxy must stop after the drain, in seconds. If it still runs then, the drain is void.
+            stop_within_s: time within which HAProxy must stop after the drain, in seconds. If it still runs then, the
+                drain is void.
         """
         self._runtime, self._stop_within_s = runtime, stop_within_s
         self._until = float("-inf")

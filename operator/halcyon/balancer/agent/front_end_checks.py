@@ -1,8 +1,7 @@
 """Checks that HAProxy's front ends accept clients, which the runtime socket does not show.
 
-Each front end also listens on a unix socket. There the agent sends the connection preface of
-HTTP/2, to which HAProxy responds with its settings. The preface is no request, so it is neither counted nor logged. It needs no
-certificate.
+Each front end also listens on a unix socket. There the agent sends the connection preface of HTTP/2, to which HAProxy
+responds with its settings. The preface is no request, so it is neither counted nor logged. It needs no certificate.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Loop of the agent that adjusts the concurrency limits of the server pods to the loads of all balancers.
 
-It also reads the model's concurrency from its configuration, and stores the bounds that were found, so that they outlive a restart of
-the container.
+It also reads the model's concurrency from its configuration, and stores the bounds that were found, so that they
+outlive a restart of the container.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ class PodShares:
             self.lower.sample(plan, pods, idle=not any(load.lower for load in loads))
 
     def room(self, plan: BalancerPlan, classes: ClassLoad | None, *, servers: int) -> dict[str, int]:
-        """Return the HAProxy variables with the room for requests of the lower class; empty if the plan has no lower class.
+        """Return the HAProxy variables with the room for requests of the lower class.
+
+        Empty if the plan has no lower class.
 
         `servers` is the number of servers that take requests.
         """

@@ -3,8 +3,8 @@
 It accepts GET and HEAD, one request per connection. aiohttp's server would add 3 MiB to the process, for five short responses.
 
 Every pod of the cluster can connect, so `MAX_CONNECTIONS` limits connections. Above it, the server closes the oldest
-connection of the source that has the most connections. The kubelet sends a probe's request at once, so it gets a response before its
-connection is the oldest.
+connection of the source that has the most connections. The kubelet sends a probe's request at once, so it gets a
+response before its connection is the oldest.
 """
 
 from __future__ import annotations

@@ -197,9 +197,12 @@ def counting_rules(out: Writer, plan: BalancerPlan, table: str) -> None:
 
 
 def lower_class_rule(out: Writer, plan: BalancerPlan, table: str) -> None:
-    """Add the rule that counts requests of the lower class in a separate row of the stick table. It defines the ACL `lower`.
+    """Add the rule that counts requests of the lower class in a separate row of the stick table.
 
-    It comes before the rule that counts all other requests. Demand, latency and rejections therefore include only those of the users.
+    It defines the ACL `lower`.
+
+    It comes before the rule that counts all other requests. Demand, latency and rejections therefore include only those
+    of the users.
     """
     if plan.has_lower_class:
         out.add(f"acl lower req.fhdr({LOWER_CLASS_HEADER}) -m found")

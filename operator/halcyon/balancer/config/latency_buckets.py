@@ -15,8 +15,8 @@ also count in the latency of clients. They have a separate stick table, because 
 The latency of a slot does not include the wait in the balancer. It is therefore independent of the balancer's load, and comparing two
 slots compares two revisions. For this comparison its bounds are close: 25 % apart from 8 ms to 1 s, and less than 50 % apart above.
 
-The failed responses of a slot's servers are counted, too, because Triton counts a request as successful if a model answers it with an
-error.
+The failed responses of a slot's servers are counted, too, because Triton counts a request as successful if a model
+answers it with an error.
 """
 
 from __future__ import annotations
@@ -57,8 +57,10 @@ _TRACKED = 1
 """Number of the stick counter that tracks a stream. HAProxy 3.0 rejects `sc-add-gpc` with a number above 2."""
 _UNAVAILABLE = {"http": "{ status 503 }", "grpc": "{ res.hdr(grpc-status) -m str 14 }"}
 _FAILURES = {"http": "{ status ge 500 }", "grpc": "{ res.hdr(grpc-status) -m str 2 12 13 14 }"}
-"""HAProxy condition for a failed response, by protocol. The gRPC codes are UNKNOWN, UNIMPLEMENTED, INTERNAL and UNAVAILABLE. Other
-codes, such as INVALID_ARGUMENT and CANCELLED, mean that the request is wrong, or that the client cancelled it."""
+"""HAProxy condition for a failed response, by protocol.
+
+The gRPC codes are UNKNOWN, UNIMPLEMENTED, INTERNAL and UNAVAILABLE. Other codes, such as INVALID_ARGUMENT and
+CANCELLED, mean that the request is wrong, or that the client cancelled it."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,8 @@ class Latency:
 def response_rules(out: Writer, slot: str, protocol: Protocol) -> None:
     """Add the rules that count the latency, the failures and the 503s of a slot's inference requests.
 
-    They must be the last `http-response` rules of its back end. Responses through the server `held` (`queueing`) are not counted
-    here, but in the back end to which the request goes next.
+    They must be the last `http-response` rules of its back end. Responses through the server `held` (`queueing`) are
+    not counted here, but in the back end to which the request goes next.
     """
     out.add(f"http-response allow if !{{ var({_INFERS}) -m found }}")
     out.add("acl moved srv_name held")
@@ -142,8 +144,8 @@ def arrival_rules(out: Writer, condition: str = "") -> None:
 def stream_rules(out: Writer, condition: str) -> None:
     """Add the `http-after-response` rules of a client-facing front end that count streams.
 
-    They apply to responses for which `condition` is true; no later rule is evaluated for these. A response that is no stream evaluates
-    only one of them. They come after the rules of `client_response_rules`.
+    They apply to responses for which `condition` is true; no later rule is evaluated for these. A response that is no
+    stream evaluates only one of them. They come after the rules of `client_response_rules`.
     """
     out.add(f"http-after-response allow if {condition} !{{ sc_tracked({_TRACKED}) }}")
     out.add(f"http-after-response sc-inc-gpc(0,{_TRACKED}) if {condition}")

@@ -8,8 +8,9 @@
     it would be late at the current rate  | 429, gRPC 8
     otherwise                             | it goes to a slot's back end, where it is queued for at most queueTimeout
 
-If the plan has a lower class, its requests (`LOWER_CLASS_HEADER`) wait in `lower.lua`, until servers have room for more. The latency
-objective does not reject them. After the queue timeout, or if too many wait, the client may repeat them.
+If the plan has a lower class, its requests (`LOWER_CLASS_HEADER`) wait in `lower.lua`, until servers have room for
+more. The latency objective does not reject them. After the queue timeout, or if too many wait, the client may repeat
+them.
 
 HAProxy detects the disconnect of an HTTP/1.1 client only after its request has been sent towards a server. It detects the reset of an
 HTTP/2 stream at any time. Therefore an HTTP/1.1 request is held behind a hop: back end `wait_http` sends it as HTTP/2 through a unix
@@ -50,10 +51,10 @@ if TYPE_CHECKING:
 COUNTERS = "counters"
 """Name of the stick table with one row (key 1) of 32-bit counters, and two more rows if there is a lower class (`model`).
 
-gpc0: inference requests. gpc1: rejected requests. gpc2: requests that failed between HAProxy and the server. gpc3: requests with a
-second attempt. gpc4: requests to which a server itself responded with 503 or gRPC UNAVAILABLE. gpc5: requests that a client repeats after a
-rejection. gpc6 and above: the counters of `latency_buckets`. conn_cur: requests of any kind in progress; a request that passes
-through HAProxy twice counts as two.
+gpc0: inference requests. gpc1: rejected requests. gpc2: requests that failed between HAProxy and the server. gpc3:
+requests with a second attempt. gpc4: requests to which a server itself responded with 503 or gRPC UNAVAILABLE. gpc5:
+requests that a client repeats after a rejection. gpc6 and above: the counters of `latency_buckets`. conn_cur: requests
+of any kind in progress; a request that passes through HAProxy twice counts as two.
 """
 HELD_SERVER: Final = "held"
 """Name of the server of a slot's back end that leads to the front end of held requests."""

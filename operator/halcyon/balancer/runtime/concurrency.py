@@ -6,8 +6,8 @@
     `objective_ms`                      | at most what the latency objective allows (`overload_limits`)
     none, or the model has a batcher    | none: each server has the plan's `max_connections`, for each protocol
 
-A bound is divided between the balancers (`shares`). A bound that was found applies to one revision, which is identified by the
-name of the pods' ReplicaSet.
+A bound is divided between the balancers (`shares`). A bound that was found applies to one revision, which is identified
+by the name of the pods' ReplicaSet.
 """
 
 from __future__ import annotations
@@ -199,7 +199,9 @@ class Concurrency:
         return max(serial, min(bounds, default=1)) if overlaps else serial, False
 
     def share(self, balancers: int) -> float:
-        """Return this balancer's share of the demand of all balancers, from 0 to 1. Without demand, the shares are equal.
+        """Return this balancer's share of the demand of all balancers, from 0 to 1.
+
+        Without demand, the shares are equal.
 
         `balancers` is the number of balancers in the plan.
         """

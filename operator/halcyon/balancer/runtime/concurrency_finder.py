@@ -5,10 +5,11 @@
     computes more than its instances at once        | doubled while requests wait and throughput grows by `MIN_GAIN`; if not, halved
     (decoupled, or Triton's queue stays empty)      | while throughput doesn't shrink by as much
 
-A model of the second kind batches by itself (vLLM, TensorRT-LLM, asynchronous Python), and only its throughput shows up to which
-size. While requests wait and all pods are full, this module measures the turnover: the time in which a pod answers as many requests
-as it holds. The turnover stays the same if a doubled bound doubles the throughput, and doubles if the additional requests only wait
-in the pod. A bound is never more than a stopping pod can answer within the drain time.
+A model of the second kind batches by itself (vLLM, TensorRT-LLM, asynchronous Python), and only its throughput shows up
+to which size. While requests wait and all pods are full, this module measures the turnover: the time in which a pod
+answers as many requests as it holds. The turnover stays the same if a doubled bound doubles the throughput, and doubles
+if the additional requests only wait in the pod. A bound is never more than a stopping pod can answer within the drain
+time.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ class ConcurrencyFinder:
 
         Args:
             facts: the model's configuration.
-            most_unproved: maximum bound for models that compute one request per instance; for other models, the bound at which
-                doubling starts.
+            most_unproved: maximum bound for models that compute one request per instance; for other models, the bound
+                at which doubling starts.
             drain_s: time in which a stopping pod must answer the requests that it holds, in seconds.
             found: bound that was found for this revision before; 0 if none.
         """

@@ -67,7 +67,8 @@ class HaproxyController:
             config_path: path of haproxy.cfg.
             listen: listen addresses and files of HAProxy.
             files: mounted Secrets, which each pass checks for changes; None if there are none.
-            concurrency: concurrency limits of the servers. Default: the limits of a balancer that is the only one of its model.
+            concurrency: concurrency limits of the servers. Default: the limits of a balancer that is the only one of
+                its model.
             clock: returns the monotonic time, in seconds.
         """
         self._runtime = runtime
@@ -174,7 +175,9 @@ class HaproxyController:
             self.reading = reading
 
     async def share(self) -> None:
-        """Adjust the limits of the servers to the loads of all balancers. This is a small part of a pass, for frequent calls.
+        """Adjust the limits of the servers to the loads of all balancers.
+
+        This is a small part of a pass, for frequent calls.
 
         Raises:
             HaproxyError: HAProxy does not respond; the next pass tries again.

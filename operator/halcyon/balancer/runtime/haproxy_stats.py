@@ -47,8 +47,9 @@ class WideCounters:
     """HAProxy's 32-bit counters of one process, continued beyond their overflow.
 
     No counter grows by 2^32 between two reads, so each growth is exact modulo 2^32. The difference of two counters
-    needs this: if only one of them has wrapped, it is wrong until the other one wraps, hours or days later. If the process ran before
-    this agent started, some counters of a histogram may have wrapped already, so the histogram's counters start at 0 here.
+    needs this: if only one of them has wrapped, it is wrong until the other one wraps, hours or days later. If the
+    process ran before this agent started, some counters of a histogram may have wrapped already, so the histogram's
+    counters start at 0 here.
     """
 
     def __init__(self) -> None:

@@ -6,15 +6,16 @@
     computes batches                  | a full batch, and most of what the users leave free in the next one
     users wait in any balancer        | none
 
-The users leave free what is left of a batch after the rows that they send in the time of a batch. The users' requests count as
-rows at servers, but never wait for room, so each of them uses up room at once. `lower.lua` compares the rows at servers with the
-room.
+The users leave free what is left of a batch after the rows that they send in the time of a batch. The users' requests
+count as rows at servers, but never wait for room, so each of them uses up room at once. `lower.lua` compares the rows
+at servers with the room.
 
-If the class is `Gentle`, a pod gets few rows beside those of the users, so that the users' batches take at most `GENTLE` longer.
+If the class is `Gentle`, a pod gets few rows beside those of the users, so that the users' batches take at most
+`GENTLE` longer.
 
-Each balancer counts only its own requests, so the room is divided between the balancers. One part is divided by the users' rates,
-because the users' requests take it, and the rest by the requests of the lower class. Executions of a second and longer outlast the
-exchange of loads, so their division uses the requests in progress instead.
+Each balancer counts only its own requests, so the room is divided between the balancers. One part is divided by the
+users' rates, because the users' requests take it, and the rest by the requests of the lower class. Executions of a
+second and longer outlast the exchange of loads, so their division uses the requests in progress instead.
 """
 
 from __future__ import annotations
@@ -50,8 +51,10 @@ batches."""
 _IDLE_ROWS: Final = 0.01
 """Number of the users' rows per execution below which `Gentle` has no effect, because the users are idle."""
 _MIN_TAKEN, _MAX_TAKEN = 0.4, 1.0
-"""Share of the free rows in the next batch that the lower class takes. The minimum applies if the time of a batch is proportional
-to its rows, because smaller batches then cost little. The maximum applies if the time is constant."""
+"""Share of the free rows in the next batch that the lower class takes.
+
+The minimum applies if the time of a batch is proportional to its rows, because smaller batches then cost little. The
+maximum applies if the time is constant."""
 _WRAP = 2**32
 
 
@@ -127,10 +130,11 @@ def own_room(
         own: load of this balancer.
         others: newest loads of the other balancers.
         users_rows: mean number of the users' rows in all pods.
-        turn: number that changes with time, and is the same in all balancers. It decides which balancer gets the larger part.
+        turn: number that changes with time, and is the same in all balancers. It decides which balancer gets the larger
+            part.
         is_long: whether executions are so long that the loads have hardly changed since they were read.
-        counts_others: whether requests of other balancers' users in pods reduce the part. For single requests, `room` already
-            excludes them.
+        counts_others: whether requests of other balancers' users in pods reduce the part. For single requests, `room`
+            already excludes them.
     """
     loads = sorted([own, *others], key=lambda load: load.agent)
     if any(sum(load.waiting.values()) for load in loads):

@@ -6,16 +6,16 @@
     answered within twice the objective  | the same for twice the objective
     sent to the pod                      | what can be answered in time, at most three batches: with two, Triton computes smaller ones
 
-The last row applies only while an overload lasts. In a burst it would keep pods idle, because the shares of balancers follow the demand only
-after a second.
+The last row applies only while an overload lasts. In a burst it would keep pods idle, because the shares of balancers
+follow the demand only after a second.
 
-Each balancer gets its share of these numbers, or what the other balancers leave if that is more, because a burst may reach one
-balancer alone. While an overload lasts, it gets only its share. Requests that are sent to pods are not queued, so they are
-subtracted from the limits on the queue.
+Each balancer gets its share of these numbers, or what the other balancers leave if that is more, because a burst may
+reach one balancer alone. While an overload lasts, it gets only its share. Requests that are sent to pods are not
+queued, so they are subtracted from the limits on the queue.
 
-The time of a batch is taken from Triton's statistics. If the rate at which the pods answer while requests are queued contradicts
-these statistics, the rate replaces them. They are wrong for models that return before the answer, and for pods that share a GPU or a
-database.
+The time of a batch is taken from Triton's statistics. If the rate at which the pods answer while requests are queued
+contradicts these statistics, the rate replaces them. They are wrong for models that return before the answer, and for
+pods that share a GPU or a database.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ MARGIN: Final = 0.95
 AGREES: Final = 0.7
 """Minimum ratio of the measured rate to the rate by Triton's statistics at which both agree.
 
-It is below 1, because the limits themselves can keep batches small. The maximum ratio is its inverse, because this balancer's share
-of the responses is uncertain over a few seconds."""
+It is below 1, because the limits themselves can keep batches small. The maximum ratio is its inverse, because this
+balancer's share of the responses is uncertain over a few seconds."""
 MAX_AGE_S: Final = 3.0
 """Time over which the rows per request and this balancer's share of the responses are measured, in seconds."""
 REJECTED_OVER_S: Final = 4.0
 """Time over which the share of rejected requests is averaged, in seconds."""
 LASTS_FROM: Final = 0.12
-"""Share of rejected requests from which an overload counts as lasting, so that fewer requests are sent to pods. Bursts stay below it (measured: at
-70 % of the capacity and a variation of 3, 5 % are rejected)."""
+"""Share of rejected requests from which an overload counts as lasting, so that fewer requests are sent to pods.
+
+Bursts stay below it (measured: at 70 % of the capacity and a variation of 3, 5 % are rejected)."""
 ENDS_BELOW: Final = 0.03
 _MIN_ANSWERS: Final = 10
 NO_LIMITS: Final = dict.fromkeys(overload_rules.LIMITS, 0)
@@ -202,8 +203,8 @@ class OverloadLimits:
             share: this balancer's share of the demand, from 0 to 1.
             least_share: minimum share of a burst that may wait in this balancer, even if it has had less demand so far.
             sent: maximum number of requests that this balancer sends to all servers.
-            elsewhere: number of requests in the other balancers. This balancer may use the capacity that they leave. None if unknown,
-                or while an overload lasts.
+            elsewhere: number of requests in the other balancers. This balancer may use the capacity that they leave.
+                None if unknown, or while an overload lasts.
         """
         pod = self.capacity
         if pod is None:

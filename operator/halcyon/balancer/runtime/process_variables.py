@@ -1,7 +1,7 @@
 """Process variables of HAProxy, which the agent sets and the rules of haproxy.cfg read.
 
-A new HAProxy process, after a crash or a reload, has none of the values. A new agent cannot read which values the previous agent set.
-In both cases all values are written once.
+A new HAProxy process, after a crash or a reload, has none of the values. A new agent cannot read which values the
+previous agent set. In both cases all values are written once.
 """
 
 from __future__ import annotations

@@ -161,7 +161,8 @@ def pod_limits(
 def whole_parts(bound: int, demands: Sequence[float], turn: int) -> list[int]:
     """Divide the bound in proportion to the demands, into whole numbers that add up to it.
 
-    Demands below `MIN_DEMAND` count as 0; without any demand the parts are equal. `turn` varies which parts are rounded up.
+    Demands below `MIN_DEMAND` count as 0; without any demand the parts are equal. `turn` varies which parts are rounded
+    up.
     """
     weights = [demand if demand >= MIN_DEMAND else 0.0 for demand in demands]
     if not any(weights):

@@ -50,8 +50,9 @@ def pod_requests(reading: HaproxyStats | None) -> dict[str, PodRequests]:
 def users_report(report: AgentReport, part: float | None) -> AgentReport:
     """Return the report without the load of the lower class, which is no demand.
 
-    `part` is the users' share of the requests in pods. Their share of the queue and of the GPU's work is assumed to be the same, and
-    the rows of their requests are unknown. If `part` is None, there is no lower class, and the report is returned unchanged.
+    `part` is the users' share of the requests in pods. Their share of the queue and of the GPU's work is assumed to be
+    the same, and the rows of their requests are unknown. If `part` is None, there is no lower class, and the report is
+    returned unchanged.
     """
     if part is None:
         return report
