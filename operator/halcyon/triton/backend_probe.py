@@ -1,9 +1,9 @@
-"""Examination of pods whose backend may be dead, by the exit of a Python stub process or by a probe that the agent sends.
+"""Examination of pods whose backend may be dead, by the exit of a Python stub process or by the agent's own probe.
 
 What proves a dead backend:
 
 - Triton's repository index lists the folder that the container creates when a stub process ends (`repository_marker`).
-- The probe fails with Triton's message for a dead stub. Every request gets this message, so the probe need not have succeeded before.
+- The probe fails with Triton's message for a dead stub. Every request gets this message, so no earlier success is needed.
 - The probe fails three times without a success, although it has succeeded on this revision.
 - No request is answered, not even the probe, for ten times the longest execution and at least 30 s.
 
@@ -208,7 +208,7 @@ class BackendProbes:
         return None if ended is None else stub_exit(ended)
 
     async def _of_instances(self, endpoint: Endpoint, probe: Probe, revision: ProbedRevision) -> str | None:
-        """Send a few probes per instance, and return a proof if one fails with Triton's message for a dead stub, else None."""
+        """Send a few probes per instance. Return a proof if one fails with Triton's message for a dead stub, else None."""
         for _ in range(2):
             sent = (self._send(endpoint, probe, revision.hang_s) for _ in range(probe.instances))
             for answer in await asyncio.gather(*sent):

@@ -1,6 +1,4 @@
-"""Detection of pods whose Triton backend may be dead, and the list of pods for which `backend_probe` has proved it.
-
-Pure.
+"""Detection of pods whose Triton backend may be dead, and the list of those that `backend_probe` has proved dead. Pure.
 
 Triton does not restart the Python stub process of a model if it dies, and readiness stays 200 (measured on 2.51). A CUDA error can make
 every later request of a process fail, and an execution can hang. A healthy model that rejects its clients' input shows the same counters.

@@ -358,7 +358,7 @@ class Agent:
             await asyncio.sleep(next_s - clock())
 
     async def _limit_queue(self) -> None:
-        """Write to HAProxy the limits on its queue, from the latency objective and this balancer's share of the pods' capacity."""
+        """Write the limits on HAProxy's queue, by the latency objective and this balancer's share of the pods."""
         plan, reading, concurrency = self._plan, self._controller.reading, self._shares.concurrency
         if plan is None or reading is None:
             return

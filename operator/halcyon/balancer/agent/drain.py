@@ -1,4 +1,4 @@
-"""Connection draining of a balancer pod: before HAProxy stops, clients disconnect and held requests are sent to a server."""
+"""Draining of a balancer pod: before HAProxy stops, clients disconnect and held requests are sent to a server."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class HaproxyLimits:
 
 
 def users_requests(plan: BalancerPlan) -> int:
-    """Return the maximum number of concurrent requests of the users, which are all requests except those of the lower class."""
+    """Return the maximum number of concurrent requests, without those of the lower class."""
     return MAX_REQUESTS - (MAX_LOWER if plan.has_lower_class else 0)
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 COUNTERS = "counters"
-"""Name of the stick table with one row (key 1) of 32-bit counters, and two more rows if there is a lower class (`model`).
+"""Name of the stick table with a row of 32-bit counters (key 1), and two more rows for a lower class (`model`).
 
 gpc0: inference requests. gpc1: rejected requests. gpc2: requests that failed between HAProxy and the server. gpc3:
 requests with a second attempt. gpc4: requests to which a server itself responded with 503 or gRPC UNAVAILABLE. gpc5:

@@ -61,7 +61,7 @@ def class_load(table: str) -> ClassLoad:
 
 
 def all_counters(table: str) -> dict[int, int]:
-    """Return the counters by number: those of the users, and those of the lower class with `OFFSET` added to the number."""
+    """Return the counters of the users by number, and those of the lower class by number plus `OFFSET`."""
     rows = _rows(table)
     lower = {OFFSET + index: count for index, count in counters(rows.get(LOWER_ROW, "")).items()}
     return counters(rows.get(USERS_ROW, "")) | lower

@@ -216,14 +216,20 @@ class Concurrency:
         return sum(sum(pod.held) for pod in self.own.pods.values())
 
     def elsewhere(self, balancers: int) -> int | None:
-        """Return the number of users' requests that wait or are in progress in the other balancers; None if a load is unknown."""
+        """Return the number of users' requests that wait or are in progress in the other balancers.
+
+        None if a load is unknown.
+        """
         if len(self.others) < balancers - 1:
             return None
         return sum(sum(load.waiting.values()) + load.inflight - load.lower_sent for load in self.others)
 
     @property
     def users_part(self) -> float | None:
-        """Users' share of the requests in progress at pods, over all balancers; None while the lower class has no requests."""
+        """Users' share of the requests in progress at pods, over all balancers.
+
+        None while the lower class has no requests.
+        """
         loads = (self.own, *self.others)
         inside, lower = sum(load.inflight for load in loads), sum(load.lower_sent for load in loads)
         if not any(load.lower for load in loads):
@@ -231,7 +237,10 @@ class Concurrency:
         return max(inside - lower, 0) / max(inside, 1)
 
     def served_share(self, balancers: int) -> float | None:
-        """Return this balancer's share of the number of requests that may be in progress; None if that is 0, or a load is unknown."""
+        """Return this balancer's share of the number of requests that may be in progress.
+
+        None if that is 0, or a load is unknown.
+        """
         total = self.sent + sum(sum(pod.held) for load in self.others for pod in load.pods.values())
         return self.sent / total if total and len(self.others) >= balancers - 1 else None
 
@@ -255,7 +264,7 @@ class Concurrency:
         )
 
     def _adopt(self) -> None:
-        """Adopt the bounds of the agent with the lowest name, and bounds of revisions that only other agents have found."""
+        """Adopt bounds from agents with a lower name, and bounds of revisions that only other agents have found."""
         for load in sorted(self.others, key=lambda load: load.agent, reverse=True):
             for revision, bound in load.found.items():
                 if revision not in self.found or load.agent < self.agent:

@@ -118,7 +118,7 @@ class ConcurrencyFinder:
         return self._overlaps_for >= MIN_SAMPLES
 
     def _is_longer(self, load: Load, turnover_s: float | None) -> bool:
-        """Return True if responses take so much longer than executions that an execution must end before its response is computed."""
+        """Return True if responses take so long that executions must end before their responses are computed."""
         if turnover_s is None or load.execution_s is None:
             return False
         return turnover_s > 4 * self.bound * load.execution_s / self._facts.instances + MIN_OVERLAP_S
@@ -130,7 +130,10 @@ class ConcurrencyFinder:
         return max(min(instances * min(1 + ahead, drained), self._most_unproved), instances)
 
     def _turnover_s(self, load: Load, now: float) -> float | None:
-        """Return the time, in seconds, in which full pods answered as many requests as they hold; None if not measured yet."""
+        """Return the time, in seconds, in which full pods answered as many requests as they hold.
+
+        None if not measured yet.
+        """
         full = self.bound * load.pods
         # After the bound was lowered, pods still hold more requests than it allows. They don't measure the new bound.
         is_full = FULL * full <= load.inflight <= max(1.25 * full, full + load.pods)
@@ -174,6 +177,9 @@ class ConcurrencyFinder:
 
 
 def _gain(turnovers: dict[int, float], bound: int) -> float:
-    """Return the factor by which throughput grows from `bound` to twice the bound; 2, the maximum, if a turnover is unknown."""
+    """Return the factor by which throughput grows from `bound` to twice the bound.
+
+    It is 2, the maximum, if one of the turnovers is unknown.
+    """
     low_s, high_s = turnovers.get(bound), turnovers.get(2 * bound)
     return 2.0 if low_s is None or high_s is None else 2 * low_s / max(high_s, 1e-3)

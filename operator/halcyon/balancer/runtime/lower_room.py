@@ -70,7 +70,10 @@ class PodWork:
     """Time of a batch on one instance; None if unknown."""
 
     def users_rows(self, rows_s: float) -> float:
-        """Return the number of rows that the users send to the pod during an execution; `rows_s` is their rate per second."""
+        """Return the number of rows that the users send to the pod during an execution.
+
+        `rows_s` is their rate per second.
+        """
         return self.at_once / 2 if self.time is None else min(rows_s * self.time.largest_s, self.at_once)
 
     def room(self, users_rows: float, *, gentle: bool) -> float:
