@@ -24,7 +24,7 @@ from halcyon.signals.time_series import Ring
 MIN_WINDOW_S = 4.5
 """Minimum window in seconds: about five samples of a pod."""
 MAX_WINDOW_S = 180.0
-"""Maximum window in seconds. For requests that take longer, the number still varies with their ends."""
+"""Maximum window in seconds. If requests take longer, the computed number still varies as they end."""
 _MIN_ENDS = 3
 """Minimum number of samples in a window in which requests have ended, after its first one."""
 _MIN_ENDED = 8.0
@@ -45,7 +45,7 @@ class MeanInProgress:
     __slots__ = ("_ring",)
 
     def __init__(self) -> None:
-        """Start without samples."""
+        """Create an instance without samples."""
         self._ring = Ring(3, max_age_s=MAX_WINDOW_S, step_s=_STEP_S)
 
     def update(self, at: float, ended: float, spent_us: float) -> float | None:
@@ -82,7 +82,7 @@ class MeanInProgress:
 
 
 def _with_growth(ring: Ring, first: int, last: int, now: float) -> float | None:
-    """Return the mean number of requests in progress by the growth of their times.
+    """Return the mean number of requests in progress, computed with the growth of their times.
 
     None if requests take no longer than the window, or if too few have ended.
 

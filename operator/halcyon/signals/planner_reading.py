@@ -49,7 +49,10 @@ HELD_WINDOW_S = 5.0
 """Averaging window, in seconds, for the requests in progress or waiting."""
 _MAX_NAMED = 3
 _AT, _QUEUED, _INFLIGHT, _REQUESTS, _COUNTED_AT = 0, 1, 2, 3, 6
-"""Columns in the rows of a balancer (`BalancerPoint`). The next line has the columns in the rows of a pod (`PodPoint`)."""
+"""Columns of a balancer's rows (`BalancerPoint`).
+
+The constants after them are the columns of a pod's rows (`PodPoint`).
+"""
 _PENDING, _GPU, _SUCCEEDED, _ROWS = 1, 2, 3, 5
 
 

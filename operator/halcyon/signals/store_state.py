@@ -206,7 +206,7 @@ class ObservedModel:
     changed: bool = True
     """Whether facts about pods changed since the controller was notified."""
     notified_unserved: bool = False
-    """Whether requests without a ready pod were reported at the last notification of the controller."""
+    """Whether the last notification of the controller reported requests without a ready pod."""
     _active: dict[str, None] = field(default_factory=dict)
     _is_sorted: bool = True
     _contested: dict[str, None] = field(default_factory=dict)

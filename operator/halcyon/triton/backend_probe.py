@@ -129,7 +129,7 @@ class BackendProbes:
         clock: Callable[[], float],
         on_dead: Callable[[], None] = lambda: None,
     ) -> None:
-        """Create the object without beginning an examination.
+        """Create an instance without any examination.
 
         Args:
             client: client of the pods.
@@ -208,7 +208,10 @@ class BackendProbes:
         return None if ended is None else stub_exit(ended)
 
     async def _of_instances(self, endpoint: Endpoint, probe: Probe, revision: ProbedRevision) -> str | None:
-        """Send a few probes per instance. Return a proof if one fails with Triton's message for a dead stub, else None."""
+        """Send a few probes per instance.
+
+        Return a proof if one fails with Triton's message for a dead stub, else None.
+        """
         for _ in range(2):
             sent = (self._send(endpoint, probe, revision.hang_s) for _ in range(probe.instances))
             for answer in await asyncio.gather(*sent):

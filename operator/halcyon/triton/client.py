@@ -108,7 +108,7 @@ class Index:
     load_error: str | None = None
     """Triton's reasons why versions could not be loaded; None if all were loaded."""
     stub_exit: str | None = None
-    """How a Python stub process of the pod ended, for example `exit-139`; None if all run."""
+    """End of a Python stub process of the pod, for example `exit-139`; None if all stub processes run."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Answer:
 
     status: int
     text: str
-    """Beginning of the body."""
+    """Beginning of the response body."""
 
 
 def parse_metrics(text: str, model: str) -> Metrics:

@@ -64,10 +64,11 @@ class ProbedRevision:
     """Result of earlier probes of one revision's pods."""
 
     succeeded: bool = False
-    """Whether a probe has succeeded. Only then can a failed probe prove that a backend is dead."""
+    """Whether a probe has succeeded. If not, a failed probe proves nothing, unless it fails with Triton's
+    message for a dead stub."""
     tried: bool = False
     longest_s: float = 0.0
-    """Longest execution observed, in seconds."""
+    """Time of the longest execution observed, in seconds."""
 
     @property
     def hang_s(self) -> float:
@@ -89,7 +90,7 @@ class DeadBackends:
     """Pods of one model whose backend is proved to be dead, and the last sample of each pod."""
 
     dead: dict[str, str] = field(default_factory=dict)
-    """Reason for each pod that is dead and has not restarted yet."""
+    """Reason why the backend is dead, for each dead pod that has not restarted yet."""
     partial: set[str] = field(default_factory=set)
     """Dead pods that still answer some requests, because only one of their instances is dead."""
     revisions: dict[str, ProbedRevision] = field(default_factory=dict)

@@ -55,7 +55,7 @@ class PodStatistics:
     succeeded: int | None = None
     """Counter of the requests with a successful response; None if unknown."""
     rows: int | None = None
-    """Counter of the rows of these requests; None if unknown."""
+    """Counter of the rows in requests with a successful response; None if unknown."""
     batches: Batches = ()
 
 

@@ -26,7 +26,7 @@ class FrontEndChecks:
     """Checks of the front ends of the HAProxy in this pod."""
 
     def __init__(self, run_dir: Path) -> None:
-        """Start as if each front end had just responded."""
+        """Create the checks. Each front end counts as having just responded."""
         self._run_dir = run_dir
         self._answered_at: dict[Protocol, float] = dict.fromkeys(PROTOCOLS, time.monotonic())
 

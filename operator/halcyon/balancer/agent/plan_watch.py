@@ -36,7 +36,7 @@ class PlanWatch:
         self.plan: BalancerPlan | None = None
         """Last accepted plan; None before the first one."""
         self.errors = 0
-        """Number of invalid plans."""
+        """Number of invalid plans that were received."""
         self.changed = asyncio.Event()
         """Event that is set whenever a plan is accepted."""
 

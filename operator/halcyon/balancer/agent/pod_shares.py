@@ -51,7 +51,7 @@ class PodShares:
         self.lower = LowerRoom()
 
     async def run(self, controller: HaproxyController, limit_queue: Callable[[], Awaitable[None]]) -> None:
-        """Read the loads of the other balancers and update the limits of this one, until cancelled.
+        """Read the loads of the other balancers and update this balancer's limits, until cancelled.
 
         Args:
             controller: controller of this balancer's HAProxy.

@@ -27,7 +27,7 @@ _MAX_BYTES = 8192
 
 
 class Health(Protocol):
-    """Interface to the agent, which the HTTP server calls for each path."""
+    """Interface of the agent, with one method for each path of the HTTP server."""
 
     def healthy(self) -> str | None:
         """Return None if healthy, else the reason why not."""

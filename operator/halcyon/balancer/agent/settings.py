@@ -63,7 +63,7 @@ def files(settings: AgentSettings) -> MountedSecrets | None:
 
 
 def collector_address(address: str, server_name: str) -> CollectorAddress | None:
-    """Return the collector's address from `HOST:PORT`; None if it is empty.
+    """Return the collector's address from `HOST:PORT`; None if `address` is empty.
 
     Raises:
         ValueError: there is no port number.

@@ -71,7 +71,7 @@ class Latency:
     answered: int
     """Number of responses from servers, including error responses. A stream is counted at its first response."""
     total_ms: int
-    """Total time of these responses, in milliseconds."""
+    """Total time of the responses, in milliseconds."""
     slower: tuple[int, ...]
     """Number of responses that took at least as long as the bound, for each bound in ascending order."""
     failed: int = 0

@@ -36,7 +36,9 @@ STREAMS_PER_CHANNEL: Final = 256
 MAX_POLLED: Final = 4
 """Maximum number of connections that HAProxy reads before it evaluates the rules for their requests."""
 BURST_BUFFERS: Final = 2 * MAX_POLLED * STREAMS_PER_CHANNEL
-"""Maximum number of buffers of requests for which no rule has been evaluated yet: one for the head and one for the body."""
+"""Maximum number of buffers of requests for which no rule has been evaluated yet.
+
+Each uses one for the head and one for the body."""
 MAX_REQUESTS: Final = 3072
 """Maximum number of concurrent requests in HAProxy in any state. A request that passes through HAProxy twice counts as two."""
 MAX_LOWER: Final = 512

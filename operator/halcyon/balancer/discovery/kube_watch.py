@@ -64,7 +64,7 @@ class ApiServerAccess:
 
     @classmethod
     def in_cluster(cls, secrets: Path) -> ApiServerAccess:
-        """Return the access of a pod, with the `token` and the `ca.crt` in the folder `secrets`.
+        """Return the address and credentials for a pod, with the `token` and the `ca.crt` in the folder `secrets`.
 
         Raises:
             KubeError: the process does not run in a pod.

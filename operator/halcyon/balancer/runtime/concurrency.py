@@ -42,7 +42,7 @@ _FORGET_AFTER: Final = 100
 
 
 class TritonCounters(Protocol):
-    """Triton's metrics of one pod; None if unknown."""
+    """Triton's metrics of one pod. Each metric is None if it is unknown."""
 
     @property
     def pending(self) -> int | None:
@@ -70,7 +70,7 @@ class Concurrency:
     """Concurrency limits of the servers of one HAProxy."""
 
     def __init__(self, agent: str = "", found: Mapping[str, int] | None = None) -> None:
-        """Start without measurements.
+        """Create the limits without any measurements.
 
         Args:
             agent: name of the agent's pod.

@@ -28,7 +28,7 @@ It exceeds the round-trip time between balancer and pod.
 MIN_GAIN: Final = 1.25
 """Minimum factor by which throughput must grow to justify a doubled bound; the maximum possible factor is 2."""
 FULL: Final = 0.8
-"""Share of the bound from which a pod counts as full."""
+"""Share of its bound that a pod must have in progress to count as full."""
 MAX_BOUND: Final = 1024
 RETRY_S: Final = 300.0
 """Time until higher bounds are tried again, in seconds. It doubles after each search, up to `MAX_RETRY_S`."""
@@ -72,7 +72,7 @@ class ConcurrencyFinder:
     """Search for the bound of one revision: the maximum number of requests in progress at each of its pods."""
 
     def __init__(self, facts: ModelConcurrency, *, most_unproved: int, drain_s: float, found: int = 0) -> None:
-        """Start with the bound that follows from the configuration.
+        """Create the search with the bound by the model's configuration, or with the bound found before.
 
         Args:
             facts: the model's configuration.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from halcyon.triton.client import Endpoint
 
 RETRY_INTERVAL_S = 30.0
-"""Delay before a configuration that HAProxy rejected is tried again, in seconds."""
+"""Time until a configuration that HAProxy rejected is loaded again, in seconds."""
 
 
 @dataclass(frozen=True)

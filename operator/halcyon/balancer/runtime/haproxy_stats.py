@@ -53,7 +53,7 @@ class WideCounters:
     """
 
     def __init__(self) -> None:
-        """Start without counters."""
+        """Create an instance without counters."""
         self._process = -1
         self._wide: dict[int, int] = {}
         self._base: dict[int, int] = {}

@@ -180,7 +180,7 @@ class LowerRoom:
     """Room of one balancer for the lower class, with the measurements from which it is computed."""
 
     def __init__(self) -> None:
-        """Start without measurements."""
+        """Create an instance without measurements."""
         self.users_rps = 0.0
         """Users' requests per second at this balancer."""
         self.user_rows = 1.0

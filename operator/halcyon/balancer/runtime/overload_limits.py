@@ -137,7 +137,7 @@ class OverloadLimits:
     """Limits on the queue of one balancer."""
 
     def __init__(self) -> None:
-        """Start without measurements."""
+        """Create the limits without measurements."""
         self._answers: deque[tuple[float, HaproxyStats, dict[str, PodStatistics]]] = deque()
         self._rows_per_request = 1.0
         self._rejected: tuple[float, int, int, int] | None = None

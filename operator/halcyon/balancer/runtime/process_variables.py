@@ -24,7 +24,7 @@ class Variables:
     """Desired values of the variables, and the last values that were written to HAProxy."""
 
     def __init__(self, runtime: RuntimeSocket) -> None:
-        """Start with all desired values at 0, without writing them."""
+        """Set all desired values to 0, without writing them."""
         self._runtime = runtime
         self._desired = dict.fromkeys((RATE, SERVICE, STOPPING, ONCE), 0)
         self._written: dict[str, int] = {}

@@ -84,7 +84,10 @@ class Assignment:
 
 
 def adopt(observed: Mapping[ServerKey, ServerState], *, now: float) -> tuple[AssignedServer, ...]:
-    """Return the assignment in an HAProxy that ran before this agent started; servers in use keep their pods."""
+    """Return the assignment in an HAProxy process that ran before this agent started.
+
+    Servers in use keep their pods.
+    """
     states: dict[AdminState, AssignmentState] = {
         "ready": "ready",
         "drain": "draining",
