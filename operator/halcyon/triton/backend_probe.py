@@ -3,7 +3,7 @@
 What proves a dead backend:
 
 - Triton's repository index lists the folder that the container creates when a stub process ends (`repository_marker`).
-- The probe fails with Triton's message for a dead stub. Every request gets this message, so no earlier success is needed.
+- The probe fails with Triton's message for a dead stub. Every request gets it, so no earlier success is needed.
 - The probe fails three times without a success, although it has succeeded on this revision.
 - No request is answered, not even the probe, for ten times the longest execution and at least 30 s.
 

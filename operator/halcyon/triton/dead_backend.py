@@ -8,7 +8,7 @@ So counters alone never prove that a backend is dead; they only decide when a po
     some                           | none      | any                           | failing
     some                           | some      | any                           | partly: one instance of several may be dead
     none                           | none      | none for a while, some are due | silent
-    none                           | some      | all are answered              | idle: the probe is tested, once per revision
+    none                           | some      | all are answered              | idle: test the probe, once per revision
     else, or counters unknown      |           |                               | none
 
 Triton counts a request as a success when `execute` returns. Decoupled models, engines and async Python models respond later, or never, so
@@ -120,7 +120,7 @@ class DeadBackends:
         return failing | self._restarting | self.dead
 
     def quiet_s(self, pod: str, now: float) -> float:
-        """Return the time since the pod last answered a request or had none, in seconds; 0 for a pod without samples."""
+        """Return the seconds since the pod last answered a request or had none; 0 for a pod without samples."""
         return now - self._pods[pod].answered_at if pod in self._pods else 0.0
 
     def proved(self, pod: str, reason: str, *, partial: bool) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FORBIDDEN_TIMEOUT_S = 10.0
 """Time in seconds after which the agent exits if the API server forbids it to read the plan or the EndpointSlices.
 
-An agent that knows both, for example from a previous run, does not exit. The pod status shows the reason for the exit.
+An agent that has both, for example from a previous run, does not exit. The pod status shows the reason for the exit.
 """
 
 
@@ -52,7 +52,7 @@ class ApiDenials:
     async def check(self, is_known: Callable[[], bool]) -> None:
         """Raise an error if the agent still may not read the plan or the endpoints after `FORBIDDEN_TIMEOUT_S`.
 
-        An agent that knows both (`is_known`), for example from a previous run, keeps running.
+        An agent that has both (`is_known`), for example from a previous run, keeps running.
 
         Raises:
             KubeError: the API server forbade the reads for that time.

@@ -53,7 +53,7 @@ For example, `pod` is null if no pod responded.
 
 
 def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules that prepare the access log to a client-facing front end. They also give each request an id.
+    """Add the access log's first rules to a client-facing front end. They also give each request an id.
 
     They are its first rules for requests, so that requests that are rejected later have an id, too.
 

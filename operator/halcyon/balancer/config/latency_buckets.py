@@ -44,7 +44,7 @@ _INFERS = "txn.infers"
 UNAVAILABLE = 4
 """Number of the counter of requests to which a server itself responded with 503 or gRPC UNAVAILABLE."""
 OWN_RESPONSE = "halcyon-own-response"
-"""Header that marks HAProxy's own response, not that of a server, to a request that passed through a hop."""
+"""Header that marks HAProxy's own response, not that of a server, to a request that passes through HAProxy twice."""
 FIRST = 6
 """Number of the first counter of the latency of clients; `queueing.COUNTERS` describes the counters before it."""
 _FIRST_OF_SLOTS = FIRST + 2 + len(SHOWN_MS)
@@ -159,7 +159,7 @@ def stream_rules(out: Writer, condition: str) -> None:
 def client_response_rules(out: Writer) -> None:
     """Add the rules that count the latency as clients see it; they must be the last `http-response` rules of a client-facing front end.
 
-    They count responses from servers, including requests that passed through a hop (`hop_rules`).
+    They count responses from servers, including requests that passed through HAProxy twice (`hop_rules`).
     """
     out.add("http-response allow if !{ var(txn.came_at) -m found }")
     # HAProxy's own timers do not include the time for which a request was held.
@@ -170,9 +170,9 @@ def client_response_rules(out: Writer) -> None:
 
 
 def hop_rules(out: Writer, condition: str = "") -> None:
-    """Add the rules of a hop's back end that exclude HAProxy's own responses from the latency of clients.
+    """Add the rules that exclude HAProxy's own responses from the latency of clients.
 
-    They are evaluated before the rules of the front end.
+    They belong to a back end that leads to HAProxy itself (a hop), and are evaluated before the rules of the front end.
     """
     out.add(f"http-response unset-var(txn.came_at) if{condition} {{ res.hdr({OWN_RESPONSE}) -m found }}")
     out.add(f"http-response del-header {OWN_RESPONSE}" + (f" if{condition}" if condition else ""))

@@ -2,7 +2,7 @@
 
     the plan                            | bound of a pod, over all balancers and both protocols
     `max_concurrency`                   | `max_concurrency`
-    `finds_concurrency`                 | found (`concurrency_finder`) by the agent with the lowest name; the others adopt its values
+    `finds_concurrency`                 | found (`concurrency_finder`) by the agent with the lowest name; the others adopt it
     `objective_ms`                      | at most what the latency objective allows (`overload_limits`)
     none, or the model has a batcher    | none: each server has the plan's `max_connections`, for each protocol
 

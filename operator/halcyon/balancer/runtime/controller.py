@@ -253,8 +253,8 @@ class HaproxyController:
         out: AbstractSet[str],
         desired: _DesiredConfig,
     ) -> None:
-        # The configuration to write with the servers' states: the running one if HAProxy runs, else the one with which it starts. None
-        # if a previous agent wrote the running configuration.
+        # The configuration to write with the servers' states: the running one if HAProxy runs, else the one with which it
+        # starts. None if a previous agent wrote the running configuration.
         owner = self._serving if reading else desired
         servers = self._servers or ()
         if endpoints is None:

@@ -163,7 +163,7 @@ def place(
             continue
         free.remove(at)
         stepped[at] = AssignedServer(stepped[at].key, "ready", endpoint.address, now)
-    # Put new pods into use before others leave, because HAProxy rejects the queue of a back end when its last server leaves.
+    # Put new pods into use before others leave: when its last server leaves, a back end's queue is rejected by HAProxy.
     coming_first = sorted(stepped, key=lambda server: server.state != "ready")
     commands = [c for server in coming_first for c in _commands(server, observed.get(server.key))]
     emptied = _emptied_slots(stepped, observed)

@@ -126,7 +126,7 @@ def _pair(raw: Sequence[int]) -> tuple[int, int]:
 
 
 def decayed(before: ByProtocol, now: ByProtocol, *, lasted_s: float, half_life_s: float = HALF_LIFE_S) -> ByProtocol:
-    """Return the current demand, or the earlier demand halved every `half_life_s` if that is larger, for each protocol."""
+    """Return for each protocol the current demand, or the earlier one halved every `half_life_s` if that is larger."""
     left = 0.5 ** (max(lasted_s, 0.0) / half_life_s)
     return max(now[0], before[0] * left), max(now[1], before[1] * left)
 
