@@ -35,7 +35,7 @@ class _ReceivedNotice:
 
 
 class NoticedEndpoints:
-    """Endpoints of one model's pods, to which the operator's notices are applied."""
+    """Operator's notices about one model's pods, and their application to its endpoints."""
 
     def __init__(self) -> None:
         """Create an instance without notices."""
