@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from halcyon.kube.auth.callers import AgentIdentity, service_account
 
 SUFFIX = "-balancer"
-"""End of the name of the ServiceAccount of a model's balancers."""
+"""Suffix of the name of the ServiceAccount of a model's balancers."""
 
 
 class Authenticator(Protocol):
@@ -41,7 +41,7 @@ class Sender(NamedTuple):
     namespace: str
     name: str
     agent: str
-    """Name of the pod."""
+    """Name of the agent's pod."""
 
 
 def model_of_account(username: str) -> tuple[str, str] | None:

@@ -47,7 +47,7 @@ MIN_IDLE_S = 6.0
 MAX_GAP_S = 60.0
 """Maximum seconds between two reads that are used together. With a thousand pods, agents read each pod every 30 s."""
 MIN_SPACING_S = 0.5
-"""Minimum seconds between two observations that are processed: no counter changes faster."""
+"""Minimum seconds between two observations that are processed, because no counter changes faster."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class WallClock:
         return self.offset_s + monotonic_s
 
     def checked(self, *, monotonic_s: float, wall_s: float) -> WallClock:
-        """Return this offset if both clocks still agree with it to `MAX_STEP_S`, or else a new one.
+        """Return this offset if both clocks still agree with it within `MAX_STEP_S`, else a new one.
 
         They disagree if the wall clock was set or the machine was suspended.
         """

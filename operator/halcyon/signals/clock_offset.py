@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 
 WINDOW_S = 30.0
-"""Length in seconds of the spans over which the minimum difference is taken: the present span and the one before. Clocks
-drift by up to 100 ppm, which is 6 ms in two spans."""
+"""Length of one span in seconds.
+
+The minimum difference is taken over the present span and the previous one. Clocks drift by up to 100 ppm, which is 6 ms
+in two spans."""
 MAX_LATE_S = 3.0
 """Maximum delay, in seconds, that is subtracted. After a clock was set back, every report appears late until the minimum of
 earlier spans has expired."""
@@ -31,9 +33,9 @@ class ClockOffset:
     def made_at(self, made: float, received: float, *, sent: float | None = None) -> float:
         """Return the time at which a report was made, on the receiver's clock; at most `received`.
 
-        `made` and `sent` are on the sender's clock: when the report was made, and when it was sent. The time between the
-        two is not transit time, but is counted as such if `sent` is None. The results are in the same order as the reports,
-        unless a clock is set back.
+        `made` and `sent` are on the sender's clock: when the report was made, and when it was sent. The time between
+        `made` and `sent` is not transit time, but is counted as such if `sent` is None. The results are in the same
+        order as the reports, unless a clock is set back.
         """
         sent = made if sent is None else sent
         if received - self._began >= WINDOW_S:

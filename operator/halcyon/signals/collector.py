@@ -68,16 +68,20 @@ SEND_TIMEOUT_S = 5.0
 MAX_CONCURRENT_REVIEWS = 16
 """Maximum concurrent token reviews, so that many invalid tokens don't cause a flood of TokenReviews at the API server."""
 MAX_WAITING = 256
-"""Maximum number of agents that wait for a token review. More would wait longer than their own timeout of 5 s, and all in vain."""
+"""Maximum number of agents that wait for a token review. If more
+agents waited, reviews would take longer than the agents' timeout of 5 s, and none would succeed."""
 RETRY_AFTER_S = 2
 LARGE_BYTES = 8 * 1024
-"""Size above which reports take turns, in bytes. Those of about 30 pods are smaller."""
+"""Size in bytes above which a report is processed in turn with other large ones.
+
+A report of about 30 pods is smaller.
+"""
 SLICE_S = 0.002
 """CPU time after which the processing of a report yields to other tasks, in seconds."""
 CPU_SHARE, CPU_SHARE_PER_POD, MAX_CPU_SHARE = 0.02, 0.0002, 0.2
-"""CPU time for all reports about a model, in cores: for the model, for each of its pods, and at most.
+"""CPU time allowed for all reports about a model, in cores: for the model, in addition for each pod, and the maximum.
 
-Ten agents of one pod need 0.01, and ten agents of 1,000 pods get a report in each two seconds.
+Ten agents of a model with one pod need 0.01. If a model has 1,000 pods, each of ten agents can send a report every 2 s.
 """
 CPU_BURST_S = 1.0
 
@@ -101,7 +105,7 @@ class Collector:
         self._monotonic, self._cpu_time = monotonic, cpu_time
         self._accepted: ReviewCache[AgentIdentity] = ReviewCache(monotonic)
         self._failures = Limiter(monotonic)
-        """Invalid tokens by address."""
+        """Limiter of invalid tokens, by client address."""
         self._review_slots = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
         self._reviews: dict[bytes, asyncio.Task[AgentIdentity | None]] = {}
         """Token reviews in progress, by token digest. An agent that reconnects waits for the review already in progress."""
@@ -111,7 +115,7 @@ class Collector:
         self._background: set[asyncio.Task[None]] = set()
         self._per_model: Count[tuple[str, str]] = Count()
         self._turn = asyncio.Lock()
-        """Turn to process a slice of a large report."""
+        """Lock that is held while a slice of a large report is processed."""
         self._budgets: dict[tuple[str, str], TokenBucket] = {}
         """CPU time left for reports about each model, from its first stream until its deletion."""
         registry = registry or CollectorRegistry()
@@ -163,7 +167,7 @@ class Collector:
         """Return the agent to which the token belongs.
 
         Raises:
-            HTTPException: the token gives no right to a stream, or this can't be checked now.
+            HTTPException: the token does not permit a stream, or can't be checked now.
         """
         if not token:
             raise self._refusal(
@@ -289,7 +293,8 @@ class Collector:
     async def _in_slices(self, model: tuple[str, str], steps: Generator[None, None, str], *, is_large: bool) -> str:
         """Process a report, and wait until the model's budget of CPU time isn't overdrawn.
 
-        Large reports take turns, so that an iteration of the event loop has one slice of one of them. While the budget is overdrawn, the stream isn't read, and the agent replaces what it couldn't send.
+        Large reports take turns, so that an iteration of the event loop processes one slice of one large report. While
+        the budget is overdrawn, the stream isn't read, and the agent replaces the report that it couldn't send.
         """
         budget = self._budgets.setdefault(model, TokenBucket(CPU_SHARE, CPU_BURST_S, self._monotonic()))
         turn = self._turn if is_large else contextlib.nullcontext()

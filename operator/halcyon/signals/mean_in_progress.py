@@ -1,14 +1,15 @@
 """Mean number of requests in progress, from a counter of the time that they took, by Little's law. Pure.
 
-A request adds all of its time when it ends. So the growth per second is no number of requests over a window that is shorter than one
-request: with ten requests that end together every 30 s, it would be 0 for 29 s and 300 for one. Therefore the window
+A request adds all of its time to the counter when it ends. If the window is shorter than one request, the growth per
+second is therefore not the number of requests: with ten requests that end together every 30 s, it would be 0 for 29 s
+and 300 for one. So the window
 
 - begins and ends with a sample in which requests have ended, and has at least `_MIN_ENDS` of these,
 - ends now if no request has ended for longer than usual.
 
 The requests that end have begun long ago if they take longer than the window. Their times then show how fast the queue grows: if
-they grow by g seconds per second, requests begin at 1 / (1 - g) times the rate at which they end. In progress are those that have
-begun in the time that the newest one takes, so the number is (rate of ends) x (time now) / (1 - g).
+they grow by g seconds per second, requests begin at 1 / (1 - g) times the rate at which they end. The requests in
+progress have begun within the time that the newest one takes, so their number is (rate of ends) x (time now) / (1 - g).
 
 Out of scope: what the counter counts. It is used for the time in Triton's queue, if Triton has no gauge of waiting requests, and
 for the time in computation, if there are no balancers that count requests in progress.
@@ -23,15 +24,15 @@ from halcyon.signals.time_series import Ring
 MIN_WINDOW_S = 4.5
 """Minimum window in seconds: about five samples of a pod."""
 MAX_WINDOW_S = 180.0
-"""Maximum window in seconds. For requests that take longer, the number still varies with their ends."""
+"""Maximum window in seconds. If requests take longer, the computed number still varies as they end."""
 _MIN_ENDS = 3
 """Minimum number of samples in a window in which requests have ended, after its first one."""
 _MIN_ENDED = 8.0
-"""Minimum number of ended requests in each half of a window from which the growth of their times is known."""
+"""Minimum number of ended requests in each half of a window that is needed to compute the growth of their times."""
 _GROWTH = (-1.0, 0.9)
 """Range of the growth of the times, in seconds per second. At 0.9, ten times as many requests begin as end."""
 _MIN_SILENCE_S = 2.5
-"""Seconds without an ended request that are no silence: a growth counts one sample late."""
+"""Seconds without an ended request that are ignored, because growth is counted one sample late."""
 _STEP_S = 1.9
 _AT: Final = 0
 _ENDED: Final = 1
@@ -39,12 +40,12 @@ _SPENT_US: Final = 2
 
 
 class MeanInProgress:
-    """Samples of one pod's counters, and the mean number in progress that follows from them."""
+    """Samples of one pod's counters, from which the mean number of requests in progress is computed."""
 
     __slots__ = ("_ring",)
 
     def __init__(self) -> None:
-        """Start without samples."""
+        """Create an instance without samples."""
         self._ring = Ring(3, max_age_s=MAX_WINDOW_S, step_s=_STEP_S)
 
     def update(self, at: float, ended: float, spent_us: float) -> float | None:
@@ -81,7 +82,9 @@ class MeanInProgress:
 
 
 def _with_growth(ring: Ring, first: int, last: int, now: float) -> float | None:
-    """Return the mean number in progress with the growth of the times; None if requests take no longer than the window.
+    """Return the mean number of requests in progress, computed with the growth of their times.
+
+    None if requests take no longer than the window, or if too few have ended.
 
     `first` and `last` are the samples of the window, counted from the newest.
     """

@@ -43,7 +43,7 @@ class MergedCounter:
     def with_values(self, values: Mapping[str, float]) -> MergedCounter:
         """Return the counter with the growth up to `values`, the present values of all known processes.
 
-        The mapping is kept, so the caller must not change it later.
+        The result keeps this mapping, so the caller must not change it later.
         """
         if values == self.last:
             return self

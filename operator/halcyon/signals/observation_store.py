@@ -253,7 +253,7 @@ def _agent(model: ObservedModel, report: AgentReport, now: float) -> AgentState 
     agent = model.agents.get(report.agent)
     if agent is None:
         _make_room(model, now)
-        # Its first report confirms none.
+        # An agent's first report confirms no previous one.
         agent = model.agents[report.agent] = AgentState(received_at=-math.inf, at=-math.inf)
     elif agent.at - MAX_AGE_S < report.at <= agent.at:
         return None
@@ -326,7 +326,7 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
 
 
 def _estimated_queue(model: ObservedModel, pod: ObservedPod, at: float, known: Sequence[float]) -> float:
-    """Return the number of requests in a pod's queue by the time that they waited; NaN if unknown.
+    """Estimate the number of requests in a pod's queue from the time that requests waited; NaN if unknown.
 
     It is needed for releases of Triton without a gauge of waiting requests. No more can wait than the balancers have in progress.
     """

@@ -9,8 +9,8 @@
 | batches, rows                | at least one pod has ever reported them                                               |
 
 If some ready pods don't report a value, the mean of the others is used for them. If a balancer is silent although its pod
-exists, it may be the one that receives the requests. The values are then unknown, not partial sums. The first report after a
-silence does not end this: the next report must confirm the growth.
+exists, it may be the one that receives the requests. The values are then unknown, not partial sums. After a
+silence, they stay unknown until a second report confirms the growth in the first one.
 
 The store counts growth one report late, so each balancer's count is that of its previous report. `arrived` is the sum
 of all counts at one common time: the time of the last count of the slowest busy balancer. Otherwise the requests of a
@@ -49,7 +49,10 @@ HELD_WINDOW_S = 5.0
 """Averaging window, in seconds, for the requests in progress or waiting."""
 _MAX_NAMED = 3
 _AT, _QUEUED, _INFLIGHT, _REQUESTS, _COUNTED_AT = 0, 1, 2, 3, 6
-"""Columns in the rows of a balancer (`BalancerPoint`). The next line has the columns in the rows of a pod (`PodPoint`)."""
+"""Columns of a balancer's rows (`BalancerPoint`).
+
+The constants after them are the columns of a pod's rows (`PodPoint`).
+"""
 _PENDING, _GPU, _SUCCEEDED, _ROWS = 1, 2, 3, 5
 
 
@@ -76,7 +79,8 @@ class SignalMemory:
     revision: str = ""
     """Revision whose batches are in `batches`."""
     merged_batches: Mapping[str, array[int]] = field(default_factory=dict)
-    """Last batch counters of each pod that are included in `batches`. If a pod still has the same array, nothing is new."""
+    """Last batch counters of each pod that are included in `batches`. If a pod still has the same array, it has
+    no new batches."""
     seconds: Mapping[int, tuple[int, float]] | None = None
     """Content of `batches` in the form that a reading has: (executions, seconds) by batch size in rows; None if empty."""
     rejected: MergedCounter = field(default_factory=MergedCounter)

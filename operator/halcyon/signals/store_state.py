@@ -57,7 +57,7 @@ would cause more frequent decisions."""
 
 
 class PodFacts(NamedTuple):
-    """What is reported about a pod, without times and metrics. A change of it is a reason to reconcile the model."""
+    """Facts reported about a pod, without times and metrics. If they change, the model is reconciled."""
 
     state: PodState
     load_error: str | None = None
@@ -67,7 +67,10 @@ class PodFacts(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def shared_facts(*values: Any) -> PodFacts:
-    """Return facts with these values. They are shared between pods and agents, because those of most pods are equal."""
+    """Return facts with these values.
+
+    Equal facts are one object, to save memory, because those of most pods are equal.
+    """
     return PodFacts(*values)
 
 
@@ -119,9 +122,9 @@ class ObservedPod:
     totals: array[float] = field(default_factory=lambda: array("d", [math.nan] * len(POD_COUNTERS)))
     counters: dict[str, Counters] = field(default_factory=dict)
     in_queue: MeanInProgress | None = None
-    """Samples of the queue's times, if Triton has no gauge of waiting requests; else None."""
+    """Samples of the time that requests waited in the queue, if Triton has no gauge of waiting requests; else None."""
     engine_used: float | None = None
-    """Used share of the engine's room in the last sample, 0 to 1; None if no engine reports it."""
+    """Used share of the engine's capacity for requests in the last sample, 0 to 1; None if no engine reports it."""
     batches_at: float = -math.inf
     """Time at which `batches` was read."""
     batches: array[int] | None = None
@@ -143,7 +146,7 @@ class PodSnapshot(NamedTuple):
     batches: array[int] | None
     """Batch counters of the last read, as in `ObservedPod`. Each new read is a new array."""
     engine_used: float | None = None
-    """As in `ObservedPod`."""
+    """Used share of the engine's capacity for requests in the last sample, 0 to 1; None if no engine reports it."""
 
     @property
     def state(self) -> PodState:
@@ -180,7 +183,7 @@ class DerivedState:
     silent: tuple[tuple[str, float], ...]
     """(agent, time of its last report) for each silent agent."""
     oldest_report_at: float
-    """Time of the oldest last report among the agents that are not silent; infinite if all are."""
+    """Time of the oldest last report among the agents that are not silent; infinite if all are silent."""
     newest_silent_at: float
     """Time of the newest last report among the silent agents; minus infinity if none is silent."""
 
@@ -193,7 +196,7 @@ class DerivedState:
 class ObservedModel:
     """State of one model in the observation store.
 
-    The union of the agents' views is updated by differences. A report costs the same for two agents and for thirty.
+    Only those pods that a report changes are merged again, so a report costs the same for two agents and for thirty.
     """
 
     agents: dict[str, AgentState] = field(default_factory=dict)
@@ -203,7 +206,7 @@ class ObservedModel:
     changed: bool = True
     """Whether facts about pods changed since the controller was notified."""
     notified_unserved: bool = False
-    """Whether requests without a ready pod were reported at the last notification of the controller."""
+    """Whether the last notification of the controller reported requests without a ready pod."""
     _active: dict[str, None] = field(default_factory=dict)
     _is_sorted: bool = True
     _contested: dict[str, None] = field(default_factory=dict)
@@ -216,11 +219,14 @@ class ObservedModel:
         return [self.agents[name] for name in sorted(self._active)]
 
     def is_newest(self, agent: AgentState, report: AgentReport) -> bool:
-        """Return whether this is the last report of this agent, which still exists."""
+        """Return whether `report` is the agent's last report, and the agent has not been removed."""
         return self.agents.get(report.agent) is agent and agent.at == report.at
 
     def begin_report(self, name: str) -> set[str]:
-        """Record that an agent reports; return the pods of its previous report. What it reported before a silence is dropped."""
+        """Record that an agent reports, and return the names of the pods in its previous report.
+
+        If the agent was silent, the earlier reports about its pods are dropped.
+        """
         agent, self._derived = self.agents[name], None
         before = set(agent.pods)
         if name not in self._active:
@@ -229,7 +235,7 @@ class ObservedModel:
         return before
 
     def set_view(self, name: str, pod: str, view: AgentPodState) -> None:
-        """Set an agent's view of a pod."""
+        """Store an agent's last report about a pod."""
         views = self.agents[name].pods
         before = views.get(pod)
         views[pod] = view
@@ -245,7 +251,7 @@ class ObservedModel:
             self.merged[pod] = made._replace(ring=known.ring, batches=known.batches, engine_used=known.engine_used)
 
     def drop_view(self, name: str, pod: str) -> None:
-        """Remove an agent's view of a pod, and the pod if no agent reports it any more."""
+        """Remove an agent's last report about a pod, and the pod if no agent reports it any more."""
         if self.agents[name].pods.pop(pod, None) is not None and name in self._active:
             self._merge(pod)
         self._drop_unreported(pod)
@@ -258,7 +264,7 @@ class ObservedModel:
         self._derived = None
 
     def derive(self, now: float) -> DerivedState:
-        """Return the state at the time `now`. The agents that have become silent are left out of it."""
+        """Return the state at the time `now`, without the agents that have become silent."""
         if self._derived is not None and self._derived.holds(now):
             return self._derived
         silent = [(name, seen.received_at) for name, seen in sorted(self.agents.items()) if _is_silent(seen, now)]
@@ -282,7 +288,7 @@ class ObservedModel:
         return self._derived
 
     def _silence(self, name: str) -> None:
-        """Leave a silent agent out. It starts with new counters if it reports again."""
+        """Remove a silent agent from the merged state. If it reports again, it starts with new counters."""
         if name not in self._active:
             return
         del self._active[name]
@@ -316,7 +322,7 @@ class ObservedModel:
             self._is_sorted, self.changed = False, True
         elif before.facts != facts:
             self.merged[pod] = before._replace(facts=facts)
-            # Whether a pod is starting, ready or draining is known from its object.
+            # Whether a pod is starting, ready or draining is known from its Kubernetes object.
             of_object = before.state != "maintenance" != facts.state and before.facts[1:] == facts[1:]
             self.changed = self.changed or not of_object
 
@@ -330,10 +336,10 @@ def _is_silent(seen: AgentState, now: float) -> bool:
 
 
 def _merged_facts(views: Sequence[AgentPodState]) -> PodFacts:
-    """Return the facts about a pod of which these are the views.
+    """Merge the facts that several agents report about one pod.
 
-    The state is the first in the order of precedence. The backend's failure is from a view with this state, load error and versions
-    from the view whose sample was the newest when its report was made.
+    The state is the first in the order of precedence. The backend's failure is from a report with this state. Load
+    error and versions are from the report whose sample was the newest when the report was made.
     """
     states = {view.facts.state for view in views}
     state = next(state for state in _STATE_ORDER if state in states)

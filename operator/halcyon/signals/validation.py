@@ -75,7 +75,7 @@ def validate(report: AgentReport) -> ValidatedReport:
 
 
 def validate_head(report: AgentReport, pods: int) -> ValidatedReport:
-    """Validate a report of this number of pods, except the pods themselves.
+    """Validate a report, except for its pods; `pods` is their number.
 
     Raises:
         ReportError: the report is malformed.
@@ -130,7 +130,7 @@ def _is_row(values: object, limit: float) -> bool:
 
 
 def validate_pod(pod: PodSample, report: AgentReport) -> tuple[PodSample, int]:
-    """Return the sample with its plausible values, and the number of those that were dropped.
+    """Return the sample with only its plausible values, and the number of values that were dropped.
 
     Raises:
         ReportError: the sample is malformed.

@@ -1,15 +1,15 @@
-"""Examination of pods whose backend may be dead: by the exit of a Python stub process, or by a probe of the agent's own.
+"""Examination of pods whose backend may be dead, by the exit of a Python stub process or by the agent's own probe.
 
 What proves a dead backend:
 
 - Triton's repository index lists the folder that the container creates when a stub process ends (`repository_marker`).
-- The probe fails with Triton's own words for a dead stub. Every request gets them, so the probe need not have succeeded before.
+- The probe fails with Triton's message for a dead stub. Every request gets it, so no earlier success is needed.
 - The probe fails three times without a success, although it has succeeded on this revision.
-- Nothing is answered for ten times the longest execution, at least for 30 s, the probe included.
+- No request is answered, not even the probe, for ten times the longest execution and at least 30 s.
 
 The probe is an inference request with zeros, made from the first warm-up request of the model's configuration, or from its inputs. It is
 never a client's request. It fills a whole batch, because Triton fails all requests of a batch together: a client's wrong request in the
-same batch would make it fail. If it can't fill a batch, only Triton's words count.
+same batch would make it fail. If it can't fill a batch, only Triton's message counts as a proof.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from halcyon.triton.client import Endpoint
 
 MAX_PROBE_BYTES = 8 * 2**20
-"""Maximum size of a probe's tensors. A larger batch is not sent; a single row then is, whose failure proves less."""
+"""Maximum size of a probe's tensors. If a whole batch is larger, a single row is sent, whose failure proves less."""
 MAX_PROBE_INTERVAL_S = 8.0
 """Maximum time between two probes of a pod whose requests fail although the probes succeed, in seconds."""
 MAX_PROBED_INSTANCES = 8
@@ -47,12 +47,12 @@ _MAX_LOAD = 0.1
 _DEAD_STUB = re.compile(r"Stub process\b[^\n]{0,200} is not healthy")
 _BYTES = {"BOOL": 1, "INT8": 1, "UINT8": 1, "INT16": 2, "UINT16": 2, "FP16": 2, "BF16": 2, "INT32": 4, "UINT32": 4}
 _BYTES |= {"FP32": 4, "STRING": 4, "INT64": 8, "UINT64": 8, "FP64": 8}
-"""Bytes of one zero by data type; that of a string is the length of an empty one."""
+"""Size of a zero in bytes, by data type. For strings, it is the size of the length field of an empty string."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """An inference request without a client."""
+    """Inference request that the agent sends to test a backend."""
 
     path: str
     headers: Mapping[str, str]
@@ -64,7 +64,7 @@ class Probe:
 
 
 def build(config: Mapping[str, Any], *, rows: int | None = None) -> Probe | None:
-    """Build the probe of a model from its configuration, as Triton returns it; None if there is no way to make one.
+    """Build the probe of a model from its configuration, as Triton returns it; None if none can be built.
 
     `rows` is the number of rows for a model with batching. Default: a whole batch.
     """
@@ -106,7 +106,10 @@ def build(config: Mapping[str, Any], *, rows: int | None = None) -> Probe | None
 
 
 def _inputs(config: Mapping[str, Any]) -> list[tuple[str, str, list[int]]]:
-    """Return name, data type and dimensions of each input: of the first warm-up request, else of the model's required inputs."""
+    """Return the name, data type and dimensions of each required input.
+
+    They are those of the first warm-up request, or of the model if it has none.
+    """
     warmups = [w.get("inputs") for w in config.get("model_warmup") or () if w.get("inputs")]
     listed = [{"name": name, **tensor} for name, tensor in warmups[0].items()] if warmups else config.get("input") or ()
     return [
@@ -126,22 +129,22 @@ class BackendProbes:
         clock: Callable[[], float],
         on_dead: Callable[[], None] = lambda: None,
     ) -> None:
-        """Create it without an examination.
+        """Create an instance without any examination.
 
         Args:
             client: client of the pods.
-            dead: state that suspicions come from, and proofs go to.
+            dead: state of the pods, which receives the proofs.
             clock: returns monotonic time in seconds.
-            on_dead: called after each proof.
+            on_dead: called whenever a backend is proved to be dead.
         """
         self._client, self._dead, self._clock, self._on_dead = client, dead, clock, on_dead
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._next: dict[tuple[str, Suspicion], tuple[float, int]] = {}
-        """(time from which a pod may be probed again for this suspicion, probes in a row without a proof)."""
+        """(time from which the pod may be probed again, number of successive probes), by pod and suspicion."""
         self._places = asyncio.Semaphore(MAX_EXAMINED)
 
     def examine(self, endpoints: Iterable[Endpoint], suspects: Mapping[str, Suspicion]) -> None:
-        """Begin an examination of each suspect that has none, and return at once."""
+        """Begin an examination of each suspect that is not being examined, and return at once."""
         listed, now = {endpoint.pod: endpoint for endpoint in endpoints}, self._clock()
         self._next = {
             key: due for key, due in self._next.items() if key[0] in listed and now < due[0] + FORGOTTEN_AFTER_S
@@ -178,7 +181,7 @@ class BackendProbes:
             self._on_dead()
 
     async def _proof(self, endpoint: Endpoint, suspicion: Suspicion) -> str | None:
-        """Return the reason if the backend is dead, else None."""
+        """Return the proof that the backend is dead, as text; None if there is none."""
         if suspicion != "idle" and (ended := await self._stub_exit(endpoint)) is not None:
             return ended
         key = endpoint.pod, suspicion
@@ -205,7 +208,10 @@ class BackendProbes:
         return None if ended is None else stub_exit(ended)
 
     async def _of_instances(self, endpoint: Endpoint, probe: Probe, revision: ProbedRevision) -> str | None:
-        """Send a few probes to each instance, and return Triton's words for a dead stub, if any of them gets those."""
+        """Send a few probes per instance.
+
+        Return a proof if one fails with Triton's message for a dead stub, else None.
+        """
         for _ in range(2):
             sent = (self._send(endpoint, probe, revision.hang_s) for _ in range(probe.instances))
             for answer in await asyncio.gather(*sent):
@@ -261,7 +267,10 @@ def _error(answer: Answer) -> str:
 
 
 def stub_exit(ended: str) -> str:
-    """Return the reason for how a stub process ended: `exit-CODE` or `signal-NUMBER`, with `.oom` after an OOM kill in the container."""
+    """Return a text that describes how a Python stub process ended.
+
+    `ended` is `exit-CODE` or `signal-NUMBER`, with `.oom` appended after an OOM kill in the container.
+    """
     how, _, cause = ended.partition(".")
     kind, _, number = how.partition("-")
     text = f"exited with code {number}" if kind == "exit" else f"was ended by signal {number}"

@@ -29,7 +29,8 @@ READ_TIMEOUT_S = 0.8
 MAX_PAGE_BYTES = 512 * 1024
 """Maximum size of a page that is read, in bytes. The pages of a pod with one model have 5 to 50 KiB."""
 LARGE_PAGE_BYTES = 32 * 1024
-"""Size above which a page is parsed in a thread, in bytes, so that a pod's page can't delay what else the process does."""
+"""Size above which a page is parsed in a thread, in bytes, so that a pod's page can't delay the process's other
+tasks."""
 MAX_ERROR_CHARS = 2000
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
@@ -67,11 +68,12 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class ModelConcurrency:
-    """What Triton's model configuration says about the concurrency of one pod."""
+    """Facts about the concurrency of one pod, from the model's configuration in Triton."""
 
     instances: int = 1
     batches: bool = False
-    """Whether a batcher, a sequence or an ensemble takes requests from a queue, so that the plan's limit applies."""
+    """Whether Triton queues requests for a dynamic batcher, sequences or an ensemble, so that the plan's limit
+    applies."""
     decoupled: bool = False
 
 
@@ -93,7 +95,8 @@ class Metrics:
     gpu: float | None = None
     """GPU utilisation from 0 to 1, mean over the pod's GPUs."""
     engine_used: float | None = None
-    """Share of an engine's room for requests that is used, 0 to 1: blocks of its KV cache, or requests in execution."""
+    """Used share of an engine's capacity for requests, 0 to 1: of the blocks of its KV cache, or of its concurrent
+    requests."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ class Index:
     load_error: str | None = None
     """Triton's reasons why versions could not be loaded; None if all were loaded."""
     stub_exit: str | None = None
-    """How a Python stub process of the pod ended, for example `exit-139`; None if all run."""
+    """End of a Python stub process of the pod, for example `exit-139`; None if all stub processes run."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ class Answer:
 
     status: int
     text: str
-    """Beginning of the body."""
+    """Beginning of the response body."""
 
 
 def parse_metrics(text: str, model: str) -> Metrics:
@@ -138,7 +141,7 @@ def parse_metrics(text: str, model: str) -> Metrics:
             sums[name] = sums.get(name, 0.0) + value
             if name == _FAILURE and (reason := labels.get("reason")) in _REASONS:
                 sums[reason] = sums.get(reason, 0.0) + value
-    # If the page has failures but none with a reason, there were none for it.
+    # If the page has failures but none for a reason, the number for this reason is 0.
     if _FAILURE in sums:
         sums = {**dict.fromkeys(_REASONS, 0.0), **sums}
         sums[_FAILURE] -= sums["CANCELED"]
@@ -251,7 +254,7 @@ def parse_batches(document: Any, model: str, *, pod: str) -> tuple[Batches, int]
 
 
 def parse_facts(document: Any) -> ModelConcurrency:
-    """Parse what a model's configuration says about its concurrency.
+    """Parse the facts about a pod's concurrency from the model's configuration.
 
     Raises:
         TritonError: the document is not a model configuration.
@@ -304,7 +307,7 @@ class TritonClient:
             raise TritonError(f"{url}: {error}") from error
 
     async def facts(self, address: str) -> ModelConcurrency:
-        """Return what the model's configuration says about its concurrency, from the pod at this IP address.
+        """Return the facts about concurrency in the model's configuration, read from the pod at this IP address.
 
         Raises:
             TritonError: the pod does not respond in time.
@@ -346,7 +349,9 @@ class TritonClient:
     async def post(
         self, address: str, path: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float
     ) -> Answer:
-        """Send a request to the model at this path below its URL, and return the response with any status.
+        """Send a POST request to the model, and return the response, whatever its status is.
+
+        `path` is the path below the model's URL, for example `infer`.
 
         Raises:
             TritonError: the connection failed.

@@ -1,21 +1,22 @@
-"""Detection of pods whose Triton backend may be dead, and the list of those for which `backend_probe` has proved it. Pure.
+"""Detection of pods whose Triton backend may be dead, and the list of those that `backend_probe` has proved dead. Pure.
 
 Triton does not restart the Python stub process of a model if it dies, and readiness stays 200 (measured on 2.51). A CUDA error can make
 every later request of a process fail, and an execution can hang. A healthy model that rejects its clients' input shows the same counters.
-So counters alone never prove anything: they only decide when a pod is examined.
+So counters alone never prove that a backend is dead; they only decide when a pod is examined.
 
     failures since the last sample | successes | answers                       | suspicion
     some                           | none      | any                           | failing
     some                           | some      | any                           | partly: one instance of several may be dead
     none                           | none      | none for a while, some are due | silent
-    none                           | some      | all are answered              | idle: learn whether the probe succeeds, once per revision
+    none                           | some      | all are answered              | idle: test the probe, once per revision
     else, or counters unknown      |           |                               | none
 
 Triton counts a request as a success when `execute` returns. Decoupled models, engines and async Python models respond later, or never, so
 while a balancer has requests in a pod, its own count of responses says whether the pod answers.
 
-A pod without any proof is reported if every request fails for a while, but keeps its requests. A dead pod is out until its container has
-restarted: it was not ready, or its counters restarted.
+If every request of a pod fails for a while without a proof, this is reported, but the pod still receives requests. A
+dead pod gets no requests until its container has restarted. A restart is detected if the pod was not ready, or if its
+counters began again.
 """
 
 from __future__ import annotations
@@ -36,11 +37,14 @@ QUIET_S = 3.0
 MIN_HANG_S = 30.0
 """Minimum time without any answer that proves a hang, in seconds."""
 HANG_FACTOR = 10
-"""Number of times that a hang must last longer than the longest execution of the revision."""
+"""Factor by which a hang must exceed the longest execution of the revision."""
 REPORTED_AFTER_S = 15.0
-"""Time for which requests must fail until this is reported, in seconds."""
+"""Time for which every request must fail before the failure is reported, in seconds."""
 PROBED_SHARE = 0.25
-"""Share of successes among a pod's answers, relative to its failures, that agents' probes may cause while all requests fail."""
+"""Maximum ratio of successes to failures at which every request of a client counts as failing.
+
+The successes may be those of agents' probes.
+"""
 EVERY_REQUEST_FAILS = "every request fails in the backend; whether the backend is dead is not proved"
 
 
@@ -49,7 +53,7 @@ class PodRequests(NamedTuple):
 
     inflight: int
     answered: int
-    """Counter of responses that began."""
+    """Counter of responses whose headers have arrived."""
 
 
 _NO_LOAD = PodRequests(0, 0)
@@ -60,10 +64,11 @@ class ProbedRevision:
     """Result of earlier probes of one revision's pods."""
 
     succeeded: bool = False
-    """Whether the probe has succeeded. Only then a probe that fails proves something."""
+    """Whether a probe has succeeded. If not, a failed probe proves nothing, unless it fails with Triton's
+    message for a dead stub."""
     tried: bool = False
     longest_s: float = 0.0
-    """Longest execution seen, in seconds."""
+    """Time of the longest execution observed, in seconds."""
 
     @property
     def hang_s(self) -> float:
@@ -85,11 +90,11 @@ class DeadBackends:
     """Pods of one model whose backend is proved to be dead, and the last sample of each pod."""
 
     dead: dict[str, str] = field(default_factory=dict)
-    """Reason for each pod that is dead and has not restarted yet."""
+    """Reason why the backend is dead, for each dead pod that has not restarted yet."""
     partial: set[str] = field(default_factory=set)
     """Dead pods that still answer some requests, because only one of their instances is dead."""
     revisions: dict[str, ProbedRevision] = field(default_factory=dict)
-    """By `revision_of` each pod."""
+    """Results of earlier probes, by revision of the pods (`revision_of`)."""
     _restarting: dict[str, str] = field(default_factory=dict)
     _pods: dict[str, _WatchedPod] = field(default_factory=dict)
 
@@ -97,13 +102,16 @@ class DeadBackends:
     def out(self) -> frozenset[str]:
         """Names of the pods that must take no requests.
 
-        These are the dead pods that answer nothing. If there is none, it is one that answers some requests: the first by name, which is
-        the same for every agent.
+        These are all dead pods that answer no request. If there is none, it is one dead pod that still answers some
+        requests: the first by name, so that all agents choose the same pod.
         """
         return frozenset(self.dead.keys() - self.partial) or frozenset(sorted(self.dead)[:1])
 
     def failures(self, now: float) -> dict[str, str]:
-        """Return how the backend fails, by pod: why it is dead, or that every request fails. `now` is monotonic, in seconds."""
+        """Return the failure of the backend as text, for each pod whose backend is dead or fails every request.
+
+        `now` is the monotonic time, in seconds.
+        """
         failing = {
             name: EVERY_REQUEST_FAILS
             for name, pod in self._pods.items()
@@ -112,7 +120,7 @@ class DeadBackends:
         return failing | self._restarting | self.dead
 
     def quiet_s(self, pod: str, now: float) -> float:
-        """Return the time since the pod's last answer while requests are in it, in seconds; 0 if none is."""
+        """Return the seconds since the pod last answered a request or had none; 0 for a pod without samples."""
         return now - self._pods[pod].answered_at if pod in self._pods else 0.0
 
     def proved(self, pod: str, reason: str, *, partial: bool) -> None:

@@ -1,8 +1,9 @@
 """Gauges of engines on Triton's metrics page: TensorRT-LLM's (`nv_trt_llm_*`) and vLLM's (`vllm:*`).
 
-Names and labels are those of the documentation of Triton's TensorRT-LLM backend and of its vLLM backend, which reports vLLM's
-metrics if `REPORT_CUSTOM_METRICS` is set. An engine reports them for the model that it executes, which may be a step of an
-ensemble, so the label `model` doesn't matter: a pod serves one model. No engine has been run with this module.
+Names and labels are those of the documentation of Triton's TensorRT-LLM backend and of its vLLM backend, which reports
+vLLM's metrics if `REPORT_CUSTOM_METRICS` is set. An engine reports them for the model that it executes, which may be a
+step of an ensemble, so the label `model` doesn't matter: a pod serves one model. This module has not been tested with a
+running engine.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LABELS: Final[Mapping[str, str]] = {
     _VLLM_WAITING: "",
     **dict.fromkeys(_VLLM_BLOCKS, ""),
 }
-"""Label of a gauge whose value distinguishes the samples of the gauge, by the name of the gauge; empty if there is none."""
+"""Name of the label that distinguishes the samples of a gauge, by name of the gauge; empty if there is none."""
 Gauges = Mapping[tuple[str, str], float]
 """Values by (name, value of the label in `LABELS`)."""
 
@@ -32,9 +33,10 @@ def waiting(gauges: Gauges) -> float | None:
 
 
 def used(gauges: Gauges) -> float | None:
-    """Return the used share of the engine's room for requests, 0 to 1; None if it doesn't report it.
+    """Return the used share of the engine's capacity for requests, 0 to 1; None if it doesn't report it.
 
-    The room is the KV cache, and the number of requests that the engine executes at most.
+    The capacity is limited by the KV cache and by the maximum number of concurrent requests. The larger of both shares
+    is returned.
     """
     shares = [gauges[name, ""] for name in _VLLM_BLOCKS if (name, "") in gauges]
     for name, part in ((_BLOCKS, "used"), (_REQUESTS, "active")):

@@ -55,12 +55,12 @@ class PodStatistics:
     succeeded: int | None = None
     """Counter of the requests with a successful response; None if unknown."""
     rows: int | None = None
-    """Counter of the rows of these requests; None if unknown."""
+    """Counter of the rows in requests with a successful response; None if unknown."""
     batches: Batches = ()
 
 
 def statistics(sample: ScrapedPod) -> PodStatistics:
-    """Return the part of a sample from which the limits on the queue follow."""
+    """Return the statistics in a sample from which a balancer computes the limits on its queue."""
     metrics = sample.metrics or Metrics()
     return PodStatistics(metrics.succeeded, metrics.rows, sample.batches.sizes if sample.batches else ())
 

@@ -52,7 +52,10 @@ if TYPE_CHECKING:
     from halcyon.triton.pod_sampler import ScrapedPod
 
 PASS_INTERVAL_S = 2.0
-"""Maximum time between two passes of the controller, in seconds. Each sample of the server pods triggers a pass, too."""
+"""Maximum time between two passes of the HAProxy controller, in seconds.
+
+Each sample of the server pods also triggers a pass.
+"""
 MIN_PASS_INTERVAL_S = 0.05
 """Minimum time between two passes that a change to the endpoints or the plan triggers, in seconds.
 
@@ -145,7 +148,7 @@ class Agent:
         return None if self._controller.written else "; ".join(["the plan has not been read yet", *self._denials.texts])
 
     def ready(self) -> str | None:
-        """Return None if the balancer is ready, else the reason why not (`readiness`)."""
+        """Return None if the balancer is ready, else the reason why not (`readiness.why_unready`)."""
         return readiness.why_unready(
             self._controller,
             self._front_ends,
@@ -195,12 +198,12 @@ class Agent:
         )
 
     async def drain(self, delay_s: float) -> None:
-        """Become unready, make HAProxy ask clients to disconnect, and return when the caller may stop HAProxy.
+        """Make the balancer unready and its clients disconnect, and return when the caller may stop HAProxy.
 
         The method returns after `delay_s`. If requests are held until a first server is ready, it waits longer, by at most the plan's
         drain time, because a stopping HAProxy does not receive new servers.
 
-        If HAProxy has not stopped `stop_within_s` after that, the agent becomes ready again.
+        If HAProxy still runs `stop_within_s` seconds after the return, the agent becomes ready again.
         """
         until = self._drain.begin(delay_s + (self._plan.drain_ms / 1000 if self._plan else 0.0))
         self._wake.set()
@@ -314,7 +317,7 @@ class Agent:
     async def _sample_pods(self, session: aiohttp.ClientSession, plan: BalancerPlan) -> None:
         ports, clock = self._settings.ports, asyncio.get_running_loop().time
         client = TritonClient(session, plan.model, ports.server_http, self._settings.metrics_port)
-        # The pods of a changed plan are not compared with older counters. Dead pods stay out.
+        # The pods of a changed plan are not compared with older counters. Dead pods stay in maintenance.
         self._dead = DeadBackends(self._dead.dead, self._dead.partial, self._dead.revisions)
         examinations = BackendProbes(client, self._dead, clock, on_dead=self._wake.set)
         try:
@@ -355,7 +358,7 @@ class Agent:
             await asyncio.sleep(next_s - clock())
 
     async def _limit_queue(self) -> None:
-        """Write the limits on the queue that follow from the latency objective and from this balancer's share."""
+        """Write the limits on HAProxy's queue, by the latency objective and this balancer's share of the pods."""
         plan, reading, concurrency = self._plan, self._controller.reading, self._shares.concurrency
         if plan is None or reading is None:
             return

@@ -1,4 +1,7 @@
-"""What the API server forbids the agent to read, for its probes and reports, and its end if it can't start without it."""
+"""Denied reads of the Kubernetes API, for the agent's probes and reports.
+
+The agent exits if it can't start because of them.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FORBIDDEN_TIMEOUT_S = 10.0
-"""Time until the agent exits if the API server forbids it to read the plan or the EndpointSlices and it has no copy, in seconds.
+"""Time in seconds after which the agent exits if the API server forbids it to read the plan or the EndpointSlices.
 
-The pod status then shows the reason.
+An agent that has both, for example from a previous run, does not exit. The pod status shows the reason for the exit.
 """
 
 
 class ApiDenials:
-    """Resources that the agent may not read now."""
+    """Resources that the API server currently forbids the agent to read."""
 
     def __init__(self, role: str, on_change: Callable[[], object]) -> None:
         """Create an instance without denials.
@@ -52,7 +55,7 @@ class ApiDenials:
         An agent that has both (`is_known`), for example from a previous run, keeps running.
 
         Raises:
-            KubeError: the time has passed.
+            KubeError: the API server forbade the reads for that time.
         """
         clock = asyncio.get_running_loop().time
         known_at = clock()

@@ -1,4 +1,4 @@
-"""Connection draining of a balancer pod: its clients leave before HAProxy stops, and held requests are waited for."""
+"""Draining of a balancer pod: before HAProxy stops, clients disconnect and held requests are sent to a server."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ HELD_POLL_INTERVAL_S = 0.15
 class BalancerDrain:
     """Connection draining of one balancer.
 
-    If the agent itself restarts during a drain, the drain is lost: the new agent is ready and asks no client to disconnect.
+    If the agent itself restarts during a drain, the drain is lost: the new agent is ready, and clients stay connected.
     """
 
     def __init__(self, runtime: RuntimeSocket, stop_within_s: float) -> None:
-        """Create an instance of a balancer that doesn't drain.
+        """Create the drain without beginning it.
 
         Args:
-            runtime: client of the HAProxy.
-            stop_within_s: time after the end of the drain in which HAProxy stops, in seconds. After it, the drain is void.
+            runtime: client of HAProxy's Runtime API.
+            stop_within_s: time within which HAProxy must stop after the drain, in seconds. If it still runs then, the
+                drain is void.
         """
         self._runtime, self._stop_within_s = runtime, stop_within_s
         self._until = float("-inf")
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the balancer drains now, or may stop at any time because it has drained."""
+        """Whether the balancer is draining, or has drained and may stop at any time."""
         return time.monotonic() < self._until
 
     def begin(self, longest_s: float) -> float:

@@ -1,7 +1,7 @@
 """Checks that HAProxy's front ends accept clients, which the runtime socket does not show.
 
-Each front end also listens on a unix socket. There the agent sends the preface of HTTP/2, to which HAProxy responds with its settings. That
-is no request, so it is neither counted nor logged, and it needs no certificate.
+Each front end also listens on a unix socket. There the agent sends the connection preface of HTTP/2, to which HAProxy
+responds with its settings. The preface is no request, so it is neither counted nor logged. It needs no certificate.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class FrontEndChecks:
     """Checks of the front ends of the HAProxy in this pod."""
 
     def __init__(self, run_dir: Path) -> None:
-        """Start as if each front end had just responded."""
+        """Create the checks. Each front end counts as having just responded."""
         self._run_dir = run_dir
         self._answered_at: dict[Protocol, float] = dict.fromkeys(PROTOCOLS, time.monotonic())
 

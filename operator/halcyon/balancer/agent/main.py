@@ -76,7 +76,7 @@ def settings(arguments: argparse.Namespace) -> AgentSettings:
 
 
 def run_agent(chosen: AgentSettings) -> int:
-    """Run until SIGTERM or SIGINT; return the exit status."""
+    """Run the agent until SIGTERM or SIGINT, and return its exit status."""
     from halcyon.balancer.discovery.kube_watch import ApiServerAccess, KubeError  # noqa: PLC0415 - same as above
 
     try:
@@ -126,7 +126,7 @@ async def _run(chosen: AgentSettings, access: ApiServerAccess) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `halcyon agent`; return the exit status."""
+    """Run `halcyon agent` with the arguments, and return its exit status."""
     parser = argparse.ArgumentParser(
         prog="halcyon agent", description="Configures and monitors the HAProxy in the same pod."
     )

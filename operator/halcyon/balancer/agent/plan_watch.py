@@ -1,4 +1,7 @@
-"""The agent's plan: the last accepted one, from its ConfigMap or from the copy that an earlier agent in this pod has left."""
+"""Watch of the balancer plan in its ConfigMap.
+
+An agent that restarts begins with the copy that the earlier agent left.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PlanWatch:
-    """Watch of the plan. An invalid plan changes nothing: the last accepted one stays in force."""
+    """Watch of the balancer plan. If a plan is invalid, the last accepted plan stays in force."""
 
     def __init__(self, settings: AgentSettings, accept: Callable[[BalancerPlan], None]) -> None:
         """Create the watch without starting it.
@@ -31,19 +34,22 @@ class PlanWatch:
         self._settings, self._accept = settings, accept
         self._copy = settings.run_dir / "plan.json"
         self.plan: BalancerPlan | None = None
-        """The last accepted plan; None before the first."""
+        """Last accepted plan; None before the first one."""
         self.errors = 0
-        """Number of invalid plans."""
+        """Number of invalid plans that were received."""
         self.changed = asyncio.Event()
-        """Set by each accepted plan."""
+        """Event that is set whenever a plan is accepted."""
 
     def read_copy(self) -> None:
-        """Take the copy, if there is one. With it, a container that restarts while the API server is unavailable has its plan."""
+        """Apply the stored copy of the plan, if there is one.
+
+        A restarted container thus has a plan even without the API server.
+        """
         if self._copy.exists():
             self._take(self._copy.read_text(), keep=False)
 
     async def run(self, session: aiohttp.ClientSession, access: ApiServerAccess, denied: Callable[[str], None]) -> None:
-        """Watch the ConfigMap until cancelled; `denied` receives the reason if the API server forbids it."""
+        """Watch the ConfigMap until cancelled; `denied` receives the reason if the API server forbids the watch."""
 
         def take(kept: Mapping[str, str | None]) -> None:
             text = kept.get(self._settings.plan)

@@ -1,7 +1,7 @@
-"""The agent's loop that keeps the limits of the pods up to date with the loads of all balancers.
+"""Loop of the agent that adjusts the concurrency limits of the server pods to the loads of all balancers.
 
-It also reads what a model's configuration says about its concurrency, and stores the found bounds, so that they outlive a restart of the
-container.
+It also reads the model's concurrency from its configuration, and stores the bounds that were found, so that they
+outlive a restart of the container.
 """
 
 from __future__ import annotations
@@ -30,25 +30,28 @@ if TYPE_CHECKING:
     from halcyon.triton.pod_sampler import PodStatistics
 
 INTERVAL_S = 0.25
-"""Time between two readings of the loads of all balancers, in seconds. A share moves from one balancer to another within three."""
+"""Time between two readings of the loads of all balancers, in seconds.
+
+A share moves from one balancer to another within three intervals.
+"""
 BALANCERS = "balancers"
-"""Stands for a slot's name in the endpoints of the client Service. Slots have names of one letter."""
+"""Value of the field `slot` for the endpoints of the client Service. Slots themselves have names of one letter."""
 
 
 class PodShares:
-    """Limits of the pods behind one HAProxy."""
+    """Concurrency limits of the server pods behind one HAProxy."""
 
     def __init__(self, settings: AgentSettings) -> None:
-        """Start with the bounds that an earlier agent in this pod has found."""
+        """Load the concurrency bounds that an earlier agent in this pod has found."""
         self._file = settings.run_dir / "bounds.json"
         self._peers = Peers(settings.pod, settings.port)
         self.concurrency = Concurrency(settings.pod, _read(self._file))
         self.balancers: tuple[Endpoint, ...] = ()
-        """Pods of the model's client Service."""
+        """Balancer pods of the model, from its client Service."""
         self.lower = LowerRoom()
 
     async def run(self, controller: HaproxyController, limit_queue: Callable[[], Awaitable[None]]) -> None:
-        """Read the loads of the other balancers and update the limits of this one, until cancelled.
+        """Read the loads of the other balancers and update this balancer's limits, until cancelled.
 
         Args:
             controller: controller of this balancer's HAProxy.
@@ -68,13 +71,21 @@ class PodShares:
             await asyncio.sleep(INTERVAL_S)
 
     def sample(self, plan: BalancerPlan, pods: Mapping[str, PodStatistics]) -> None:
-        """Add the statistics of the pods, by name, from which the room for the lower class follows."""
+        """Add a sample of the pods' statistics, by pod name.
+
+        The room for requests of the lower class is computed from it.
+        """
         if plan.has_lower_class:
             loads = (self.concurrency.own, *self.concurrency.others)
             self.lower.sample(plan, pods, idle=not any(load.lower for load in loads))
 
     def room(self, plan: BalancerPlan, classes: ClassLoad | None, *, servers: int) -> dict[str, int]:
-        """Return the variables with the room for the lower class, for so many servers; none without a lower class."""
+        """Return the HAProxy variables with the room for requests of the lower class.
+
+        Empty if the plan has no lower class.
+
+        `servers` is the number of servers that take requests.
+        """
         if not plan.has_lower_class or classes is None:
             self.concurrency.lower = (0.0, 0, 0)
             return {}
@@ -94,14 +105,20 @@ class PodShares:
         )
 
     async def read_facts(self, client: TritonClient, endpoints: Iterable[Endpoint]) -> None:
-        """Read the configuration of the model in each revision whose configuration is not known; skip pods that do not respond."""
+        """Read the model's configuration for each revision for which it is unknown.
+
+        Pods that do not respond are skipped.
+        """
         for revision, endpoint in self.concurrency.unknown_revisions(endpoints).items():
             with contextlib.suppress(TritonError):
                 self.concurrency.facts[revision] = await client.facts(endpoint.address)
 
 
 def _read(path: Path) -> dict[str, int]:
-    """Return the stored bounds; empty if there is no valid file, because they are found again."""
+    """Return the stored bounds by revision.
+
+    Without a valid file the result is empty, because bounds can be measured again.
+    """
     try:
         return {str(revision): int(bound) for revision, bound in json.loads(path.read_text()).items() if bound > 0}
     except (OSError, ValueError, TypeError, AttributeError):

@@ -2,8 +2,9 @@
 
 It accepts GET and HEAD, one request per connection. aiohttp's server would add 3 MiB to the process, for five short responses.
 
-Every pod of the cluster can connect, so `MAX_CONNECTIONS` limits connections. Above it, the oldest connection of the source with the most
-is closed. A probe of the kubelet sends its request at once, so it is answered before its connection is the oldest.
+Every pod of the cluster can connect, so `MAX_CONNECTIONS` limits connections. Above it, the server closes the oldest
+connection of the source that has the most connections. The kubelet sends a probe's request at once, so it gets a
+response before its connection is the oldest.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from halcyon.balancer.telemetry.metrics_page import CONTENT_TYPE
 MAX_DRAIN_S = 60.0
 MAX_CONNECTIONS = 128
 _REQUEST_TIMEOUT_S = 5.0
-"""Maximum time until the request has arrived, and until the response has been sent, in seconds each."""
+"""Maximum time to receive a request, and maximum time to send a response, in seconds."""
 _MAX_BYTES = 8192
 
 
 class Health(Protocol):
-    """Interface to the agent, which the HTTP server calls for each path."""
+    """Interface of the agent, with one method for each path of the HTTP server."""
 
     def healthy(self) -> str | None:
         """Return None if healthy, else the reason why not."""

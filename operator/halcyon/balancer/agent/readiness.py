@@ -1,4 +1,4 @@
-"""Readiness of a balancer pod: why it should not receive connections from clients."""
+"""Readiness of a balancer pod: the reasons why it must not receive connections from clients."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ def why_unready(
 ) -> str | None:
     """Return why the balancer isn't ready; None if it is.
 
-    It is ready if HAProxy and its front ends respond, HAProxy runs an accepted plan, and the endpoints are known from the API server or
-    from a previous agent. It stays ready if all connections of a port are in use: its clients would crowd the next balancer.
+    It is ready if HAProxy and its front ends respond, HAProxy runs an accepted plan, and the endpoints are known from
+    the API server or from a previous agent. It stays ready if all connections of a port are in use; otherwise its
+    clients would overload the next balancer.
     """
     if is_leaving:
         return "draining"

@@ -63,7 +63,7 @@ def files(settings: AgentSettings) -> MountedSecrets | None:
 
 
 def collector_address(address: str, server_name: str) -> CollectorAddress | None:
-    """Return the collector's address from `HOST:PORT`; None if it is empty.
+    """Return the collector's address from `HOST:PORT`; None if `address` is empty.
 
     Raises:
         ValueError: there is no port number.
@@ -73,9 +73,12 @@ def collector_address(address: str, server_name: str) -> CollectorAddress | None
 
 
 def collector_of(settings: AgentSettings, plan: BalancerPlan) -> CollectorAddress | None:
-    """Return where to send reports, and with them the agent's token; None if the plan has no CA certificate yet.
+    """Return the address to which the agent sends its reports and its token.
 
-    Only the certificate is from the plan, which tenants can edit: with a false one, no report is sent.
+    None if the plan has no CA certificate yet.
+
+    If the settings have an address, only the CA certificate is from the plan, which tenants can edit. With a forged
+    certificate, no report is sent.
     """
     if plan.collector is None or settings.collector is None:
         return plan.collector

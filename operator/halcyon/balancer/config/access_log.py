@@ -53,7 +53,9 @@ For example, `pod` is null if no pod responded.
 
 
 def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the first rules of a client-facing front end, which also give each request an id, even if it is rejected later.
+    """Add the access log's first rules to a client-facing front end. They also give each request an id.
+
+    They are its first rules for requests, so that requests that are rejected later have an id, too.
 
     Raises:
         ConfigError: this agent version does not support the plan's value of `access_log`.

@@ -53,13 +53,13 @@ Frontend = Literal["http", "grpc", "metrics"]
 CLIENTS: Final = "clients"
 """Name of the stick table that counts, by API key, the requests in progress that had to wait for a server."""
 SOURCES: Final = "sources"
-"""Name of the stick table that counts the same by source."""
+"""Name of the stick table that counts, by source, the requests in progress that had to wait for a server."""
 _SCRAPES: Final = "scrapes"
 _WAITING: Final = "waiting"
 _MAX_OVERTAKING_MS: Final = 5000
 _BY_SOURCE: Final = "requests_of"
 _CROWDED: Final = "{ sc_conn_cur(3) gt 0 }"
-"""Condition that more than half of the maximum number of requests are in progress.
+"""HAProxy condition: more than half of the maximum number of requests are in progress.
 
 Requests are counted per source only then, and checking that the counter exists is cheaper than comparing numbers.
 """
@@ -93,7 +93,7 @@ def tables(out: Writer, room: HaproxyLimits) -> None:
 
 
 def queue_tables(out: Writer) -> None:
-    """Add the stick tables of the clients that wait for a server: by API key, by source, and all in one row."""
+    """Add the stick tables that count requests that wait for a server: by API key, by source, and in total."""
     # Entries without a request expire soon, because the number of entries is the number of clients that share the queue.
     for table, key in (
         (CLIENTS, "string len 64 size 1000"),
@@ -197,9 +197,12 @@ def counting_rules(out: Writer, plan: BalancerPlan, table: str) -> None:
 
 
 def lower_class_rule(out: Writer, plan: BalancerPlan, table: str) -> None:
-    """Add the rule that counts the requests of the lower class in a row of their own, before the one that counts all others.
+    """Add the rule that counts requests of the lower class in a separate row of the stick table.
 
-    So demand, latency and rejections are those of the users. The rule defines the ACL `lower`.
+    It defines the ACL `lower`.
+
+    It comes before the rule that counts all other requests. Demand, latency and rejections therefore include only those
+    of the users.
     """
     if plan.has_lower_class:
         out.add(f"acl lower req.fhdr({LOWER_CLASS_HEADER}) -m found")

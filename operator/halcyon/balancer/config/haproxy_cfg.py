@@ -269,7 +269,10 @@ def _backends(out: Writer, plan: BalancerPlan, slot: Slot, listen: Listen, place
 
 
 def _first_limit(plan: BalancerPlan) -> int:
-    """Return the limit of a server until the agent sets it at run time, for each protocol."""
+    """Return the initial limit on requests in progress at a server, for each protocol.
+
+    The agent changes it at run time.
+    """
     if plan.max_concurrency:
         return max(plan.max_concurrency // plan.balancers, 1)
     return 1 if plan.finds_concurrency else plan.max_connections

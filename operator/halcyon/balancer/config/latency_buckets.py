@@ -10,13 +10,13 @@ reach, so a response within a millisecond costs one comparison. Prometheus count
     of streams  the same, only streams                 the first event       `SHOWN_MS`   the same
 
 A stream is a request with many responses: `generate_stream`, ModelStreamInfer. Triton sends its headers with the first event. Streams
-are also counted as clients, and have a table of their own, because a row of HAProxy's counters is full.
+also count in the latency of clients. They have a separate stick table, because the row of counters is full.
 
 The latency of a slot does not include the wait in the balancer. It is therefore independent of the balancer's load, and comparing two
 slots compares two revisions. For this comparison its bounds are close: 25 % apart from 8 ms to 1 s, and less than 50 % apart above.
 
-The responses of a slot's servers that are failures are counted, too: Triton counts a request as successful if a model answers it with
-an error.
+The failed responses of a slot's servers are counted, too, because Triton counts a request as successful if a model
+answers it with an error.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ BOUNDS_MS = (
 SLOTS = ("a", "b")
 _INFERS = "txn.infers"
 UNAVAILABLE = 4
-"""Number of the counter of requests that a server refused itself."""
+"""Number of the counter of requests to which a server itself responded with 503 or gRPC UNAVAILABLE."""
 OWN_RESPONSE = "halcyon-own-response"
-"""Header of HAProxy's own response to a request that passed through a hop: it is no response of a server."""
+"""Header that marks HAProxy's own response, not that of a server, to a request that passes through HAProxy twice."""
 FIRST = 6
-"""Number of the first counter, of the latency of clients; `queueing.COUNTERS` describes the counters before it."""
+"""Number of the first counter of the latency of clients; `queueing.COUNTERS` describes the counters before it."""
 _FIRST_OF_SLOTS = FIRST + 2 + len(SHOWN_MS)
 _PER_SLOT = 3 + len(BOUNDS_MS)
 COUNTERS = _FIRST_OF_SLOTS + len(SLOTS) * _PER_SLOT
@@ -57,8 +57,10 @@ _TRACKED = 1
 """Number of the stick counter that tracks a stream. HAProxy 3.0 rejects `sc-add-gpc` with a number above 2."""
 _UNAVAILABLE = {"http": "{ status 503 }", "grpc": "{ res.hdr(grpc-status) -m str 14 }"}
 _FAILURES = {"http": "{ status ge 500 }", "grpc": "{ res.hdr(grpc-status) -m str 2 12 13 14 }"}
-"""Condition of a failed response by protocol. Of gRPC: UNKNOWN, UNIMPLEMENTED, INTERNAL, UNAVAILABLE. The other codes, such as
-INVALID_ARGUMENT and CANCELLED, are for requests that are wrong, or that clients gave up."""
+"""HAProxy condition for a failed response, by protocol.
+
+The gRPC codes are UNKNOWN, UNIMPLEMENTED, INTERNAL and UNAVAILABLE. Other codes, such as INVALID_ARGUMENT and
+CANCELLED, mean that the request is wrong, or that the client cancelled it."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Latency:
     answered: int
     """Number of responses from servers, including error responses. A stream is counted at its first response."""
     total_ms: int
-    """Total time of these responses, in milliseconds."""
+    """Total time of the responses, in milliseconds."""
     slower: tuple[int, ...]
     """Number of responses that took at least as long as the bound, for each bound in ascending order."""
     failed: int = 0
@@ -98,9 +100,10 @@ class Latency:
 
 
 def response_rules(out: Writer, slot: str, protocol: Protocol) -> None:
-    """Add the rules that count a slot's latency, failures and refusals of inference.
+    """Add the rules that count the latency, the failures and the 503s of a slot's inference requests.
 
-    They must be the last `http-response` rules of its back end. Responses of server `held` (`queueing`) are counted behind it.
+    They must be the last `http-response` rules of its back end. Responses through the server `held` (`queueing`) are
+    not counted here, but in the back end to which the request goes next.
     """
     out.add(f"http-response allow if !{{ var({_INFERS}) -m found }}")
     out.add("acl moved srv_name held")
@@ -131,7 +134,7 @@ def tables(out: Writer) -> None:
 def arrival_rules(out: Writer, condition: str = "") -> None:
     """Add the rules of a client-facing front end that store the arrival time of an inference request, and track streams.
 
-    `condition` is another condition of the streams that are tracked.
+    `condition` is an additional condition for tracking a stream.
     """
     out.add("http-request set-var(txn.came_at) date(0,ms) if infers")
     streams = "{ path -m end /generate_stream /ModelStreamInfer }"
@@ -139,9 +142,10 @@ def arrival_rules(out: Writer, condition: str = "") -> None:
 
 
 def stream_rules(out: Writer, condition: str) -> None:
-    """Add the `http-after-response` rules of a client-facing front end for which `condition` is true: they end there.
+    """Add the `http-after-response` rules of a client-facing front end that count streams.
 
-    They count streams. For all other responses, one rule is evaluated. They come after the rules of `client_response_rules`.
+    They apply to responses for which `condition` is true; no later rule is evaluated for these. A response that is no
+    stream evaluates only one of them. They come after the rules of `client_response_rules`.
     """
     out.add(f"http-after-response allow if {condition} !{{ sc_tracked({_TRACKED}) }}")
     out.add(f"http-after-response sc-inc-gpc(0,{_TRACKED}) if {condition}")
@@ -155,7 +159,7 @@ def stream_rules(out: Writer, condition: str) -> None:
 def client_response_rules(out: Writer) -> None:
     """Add the rules that count the latency as clients see it; they must be the last `http-response` rules of a client-facing front end.
 
-    They count responses from servers, including requests that passed through a hop (`hop_rules`).
+    They count responses from servers, including requests that passed through HAProxy twice (`hop_rules`).
     """
     out.add("http-response allow if !{ var(txn.came_at) -m found }")
     # HAProxy's own timers do not include the time for which a request was held.
@@ -166,7 +170,10 @@ def client_response_rules(out: Writer) -> None:
 
 
 def hop_rules(out: Writer, condition: str = "") -> None:
-    """Add the rules of the back end towards a hop that leave out responses of HAProxy itself; they precede the front end's."""
+    """Add the rules that exclude HAProxy's own responses from the latency of clients.
+
+    They belong to a back end that leads to HAProxy itself (a hop), and are evaluated before the rules of the front end.
+    """
     out.add(f"http-response unset-var(txn.came_at) if{condition} {{ res.hdr({OWN_RESPONSE}) -m found }}")
     out.add(f"http-response del-header {OWN_RESPONSE}" + (f" if{condition}" if condition else ""))
 

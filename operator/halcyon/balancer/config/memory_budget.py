@@ -36,15 +36,20 @@ STREAMS_PER_CHANNEL: Final = 256
 MAX_POLLED: Final = 4
 """Maximum number of connections that HAProxy reads before it evaluates the rules for their requests."""
 BURST_BUFFERS: Final = 2 * MAX_POLLED * STREAMS_PER_CHANNEL
-"""Maximum number of buffers of requests for which no rule has been evaluated yet: one for the head and one for the body."""
+"""Maximum number of buffers of requests for which no rule has been evaluated yet.
+
+Each uses one for the head and one for the body."""
 MAX_REQUESTS: Final = 3072
 """Maximum number of concurrent requests in HAProxy in any state. A request that passes through HAProxy twice counts as two."""
 MAX_LOWER: Final = 512
-"""Maximum number of them that may be of the lower class, if there is one; the users' maximum is smaller by it."""
+"""Maximum number of concurrent requests of the lower class, if the plan has one. It reduces the users' maximum."""
 MAX_STREAMS: Final = 1024
 """Maximum number of concurrent gRPC streams (`ModelStreamInfer`); further streams are queued."""
 MAX_MOVED: Final = 256
-"""Maximum number of queued requests that each back end passes on when its last server leaves; each takes another connection and request."""
+"""Maximum number of queued requests that each back end passes on when its last server leaves.
+
+Each needs one more connection and request.
+"""
 MAX_METRICS_CONNECTIONS: Final = 100
 """Maximum number of connections to HAProxy's own Prometheus exporter."""
 
@@ -85,7 +90,7 @@ class HaproxyLimits:
 
 
 def users_requests(plan: BalancerPlan) -> int:
-    """Return the maximum number of concurrent requests without those of the lower class."""
+    """Return the maximum number of concurrent requests, without those of the lower class."""
     return MAX_REQUESTS - (MAX_LOWER if plan.has_lower_class else 0)
 
 

@@ -10,15 +10,16 @@ from typing import Final
 from halcyon.balancer.config.writer import ConfigError
 
 USERS_ROW: Final = 1
-"""Key of the row of the stick table of counters for all requests but those of the lower class."""
+"""Key of the stick table's row that counts all requests except those of the lower class."""
 LOWER_ROW: Final = 2
-"""Key of the row for the lower class."""
+"""Key of the stick table's row that counts the requests of the lower class."""
 SENT_ROW: Final = 3
-"""Key of the row whose `conn_cur` is the number of requests of the lower class in servers."""
+"""Key of the stick table's row whose `conn_cur` is the number of requests of the lower class in progress at servers."""
 ROOM: Final = "proc.room"
-"""HAProxy variable: number of rows in servers up to which requests of the lower class are sent; 0 for none."""
+"""HAProxy variable: maximum number of input rows at servers up to which a request of the lower class is sent; 0 to
+send none."""
 USER_ROWS: Final = "proc.user_rows"
-"""HAProxy variable: mean number of rows in a request of the users, at least 1."""
+"""HAProxy variable: mean number of input rows (batch items) in a user's request, at least 1."""
 
 _FILE = re.compile(r"[a-z][a-z0-9.-]{0,63}")
 

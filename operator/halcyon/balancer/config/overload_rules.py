@@ -27,20 +27,26 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 IN_TIME: Final = "proc.in_time"
-"""HAProxy variable: number of queued requests above which a new one is late, under a lasting overload, in whole batches."""
+"""HAProxy variable: number of queued requests from which a new one is late during a lasting overload; counted in
+whole batches."""
 LATE: Final = "proc.late"
 """HAProxy variable: number of queued requests from which a new one takes longer than the objective."""
 HOPELESS: Final = "proc.hopeless"
-"""HAProxy variable: number of queued requests from which a new one takes longer than twice the objective; 0 for no limits."""
+"""HAProxy variable: number of queued requests from which a new one takes longer than twice the objective; 0 turns
+the limits off."""
 PRESENT: Final = "proc.present"
 """HAProxy variable: number of requests, queued and in servers, that can be answered within the objective."""
 LIMITS: Final = (IN_TIME, LATE, HOPELESS, PRESENT)
 WOKEN: Final = "proc.woken"
-"""HAProxy variable that `hold.lua` sets to 1 when it releases a held request; 0 once these requests are answered."""
+"""HAProxy variable that `hold.lua` sets to 1 when it releases a held request.
+
+It is 0 again once the released requests are answered.
+"""
 
 _OVER_SINCE: Final = "proc.over_since"
 _OVER_AT: Final = "proc.over_at"
-"""HAProxy variables: time at which the queue exceeded its limit, first and last, in milliseconds since the epoch."""
+"""HAProxy variables: first (`over_since`) and last (`over_at`) time at which the queue exceeded its limit, in ms
+since the epoch."""
 REJECTED_AT: Final = "sess.rejected_at"
 """HAProxy variable: time of the last rejection on this HTTP connection, in milliseconds since the epoch."""
 _REPEATS_AFTER_MS: Final = "900:1600"

@@ -8,8 +8,9 @@
     it would be late at the current rate  | 429, gRPC 8
     otherwise                             | it goes to a slot's back end, where it is queued for at most queueTimeout
 
-With a lower class (`LOWER_CLASS_HEADER`), its requests wait in `lower.lua` instead, until servers have room beside all others. The latency
-objective does not reject them. After the queue timeout, or if too many wait, the client may repeat them.
+If the plan has a lower class, its requests (`LOWER_CLASS_HEADER`) wait in `lower.lua`, until servers have room beside
+all other requests. The latency objective does not reject them. After the queue timeout, or if too many wait, the client
+may repeat them.
 
 HAProxy detects the disconnect of an HTTP/1.1 client only after its request has been sent towards a server. It detects the reset of an
 HTTP/2 stream at any time. Therefore an HTTP/1.1 request is held behind a hop: back end `wait_http` sends it as HTTP/2 through a unix
@@ -48,12 +49,12 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 COUNTERS = "counters"
-"""Name of the stick table with one row (key 1) of 32-bit counters, and two more with a lower class (`model`).
+"""Name of the stick table with a row of 32-bit counters (key 1), and two more rows for a lower class (`model`).
 
-gpc0: inference requests. gpc1: rejected requests. gpc2: requests that failed between HAProxy and the server. gpc3: requests with a
-second attempt. gpc4: requests that a server refused itself, with 503 or gRPC UNAVAILABLE. gpc5: requests that a client repeats after a
-rejection. gpc6 and above: the counters of `latency_buckets`. conn_cur: requests of any kind in progress; a request that passes
-through HAProxy twice counts as two.
+gpc0: inference requests. gpc1: rejected requests. gpc2: requests that failed between HAProxy and the server. gpc3:
+requests with a second attempt. gpc4: requests to which a server itself responded with 503 or gRPC UNAVAILABLE. gpc5:
+requests that a client repeats after a rejection. gpc6 and above: the counters of `latency_buckets`. conn_cur: requests
+of any kind in progress; a request that passes through HAProxy twice counts as two.
 """
 HELD_SERVER: Final = "held"
 """Name of the server of a slot's back end that leads to the front end of held requests."""
@@ -212,7 +213,10 @@ def stream_rules(out: Writer, plan: BalancerPlan) -> None:
 
 
 def _lower_class_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules with which the lower class waits in `lower.lua`; it evaluates none of the rules that follow."""
+    """Add the rules that make requests of the lower class wait in `lower.lua`.
+
+    These requests evaluate no later rule.
+    """
     if not plan.has_lower_class:
         return
     # In the queue of a back end, it is behind all others.
@@ -264,7 +268,10 @@ def _choose(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
 
 def _to_slots(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules that choose a slot by weight. A slot without an available server passes its share to the other one."""
+    """Add the rules that choose a slot by weight.
+
+    A slot without an available server passes its share to the other slot.
+    """
     stickiness.known_value_rules(out, plan, protocol)
     *others, last = _weighted_slots(plan)
     left = sum(slot.weight for slot in plan.slots)

@@ -8,7 +8,7 @@
     the response, after its headers                | never: the client has already received a part
 
 A retried request may be computed twice. That costs time but does no harm, because inference changes only the server's own counters.
-The exception are sequences, whose id is in the body, which HAProxy cannot read.
+Sequences are the exception. HAProxy cannot recognize them, because their id is in the body.
 
 HAProxy can copy a request only if it has received all of it before it sends the first byte, so it waits for the body. A body larger
 than `MAX_BYTES` is sent as it arrives.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 ONCE: Final = "proc.once"
-"""HAProxy variable that is 1 while requests are not retried after a failed response."""
+"""HAProxy variable that is 1 while the retry budget forbids to retry requests after a failed response."""
 MAX_BYTES = 24576
 """Maximum size of a body for which HAProxy waits before it chooses a server.
 

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 _VALUE = "req.fhdr($header),xxh32"
-"""HAProxy expression for a 32-bit hash of the header's value. Two values with the same hash only share a pod."""
+"""HAProxy expression for a 32-bit hash of the header's value. If two values have the same hash, they share a pod."""
 _STATISTICS = "txn.statistics"
 """HAProxy variable that is set if the request reads statistics."""
 
 
 def tables(out: Writer, plan: BalancerPlan) -> None:
-    """Add one stick table per slot; both protocols use it, because their servers have the same names."""
+    """Add the stick tables of each slot. Both protocols use them, because their servers have the same names."""
     for slot in plan.slots:
         out.section("backend statistics_$slot", slot=slot.name)
         out.add("stick-table type integer size 1")
@@ -78,9 +78,9 @@ def known_value_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> No
 
 
 def share_conditions(plan: BalancerPlan) -> tuple[str, ...]:
-    """Return HAProxy conditions that are true for a slot's share of the requests: `$weight` of `$left`.
+    """Return HAProxy conditions that are true for `$weight` out of `$left` requests, which is a slot's share.
 
-    The slot is chosen if any of them is true. `$left`, `$weight` and `$header` in them are placeholders.
+    The slot is chosen if any condition is true. `$left`, `$weight` and `$header` are placeholders in the conditions.
     """
     drawn = "{ rand($left) lt $weight }"
     if not plan.sticky_header:

@@ -64,7 +64,7 @@ class ApiServerAccess:
 
     @classmethod
     def in_cluster(cls, secrets: Path) -> ApiServerAccess:
-        """Return the access of a pod, with the `token` and the `ca.crt` in the folder `secrets`.
+        """Return the address and credentials for a pod, with the `token` and the `ca.crt` in the folder `secrets`.
 
         Raises:
             KubeError: the process does not run in a pod.
@@ -90,7 +90,10 @@ class ApiServerAccess:
 
 
 class Watch(Generic[_T]):
-    """Watch of one collection. For each object it keeps only the result of `project`, to save memory."""
+    """Watch of one collection of the Kubernetes API.
+
+    To save memory, it keeps only the result of `project` for each object.
+    """
 
     def __init__(
         self,
@@ -134,7 +137,7 @@ class Watch(Generic[_T]):
         self._tls: tuple[float, ssl.SSLContext | bool] | None = None
 
     async def run(self) -> None:
-        """List and watch until cancelled."""
+        """List the collection and watch it until cancelled."""
         version: str | None = None
         pause_s = 0.0
         while True:
@@ -237,7 +240,10 @@ class Watch(Generic[_T]):
         return str(meta["resourceVersion"])
 
     def _read(self, item: Mapping[str, Any]) -> dict[str, _T]:
-        """Return the object's name with the value to keep; empty if `project` fails, which is logged once."""
+        """Return a mapping from the object's name to the value to keep.
+
+        If `project` fails, log it once and return an empty mapping.
+        """
         name = item["metadata"]["name"]
         try:
             kept = self._project(item)

@@ -1,7 +1,7 @@
-"""Loads of the model's other balancers, which each agent reads from the others (`shares`).
+"""Client with which an agent reads the loads of the model's other balancers (`shares`).
 
-An agent that can't be reached keeps its last load for `MAX_AGE_S`; after that the others divide its share. Agents read each other directly,
-so the limits of the pods don't depend on the operator.
+If an agent can't be reached, its last load is used for `MAX_AGE_S`; after that, the other balancers divide its share.
+Agents read each other's loads directly, so the limits of the pods don't depend on the operator.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from halcyon.triton.client import Endpoint
 
 PATH: Final = "/load"
-"""Path of the load on the agent's port."""
+"""URL path of the load on the agent's port."""
 MAX_AGE_S: Final = 3.0
 READ_TIMEOUT_S: Final = 0.5
 
 
 class Peers:
-    """The other agents of one model."""
+    """Other agents of the same model, with the newest load of each."""
 
     def __init__(self, pod: str, port: int) -> None:
-        """Start without loads.
+        """Create the client without any loads.
 
         Args:
             pod: name of the agent's own pod.
@@ -37,10 +37,10 @@ class Peers:
         self._loads: dict[str, tuple[float, BalancerLoad]] = {}
 
     async def read(self, balancers: Iterable[Endpoint], *, now: float) -> tuple[BalancerLoad, ...]:
-        """Read the loads of all balancers but this one; return the newest known ones.
+        """Read the loads of all other balancers, and return the newest known load of each.
 
         Args:
-            balancers: pods of the model's client Service.
+            balancers: all balancer pods of the model, from its client Service.
             now: monotonic time, in seconds.
         """
         others = {one.pod: one.address for one in balancers if one.pod != self._pod}

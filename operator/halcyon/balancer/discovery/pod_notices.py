@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 MAX_HELD_S: Final = 10.0
 """Maximum time for which a notice overrides the slices, in seconds.
 
-It is longer than the delays of the EndpointSlice controller. If a slice has just changed, the controller delays an
-update by 1 s, and by 2 s if it has to delay it again.
+It is longer than the delays of the EndpointSlice controller. If a slice has just changed, the controller waits 1 s
+before it updates the slice, and 2 s if it has to wait once more.
 """
 
 
@@ -35,7 +35,7 @@ class _ReceivedNotice:
 
 
 class NoticedEndpoints:
-    """Notices about the pods of one model, which are applied to its endpoints."""
+    """Operator's notices about one model's pods, and their application to its endpoints."""
 
     def __init__(self) -> None:
         """Create an instance without notices."""
@@ -75,7 +75,10 @@ class NoticedEndpoints:
 
 
 def _still_applies(received: _ReceivedNotice, listed: Endpoint | None, *, held: bool) -> bool:
-    """Return True if the slices do not agree with the notice yet, so that it still applies."""
+    """Return True if the notice still applies, because the slices do not agree with it yet.
+
+    `held` is whether the notice is newer than `MAX_HELD_S`.
+    """
     if received.notice.change == "leaving":
         return held if listed is None else not listed.terminating
     if listed is None:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OFFSET: Final = 200
-"""Offset of the numbers of the lower class's counters, to tell them from those of the users and of streams."""
+"""Offset added to the numbers of the lower class's counters, to distinguish them from those of the users and of
+streams."""
 _ROW = re.compile(r" key=([0-9]+) ")
 _GPC = re.compile(r" gpc([0-9]{1,2})=([0-9]+)")
 _IN_PROGRESS = re.compile(r" conn_cur=([0-9]+)")
@@ -26,18 +27,21 @@ class ClassLoad:
     users: int
     """Counter of the users' inference requests, modulo 2^32."""
     present: int
-    """Number of requests of the lower class that wait or are in servers now."""
+    """Number of requests of the lower class that wait or are in progress at servers now."""
     sent: int
-    """Number of those that are in servers."""
+    """Number of requests of the lower class that are in progress at servers now."""
 
 
 @dataclass(frozen=True)
 class LowerStats:
-    """Requests of the lower class in one HAProxy process; other numbers don't include them."""
+    """Statistics of the lower class's requests in one HAProxy process.
+
+    The other statistics don't include these requests.
+    """
 
     waiting: int
     sent: int
-    """Number of requests in servers."""
+    """Number of requests in progress at servers."""
     requests: int
     rejected: int
     errors: int
@@ -45,26 +49,26 @@ class LowerStats:
 
 
 def counters(row: str) -> dict[int, int]:
-    """Return the counters in a row of a stick table by their number."""
+    """Return the counters in a row of a stick table, by counter number."""
     return {int(index): int(count) for index, count in _GPC.findall(row)}
 
 
 def class_load(table: str) -> ClassLoad:
-    """Parse the response to `show table`."""
+    """Parse the response to `show table`, and return the load of both classes."""
     rows = _rows(table)
     present, sent = (sum(map(int, _IN_PROGRESS.findall(rows.get(key, "")))) for key in (LOWER_ROW, SENT_ROW))
     return ClassLoad(counters(rows.get(USERS_ROW, "")).get(0, 0), present, sent)
 
 
 def all_counters(table: str) -> dict[int, int]:
-    """Return the counters of the users by their number, and those of the lower class with `OFFSET` added."""
+    """Return the counters of the users by number, and those of the lower class by number plus `OFFSET`."""
     rows = _rows(table)
     lower = {OFFSET + index: count for index, count in counters(rows.get(LOWER_ROW, "")).items()}
     return counters(rows.get(USERS_ROW, "")) | lower
 
 
 def lower_stats(counts: Mapping[int, int], load: ClassLoad) -> LowerStats | None:
-    """Return the lower class's part of the counters (`all_counters`); None if it had no request yet."""
+    """Return the statistics of the lower class from the result of `all_counters`; None if it had no request yet."""
     if OFFSET not in counts:
         return None
     requests, rejected, errors = (counts[OFFSET + index] for index in range(3))
@@ -73,5 +77,5 @@ def lower_stats(counts: Mapping[int, int], load: ClassLoad) -> LowerStats | None
 
 
 def _rows(table: str) -> dict[int, str]:
-    """Return the rows of the stick table by their key."""
+    """Return the rows of the stick table, by key."""
     return {int(key[1]): row for row in table.splitlines() if (key := _ROW.search(row))}

@@ -1,12 +1,13 @@
-"""Limits of HAProxy's servers, so that no pod gets more requests than it can work on.
+"""Concurrency limits of HAProxy's servers, so that no pod receives more requests than it can process at once.
 
     the plan                            | bound of a pod, over all balancers and both protocols
-    `max_concurrency`                   | that
-    `finds_concurrency`                 | found (`concurrency_finder`) by the agent whose name is the first; the others adopt its values
+    `max_concurrency`                   | `max_concurrency`
+    `finds_concurrency`                 | found (`concurrency_finder`) by the agent with the lowest name; the others adopt it
     `objective_ms`                      | at most what the latency objective allows (`overload_limits`)
     none, or the model has a batcher    | none: each server has the plan's `max_connections`, for each protocol
 
-A bound is divided between the balancers (`shares`). A found bound is kept by revision: by the name of the pods' ReplicaSet.
+A bound is divided between the balancers (`shares`). A bound that was found applies to one revision, which is identified
+by the name of the pods' ReplicaSet.
 """
 
 from __future__ import annotations
@@ -29,22 +30,23 @@ if TYPE_CHECKING:
     from halcyon.triton.client import Endpoint
 
 WAIT_S: Final = 5.0
-"""Time after the start in which balancers of the plan that are not known yet are taken to be busy, in seconds."""
+"""Time after the start, in seconds, in which a balancer whose load is not known yet is assumed to be busy."""
 MAX_KEPT: Final = 8
-"""Maximum number of revisions whose bound is kept."""
+"""Maximum number of revisions whose found bound is stored."""
 OBJECTIVE_HALF_LIFE_S: Final = 2.0
-"""Time in which the demand of an idle balancer is halved if requests are rejected by a latency objective, in seconds."""
+"""Half-life of the demand of an idle balancer, in seconds, if the plan has a latency objective, by which requests
+are rejected."""
 _RECENT_S: Final = 1.2
 _FORGET_AFTER: Final = 100
-"""Number of executions after which earlier ones count half."""
+"""Number of executions above which the weight of earlier executions in the mean is halved."""
 
 
 class TritonCounters(Protocol):
-    """Triton's metrics of one pod; None if unknown."""
+    """Triton's metrics of one pod. Each metric is None if it is unknown."""
 
     @property
     def pending(self) -> int | None:
-        """Requests in Triton's queue."""
+        """Number of requests in Triton's queue."""
 
     @property
     def succeeded(self) -> int | None:
@@ -65,10 +67,10 @@ def _most_unproved(plan: BalancerPlan) -> int:
 
 
 class Concurrency:
-    """Limits of one HAProxy's servers."""
+    """Concurrency limits of the servers of one HAProxy."""
 
     def __init__(self, agent: str = "", found: Mapping[str, int] | None = None) -> None:
-        """Start without measurements.
+        """Create the limits without any measurements.
 
         Args:
             agent: name of the agent's pod.
@@ -80,15 +82,17 @@ class Concurrency:
         self.own = BalancerLoad(agent)
         """Load of this balancer at the last call of `limits`, which its agent publishes."""
         self.found = dict(found or {})
-        """Bounds by revision, the newest last."""
+        """Bounds that were found, by revision; the newest is the last."""
         self.facts: dict[str, ModelConcurrency] = {}
         """Facts about the model by revision, from Triton's configuration."""
         self.objective_bound = 0
-        """Requests in progress at a pod that the latency objective allows; 0 while unknown, and without an objective."""
+        """Number of requests in progress that the latency objective allows per pod; 0 if unknown, or without an
+        objective."""
         self.rejected_load = 0.0
-        """Requests that would wait in this balancer, too, if they had not been rejected. They are demand."""
+        """Number of rejected requests that would otherwise wait in this balancer. They count as demand."""
         self.lower: tuple[float, int, int] = (0.0, 0, 0)
-        """In this balancer: users' requests per second, requests of the lower class, and those of them that are in progress."""
+        """Load of this balancer: users' requests per second, and the lower class's requests, in total and in
+        progress at pods."""
         self._finders: dict[str, ConcurrencyFinder] = {}
         self._revisions: dict[str, str] = {}
         self._answered: dict[tuple[str, str], int] = {}
@@ -100,11 +104,11 @@ class Concurrency:
         self._updated_at = 0.0
 
     def place(self, endpoints: Iterable[Endpoint]) -> None:
-        """Take over the model's pods."""
+        """Set the model's current pods."""
         self._revisions = {endpoint.address: revision_of(endpoint.pod) for endpoint in endpoints}
 
     def unknown_revisions(self, endpoints: Iterable[Endpoint]) -> dict[str, Endpoint]:
-        """Return a pod that serves of each revision whose facts are not known, by revision."""
+        """Return one serving pod for each revision whose facts are unknown, by revision."""
         return {
             revision: endpoint
             for endpoint in endpoints
@@ -165,7 +169,7 @@ class Concurrency:
         return result
 
     def bound(self, plan: BalancerPlan, address: str) -> int:
-        """Return the bound of a pod; 0 if it has none of its own."""
+        """Return the maximum number of requests in progress at a pod, over all balancers; 0 if the pod has no bound."""
         bound, most = self._bound(plan, address), self.objective_bound
         return min(bound, most) if bound and most else bound or most
 
@@ -182,7 +186,10 @@ class Concurrency:
         return initial_bound(facts or ModelConcurrency(), _most_unproved(plan))
 
     def at_once(self, plan: BalancerPlan) -> tuple[int, bool]:
-        """Return the requests that a pod computes at once, or its instances if it computes batches, and whether it does."""
+        """Return the number of requests that a pod computes at once, and whether it computes batches.
+
+        If it computes batches, the number is that of its instances.
+        """
         facts = [self.facts[revision] for revision in set(self._revisions.values()) if revision in self.facts]
         if plan.max_batch > 1 or any(fact.batches for fact in facts):
             return plan.instances, True
@@ -192,12 +199,14 @@ class Concurrency:
         return max(serial, min(bounds, default=1)) if overlaps else serial, False
 
     def share(self, balancers: int) -> float:
-        """Return this balancer's share of the demand of all, from 0 to 1; equal shares if there is none.
+        """Return this balancer's share of the demand of all balancers, from 0 to 1.
+
+        Without demand, the shares are equal.
 
         `balancers` is the number of balancers in the plan.
         """
         own, *others = (sum(map(sum, load.demand.values())) for load in (self.own, *self.others))
-        # A balancer whose load is not known is taken to have the demand of this one.
+        # A balancer whose load is unknown is assumed to have the same demand as this one.
         total = own + sum(others) + own * max(balancers - 1 - len(others), 0)
         return own / total if total >= MIN_DEMAND else 1 / balancers
 
@@ -207,14 +216,20 @@ class Concurrency:
         return sum(sum(pod.held) for pod in self.own.pods.values())
 
     def elsewhere(self, balancers: int) -> int | None:
-        """Return the requests in the other balancers without those of the lower class; None while the load of one of them is unknown."""
+        """Return the number of users' requests that wait or are in progress in the other balancers.
+
+        None if a load is unknown.
+        """
         if len(self.others) < balancers - 1:
             return None
         return sum(sum(load.waiting.values()) + load.inflight - load.lower_sent for load in self.others)
 
     @property
     def users_part(self) -> float | None:
-        """Part of the requests in pods that are the users', over all balancers; None while the lower class has none."""
+        """Users' share of the requests in progress at pods, over all balancers.
+
+        None while the lower class has no requests.
+        """
         loads = (self.own, *self.others)
         inside, lower = sum(load.inflight for load in loads), sum(load.lower_sent for load in loads)
         if not any(load.lower for load in loads):
@@ -222,7 +237,10 @@ class Concurrency:
         return max(inside - lower, 0) / max(inside, 1)
 
     def served_share(self, balancers: int) -> float | None:
-        """Return this balancer's share of the requests that may be in progress; None if there are none, or a load is unknown."""
+        """Return this balancer's share of the number of requests that may be in progress.
+
+        None if that is 0, or a load is unknown.
+        """
         total = self.sent + sum(sum(pod.held) for load in self.others for pod in load.pods.values())
         return self.sent / total if total and len(self.others) >= balancers - 1 else None
 
@@ -246,7 +264,7 @@ class Concurrency:
         )
 
     def _adopt(self) -> None:
-        """Take over the bounds of the first agent, and those of revisions that only others know."""
+        """Adopt bounds from agents with a lower name, and bounds of revisions that only other agents have found."""
         for load in sorted(self.others, key=lambda load: load.agent, reverse=True):
             for revision, bound in load.found.items():
                 if revision not in self.found or load.agent < self.agent:

@@ -1,14 +1,15 @@
-"""Finding of how many requests a pod may have in progress, if neither the spec nor the batcher says so. Pure.
+"""Search for the number of requests that a pod may have in progress, if neither the spec nor the batcher sets it. Pure.
 
     the model                                       | bound
-    computes one request per instance at a time     | one in each instance, and as many ahead as are worth `AHEAD_S`, at least one
-    computes more than its instances at once        | doubled while requests wait and answers grow by `MIN_GAIN`; if they don't, halved
-    (decoupled, or Triton's queue stays empty)      | while they don't shrink by as much
+    computes one request per instance at a time     | one per instance, and as many more as take `AHEAD_S`, at least one
+    computes more than its instances at once        | doubled while requests wait and throughput grows by `MIN_GAIN`; else
+    (decoupled, or Triton's queue stays empty)      | halved while throughput doesn't shrink by as much
 
-The second kind batches by itself (vLLM, TensorRT-LLM, asynchronous Python), and nothing but the answers shows how far. While requests
-wait and all pods are full, the time in which a pod answers as many requests as it holds is measured. It stays the same if a doubled bound
-doubles the answers, and doubles if the additional requests only wait in the pod. A bound is never more than what a stopping pod can answer
-within the drain time.
+A model of the second kind batches by itself (vLLM, TensorRT-LLM, asynchronous Python), and only its throughput shows
+how many requests it computes at once. While requests wait and all pods are full, this module measures the turnover: the
+time in which a pod answers as many requests as it holds. The turnover stays the same if a doubled bound doubles the
+throughput, and doubles if the additional requests only wait in the pod. A bound is never more than a stopping pod can
+answer within the drain time.
 """
 
 from __future__ import annotations
@@ -20,23 +21,28 @@ from typing import Final, Literal
 from halcyon.triton.client import ModelConcurrency
 
 AHEAD_S: Final = 0.1
-"""Work that may wait in a pod for its instances, in seconds: more than the way of a request to the pod and back."""
+"""Work that may wait in a pod for its instances, in seconds.
+
+It exceeds the round-trip time between balancer and pod.
+"""
 MIN_GAIN: Final = 1.25
-"""Growth of the answers that justifies a doubled bound; 2 is the most that is possible."""
+"""Minimum factor by which throughput must grow to justify a doubled bound; the maximum possible factor is 2."""
 FULL: Final = 0.8
-"""Share of the bound from which a pod counts as full."""
+"""Share of its bound that a pod must have in progress to count as full."""
 MAX_BOUND: Final = 1024
 RETRY_S: Final = 300.0
-"""Time until a bound that gained nothing is tried again, in seconds; it doubles with each failure, up to `MAX_RETRY_S`."""
+"""Time until higher bounds are tried again, in seconds. It doubles after each search, up to `MAX_RETRY_S`."""
 MAX_RETRY_S: Final = 3600.0
 MIN_OVERLAP_S: Final = 0.2
-"""Execution time from which requests in transit cannot be mistaken for requests that are computed at the same time, in seconds."""
+"""Minimum execution time, in seconds, for which requests in transit can't be mistaken for requests computed at the
+same time."""
 MIN_SAMPLES: Final = 2
-"""Number of successive samples that show executions at the same time, so that requests in transit don't count."""
+"""Number of successive samples that must show simultaneous executions, so that requests in transit don't look like
+them."""
 MIN_WINDOW_S: Final = 0.75
-"""Minimum time over which answers are counted, in seconds: three samples."""
+"""Minimum time over which responses are counted, in seconds: three samples."""
 DRAIN_SHARE: Final = 0.9
-"""Share of the drain time that the requests in a pod may take."""
+"""Maximum share of the drain time that the requests in a pod may take."""
 
 
 @dataclass(frozen=True)
@@ -45,32 +51,34 @@ class Load:
 
     pods: int
     inflight: int
-    """Requests in progress."""
+    """Number of requests in progress at the pods."""
     waiting: int
-    """Requests that wait in the balancers."""
+    """Number of requests that wait in the balancers."""
     answered: int
-    """Requests that have ended since the previous moment."""
+    """Number of requests that have ended since the previous load."""
     computing: int | None = None
-    """Requests that were computed, and not only waited in a pod, in the last second; None without a new sample of the pods."""
+    """Minimum number of requests in pods but not in Triton's queue in the last second; None without a new sample of
+    the pods."""
     execution_s: float | None = None
-    """Mean time of an execution; None before the first one."""
+    """Mean time of an execution, in seconds; None before the first one."""
 
 
 def initial_bound(facts: ModelConcurrency, most_unproved: int) -> int:
-    """Return the bound before anything was measured: one request in each instance and one ahead, except for decoupled models."""
+    """Return the bound before any measurement: two requests per instance, or `most_unproved` for a decoupled model."""
     return most_unproved if facts.decoupled else 2 * facts.instances
 
 
 class ConcurrencyFinder:
-    """Bound of one revision."""
+    """Search for the bound of one revision: the maximum number of requests in progress at each of its pods."""
 
     def __init__(self, facts: ModelConcurrency, *, most_unproved: int, drain_s: float, found: int = 0) -> None:
-        """Start with the bound that follows from the configuration.
+        """Create the search with the bound by the model's configuration, or with the bound found before.
 
         Args:
             facts: the model's configuration.
-            most_unproved: bound for models whose executions are too short to matter, and at which doubling starts.
-            drain_s: time in which a stopping pod must answer what it holds.
+            most_unproved: maximum bound for models that compute one request per instance; for other models, the bound
+                at which doubling starts.
+            drain_s: time in which a stopping pod must answer the requests that it holds, in seconds.
             found: bound that was found for this revision before; 0 if none.
         """
         self._facts = facts
@@ -80,7 +88,7 @@ class ConcurrencyFinder:
         self._overlaps_for = 0
         self.bound = found or initial_bound(facts, most_unproved)
         self._turnovers: dict[int, float] = {}
-        """Time in which a full pod answered as many requests as it held, in seconds, by bound."""
+        """Turnover in seconds, by bound: the time in which a full pod answered as many requests as it held."""
         self._since: float | None = None
         self._answered = 0
         self._direction: Literal["up", "down", "settled"] = "up"
@@ -110,7 +118,7 @@ class ConcurrencyFinder:
         return self._overlaps_for >= MIN_SAMPLES
 
     def _is_longer(self, load: Load, turnover_s: float | None) -> bool:
-        """Return True if the answers take so much longer than the executions that these end before the answers are computed."""
+        """Return True if responses take so long that executions must end before their responses are computed."""
         if turnover_s is None or load.execution_s is None:
             return False
         return turnover_s > 4 * self.bound * load.execution_s / self._facts.instances + MIN_OVERLAP_S
@@ -122,9 +130,12 @@ class ConcurrencyFinder:
         return max(min(instances * min(1 + ahead, drained), self._most_unproved), instances)
 
     def _turnover_s(self, load: Load, now: float) -> float | None:
-        """Return the time in which full pods answer as many requests as they hold, once that many have been answered; else None."""
+        """Return the time, in seconds, in which full pods answered as many requests as they hold.
+
+        None if not measured yet.
+        """
         full = self.bound * load.pods
-        # After a bound was lowered, the answers of requests beyond it are no answers of the new one.
+        # After the bound was lowered, pods still hold more requests than it allows. They don't measure the new bound.
         is_full = FULL * full <= load.inflight <= max(1.25 * full, full + load.pods)
         if not load.waiting or not load.pods or not is_full:
             self._since = None
@@ -166,6 +177,9 @@ class ConcurrencyFinder:
 
 
 def _gain(turnovers: dict[int, float], bound: int) -> float:
-    """Return the growth of the answers from `bound` to its double; 2, the most that is possible, if one of them is unknown."""
+    """Return the factor by which throughput grows from `bound` to twice the bound.
+
+    It is 2, the maximum, if one of the turnovers is unknown.
+    """
     low_s, high_s = turnovers.get(bound), turnovers.get(2 * bound)
     return 2.0 if low_s is None or high_s is None else 2 * low_s / max(high_s, 1e-3)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from halcyon.triton.client import Endpoint
 
 RETRY_INTERVAL_S = 30.0
-"""Delay before a configuration that HAProxy rejected is tried again, in seconds."""
+"""Time until a configuration that HAProxy rejected is loaded again, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ class HaproxyController:
             config_path: path of haproxy.cfg.
             listen: listen addresses and files of HAProxy.
             files: mounted Secrets, which each pass checks for changes; None if there are none.
-            concurrency: limits of the servers. Default: those of a balancer without others.
+            concurrency: concurrency limits of the servers. Default: the limits of a balancer that is the only one of
+                its model.
             clock: returns the monotonic time, in seconds.
         """
         self._runtime = runtime
@@ -93,7 +94,7 @@ class HaproxyController:
         """Ready pods to which no HAProxy server could be assigned."""
         self.reloads = 0
         self.classes: ClassLoad | None = None
-        """Loads of the users and of the lower class at the last call of `share`; None without a lower class."""
+        """Requests of the users and of the lower class at the last call of `share`; None if there is no lower class."""
 
     @property
     def written(self) -> bool:
@@ -107,7 +108,7 @@ class HaproxyController:
 
     @property
     def shares_pods(self) -> bool:
-        """Whether the balancers exchange their loads, to share the pods."""
+        """Whether the plan in force makes the balancers exchange their loads, to divide the limits of the pods."""
         return self._serving is not None and self._serving.plan.exchanges_loads
 
     def answered_within(self, limit_s: float) -> bool:
@@ -129,7 +130,7 @@ class HaproxyController:
 
     @property
     def problem(self) -> str:
-        """Why the running HAProxy differs from the desired configuration; empty if it does not."""
+        """Reason why the running HAProxy differs from the desired configuration; empty if it does not."""
         return (self._files.problems if self._files is not None else "") or self._rejection
 
     @property
@@ -138,7 +139,7 @@ class HaproxyController:
         return self._files.expires if self._files is not None else {}
 
     async def run_pass(self, endpoints: tuple[Endpoint, ...] | None, *, out: AbstractSet[str] = frozenset()) -> None:
-        """Run one pass.
+        """Run one pass: read HAProxy's state, and write what differs from the desired state.
 
         Args:
             endpoints: all server pods. None while unknown: no server is then added or removed.
@@ -174,7 +175,9 @@ class HaproxyController:
             self.reading = reading
 
     async def share(self) -> None:
-        """Update the limits of the servers to the loads of all balancers. This is a small part of a pass, for frequent calls.
+        """Adjust the limits of the servers to the loads of all balancers.
+
+        This is a small part of a pass, for frequent calls.
 
         Raises:
             HaproxyError: HAProxy does not respond; the next pass tries again.
@@ -250,8 +253,8 @@ class HaproxyController:
         out: AbstractSet[str],
         desired: _DesiredConfig,
     ) -> None:
-        # The configuration whose server states may be in the file: the running one if HAProxy runs, else the one to start. None if a
-        # previous agent wrote the running one.
+        # The configuration to write with the servers' states: the running one if HAProxy runs, else the one with which it
+        # starts. None if a previous agent wrote the running configuration.
         owner = self._serving if reading else desired
         servers = self._servers or ()
         if endpoints is None:

@@ -30,12 +30,13 @@ _SERVER = re.compile(r"s([0-9]{1,5})")
 _HELD = re.compile(r"held=([0-9]+) came=([0-9]+)")
 _BROKEN = re.compile(r"broken=([0-9]+)")
 _QCUR, _SCUR, _SLIM, _STOT, _RESPONSES = 2, 4, 6, 7, slice(39, 45)
-"""Columns of `show stat`. The last are the numbers of responses by status."""
+"""Columns of `show stat`. `_RESPONSES` are the numbers of responses by status."""
 _WRAP = 2**32
 _MAX_UNWRAPPED_S = 3600
-"""Seconds in which no counter of requests wraps: even a million requests per second need 71 minutes for 2^32."""
+"""Seconds within which no counter of requests wraps: even a million requests per second take 71 minutes to reach
+2^32."""
 _OF_STREAMS = 100
-"""Offset of the numbers of the counters of streams, to tell them from those of `COUNTERS`."""
+"""Offset added to the numbers of the counters of streams, to distinguish them from those of `COUNTERS`."""
 
 
 class HaproxyError(OSError):
@@ -43,22 +44,23 @@ class HaproxyError(OSError):
 
 
 class WideCounters:
-    """Continuation of HAProxy's 32-bit counters beyond their wrap, as long as the same process counts.
+    """HAProxy's 32-bit counters of one process, continued beyond their overflow.
 
-    No counter grows by 2^32 between two reads, so each growth is exact modulo 2^32. Differences of two counters need this: after a wrap
-    of only one of them, they are wrong until the other one wraps, hours or days later. In a process that ran before this agent, some
-    counters of a histogram may have wrapped already, so they start at 0 here.
+    No counter grows by 2^32 between two reads, so each growth is exact modulo 2^32. The difference of two counters
+    needs this: if only one of them has wrapped, it is wrong until the other one wraps, hours or days later. If the
+    process ran before this agent started, some counters of a histogram may have wrapped already, so the histogram's
+    counters start at 0 here.
     """
 
     def __init__(self) -> None:
-        """Start without counters."""
+        """Create an instance without counters."""
         self._process = -1
         self._wide: dict[int, int] = {}
         self._base: dict[int, int] = {}
-        """Values that count as 0, by number."""
+        """Value of each counter that counts as 0, by counter number."""
 
     def read(self, process: int, counters: Mapping[int, int], *, uptime_s: int) -> dict[int, int]:
-        """Return the counters without their wraps, by number. Counters of a new process start again."""
+        """Return the counters by number, continued beyond their overflow. For a new process, they start again."""
         if process != self._process:
             self._process, self._wide, self._base = process, {}, {}
             if uptime_s > _MAX_UNWRAPPED_S:
@@ -71,15 +73,15 @@ class WideCounters:
 
 @dataclass(frozen=True)
 class BackendLoads:
-    """Load of the slots' back ends in one HAProxy process; numbers for HTTP and for gRPC."""
+    """Load of the slots' back ends in one HAProxy process. Each pair of numbers is for HTTP and for gRPC."""
 
     waiting: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Number of queued requests, by slot."""
     servers: Mapping[ServerKey, PodLoad] = field(default_factory=dict)
     responses: Mapping[ServerKey, int] = field(default_factory=dict)
-    """Counter of the responses whose headers have arrived, of both protocols."""
+    """Counter of the responses whose headers have arrived, for both protocols together, by server."""
     classes: ClassLoad | None = None
-    """None if they were not read."""
+    """Requests of the users and of the lower class; None if they were not read."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +105,13 @@ class HaproxyStats:
     rejected: int = 0
     errors: int = 0
     unavailable: int = 0
-    """Number of requests that a server refused itself (HTTP 503, gRPC UNAVAILABLE), for example because its own queue is full."""
+    """Number of requests to which a server itself responded with 503 or gRPC UNAVAILABLE, for example because its
+    queue is full."""
     answered: int = 0
     """Number of responses from servers, including error responses. A stream is counted at its first response."""
     service_ms: int = 0
-    """Total time, in milliseconds, from sending these requests to a server until the response headers arrived."""
+    """Total time of the requests in `answered`, in milliseconds, from sending each to a server until its response
+    headers arrived."""
     latency: Mapping[str, Latency] = field(default_factory=dict)
     """Latency histogram of the servers' responses, by slot."""
     clients: Latency | None = None
@@ -123,9 +127,9 @@ class HaproxyStats:
     loads: BackendLoads = field(default_factory=BackendLoads)
     """Load and limits of each server."""
     connections_used: float = 0.0
-    """Largest share of a client port's maximum number of connections that is in use."""
+    """Share of the maximum number of connections that is in use, at the client port with the largest share."""
     open_holds: frozenset[str] = frozenset()
-    """Slots whose server `held` (`queueing`) is not in maintenance in both protocols."""
+    """Slots whose server `held` (`queueing`) is out of maintenance in at least one protocol."""
     broken: int = 0
     """Number of streams that were cut because their server disappeared, or because they did not end within its drain time."""
     lower: LowerStats | None = None
@@ -139,7 +143,7 @@ class HaproxyStats:
 
 @dataclass(frozen=True)
 class HeldRequests:
-    """Numbers of requests that HAProxy holds or held because no server was up."""
+    """Numbers of requests that HAProxy holds, or has held, because no server was up."""
 
     held: int
     """Number of requests held now."""
@@ -150,7 +154,7 @@ class HeldRequests:
 def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxyStats:
     """Parse the responses to the commands of `runtime_api.SHOW`.
 
-    `wide` continues the counters of the earlier responses.
+    `wide` has the counters of the earlier responses, and continues them.
 
     Raises:
         HaproxyError: a response does not have the format of HAProxy 3.0.

@@ -1,18 +1,21 @@
-"""Room for the lower class: the rows in servers up to which a balancer sends its requests. Pure.
+"""Room for the lower class: the number of rows at servers up to which a balancer sends requests of this class. Pure.
 
     a pod                             | rows up to which the lower class is sent to it
     computes single requests          | those that it computes at once: one in each instance
-    the same, in less than `GAP_S`    | and as many more as the way to the pod and back takes time
-    computes batches                  | a full batch, and most of what the users leave in the next one
+    the same, in less than `GAP_S`    | and as many more as it computes during a round trip to the pod
+    computes batches                  | a full batch, and most of what the users leave free in the next one
     users wait in any balancer        | none
 
-What the users leave is the batch without the rows that they send in the time of a batch. The users' own requests count and never wait for
-this room, so it shrinks with each of them, at once. `lower.lua` compares the rows in servers with it.
+The users leave free what is left of a batch after the rows that they send in the time of a batch. The users' requests
+count as rows at servers, but never wait for room, so each of them uses up room at once. `lower.lua` compares the rows
+at servers with the room.
 
-With `Gentle`, a pod has few rows beside those of its users, so that their batches take at most `GENTLE` longer.
+If the class is `Gentle`, a pod gets few rows beside those of the users, so that the users' batches take at most
+`GENTLE` longer.
 
-Each balancer sees only its own requests, so the room is divided: by the users' rates, because a part of the room is for their requests, and
-by the requests of the lower class. Executions of a second and longer outlast the exchange of loads, so the real loads are used for them.
+Each balancer counts only its own requests, so the room is divided between the balancers. One part is divided by the
+users' rates, because the users' requests take it, and the rest by the requests of the lower class. Executions of a
+second and longer outlast the exchange of loads, so their division uses the requests in progress instead.
 """
 
 from __future__ import annotations
@@ -35,40 +38,49 @@ if TYPE_CHECKING:
     from halcyon.triton.pod_sampler import PodStatistics
 
 GAP_S: Final = 0.02
-"""Time of an execution from which the way of a request to the pod and back does not matter, in seconds."""
+"""Execution time from which the round trip between balancer and pod is negligible, in seconds."""
 LONG_S: Final = 1.0
-"""Time of an execution from which the loads that the balancers exchange are newer than what is computed, in seconds."""
+"""Execution time, in seconds, from which the loads that balancers exchange are newer than the running executions."""
 RATE_OVER_S: Final = 0.5
 """Time over which the users' rate is averaged, in seconds."""
 GENTLE: Final = 0.1
-"""Share by which the users' batches may take longer with `Gentle`."""
+"""Maximum share by which the users' batches take longer because of a `Gentle` lower class."""
 _UNSEEN: Final = 0.5
-"""Share of the rows in execution, of users of other balancers, that are left free. Batches have room for them."""
+"""Share of the rows in execution of other balancers' users for which room is left free, if the model computes no
+batches."""
 _IDLE_ROWS: Final = 0.01
-"""Rows of the users in an execution below which nobody is there to be gentle to."""
+"""Number of the users' rows per execution below which `Gentle` has no effect, because the users are idle."""
 _MIN_TAKEN, _MAX_TAKEN = 0.4, 1.0
-"""Share of what the users leave in the next batch that is taken: of a model whose rows take all the time, and none of it. If rows take
-most of the time, smaller batches cost little."""
+"""Share of the free rows in the next batch that the lower class takes.
+
+The minimum applies if the time of a batch is proportional to its rows, because smaller batches then cost little. The
+maximum applies if the time is constant."""
 _WRAP = 2**32
 
 
 @dataclass(frozen=True)
 class PodWork:
-    """What one pod computes."""
+    """Parallelism and execution time of one pod."""
 
     at_once: float
-    """Rows that are computed at the same time."""
+    """Number of rows that are computed at the same time."""
     batches: bool
-    """Whether rows are computed together, so that more of them take less time for each."""
+    """Whether rows are computed together in batches, so that a larger batch takes less time per row."""
     time: BatchTime | None
-    """Time of a batch of one instance; None if unknown."""
+    """Time of a batch on one instance; None if unknown."""
 
     def users_rows(self, rows_s: float) -> float:
-        """Return the rows that the users send during an execution, from their rows per second."""
+        """Return the number of rows that the users send to the pod during an execution.
+
+        `rows_s` is their rate per second.
+        """
         return self.at_once / 2 if self.time is None else min(rows_s * self.time.largest_s, self.at_once)
 
     def room(self, users_rows: float, *, gentle: bool) -> float:
-        """Return the rows in the pod up to which the lower class is sent. `users_rows` are those that the users send in an execution."""
+        """Return the number of rows in the pod up to which requests of the lower class are sent.
+
+        `users_rows` is the number of rows that the users send during an execution.
+        """
         if self.time is None or self.time.largest_s <= 0:
             return self.at_once
         ahead = self.at_once * max(GAP_S / self.time.largest_s, 0.0) if self.time.largest_s < GAP_S else 0.0
@@ -86,14 +98,14 @@ class PodWork:
 
 
 def fleet_room(work: PodWork, pods: int, users_rows_s: float, *, gentle: bool, balancers: int = 1) -> float:
-    """Return the rows in all pods up to which the lower class is sent.
+    """Return the number of rows in all pods up to which requests of the lower class are sent.
 
     Args:
-        work: what one pod computes.
+        work: parallelism and execution time of one pod.
         pods: number of pods.
-        users_rows_s: rows that the users of all balancers send, per second.
+        users_rows_s: rows per second that the users of all balancers send.
         gentle: whether the plan's class is `Gentle`.
-        balancers: number of balancers. Each of them does not see the users of the others.
+        balancers: number of balancers, each of which counts only the requests of its own users.
     """
     if not pods:
         return 0.0
@@ -114,16 +126,18 @@ def own_room(
     is_long: bool,
     counts_others: bool = False,
 ) -> int:
-    """Return this balancer's part of the room, in whole rows; the parts of all balancers add up to it, rounded.
+    """Return this balancer's part of the room, in whole rows. The parts of all balancers add up to the rounded room.
 
     Args:
         room: rows in all pods (`fleet_room`).
         own: load of this balancer.
         others: newest loads of the other balancers.
-        users_rows: rows of the users in all pods, on average.
-        turn: number that changes with the time, and is the same in all balancers. It decides who has the larger part.
-        is_long: whether an execution is so long that the loads are as they were read.
-        counts_others: whether users of other balancers in pods leave less; for single requests, `room` has left them a place.
+        users_rows: mean number of the users' rows in all pods.
+        turn: number that changes with time, and is the same in all balancers. It decides which balancer gets the larger
+            part.
+        is_long: whether executions are so long that the loads have hardly changed since they were read.
+        counts_others: whether requests of other balancers' users in pods reduce the part. For single requests, `room`
+            already excludes them.
     """
     loads = sorted([own, *others], key=lambda load: load.agent)
     if any(sum(load.waiting.values()) for load in loads):
@@ -143,7 +157,7 @@ def own_room(
         part * rate / (sum(users) or 1.0) + (1 - part) * count / sum(lower)
         for rate, count in zip(users, lower, strict=True)
     ]
-    # A part of a row is a row for that part of the time.
+    # A fraction of a row is one row for that fraction of the time.
     phase = turn * shares.GOLDEN % 1
     # Users of other balancers that fill the pods leave nothing, whatever the parts are.
     elsewhere = _users_inside(loads, mine) if counts_others else 0
@@ -151,32 +165,32 @@ def own_room(
 
 
 def _users_inside(loads: list[BalancerLoad], mine: int) -> int:
-    """Return the users' requests in pods that the other balancers have sent."""
+    """Return the number of users' requests in pods that the other balancers have sent."""
     others = (load for number, load in enumerate(loads) if number != mine)
     return sum(max(load.inflight - load.lower_sent, 0) for load in others)
 
 
 def _parts(whole: int, weights: list[float], turn: int) -> list[int]:
     total = sum(weights)
-    # Demands below a minimum count as none there.
+    # `whole_parts` takes a demand below a minimum as 0, so scale the weights up.
     return shares.whole_parts(whole, [weight / total * 1e6 for weight in weights], turn)
 
 
 class LowerRoom:
-    """Room of one balancer, with the measurements that it follows from."""
+    """Room of one balancer for the lower class, with the measurements from which it is computed."""
 
     def __init__(self) -> None:
-        """Start without measurements."""
+        """Create an instance without measurements."""
         self.users_rps = 0.0
         """Users' requests per second at this balancer."""
         self.user_rows = 1.0
-        """Mean rows of a request of the users, measured while the lower class is idle."""
+        """Mean number of rows in a user's request, measured while the lower class is idle."""
         self._time: BatchTime | None = None
         self._counted: tuple[float, int] | None = None
         self._pods: dict[str, tuple[int, int]] = {}
 
     def count(self, load: ClassLoad, now: float) -> None:
-        """Add the counter of the users' requests. `now` is the monotonic time, in seconds."""
+        """Add a sample of the counter of the users' requests. `now` is the monotonic time, in seconds."""
         before, self._counted = self._counted, (now, load.users)
         if before is not None and now > before[0]:
             # The counter of a new process starts at 0; then the difference is too large for any rate.
@@ -220,12 +234,12 @@ class LowerRoom:
             at_once: requests that a pod computes at once, if it computes no batches; the model's instances otherwise.
             batches: whether the model is batched.
             pods: number of pods that take requests.
-            turn: as in `own_room`.
+            turn: number that changes with time, and is the same in all balancers (`own_room`).
         """
         time = self._time
         rows = max(plan.max_batch, time.rows if time is not None else 1, 1) if batches else 1
         work = PodWork(at_once * rows, batches and rows > 1, time)
-        # A balancer that is not known is taken to have the users of this one.
+        # A balancer whose load is unknown is assumed to have the users' rate of this one.
         unknown = max(plan.balancers - 1 - len(others), 0)
         rate = own.users_rps * (1 + unknown) + sum(load.users_rps for load in others)
         room = fleet_room(

@@ -3,17 +3,19 @@
     per pod                              | requests
     computed at once                     | one batch in each instance
     answered within the objective        | objective / time of a batch, in whole batches
-    answered within twice the objective  | the same of twice the objective
+    answered within twice the objective  | the same for twice the objective
     sent to the pod                      | what can be answered in time, at most three batches: with two, Triton computes smaller ones
 
-The last one applies while an overload lasts. In a burst it would keep pods idle, because the shares of balancers follow the demand only
-after a second.
+The last row applies only while an overload lasts. In a burst it would keep pods idle, because the shares of balancers
+follow the demand only after a second.
 
-A balancer has its share of these numbers, or what the other balancers leave, if that is more: a burst may reach one balancer alone. While
-an overload lasts, it has its share. What is sent to pods is not queued, so it is subtracted from the limits on the queue.
+Each balancer gets its share of these numbers, or what the other balancers leave if that is more, because a burst may
+reach one balancer alone. While an overload lasts, it gets only its share. Requests that are sent to pods are not
+queued, so they are subtracted from the limits on the queue.
 
-The time of a batch is taken from Triton's statistics. If the rate at which the pods answer while requests are queued contradicts them,
-it replaces them: they are wrong for models that return before the answer, and for pods that share a GPU or a database.
+The time of a batch is taken from Triton's statistics. If the rate at which the pods answer while requests are queued
+contradicts these statistics, the rate replaces them. They are wrong for models that return before the answer, and for
+pods that share a GPU or a database.
 """
 
 from __future__ import annotations
@@ -36,16 +38,18 @@ if TYPE_CHECKING:
 MARGIN: Final = 0.95
 """Share of the objective that batches may take; the rest is for the network, and for batches that take longer than the mean."""
 AGREES: Final = 0.7
-"""Share of the rate that the statistics promise from which a measured rate confirms them: the limits themselves can keep batches small.
+"""Minimum ratio of the measured rate to the rate by Triton's statistics at which both agree.
 
-A rate above them by its inverse confirms them, too: over a few seconds, the share of this balancer in the answers is uncertain."""
+It is below 1, because the limits themselves can keep batches small. The maximum ratio is its inverse, because this
+balancer's share of the responses is uncertain over a few seconds."""
 MAX_AGE_S: Final = 3.0
-"""Time over which rows per request and the share of the answers are measured, in seconds."""
+"""Time over which the rows per request and this balancer's share of the responses are measured, in seconds."""
 REJECTED_OVER_S: Final = 4.0
 """Time over which the share of rejected requests is averaged, in seconds."""
 LASTS_FROM: Final = 0.12
-"""Share of rejected requests from which the overload lasts, so that fewer requests are sent to pods. Bursts stay below it (measured: at
-70 % of the capacity and a variation of 3, 5 % are rejected)."""
+"""Share of rejected requests from which an overload counts as lasting, so that fewer requests are sent to pods.
+
+Bursts stay below it (measured: at 70 % of the capacity and a variation of 3, 5 % are rejected)."""
 ENDS_BELOW: Final = 0.03
 _MIN_ANSWERS: Final = 10
 NO_LIMITS: Final = dict.fromkeys(overload_rules.LIMITS, 0)
@@ -53,10 +57,10 @@ NO_LIMITS: Final = dict.fromkeys(overload_rules.LIMITS, 0)
 
 @dataclass(frozen=True)
 class BatchTime:
-    """Time of a batch: `fixed_s` + `row_s` x rows."""
+    """Time of a batch on one instance: `fixed_s` + `row_s` x rows."""
 
     rows: int
-    """Rows of the largest batch."""
+    """Number of rows in the largest batch."""
     fixed_s: float
     row_s: float
 
@@ -67,11 +71,11 @@ class BatchTime:
 
 
 def batch_time(pods: Iterable[PodStatistics], max_batch: int) -> BatchTime | None:
-    """Return the time of a batch from the pods' statistics; None without any.
+    """Return the time of a batch from the pods' statistics; None without statistics.
 
     Args:
         pods: statistics of the pods.
-        max_batch: rows of the largest batch; 0 for the largest batch seen.
+        max_batch: number of rows in the largest batch; 0 to take it from the statistics.
     """
     counts: dict[int, tuple[int, int]] = {}
     for pod in pods:
@@ -88,22 +92,25 @@ def batch_time(pods: Iterable[PodStatistics], max_batch: int) -> BatchTime | Non
 
 @dataclass(frozen=True)
 class PodCapacity:
-    """Numbers of requests that one pod can hold."""
+    """Numbers of requests with which one pod meets the latency objective."""
 
     in_time: int
-    """Requests that are answered within the objective under a lasting overload, in whole batches."""
+    """Number of requests that are answered within the objective during a lasting overload, in whole batches."""
     in_objective: float
-    """Requests that a pod answers in the time of the objective."""
+    """Number of requests that a pod answers in the time of the objective."""
     sent: int
-    """Requests that the balancers may send to the pod; the others are queued."""
+    """Maximum number of requests that the balancers send to the pod; further requests are queued."""
 
     def bound(self, servers: int, balancers: int) -> int:
-        """Return the requests that the balancers send to each of `servers` pods: fewer by the one that waits in each balancer."""
+        """Return the maximum number of requests that all balancers together send to each of `servers` pods.
+
+        It leaves time for the one request that waits in each balancer.
+        """
         return max(min(self.sent, (self.in_time * servers - balancers) // servers), 1)
 
 
 def pod_capacity(objective_s: float, at_once: float, rate_rps: float, time: BatchTime | None) -> PodCapacity:
-    """Return the numbers of requests that one pod can hold.
+    """Return the numbers of requests with which one pod meets the latency objective.
 
     Args:
         objective_s: the latency objective, in seconds.
@@ -130,17 +137,19 @@ class OverloadLimits:
     """Limits on the queue of one balancer."""
 
     def __init__(self) -> None:
-        """Start without measurements."""
+        """Create the limits without measurements."""
         self._answers: deque[tuple[float, HaproxyStats, dict[str, PodStatistics]]] = deque()
         self._rows_per_request = 1.0
         self._rejected: tuple[float, int, int, int] | None = None
         self._rejected_share = 0.0
         self.lasts = False
-        """Whether so many requests are rejected that the load is above the capacity, not only a burst."""
+        """Whether an overload lasts: so many requests are rejected that the load exceeds the capacity, not only in a
+        burst."""
         self.capacity: PodCapacity | None = None
-        """Numbers of requests that one pod can hold, from the last call of `update`; None if unknown."""
+        """Capacity of one pod from the last call of `update`; None if unknown."""
         self.rejected_load = 0.0
-        """Requests that would be in progress, too, if they had not been rejected: those rejected per second x the objective."""
+        """Number of requests that were rejected but would be in progress otherwise: rejections per second x the
+        objective."""
 
     def update(
         self,
@@ -192,9 +201,10 @@ class OverloadLimits:
         Args:
             servers: number of servers that take requests now.
             share: this balancer's share of the demand, from 0 to 1.
-            least_share: share of a burst that may wait here although this balancer had less demand so far.
+            least_share: minimum share of a burst that may wait in this balancer, even if it has had less demand so far.
             sent: maximum number of requests that this balancer sends to all servers.
-            elsewhere: requests in the other balancers, which leave the rest of the servers to this one; None if unknown, and while an overload lasts.
+            elsewhere: number of requests in the other balancers. This balancer may use the capacity that they leave.
+                None if unknown, or while an overload lasts.
         """
         pod = self.capacity
         if pod is None:
@@ -222,7 +232,10 @@ class OverloadLimits:
         self.lasts = self._rejected_share >= limit
 
     def _add_answers(self, reading: HaproxyStats, pods: Mapping[str, PodStatistics], now: float) -> float | None:
-        """Update the rows per request, and return this balancer's share of the answers in the last seconds; None if there were few."""
+        """Update the rows per request, and return this balancer's share of the pods' responses.
+
+        None if there were too few responses.
+        """
         self._answers.append((now, reading, dict(pods)))
         while now - self._answers[0][0] > MAX_AGE_S or self._answers[0][1].process != reading.process:
             self._answers.popleft()

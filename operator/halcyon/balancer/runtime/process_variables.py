@@ -1,7 +1,7 @@
 """Process variables of HAProxy, which the agent sets and the rules of haproxy.cfg read.
 
-A new HAProxy process, after a crash or a reload, has none of the values. A new agent cannot tell which values the previous agent set.
-In both cases all values are written once.
+A new HAProxy process, after a crash or a reload, has none of the values. A new agent cannot read which values the
+previous agent set. In both cases all values are written once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Variables:
     """Desired values of the variables, and the last values that were written to HAProxy."""
 
     def __init__(self, runtime: RuntimeSocket) -> None:
-        """Start with all desired values at 0, without writing them."""
+        """Set all desired values to 0, without writing them."""
         self._runtime = runtime
         self._desired = dict.fromkeys((RATE, SERVICE, STOPPING, ONCE), 0)
         self._written: dict[str, int] = {}

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class RateFeedback:
-    """Feedback loop of one HAProxy."""
+    """Feedback loop from the counters of one HAProxy to its variables."""
 
     def __init__(self, variables: Variables) -> None:
-        """Start without measurements."""
+        """Create the loop without measurements."""
         self._variables = variables
         self._meter = ServiceRateMeter()
         self._budget = RetryBudget()

@@ -26,11 +26,12 @@ class _Counts:
 class RetryBudget:
     """Retry budget of one HAProxy.
 
-    It counts retries that were made and retries that it prevented. Therefore it allows no retries for as long as servers keep failing.
+    It counts retries that were made and retries that it prevented. It therefore allows no retries while servers keep
+    failing.
     """
 
     def __init__(self) -> None:
-        """Start without samples; retries are allowed."""
+        """Create the budget without samples. Retries are then allowed."""
         self._samples: deque[_Counts] = deque()
         self._process: int | None = None
 

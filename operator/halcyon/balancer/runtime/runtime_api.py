@@ -76,7 +76,9 @@ class RuntimeSocket:
         return parse_held(await self._request(self.path, "show held", self.timeout_s))
 
     async def loads(self, *, classes: bool = False) -> BackendLoads:
-        """Return the load and the limits of each server, and that of the classes. This is a small part of `read`, for frequent polling.
+        """Return the load and the limits of each server. This is a small part of `read`, for frequent polling.
+
+        If `classes` is True, the result also has the load of the users and of the lower class.
 
         Raises:
             HaproxyError: HAProxy does not respond.

@@ -66,7 +66,7 @@ class Command:
     verb: Literal["address", "ready", "drain", "maint", "cut", "limit", "open", "close"]
     """`address`: set the server's address. `ready`, `drain`, `maint`: set its state. `cut`: end its sessions. `limit`: set its limits.
 
-    `open`, `close`: let the slot's server `held` take over the queue, or end that; the key's number is 0.
+    `open`, `close`: enable or disable the slot's server `held`, which takes over the queue; the key's number is 0.
     """
     address: str = ""
     limits: tuple[int, int] = (0, 0)
@@ -84,7 +84,10 @@ class Assignment:
 
 
 def adopt(observed: Mapping[ServerKey, ServerState], *, now: float) -> tuple[AssignedServer, ...]:
-    """Return the assignment in an HAProxy that ran before this agent started; servers in use keep their pods."""
+    """Return the assignment in an HAProxy process that ran before this agent started.
+
+    Servers in use keep their pods.
+    """
     states: dict[AdminState, AssignmentState] = {
         "ready": "ready",
         "drain": "draining",
@@ -160,7 +163,7 @@ def place(
             continue
         free.remove(at)
         stepped[at] = AssignedServer(stepped[at].key, "ready", endpoint.address, now)
-    # Pods that come are in use before others leave: HAProxy rejects what waits when the last server of a back end leaves.
+    # Put new pods into use before others leave: when its last server leaves, a back end's queue is rejected by HAProxy.
     coming_first = sorted(stepped, key=lambda server: server.state != "ready")
     commands = [c for server in coming_first for c in _commands(server, observed.get(server.key))]
     emptied = _emptied_slots(stepped, observed)
@@ -170,7 +173,7 @@ def place(
 
 
 def _emptied_slots(servers: Iterable[AssignedServer], observed: Mapping[ServerKey, ServerState]) -> set[str]:
-    """Return the slots whose last server leaves now: what waits for it must be held."""
+    """Return the slots whose last server leaves now, so that their queued requests must be held."""
     leaving, staying = set(), set()
     for server in servers:
         if server.state == "ready":

@@ -4,7 +4,7 @@ HAProxy limits the requests in progress per server of a back end (`maxconn`), so
 every pod. Each agent computes its own limits from the same data, the loads that all agents publish:
 
     demand                  | limit for a pod
-    no one has any          | an equal share of the bound
+    no balancer has any     | an equal share of the bound
     some have               | those: a share in proportion to their demand; the others: 1
     a share grows           | only into what the others have released, so the limits in force never add up to more than the bound
     a share is below 1      | 1, because HAProxy takes 0 as unlimited; each balancer and protocol may so exceed the bound by one request
@@ -23,35 +23,38 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 ByProtocol = tuple[float, float]
-"""Numbers for HTTP and for gRPC."""
+"""Pair of numbers, for HTTP and for gRPC."""
 HALF_LIFE_S: Final = 4.0
-"""Time in which the demand of a balancer that has become idle is halved, in seconds, so that gaps between requests move no shares."""
+"""Half-life of the demand of an idle balancer, in seconds. Gaps between requests therefore don't change the shares."""
 MIN_DEMAND: Final = 0.5
 """Demand below which a balancer counts as idle for a protocol, in requests."""
 MAX_BYTES: Final = 512 * 1024
-"""Maximum size of a published load, in bytes. A pod takes about 60."""
+"""Maximum size of a published load, in bytes. Each pod adds about 60 bytes."""
 GOLDEN: Final = 0.6180339887
 """Fractional part of the golden ratio: its multiples, modulo 1, are spread evenly."""
 
 
 class LoadError(ValueError):
-    """The text is not a load that an agent publishes."""
+    """The text is not the load of a balancer (`BalancerLoad`)."""
 
 
 @dataclass(frozen=True)
 class PodLoad:
-    """Load of one pod by one balancer; numbers for HTTP and for gRPC."""
+    """Load that one balancer puts on one pod. Each pair of numbers is for HTTP and for gRPC."""
 
     inflight: tuple[int, int]
-    """Requests in progress."""
+    """Number of requests in progress."""
     limits: tuple[int, int]
-    """Limits in force."""
+    """Limits in force on the requests in progress."""
     answered: int = 0
-    """Counter of the requests that have ended, of both protocols."""
+    """Counter of the requests that have ended, for both protocols together."""
 
     @property
     def held(self) -> tuple[int, int]:
-        """Part of the bound that is in use or may be used at any moment. A limit of 1 is allowed on top of the bound until it is used."""
+        """Part of the pod's bound that the balancer uses, or may use at any moment.
+
+        A limit of 1 counts only once it is used.
+        """
         http, grpc = (
             max(limit if limit > 1 else 0, used) for limit, used in zip(self.limits, self.inflight, strict=True)
         )
@@ -68,9 +71,9 @@ class BalancerLoad:
     agent: str
     """Name of the balancer pod."""
     demand: Mapping[str, ByProtocol] = field(default_factory=dict)
-    """Requests that wait or are in progress, by slot; a recent peak counts, too (`HALF_LIFE_S`)."""
+    """Number of requests that wait or are in progress, by slot; a recent peak counts, too (`HALF_LIFE_S`)."""
     waiting: Mapping[str, int] = field(default_factory=dict)
-    """Requests that wait now, by slot."""
+    """Number of requests that wait now, by slot."""
     pods: Mapping[str, PodLoad] = field(default_factory=dict)
     """Load of each pod in use, by its IP address."""
     found: Mapping[str, int] = field(default_factory=dict)
@@ -78,13 +81,13 @@ class BalancerLoad:
     users_rps: float = 0.0
     """Requests of the users per second, without those of the lower class; 0 without a lower class."""
     lower: int = 0
-    """Requests of the lower class that wait or are in progress."""
+    """Number of requests of the lower class that wait or are in progress."""
     lower_sent: int = 0
-    """Those that are in progress. They count in `demand` and in `pods`, too."""
+    """Number of requests of the lower class that are in progress. `demand` and `pods` include them."""
 
     @property
     def inflight(self) -> int:
-        """Requests in progress at all pods."""
+        """Number of requests in progress at all pods."""
         return sum(sum(pod.inflight) for pod in self.pods.values())
 
     def to_json(self) -> str:
@@ -123,7 +126,7 @@ def _pair(raw: Sequence[int]) -> tuple[int, int]:
 
 
 def decayed(before: ByProtocol, now: ByProtocol, *, lasted_s: float, half_life_s: float = HALF_LIFE_S) -> ByProtocol:
-    """Return the demand that counts: the current one, or the earlier one halved every `half_life_s`, if that is larger."""
+    """Return for each protocol the current demand, or the earlier one halved every `half_life_s` if that is larger."""
     left = 0.5 ** (max(lasted_s, 0.0) / half_life_s)
     return max(now[0], before[0] * left), max(now[1], before[1] * left)
 
@@ -138,7 +141,7 @@ def pod_limits(
         slot: name of the slot.
         own: load of this balancer.
         others: newest known loads of the other balancers.
-        unknown: number of balancers whose load is not known yet; each is taken to have the demand of this one.
+        unknown: number of balancers whose load is not known yet; each is assumed to have the demand of this balancer.
     """
     loads = sorted([own, *others], key=lambda load: load.agent)
     demands = [load.demand.get(slot, (0.0, 0.0)) for load in loads]
@@ -156,9 +159,10 @@ def pod_limits(
 
 
 def whole_parts(bound: int, demands: Sequence[float], turn: int) -> list[int]:
-    """Return the shares of the bound in whole requests. They add up to the bound; `turn` varies who gets the larger part.
+    """Divide the bound in proportion to the demands, into whole numbers that add up to it.
 
-    Demands below `MIN_DEMAND` count as none; without any demand the shares are equal.
+    Demands below `MIN_DEMAND` count as 0; without any demand the parts are equal. `turn` varies which parts are rounded
+    up.
     """
     weights = [demand if demand >= MIN_DEMAND else 0.0 for demand in demands]
     if not any(weights):
@@ -173,7 +177,10 @@ def whole_parts(bound: int, demands: Sequence[float], turn: int) -> list[int]:
 
 
 def _within(targets: tuple[int, int], pod: PodLoad, room: int) -> tuple[int, int]:
-    """Return the limits of both protocols towards their targets; what grows has only what is left of `room`."""
+    """Return the limits of both protocols, moved towards their targets.
+
+    A limit grows only into the free part of `room`.
+    """
     limits = [min(limit, target) for limit, target in zip(pod.limits, targets, strict=True)]
     for index, target in enumerate(targets):
         other = PodLoad(pod.inflight, (limits[0], limits[1])).held[1 - index]

@@ -20,9 +20,10 @@ The planner requires the same for a short window (`scaling.planner.forecast.arri
 _MEAN_S = 3.0
 """Time constant, in seconds, of the exponential moving average of the arrival rate."""
 _MAX_IN_A_ROW = 3
-"""Maximum number of successive early samples. A step needs two: one for the sample in which it began, and one for the first full one."""
+"""Maximum number of successive early samples. A sudden rise needs two: one for the
+sample in which it began, and one for the first sample that it fills."""
 _MIN_REST_S = 5.0
-"""Pause after this maximum, in seconds.
+"""Pause after `_MAX_IN_A_ROW` successive early samples, in seconds.
 
 By then the load fluctuates or rises continuously, and one early sample per pause is sufficient.
 """

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def balancer_sample(reading: HaproxyStats | None, problem: str = "") -> BalancerSample | None:
-    """Return the sample of the balancer; None before HAProxy's first statistics. `problem` is what its users should know."""
+    """Return the sample of the balancer; None before HAProxy's first statistics.
+
+    `problem` describes the balancer's problems.
+    """
     if reading is None:
         return None
     return BalancerSample(
@@ -47,8 +50,9 @@ def pod_requests(reading: HaproxyStats | None) -> dict[str, PodRequests]:
 def users_report(report: AgentReport, part: float | None) -> AgentReport:
     """Return the report without the load of the lower class, which is no demand.
 
-    `part` is the users' part of the requests in pods. Their part of the queue and of the GPU's work is estimated by it. How many rows
-    their requests have is unknown meanwhile. None: there is no lower class, and the report stays as it is.
+    `part` is the users' share of the requests in pods. Their share of the queue and of the GPU's work is assumed to be
+    the same, and the rows of their requests are unknown. If `part` is None, there is no lower class, and the report is
+    returned unchanged.
     """
     if part is None:
         return report

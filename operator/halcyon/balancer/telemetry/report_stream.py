@@ -60,12 +60,13 @@ class SendInterval:
     min_pause_s: float = 0.1
     """Pause before the first attempt to reconnect. It is randomised, so that not all agents of a lost replica reconnect at once."""
     max_refused_pause_s: float = 1.0
-    """Maximum pause while connections are refused, or closed before TLS, which costs the replica next to nothing. All agents reconnect to
-    a restarted replica within this time."""
+    """Maximum pause while connections are refused, or closed before TLS.
+
+    Such an attempt costs the replica almost nothing. All agents reconnect to a restarted replica within this time."""
     max_pause_s: float = 30.0
     """Maximum pause after any other failure. The attempts of thousands of agents must not keep a busy replica from accepting any."""
     steady_s: float = 1.0
-    """Time after which a stream counts as accepted, so that the next pause is short again."""
+    """Time for which a stream must stay open to count as accepted, so that the next pause is short again."""
 
 
 class _Mailbox:

@@ -35,7 +35,7 @@ def query(template: str, *, namespace: str, name: str) -> str:
 def query_span(now: float) -> tuple[float, float]:
     """Return the times of the first and the last sample to query.
 
-    The last one is the end of the last complete bin; there are as many as a history stores.
+    The last sample is at the end of the last complete bin. There are as many samples as a history stores.
     """
     end = now // BIN_S * BIN_S
     return end - (MAX_BINS - 1) * BIN_S, end

@@ -186,7 +186,10 @@ class PrometheusSource:
         )
 
     def beside(self, timeout_s: float) -> PrometheusSource:
-        """Return a source for the same Prometheus and with the same counters, whose queries never delay this one's."""
+        """Return a second source for the same Prometheus, whose queries never delay those of this source.
+
+        Both count their requests in the same metric.
+        """
         other = PrometheusSource(self._site, intervals=replace(self._intervals, timeout_s=timeout_s), query=self._query)
         other.requests = self.requests
         return other
