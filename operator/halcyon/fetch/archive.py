@@ -157,7 +157,7 @@ class TargetFolder:
     """Folder into which a model's files are downloaded one by one."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
-        """Use an existing folder, for a model with this many bytes at most."""
+        """Use an existing folder, for a model of at most `limit_bytes`."""
         self._folder, self._limit_bytes = folder, limit_bytes
 
     def check_size(self, size_bytes: int) -> None:

@@ -45,7 +45,7 @@ _FORBIDDEN = ("403 Forbidden", "401 Unauthorized")
 _PROGRAMS = (b"\x7fELF", b"#!")
 """First bytes of executable files. Buckets store no file modes, so files that begin with these bytes get the execute bit."""
 _MAX_SHOWN = 400
-"""Maximum number of characters of the library's message that an error quotes."""
+"""Maximum number of characters of obstore's message that an error quotes."""
 _MIN_SECRET_CHARS = 4
 """Minimum length of a value that is masked. Shorter ones are empty or placeholders such as `-`, which occur in any text."""
 _MIN_LONG_SECRET_CHARS = 8

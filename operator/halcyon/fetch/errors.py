@@ -83,7 +83,10 @@ class DocumentError(FetchError):
 
 
 def known_reason(text: str) -> str | None:
-    """Return the reason for an error, and what to do, by words in the message of the library for stores; None if it has none of them."""
+    """Return the reason for an error of obstore, and its remedy; None if the error is unknown.
+
+    The error is recognised by words in its message.
+    """
     now = rfc3339(time.time())
     if untrusted := re.search(r"(?:InvalidCertificate\(\s*|certificate verify failed: )(\w+(?: [\w-]+)*)", text):
         if re.match(r"NotValidYet|Expired|certificate (has expired|is not yet valid)", untrusted[1]):

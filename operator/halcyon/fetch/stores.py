@@ -38,7 +38,7 @@ class Exchange:
 
 
 Keys = Mapping[str, str] | Exchange
-"""Content of the credentials Secret, or an exchange in its place."""
+"""Content of the credentials Secret, or an exchange that provides credentials without a Secret."""
 
 _AWS = {
     "access_key_id": "AWS_ACCESS_KEY_ID",

@@ -32,7 +32,7 @@ RENEW_INTERVAL_S = 2.0
 RENEW_DEADLINE_S = 7.0
 """Time without a renewal after which the leader exits, in seconds.
 
-What is left of the lease duration then is the shortest time that a write has (`LeaseFence.left_s`).
+The rest of the lease duration is the minimum time that a write has to complete (`LeaseFence.left_s`).
 """
 
 
