@@ -99,7 +99,7 @@ class BrokenRulesError(ValueError):
     def __init__(self, *sentences: str) -> None:
         super().__init__("; ".join(sentences))
         self.sentences = sentences
-        """One per broken rule."""
+        """Sentences, one for each broken rule."""
 
 
 class ApiModel(BaseModel):
@@ -344,7 +344,7 @@ class Documented(ApiModel):
 def exactly_one(*names: str, where: str, good: str) -> Rule:
     """Return the rule that exactly one of these fields, named in camelCase, is set.
 
-    `where` and `good` are used in its message.
+    `where` names the object in the message, and `good` is the message's valid example.
     """
     attributes = {name: "".join("_" + c.lower() if c.isupper() else c for c in name) for name in names}
     return Rule(

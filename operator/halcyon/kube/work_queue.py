@@ -106,8 +106,9 @@ class WorkQueue:
         self.add_after(key, delay_s, self._working.get(key, Priority.RESYNC))
 
     def fail(self, key: Key, at_least_s: float = 0.0) -> float:
-        """Queue a failed key again after its backoff or `at_least_s`, whichever is longer; return this delay in
-        seconds.
+        """Queue a failed key again after a delay, and return the delay in seconds.
+
+        The delay is the key's backoff or `at_least_s`, whichever is longer.
         """
         count = self._failures[key] = self._failures.get(key, 0) + 1
         backoff: float = min(BACKOFF_FIRST_S * 2.0 ** min(count - 1, 20), BACKOFF_MOST_S)

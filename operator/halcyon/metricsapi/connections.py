@@ -67,7 +67,7 @@ class Connection:
 
     source: str
     idle_since: float
-    """Time at which the connection was accepted, or of its last response, in seconds of the caller's clock."""
+    """Time of the last response, or before it of the connection's acceptance, in seconds of the caller's clock."""
     caller: str = ""
     """Name of the last authenticated caller on this connection; empty if unidentified."""
     in_request: bool = False
@@ -92,7 +92,7 @@ class Connections:
         """Accept or reject a new connection from this source.
 
         Returns:
-            The connection, and another one that the caller must close for it, or None; or the limit, if the connection is rejected.
+            The new connection, and the one that the caller must close for it, or None. If rejected: the exceeded limit.
         """
         own = self._by_source.get(source, {})
         full, crowded = self.unidentified >= self.limits.unidentified, len(own) >= self.limits.per_source

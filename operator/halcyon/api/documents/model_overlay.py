@@ -152,7 +152,9 @@ class Overlay:
 
 
 _ADDED = ("priority_levels", "default_priority_level", "queue_policy", "response_cache")
-"""Fields that are left out of the document if they are not set. It is as before they existed, so no pod restarts."""
+"""Fields that are omitted from the document if they are not set. The document is then the same as before these fields
+existed, so no pod restarts.
+"""
 
 
 def _said(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
