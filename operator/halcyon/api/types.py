@@ -1,6 +1,6 @@
 """Building blocks of the resource's fields: base model, rules over several fields, durations, quantities and names.
 
-Out of scope: the fields of the resource (`spec`, `status`), and the generation of the schema (`crd`).
+Out of scope: the fields of the resource (`spec`, `status`), and the generation of the schema (`schema`).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
                 if number > MAX_FILES:
                     raise SourceError(f"the archive has more than {MAX_FILES} entries; is it the archive of a model?")
                 if member.name.rpartition("/")[2].startswith("._"):
-                    continue  # attributes of macOS, which are no part of the file of this name
+                    continue  # attributes of macOS, which are not part of the file of this name
                 if member.isdir():
                     _folder(folder, member.name)
                     continue

@@ -244,7 +244,7 @@ def _list_objects(store: BucketStore, prefix: str, remote: Remote) -> Iterator[L
     for entry in (meta for chunk in obstore.list(store, prefix=prefix or None) for meta in chunk):
         path, size = entry["path"], entry["size"]
         if path == prefix or (path.removeprefix(f"{prefix}/") if prefix else path).startswith("."):
-            continue  # hidden folders, such as .git, are no part of a model (`mounted_source`)
+            continue  # hidden folders, such as .git, are not part of a model (`mounted_source`)
         count += 1
         total += size
         if count > MAX_FILES:

@@ -87,8 +87,8 @@ CHILDREN = (
 ROUTES = (HTTP_ROUTE, GRPC_ROUTE)
 """Kinds that the operator creates if the cluster has them."""
 WITH_STATUS = frozenset({MODEL_DEPLOYMENT, DEPLOYMENT, SERVICE, HPA, PDB, *ROUTES})
-"""Kinds with a status. A change to the status changes the resource version, but none of the fields that the operator
-writes.
+"""Kinds with a status. A change of the status changes the resource version, although the fields that the operator
+writes stay the same.
 """
 WALLS = (NETWORK_POLICY,)
 """Kinds that the operator creates only if the installation enables them. Otherwise it has no permission to read them."""

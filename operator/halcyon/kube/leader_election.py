@@ -141,7 +141,7 @@ class LeaderElector:
             try:
                 self._ours = await self._renewed(self._ours)
             except (errors.Conflicted, errors.NotFound):
-                # Another replica changed it, or the response to our last renewal was lost. Read it.
+                # Another replica changed the Lease, or the response to this replica's last renewal was lost. Read the Lease.
                 self._ours = None
             else:
                 return True

@@ -17,8 +17,8 @@ from typing_extensions import override
 from halcyon.metricsapi.connections import Connection
 
 REQUEST_TIMEOUT_S = 10.0
-"""Timeout in seconds. It limits the TLS handshake and the first request head together, from the acceptance of a
-connection on, and the body of each request.
+"""Timeout in seconds for the TLS handshake and the first request head together, from the acceptance of a connection on.
+It also applies to the body of each request.
 """
 TLS_CLOSE_TIMEOUT_S = 2.0
 """Maximum time until a client confirms the end of its TLS session, in seconds."""

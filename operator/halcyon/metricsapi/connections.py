@@ -4,7 +4,7 @@
 | -------------------------------------- | --------------------------------------------------------------------------- |
 | unidentified: no request on it had an  | `unidentified` in total; if more than half are in use, also `per_source`    |
 | authenticated caller yet               | for each source address                                                     |
-| identified, with a request or a stream | none here: streams of agents are limited per model, those of pages by seats |
+| identified, with a request or a stream | none here: streams of agents are limited per model, of pages per replica    |
 | identified and idle                    | `idle` in total and `idle_per_caller` for each caller; above a limit, a     |
 |                                        | connection is closed after its response                                     |
 

@@ -57,7 +57,7 @@ def servers(args: list[str]) -> list[tuple[str, str | None]]:
     if "url" not in given:
         return []
     if proxy := given.get("proxy"):
-        # Servers that are reached without it are not known here: the list may have networks.
+        # Servers that are reached without the proxy are unknown here, because the list of exceptions may have networks.
         return [(proxy, None), *servers([arg for arg in args if not arg.startswith("--proxy=")])]
     tokens = StoreIdentity.from_json(given["identity"]).servers("") if "identity" in given else ()
     return [(given["url"], given.get("endpoint")), *((server, None) for server in tokens)]

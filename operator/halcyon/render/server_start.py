@@ -54,8 +54,8 @@ def _watch(repository: str) -> str:
     """Return shell commands that watch the Python stub processes and the operator's orders in the background.
 
     Triton doesn't wait for a stub process that ended, so the process stays a zombie, and field 52 of its stat file is
-    the exit status. It is reported only if it is found twice, a moment apart, because Triton itself ends stub processes
-    while it completes a configuration.
+    the exit status. The end is reported only if the process is found twice, a moment apart, because Triton itself ends
+    stub processes while it completes a configuration.
 
     The process id of the shell, which becomes that of Triton, is read from /proc. The shell's own variable for it can't
     be used, because Kubernetes replaces two dollar signs in a container's command by one.

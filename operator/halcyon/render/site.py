@@ -67,7 +67,7 @@ class Site:
     has_prometheus: bool = False
     """Whether the operator has a Prometheus to query."""
     hold_scale_down: bool = False
-    """Whether scaling down is disabled for the whole site, which then also applies to the HPAs of models."""
+    """Whether scaling down is disabled for the whole site, including scaling down by the models' HPAs."""
     queries: tuple[str, ...] = ()
     """Names of the queries of the site's Prometheus that specs may use."""
     own_secret: str = ""

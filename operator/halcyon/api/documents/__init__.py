@@ -1,4 +1,4 @@
-"""Documents that Halcyon's components exchange: the balancer's plan, the agent's report, notices about pods, the model's overlay.
+"""Documents that Halcyon's components exchange: the balancer's plan, reports, pod notices, overlays, results, progress.
 
-The agent and the fetcher import these modules, so the modules do not use pydantic.
+The agent and the fetcher import these modules, except `measured_capacity`. Only that module uses pydantic.
 """

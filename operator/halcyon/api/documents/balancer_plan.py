@@ -124,7 +124,7 @@ class BalancerPlan:
     requests.
     """
     balancers: int = 1
-    """Number of balancers, between which limits for a whole server or model are divided."""
+    """Number of balancers, between which the limits of a server are divided."""
     hold_timeout_ms: int = 0
     """Maximum time that a request waits while there is no server, in milliseconds; 0 means `queue_timeout_ms`."""
     lower_class: LowerClass = "None"

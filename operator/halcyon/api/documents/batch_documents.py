@@ -17,8 +17,8 @@ PORT: Final = 8080
 """Port of the runner's pod at which the path `PATH` returns the progress."""
 PATH: Final = "/progress"
 FAILED: Final = 2
-"""Exit status of a runner that fails until the user changes something. After any other nonzero status, a new runner
-continues the work.
+"""Exit status of a runner that cannot succeed until the user changes something. After any other nonzero status, a new
+runner continues the work.
 """
 MAX_BYTES: Final = 4096
 """Maximum size of a progress document in bytes, which is that of a termination message."""

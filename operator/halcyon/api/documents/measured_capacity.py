@@ -147,7 +147,7 @@ def line_for(document: MeasuredCapacity, served: Served) -> MeasuredLine:
     """Return the execution times that were measured for the properties in `served`.
 
     Raises:
-        MeasuredCapacityError: all times were measured with other properties.
+        MeasuredCapacityError: the document has no times for these properties.
     """
     for what, measured, now in (
         ("revision", document.revision, served.revision),

@@ -77,7 +77,7 @@ def refusals(asked: PolicySubject) -> list[str]:
 
 
 def warnings(asked: PolicySubject) -> list[str]:
-    """Return a message for each violated rule whose violation only causes a warning."""
+    """Return a message for each rule that the spec violates, if the policy only warns of such a violation."""
     return [said for rule in RULES if rule.action == "Warn" and (said := rule.say(asked))]
 
 
