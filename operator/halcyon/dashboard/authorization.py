@@ -143,7 +143,7 @@ class Authorizer:
         """Create the authorizer.
 
         Args:
-            reviews: access reviews; None: no sign-in, for a port that is reachable from localhost only.
+            reviews: access reviews; None if there is no sign-in, for a port that is reachable from localhost only.
             clock: returns the monotonic time, in seconds.
             namespaces: returns the namespaces that contain models.
             proxy: trusted proxy that authenticates users; None if there is none.

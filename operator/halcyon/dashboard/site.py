@@ -73,14 +73,14 @@ QUERIES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Base URLs of the site's other tools; empty: no link."""
+    """Base URLs of the site's other tools. An empty URL means that there is no link."""
 
     grafana: str = ""
-    """Grafana with the chart's dashboards."""
+    """Base URL of the Grafana that has the dashboards of the Helm chart."""
     alerts: str = ""
-    """Alertmanager."""
+    """Base URL of the Alertmanager."""
     runbooks: str = ""
-    """Folder with the pages of docs/runbooks."""
+    """URL of the folder with the pages of docs/runbooks."""
 
 
 LINKED = ("grafana", "alerts", "runbooks")

@@ -4,7 +4,7 @@
     ├── SourceError       ModelSourceNotFound  the source has no such folder, no version folder, or a link without a target
     ├── StoreError        ModelDownloadFailed  the object store or web server cannot be reached, or denies access
     ├── ModelConfigError  ModelConfigInvalid   config.pbtxt is not a valid model configuration
-    │   ├── UnknownFieldError                  config.pbtxt has a field or value that this version does not know
+    │   ├── UnknownFieldError                  config.pbtxt has a field or value that is unknown to this version
     │   └── BackendError                       the model uses or contains a backend that the site does not allow
     ├── ConflictError     ModelConfigConflict  config.pbtxt and the ModelDeployment contradict each other
     └── DocumentError     OverlayInvalid       this version cannot parse the overlay

@@ -244,7 +244,7 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
             f"--plan={names.balancer(subject.name)}",
             f"--run-dir={_RUN}",
             f"--port={names.AGENT_PORT}",
-            # The agent sends its token to this address, so the address isn't taken from the plan, which tenants can edit.
+            # The agent sends its token to this address, so it isn't taken from the plan, which tenants can edit.
             *(_collector(site.collector) if site.collector else ()),
             f"--drain-key={_drain_key(subject)}",
             # These are arguments and not part of the plan, so that a pod never switches between TLS and plain text.

@@ -178,8 +178,8 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
         # Triton opens its port after loading the models, whether or not this succeeded.
         "startupProbe": {**loaded, "periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": startup_s(spec)},
         "readinessProbe": {**loaded, "periodSeconds": 2, "timeoutSeconds": 2, "failureThreshold": 2},
-        # If a restart is ordered, Triton closes its port, so the probe fails at once, and the container is killed without
-        # time to finish requests. If Triton is only slow to respond, it has 30 s.
+        # If a restart is ordered, Triton closes its port, so the probe fails at once, and the container is killed
+        # without time to finish requests. If Triton is only slow to respond, it has 30 s.
         "livenessProbe": {
             "httpGet": {"path": "/v2/health/live", "port": "http"},
             "periodSeconds": 1,

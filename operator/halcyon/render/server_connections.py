@@ -14,7 +14,7 @@ def server_connections(spec: Spec) -> int:
     """Return the maximum number of requests in flight from one balancer process to one server.
 
     Three batches in total keep Triton's batcher supplied (measured: two starve it a little, one halves its throughput).
-    Each process needs two batches, because it does not know how many requests the other processes send.
+    Each process needs two batches, because the number of requests from the other processes is unknown to it.
     """
     capacity = batch_capacity(spec)
     return max(2 * capacity, -(-3 * capacity // spec.traffic.balancer_replicas))

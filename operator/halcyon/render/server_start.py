@@ -25,9 +25,11 @@ MAX_AGE_MS = 60_000
 """Maximum age of a gRPC channel, in milliseconds. Clients reconnect after this time, and find new pods then."""
 _MIN_AGE_MS = 500
 _PING_INTERVAL_MS = 5_000
-"""Minimum interval of a client's keepalive pings, in milliseconds: half of the 10 s that gRPC libraries allow at least."""
+"""Minimum interval of a client's keepalive pings, in milliseconds: half of the minimum in gRPC libraries, which is 10
+s.
+"""
 HTTP_BODY_BYTES = 64 * 2**20
-"""Triton's own maximum size of an HTTP body, since release 25.06. Earlier releases have none."""
+"""Triton's own maximum size of an HTTP body, since release 25.06. Earlier releases have no maximum."""
 OPTIONAL = {
     "metrics-interval-ms": "GPU metrics are updated every 2 s instead of every second",
     "allow-gpu-metrics": "Triton tries to read the GPU metrics of slices, which it can't measure",
@@ -121,7 +123,9 @@ exec "$@"
 
 
 def larger_bodies(max_request_bytes: int) -> list[str]:
-    """Return the Triton arguments that allow HTTP bodies of `max_request_bytes`; empty if Triton allows them anyway."""
+    """Return the Triton arguments that allow HTTP bodies of `max_request_bytes`; empty if Triton allows them by
+    default.
+    """
     return [f"--http-max-input-size={max_request_bytes}"] if max_request_bytes > HTTP_BODY_BYTES else []
 
 
@@ -141,7 +145,8 @@ def direct_clients(*, drain_s: int) -> list[str]:
 def connection_age_ms(drain_s: int) -> int:
     """Return the maximum age of a gRPC channel, in milliseconds.
 
-    It is shorter than the drain by more than gRPC's jitter of 10 %. A stopping pod waits for at most the drain until no client is
-    connected. Clients that connect in the first seconds of the drain must be asked to reconnect before it ends.
+    It is shorter than the drain by more than gRPC's jitter of 10 %. A stopping pod waits until no client is connected,
+    but not longer than the drain. Clients that connect in the first seconds of the drain must therefore reconnect
+    before it ends.
     """
     return max(min(drain_s * 1000 * 2 // 3, MAX_AGE_MS), _MIN_AGE_MS)

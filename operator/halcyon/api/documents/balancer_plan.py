@@ -87,7 +87,7 @@ class BalancerPlan:
     max_connections: int
     """Maximum number of requests in progress from one balancer process to one server, for each protocol.
 
-    Agents that know `max_concurrency` and `finds_concurrency` use it only if neither applies.
+    Agents that support `max_concurrency` and `finds_concurrency` use this number only if both are unset.
     """
     queue_limit: int
     """Maximum number of requests that wait in one balancer process, HTTP and gRPC together."""

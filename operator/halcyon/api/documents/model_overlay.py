@@ -37,7 +37,7 @@ class OverlayQueuePolicy:
     """Policy of Triton's queue. Fields that are not set keep the values of the model's own configuration."""
 
     delay: bool | None = None
-    """Whether a request whose timeout is over waits behind the others; otherwise it is rejected."""
+    """Whether a request whose timeout has passed waits behind all others. If false, it is rejected."""
     timeout_us: int | None = None
     """Maximum time in the queue, in microseconds."""
     allow_timeout_override: bool | None = None

@@ -68,7 +68,7 @@ class SlotLatency:
     bounds_ms: tuple[int, ...]
     """Upper bounds of the buckets in milliseconds, in ascending order."""
     counts: tuple[int, ...]
-    """Counter of the responses in each bucket; the last one, without an upper bound, is additional."""
+    """Counter of the responses in each bucket, followed by that of an additional bucket without an upper bound."""
     failed: int | None = None
     """Counter of the failed responses: HTTP 5xx, or gRPC UNKNOWN, UNIMPLEMENTED, INTERNAL or UNAVAILABLE."""
 
@@ -80,7 +80,7 @@ class ReportedHistogram:
     bounds_ms: tuple[int, ...]
     """Upper bounds of the buckets in milliseconds, in ascending order."""
     counts: tuple[int, ...]
-    """Counter of the responses in each bucket; the last one, without an upper bound, is additional."""
+    """Counter of the responses in each bucket, followed by that of an additional bucket without an upper bound."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class BalancerSample:
     problem: str = ""
     """Reason why the balancer does not do everything that its plan requires; empty if it does."""
     latency: tuple[SlotLatency, ...] = ()
-    """Response times by slot; empty unless there are two slots, which is while two revisions are compared."""
+    """Response times by slot. Empty unless there are two slots, because two revisions are compared."""
     clients: ReportedHistogram | None = None
     """Histogram of the time from a request's arrival until its response starts. None if an older agent does not report it."""
 
