@@ -123,9 +123,7 @@ exec "$@"
 
 
 def larger_bodies(max_request_bytes: int) -> list[str]:
-    """Return the Triton arguments that allow HTTP bodies of `max_request_bytes`; empty if Triton allows them by
-    default.
-    """
+    """Return the Triton arguments for HTTP bodies of `max_request_bytes`; empty if Triton allows them by default."""
     return [f"--http-max-input-size={max_request_bytes}"] if max_request_bytes > HTTP_BODY_BYTES else []
 
 

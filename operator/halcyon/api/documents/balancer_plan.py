@@ -87,7 +87,8 @@ class BalancerPlan:
     max_connections: int
     """Maximum number of requests in progress from one balancer process to one server, for each protocol.
 
-    Agents that support `max_concurrency` and `finds_concurrency` use this number only if both are unset.
+    Agents that support `max_concurrency` and `finds_concurrency` use this number only if neither of these fields
+    applies.
     """
     queue_limit: int
     """Maximum number of requests that wait in one balancer process, HTTP and gRPC together."""
