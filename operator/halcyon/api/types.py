@@ -63,7 +63,8 @@ class Rule:
     def message_cel(self) -> str:
         """Return a CEL expression that evaluates to the message with the values.
 
-        It uses `format`, because the API server estimates the cost of concatenating strings of any length, and rejects it as too high.
+        It uses `format`, because the API server's estimate of the cost of concatenating strings of any length would be
+        too high.
         """
         text = "".join(text.replace("%", "%%") + ("%s" if path else "") for text, path in self.parts())
         values = ", ".join(f"self.{path}" for _, path in self.parts() if path)

@@ -1,4 +1,5 @@
 """Documents that Halcyon's components exchange: the balancer's plan, reports, pod notices, overlays, results, progress.
 
-The agent and the fetcher import these modules, except `measured_capacity`. Only that module uses pydantic.
+Small processes (the agent, the fetcher, the runner of batch inference) import these modules. Therefore none of them but
+`measured_capacity`, which these processes don't import, uses pydantic.
 """

@@ -69,7 +69,7 @@ class BatchRecipe:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Parse a document.
+        """Parse a recipe.
 
         Raises:
             BatchDocumentError: the text is not a valid document.
