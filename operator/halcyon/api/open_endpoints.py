@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 HTTP_SERVER_READS: Final = ("/v2", "/v2/health/live", "/v2/health/ready")
-"""Paths about the server, for GET and HEAD."""
+"""Paths of the server's own metadata and health, for GET and HEAD."""
 HTTP_MODEL_READS: Final = ("", "/ready", "/config", "/stats")
 """Endings of paths below the model, or below one of its versions, for GET and HEAD."""
 HTTP_MODEL_CALLS: Final = ("/infer", "/generate", "/generate_stream")

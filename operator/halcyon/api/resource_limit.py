@@ -28,7 +28,10 @@ class ResourceLimit:
     """Amount that other models use or have been granted."""
 
     def replicas(self, each: Amount) -> int:
-        """Return the maximum number of replicas within the limit if each uses the amount `each`, which must be above 0; at least 0."""
+        """Return how many replicas fit into the limit if each uses the amount `each`, which must be above 0.
+
+        The result is never negative.
+        """
         return max(math.floor((Decimal(self.total) - self.elsewhere) / each), 0)
 
     def allows(self, amount: Amount, *, held: Amount = 0) -> bool:

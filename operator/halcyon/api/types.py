@@ -1,6 +1,6 @@
 """Building blocks of the resource's fields: base model, rules over several fields, durations, quantities and names.
 
-Out of scope: the fields of the resource (`spec`, `status`), and the generation of the schema (`crd`).
+Out of scope: the fields of the resource (`spec`, `status`), and the generation of the schema (`schema`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class Rule:
     def message_cel(self) -> str:
         """Return a CEL expression that evaluates to the message with the values.
 
-        It uses `format`, because the API server estimates the cost of concatenating strings of any length, and rejects it as too high.
+        It uses `format`, because the API server's estimate of the cost of concatenating strings of any length would be
+        too high.
         """
         text = "".join(text.replace("%", "%%") + ("%s" if path else "") for text, path in self.parts())
         values = ", ".join(f"self.{path}" for _, path in self.parts() if path)
@@ -99,7 +100,7 @@ class BrokenRulesError(ValueError):
     def __init__(self, *sentences: str) -> None:
         super().__init__("; ".join(sentences))
         self.sentences = sentences
-        """One per broken rule."""
+        """Sentences, one for each broken rule."""
 
 
 class ApiModel(BaseModel):
@@ -344,7 +345,7 @@ class Documented(ApiModel):
 def exactly_one(*names: str, where: str, good: str) -> Rule:
     """Return the rule that exactly one of these fields, named in camelCase, is set.
 
-    `where` and `good` are used in its message.
+    `where` names the object in the message, and `good` is the message's valid example.
     """
     attributes = {name: "".join("_" + c.lower() if c.isupper() else c for c in name) for name in names}
     return Rule(

@@ -46,9 +46,10 @@ ALLOWED_TTL_S = 30.0
 DENIED_TTL_S = 5.0
 """Time for which a review that denies access is cached, in seconds. It is short, because the permission may be granted soon."""
 MAX_REVIEWS_PER_S = 5.0
-"""Maximum mean rate at which the permissions of one user in all namespaces are reviewed.
+"""Maximum mean rate of access reviews for one user over all namespaces, in reviews per second.
 
-An open page needs them every second. With 1,000 namespaces, a review that denies access is therefore cached for 200 s.
+An open page needs the user's permissions every second. With 1,000 namespaces, a review that denies access is therefore
+cached for 200 s.
 """
 MAX_CONCURRENT_REVIEWS = 16
 """Maximum number of concurrent access reviews."""
@@ -142,7 +143,7 @@ class Authorizer:
         """Create the authorizer.
 
         Args:
-            reviews: access reviews; None: no sign-in, for a port that is reachable from localhost only.
+            reviews: access reviews; None if there is no sign-in, for a port that is reachable from localhost only.
             clock: returns the monotonic time, in seconds.
             namespaces: returns the namespaces that contain models.
             proxy: trusted proxy that authenticates users; None if there is none.

@@ -68,7 +68,7 @@ class ClientLatency:
         self._samples.pop(name, None)
 
     def retain(self, names: Iterable[Name]) -> None:
-        """Delete the samples of all other models."""
+        """Delete the samples of all models except these."""
         for deleted in self._samples.keys() - set(names):
             del self._samples[deleted]
 

@@ -1,8 +1,9 @@
 """History of each model for its charts: one hour, with a point every 10 s. It takes 9.0 KiB of memory per model.
 
-A point is a row of 25 bytes in a ring buffer: 5,000 models have 25 million numbers, which would take 30 times as much memory as Python
-objects. The history is lost when the process ends. The planner stores the arrivals of earlier days (`ports.Past`), and Prometheus can
-store all other values. This module reads no clock; the caller passes `at`, in seconds since the epoch.
+A point is a row of 25 bytes in a ring buffer: 5,000 models have 25 million numbers, and as Python objects these would
+take 30 times as much memory. The history is lost when the process ends. The planner stores the arrivals of earlier days
+(`ports.Past`), and Prometheus can store all other values. This module reads no clock; the caller passes `at`, in
+seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ errors: the sum of these three.
 _RATE, _P95 = FIELDS.index("rate"), FIELDS.index("p95")
 _ROW = struct.Struct("<11H3B")
 _NONE, _NO_SHARE = 0xFFFF, 0xFF
-"""Codes for an unknown value in a stored row: of a number, and of a share."""
+"""Codes for an unknown value in a stored row: the first one for numbers, the second one for shares."""
 _EMPTY = _ROW.pack(*[_NONE] * 11, *[_NO_SHARE] * 3)
 _TENTHS = 10.0
 """Factor for the stored GPU utilisation, which is in tenths of a percent."""
 _MIN = 1e-4
 _STEP = math.log(1e13) / (_NONE - 2)
-"""Step between the logarithms of successive codes of a number.
+"""Difference between the logarithms of two numbers with successive codes.
 
 Numbers from `_MIN` to 1e9 are stored as logarithms. The error is at most 0.02 %, which is not visible in the three digits that are shown.
 """
 _MIN_PERCENT = 0.01
 _SHARE_STEP = math.log(1e4) / (_NO_SHARE - 2)
-"""Step between the logarithms of successive codes of a share.
+"""Difference between the logarithms of two shares with successive codes.
 
 Shares from `_MIN_PERCENT` to 100 % are stored in one byte. The relative error is at most 2 %.
 """
@@ -83,7 +84,7 @@ class _Ring:
         self._rows = bytearray(_ROW.size * MAX_POINTS)
 
     def put(self, step: int, row: bytes) -> None:
-        """Store the row of a step. Steps that were skipped are unknown.
+        """Store the row of a step. The values of skipped steps are unknown.
 
         If the clock was set back by less than the length of the ring, ignore the row; if by more, empty the ring first.
         """
@@ -98,7 +99,7 @@ class _Ring:
         self._first = max(self._first, step - MAX_POINTS + 1)
 
     def rows(self, last: int) -> Iterator[Values]:
-        """Yield the last `last` rows, oldest first."""
+        """Yield the newest rows, at most `last` of them, oldest first."""
         for step in range(max(self._first, self._last - last + 1), self._last + 1):
             yield _unpacked(_ROW.unpack_from(self._rows, step % MAX_POINTS * _ROW.size))
 
@@ -107,7 +108,10 @@ class _Ring:
         return _unpacked(_ROW.unpack_from(self._rows, self._last % MAX_POINTS * _ROW.size))
 
     def load(self) -> CurrentLoad:
-        """Return the load in the newest row. It decodes a third of the row, because all models are summed up every step."""
+        """Return the load in the newest row.
+
+        Only a third of the row is decoded, because the loads of all models are summed up at every step.
+        """
         row = _ROW.unpack_from(self._rows, self._last % MAX_POINTS * _ROW.size)
         return CurrentLoad(_number(row[_RATE]), _number(row[_P95]), _sum_percent(row[-3:]))
 
@@ -159,12 +163,12 @@ class ChartHistory:
         ring.put(int(at // STEP_S), _packed(counts, numbers, quantiles))
 
     def retain(self, names: Iterable[Name]) -> None:
-        """Delete the history of all other models."""
+        """Delete the history of all models except these."""
         for deleted in self._rings.keys() - set(names):
             del self._rings[deleted]
 
     def series(self, name: Name, last: int = MAX_POINTS) -> Series:
-        """Return the last `last` points of a model; empty if it has no history."""
+        """Return the newest points of a model, at most `last` of them; empty if it has no history."""
         ring = self._rings.get(name)
         if ring is None or ring.last < 0:
             return Series(0.0, ())

@@ -1,4 +1,4 @@
-"""Results of `halcyon bench` for a model, from the ConfigMap that the command keeps beside it. Pure."""
+"""Results of `halcyon bench` for a model, from the ConfigMap in which the command stores them. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from halcyon.dashboard.ports import Object
 
 MAX_RESULTS = 10
 MAX_RESULT_CHARS = 64 * 1024
-"""Size of the largest result that is shown; the command writes at most 20 KiB."""
+"""Maximum size of a result that is shown, in characters. The command writes at most 20 KiB."""
 
 
 def config_map_name(model: str) -> str:
@@ -21,7 +21,7 @@ def config_map_name(model: str) -> str:
 def results(stored: Object | None, model: Object) -> list[dict[str, Any]]:
     """Return the results in the ConfigMap `stored`, newest first. Those that can't be read are omitted.
 
-    A ConfigMap that this very ModelDeployment doesn't own has no results: another user may have chosen its name.
+    The ConfigMap is ignored unless the ModelDeployment `model` owns it, because another user may have chosen its name.
     """
     metadata = (stored or {}).get("metadata") or {}
     owners = {owner.get("uid") for owner in metadata.get("ownerReferences") or []}

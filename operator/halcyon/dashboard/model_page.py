@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 HIDDEN = "(not shown here)"
 _LOUD = {**LOUD, "Ready": "False"}
-"""Condition types that need a user's attention, each with the status at which it does."""
+"""Condition types that need a user's attention, each with the status that requires it."""
 
 
 def page(
@@ -37,8 +37,8 @@ def page(
 ) -> dict[str, Any]:
     """Return the document with the current state of the model.
 
-    `newest` is the newest point of the history, which the page appends to the points that it has. If the stored object is malformed,
-    the document has the same shape, with what is known apart from the object.
+    `newest` is the newest point of the history, which the page appends to the points that it has. If the stored object
+    is malformed, the document has the same fields, but only the values that don't come from the object.
     """
     made = partial(_page, servers=servers, balancers=balancers, numbers=numbers, newest=newest, events=events)
     try:
@@ -127,7 +127,11 @@ def revisions(stored: Sequence[StoredRevision], current: str, target: str) -> di
 
 
 def _revision_text(one: StoredRevision, seen: dict[str, list[str]]) -> list[str]:
-    """Return a revision as lines. `seen` has the values of each variable so far: their numbers show that a hidden value has changed."""
+    """Return a revision as lines of YAML, with numbers in place of the hidden values of variables.
+
+    `seen` has the values of each environment variable in earlier revisions. A different number shows that the value has
+    changed.
+    """
     template = copy.deepcopy(dict(one.template))
     pod = template.get("spec") or {}
     for container in (*(pod.get("initContainers") or ()), *(pod.get("containers") or ())):

@@ -1,6 +1,7 @@
 """Row of one model in the table, its problems, and the totals over rows. Pure.
 
-A model's problems are those that the person on call looks for first (`PROBLEMS`, the most urgent first). The state of a model is the first one in this table whose condition is true:
+`PROBLEMS` lists the problems that a model can have, the most urgent first. The state of a model is the first one in
+this table whose condition is true:
 
 | state       | condition                                                |
 | ----------- | -------------------------------------------------------- |
@@ -33,12 +34,13 @@ State = Literal["stalled", "unready", "progressing", "unknown", "limited", "zero
 Problem = Literal["unready", "errors", "slow", "stalled", "blind", "limited"]
 """Problem of a model.
 
-unready: requests aren't answered. errors: at least `ERROR_PERCENT` of the requests fail. slow: the p95 of the client latency is above
-targets.latency. stalled: a user must act. blind: a signal is missing. limited: a limit prevents more replicas.
+unready: requests aren't answered. errors: at least `ERROR_PERCENT` of the requests fail. slow: the p95 of the client
+latency is above targets.latency. stalled: a user must act. blind: a signal of the last scaling decision is missing.
+limited: a limit prevents more replicas.
 """
 PROBLEMS: tuple[Problem, ...] = get_args(Problem)
 ERROR_PERCENT = 1.0
-"""Share of failing requests from which it counts as a problem, in percent."""
+"""Minimum share of failed requests that counts as a problem, in percent."""
 UNHEALTHY: frozenset[State] = frozenset({"unready", "stalled"})
 """States in which requests aren't answered, or a user must act."""
 STATES: tuple[State, ...] = get_args(State)
@@ -172,7 +174,10 @@ def problems(row: TableRow, load: CurrentLoad) -> list[Problem]:
 
 
 def row_or_unreadable(name: Name, model: Object) -> TableRow:
-    """Return the row of a model. If its object is malformed, return a row that says so, so that the other rows can be shown."""
+    """Return the row of a model.
+
+    If its object is malformed, return a row with the reason `UNREADABLE`, so that the other rows can be shown.
+    """
     try:
         return row(model)
     except Exception:  # a malformed object

@@ -1,4 +1,4 @@
-"""Files of the pages, read once and compressed. They are about 250 KiB."""
+"""Files of the dashboard's pages, about 250 KiB, which are read and compressed once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PageFile:
 
 
 def page_files() -> dict[str, PageFile]:
-    """Return the files by path."""
+    """Return the files by their path in `static/`."""
     files = {}
     for path, entry in _walk(resources.files("halcyon.dashboard").joinpath("static")):
         kind = _TYPES.get(path.rpartition(".")[2])

@@ -1,7 +1,8 @@
-"""Last log lines of a pod's container, read with the token of the user who wants to see them.
+"""Last log lines of a pod's container, read with the token of the user who opens them.
 
-The operator itself may not read logs. The API server checks the user's own permission (`get` on `pods/log`) at each request. The
-connection presents nothing but this token: a client certificate of the operator's kubeconfig would take precedence over it.
+The operator itself may not read logs. The API server checks the user's own permission (`get` on `pods/log`) at each
+request. The connection uses no other credentials, because a client certificate of the operator's kubeconfig would take
+precedence over the token.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A pod on the page of its model: the phases of its start up to the current one, and whose log explains its state. Pure.
+"""Pods on a model's page: the phases of a pod's start, and the container whose log explains its state. Pure.
 
 Times are in seconds since the epoch, with a resolution of one second, as in Kubernetes. Phases whose times were overwritten by a restart
 are omitted.
@@ -58,9 +58,12 @@ def pod_document(pod: DashboardPod) -> dict[str, Any]:
 
 
 def log_of(obj: Object) -> dict[str, Any] | None:
-    """Return the container whose log explains the pod's state, and whether it is the log of its last run; None before any has run.
+    """Return the container whose log explains the pod's state, and whether to show the log of its previous run.
 
-    That is the first container that has failed or restarts, else the first that isn't ready to serve, else the first main container.
+    Return None if no container has run yet.
+
+    The container is the first one that has failed or restarted. Otherwise it is the first init container that runs,
+    else the first main container, else the first init container.
     """
     status = obj["status"]
     started = [

@@ -26,7 +26,7 @@ class ModelNumbers:
     rate: float | None = None
     """Requests per second that reach the balancers, including rejected ones."""
     waiting: float | None = None
-    """Number of requests that wait in balancers or in ready Triton pods, as a mean of 15 s."""
+    """Number of requests that wait in balancers or in ready Triton pods, mean over 15 s."""
     latency_ms: float | None = None
     """Mean time of a request inside Triton, in its queue and in computation, in milliseconds."""
     batch: float | None = None
@@ -88,10 +88,10 @@ class Past:
 
 
 class StoredRevision(NamedTuple):
-    """Revision of a model: what its server pods are made from."""
+    """Revision of a model: the template of its server pods, and the settings that are added to config.pbtxt."""
 
     name: str
-    """Name of its ControllerRevision."""
+    """Name of the revision's ControllerRevision."""
     number: int
     """Number that grows with each revision of the model."""
     template: Object
@@ -104,7 +104,7 @@ class LogReader(Protocol):
     """Interface to the logs of pods."""
 
     async def tail(self, token: str, *, namespace: str, pod: str, container: str, previous: bool) -> str:
-        """Return the last lines of a container, as the user of the token may read them.
+        """Return the last log lines of a container, read with the permissions of the token's user.
 
         Raises:
             LogsUnavailable: there is no log for this user.

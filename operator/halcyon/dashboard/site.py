@@ -1,4 +1,4 @@
-"""What a site adds to the dashboard: links to its other tools, and values from its Prometheus.
+"""Additions of a site to the dashboard: links to its other tools, and values from its Prometheus.
 
 | value                | query                                                    | without Prometheus                                |
 | -------------------- | -------------------------------------------------------- | ------------------------------------------------- |
@@ -73,14 +73,14 @@ QUERIES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Base URLs of the site's other tools; empty: no link."""
+    """Base URLs of the site's other tools. An empty URL means that there is no link."""
 
     grafana: str = ""
-    """Grafana with the chart's dashboards."""
+    """Base URL of the Grafana that has the dashboards of the Helm chart."""
     alerts: str = ""
-    """Alertmanager."""
+    """Base URL of the Alertmanager."""
     runbooks: str = ""
-    """Folder with the pages of docs/runbooks."""
+    """URL of the folder with the pages of docs/runbooks."""
 
 
 LINKED = ("grafana", "alerts", "runbooks")
@@ -112,7 +112,10 @@ class SiteMetrics:
         self._refresh: asyncio.Task[None] | None = None
 
     def allocatable(self) -> dict[str, Any]:
-        """Return the GPUs of the cluster's nodes, or None and the reason. An outdated value is queried again in the background."""
+        """Return the number of GPUs of the cluster's nodes, or None and the reason.
+
+        An outdated value is queried again in the background.
+        """
         if self._prometheus is not None and self._monotonic() - self._asked_at >= ALLOCATABLE_TTL_S:
             self._asked_at = self._monotonic()
             self._refresh = asyncio.get_running_loop().create_task(self._read_allocatable(self._prometheus))
@@ -126,7 +129,12 @@ class SiteMetrics:
             self._allocatable, self._why = None, str(error)
 
     async def history(self, name: Name, hours: int) -> dict[str, Any]:
-        """Return a model's last `hours` as `model_page.series` does, with at most `MAX_POINTS` points; or only `why`, the reason."""
+        """Return a model's history of the last `hours`, in the form of `model_page.series`.
+
+        It has at most `MAX_POINTS` points.
+
+        If there is no history, the document has only `why`, the reason.
+        """
         if self._prometheus is None:
             return {"why": f"Only the last hour is in memory, and {NO_PROMETHEUS}."}
         over = span(self._wall(), hours)
@@ -141,7 +149,10 @@ class SiteMetrics:
 
 
 def span(now: float, hours: int) -> QueryRange:
-    """Return the times to query; they are multiples of the step, so that a chart doesn't change its shape as time passes."""
+    """Return the times to query.
+
+    They are multiples of the step, so that a chart doesn't change its shape as time passes.
+    """
     step_s = math.ceil(hours * 3600 / MAX_POINTS / 10) * 10
     end = now // step_s * step_s
     return QueryRange(end - (MAX_POINTS - 1) * step_s, end, step_s)

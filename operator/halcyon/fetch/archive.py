@@ -37,7 +37,7 @@ def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
                 if number > MAX_FILES:
                     raise SourceError(f"the archive has more than {MAX_FILES} entries; is it the archive of a model?")
                 if member.name.rpartition("/")[2].startswith("._"):
-                    continue  # attributes of macOS, which are no part of the file of this name
+                    continue  # attributes of macOS, which are not part of the file of this name
                 if member.isdir():
                     _folder(folder, member.name)
                     continue
@@ -157,7 +157,7 @@ class TargetFolder:
     """Folder into which a model's files are downloaded one by one."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
-        """Use an existing folder, for a model with this many bytes at most."""
+        """Use an existing folder, for a model of at most `limit_bytes`."""
         self._folder, self._limit_bytes = folder, limit_bytes
 
     def check_size(self, size_bytes: int) -> None:

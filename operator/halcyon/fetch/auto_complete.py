@@ -1,8 +1,9 @@
 """Detection of Python models that Triton can load without completing their configuration.
 
-Triton starts the process of a Python model first to call its function `auto_complete_config`, stops it, and starts it again to serve.
-All imports of model.py therefore run twice (checked on 2.51). If config.pbtxt is complete and the model does not have this function,
-the first start can be skipped. If this cannot be decided, it is not skipped.
+Triton starts the process of a Python model first to call its function `auto_complete_config`, stops it, and starts it
+again to serve. All imports of model.py therefore run twice (checked with Triton 2.51). If config.pbtxt is complete and
+the model does not have this function, the first start can be skipped. If this cannot be decided, the first start is not
+skipped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Enforcement of the site's list of allowed backends in the pod, before Triton reads the model.
 
-Only the pod knows the model's own config.pbtxt. Triton loads a backend from a library with the backend's name, and searches the model's
-folder first. Therefore a model must not contain a backend library, or settings that load other code.
+The model's own config.pbtxt is available only in the pod. Triton loads a backend from a library with the backend's
+name, and searches the model's folder first. Therefore a model must not contain a backend library, or settings that load
+other code.
 
 This is not a sandbox: an allowed backend can execute code from the model, and a volume to which others can write may change after the
 check.

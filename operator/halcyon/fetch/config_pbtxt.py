@@ -39,7 +39,8 @@ def parse(content: bytes) -> ModelConfig:
 def without_byte_order_mark(content: bytes) -> bytes:
     """Return the content as UTF-8 without a byte-order mark, which editors on Windows write and Triton can't parse.
 
-    With the mark of UTF-16, as PowerShell writes it, the content is converted. Content without a mark is returned unchanged.
+    Content with the mark of UTF-16, as PowerShell writes it, is converted. Content without a mark is returned
+    unchanged.
     """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         try:

@@ -45,7 +45,7 @@ _FORBIDDEN = ("403 Forbidden", "401 Unauthorized")
 _PROGRAMS = (b"\x7fELF", b"#!")
 """First bytes of executable files. Buckets store no file modes, so files that begin with these bytes get the execute bit."""
 _MAX_SHOWN = 400
-"""Maximum number of characters of the library's message that an error quotes."""
+"""Maximum number of characters of obstore's message that an error quotes."""
 _MIN_SECRET_CHARS = 4
 """Minimum length of a value that is masked. Shorter ones are empty or placeholders such as `-`, which occur in any text."""
 _MIN_LONG_SECRET_CHARS = 8
@@ -244,7 +244,7 @@ def _list_objects(store: BucketStore, prefix: str, remote: Remote) -> Iterator[L
     for entry in (meta for chunk in obstore.list(store, prefix=prefix or None) for meta in chunk):
         path, size = entry["path"], entry["size"]
         if path == prefix or (path.removeprefix(f"{prefix}/") if prefix else path).startswith("."):
-            continue  # hidden folders, such as .git, are no part of a model (`mounted_source`)
+            continue  # hidden folders, such as .git, are not part of a model (`mounted_source`)
         count += 1
         total += size
         if count > MAX_FILES:

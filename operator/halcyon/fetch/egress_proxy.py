@@ -3,11 +3,12 @@
 It never connects to this machine, to link-local addresses, or to metadata services of a cloud or a node. Which private networks the
 site allows is in `sitePolicy.models`.
 
-The author of a ModelDeployment chooses the server to which a pod connects. Its name can resolve to any address, the address can change
-at any time, and the server can redirect. Checking the name or its address before the download is therefore not enough. The proxy
-connects to exactly the address that it has checked. For TLS it tunnels the bytes (CONNECT, RFC 9110 section 9.3.6), and the client
-verifies the certificate. If the site has an HTTP proxy for its egress, it connects to that one, which resolves the name: only names
-that this machine can't resolve are then not checked.
+The author of a ModelDeployment chooses the server to which a pod connects. Its name can resolve to any address, the
+address can change at any time, and the server can redirect. Checking the name or its address before the download is
+therefore not enough. The proxy connects to exactly the address that it has checked. For TLS it tunnels the bytes
+(CONNECT, RFC 9110 section 9.3.6), and the client verifies the certificate. If the site has an HTTP proxy for its
+egress, this proxy connects to the site's proxy, which resolves the name. Names that this machine can't resolve are then
+not checked.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class SiteProxy:
     url: str
     """URL of the proxy, for example `http://proxy.example.com:3128`."""
     direct: tuple[str, ...] = ()
-    """Hosts that are reached without it: names, suffixes that begin with a dot, addresses, and networks in CIDR notation."""
+    """Hosts that are reached without the proxy: names, suffixes that begin with a dot, addresses, and networks in CIDR
+    notation.
+    """
 
     def serves(self, host: str) -> bool:
         """Return whether connections to the host go through the proxy."""
@@ -81,8 +84,8 @@ class EgressProxy:
     ) -> None:
         """Create a proxy that connects only to the hosts and ports in `urls`, at addresses for which `allows` returns True.
 
-        The first URL is the model's, which errors name. `site` is the proxy of the site; None if pods connect directly. Hosts in
-        `domains`, each with a leading dot, are allowed at the port of the first URL.
+        The first URL is that of the model, and appears in error messages. `site` is the proxy of the site; None if pods
+        connect directly. Hosts in `domains`, each with a leading dot, are allowed at the port of the first URL.
         """
         self._site = site
         self._domains = domains
@@ -193,10 +196,10 @@ class EgressProxy:
 
 
 def _for_origin(head: bytes, url: SplitResult) -> bytes:
-    """Return the head of a request as a server expects it, which is not a proxy.
+    """Return the head of a request in the form for a server that is not a proxy.
 
-    The target is a path, because some servers (such as Python's) don't find the absolute form that clients send to a proxy. The
-    connection closes after the response, because only its first request is changed.
+    The target is a path, because some servers (such as Python's) don't find the absolute form that clients send to a
+    proxy. The connection closes after the response, because only the first request on a connection is changed.
     """
     line, *lines = head.split(b"\r\n")
     method, _, version = line.split(b" ", 2)
@@ -221,7 +224,7 @@ async def _resolved(host: str, port: int, *, may_fail: bool = False) -> list[str
 
 
 def _matches(host: str, entry: str) -> bool:
-    """Return whether a host is an entry of a list as in the variable NO_PROXY."""
+    """Return whether a host matches one entry of a list in the format of the environment variable NO_PROXY."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
     return host == entry.removeprefix(".") or host.endswith("." + entry.removeprefix("."))

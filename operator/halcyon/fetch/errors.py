@@ -4,7 +4,7 @@
     ├── SourceError       ModelSourceNotFound  the source has no such folder, no version folder, or a link without a target
     ├── StoreError        ModelDownloadFailed  the object store or web server cannot be reached, or denies access
     ├── ModelConfigError  ModelConfigInvalid   config.pbtxt is not a valid model configuration
-    │   ├── UnknownFieldError                  config.pbtxt has a field or value that this version does not know
+    │   ├── UnknownFieldError                  config.pbtxt has a field or value that is unknown to this version
     │   └── BackendError                       the model uses or contains a backend that the site does not allow
     ├── ConflictError     ModelConfigConflict  config.pbtxt and the ModelDeployment contradict each other
     └── DocumentError     OverlayInvalid       this version cannot parse the overlay
@@ -83,7 +83,10 @@ class DocumentError(FetchError):
 
 
 def known_reason(text: str) -> str | None:
-    """Return the reason for an error, and what to do, by words in the message of the library for stores; None if it has none of them."""
+    """Return the reason for an error of obstore, and its remedy; None if the error is unknown.
+
+    The error is recognised by words in its message.
+    """
     now = rfc3339(time.time())
     if untrusted := re.search(r"(?:InvalidCertificate\(\s*|certificate verify failed: )(\w+(?: [\w-]+)*)", text):
         if re.match(r"NotValidYet|Expired|certificate (has expired|is not yet valid)", untrusted[1]):

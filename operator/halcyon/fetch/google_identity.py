@@ -23,7 +23,7 @@ _MAX_ANSWER_BYTES = 64 * 1024
 
 
 class GoogleTokens:
-    """Source of access tokens, in the form in which obstore calls it (`credential_provider`)."""
+    """Source of access tokens, as a callable that obstore accepts as `credential_provider`."""
 
     def __init__(self, identity: StoreIdentity, token_file: Path, proxy: str, ca: str | None) -> None:
         """Create a source.

@@ -85,10 +85,10 @@ class FetchResult:
 
 
 def fetch(request: Request) -> FetchResult:
-    """Create the model in the repository, and return a summary.
+    """Create the model in the repository, and return the result.
 
     Raises:
-        FetchError: this failed; the repository does not contain the model then.
+        FetchError: the model could not be created, and is not in the repository.
     """
     overlay = _overlay(request.overlay)
     if request.remote is not None:

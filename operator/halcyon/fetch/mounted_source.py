@@ -1,7 +1,8 @@
 """Mounted source of a model: its version folders, other files, and configuration.
 
-In a mounted ConfigMap, the visible names are links through the hidden folder `..data`. A PersistentVolumeClaim may contain anything, so
-links that lead out of the volume are rejected. Below the top level, only so many files are examined, because models can be large.
+In a mounted ConfigMap, the visible names are links through the hidden folder `..data`. A PersistentVolumeClaim may
+contain anything, so links that lead out of the volume are rejected. Below the top level, at most `_MAX_EXAMINED` files
+are examined, because models can be large.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from halcyon.fetch.config_pbtxt import FILE, MAX_BYTES, without_byte_order_mark
 from halcyon.fetch.errors import ModelConfigError, SourceError
 
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
-"""Names of version folders that Triton accepts. It ignores names with a leading zero."""
+"""Names of version folders that Triton accepts. Triton ignores names with a leading zero."""
 _IGNORED = frozenset({"lost+found"})
 """Names that file systems create in the root of a volume."""
 _MAX_SHOWN = 8
@@ -41,13 +42,14 @@ class ModelFolder:
     config: bytes | None
     """Content of config.pbtxt; None if there is none."""
     empty_versions: tuple[int, ...] = ()
-    """Numbers of version folders that are left out because they have no files, and others have some."""
+    """Numbers of version folders that are omitted because they have no files, while other version folders do."""
 
 
 def read(mount: Path, inside: str | None = None) -> ModelFolder:
     """Read the model in the folder `inside` of the source that is mounted at `mount`.
 
-    If that folder has no version folder, but one folder in it has, this one is the model's: `tar` and `git clone` create it.
+    If that folder has no version folder, but one folder in it has, the inner folder is the model's. `tar` and `git
+    clone` create such an inner folder.
 
     Raises:
         SourceError: the folder does not exist, has no version folder, or contains a link without a target or out of the source, a file

@@ -1,12 +1,13 @@
 """Triton's model repository: a folder per model, with the merged config.pbtxt and links to the model's files.
 
-Files are linked, not copied, so that a pod of a large model starts without delay. The links point to the mount path of the source, which
-is the same in Triton's container. Triton follows links to version folders and to files (checked on 2.51).
+Files are linked, not copied, so that a pod of a large model starts without delay. The links point to the mount path of
+the source, which is the same in Triton's container. Triton follows links to version folders and to files (checked with
+Triton 2.51).
 
-Only the stub executable of a Python model is copied. ConfigMaps and buckets store no execute bit. Triton also changes the mode of a stub
-that does not run on its own (because its libraries are in an environment that is not active yet), even if the mode is right. In the
-source this would fail, because it is mounted read-only. The copy belongs to Triton's user, because all containers of the pod run as the
-same user.
+Only the stub executable of a Python model is copied. ConfigMaps and buckets store no execute bit. Triton also changes
+the mode of a stub that does not run on its own (because its libraries are in an environment that is not active yet),
+even if the mode is right. In the source, the change would fail, because the source is mounted read-only. The copy
+belongs to Triton's user, because all containers of the pod run as the same user.
 Source: triton-inference-server/python_backend, src/stub_launcher.cc, Launch.
 """
 

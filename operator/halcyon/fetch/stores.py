@@ -38,7 +38,7 @@ class Exchange:
 
 
 Keys = Mapping[str, str] | Exchange
-"""Content of the credentials Secret, or an exchange in its place."""
+"""Content of the credentials Secret, or an exchange that provides credentials without a Secret."""
 
 _AWS = {
     "access_key_id": "AWS_ACCESS_KEY_ID",
@@ -88,7 +88,7 @@ def bucket(url: str, server: str, region: str, keys: Keys, clients: Mapping[str,
     try:
         return store(parts.netloc, config=cast("Any", config), **clients, **more)
     except (exceptions.BaseError, ValueError) as error:
-        # The library's message may quote the key, and it is not in the form in which it would be masked.
+        # The library's message may quote the key, in a form that would not be masked.
         if isinstance(keys, Exchange):
             raise StoreError(f"{url}: spec.model.source.credentials.identity is invalid: {error}") from error
         raise StoreError(

@@ -1,6 +1,6 @@
 """Warm-up requests in a model's configuration, created from the overlay.
 
-Rules of Triton, determined with 2.51:
+Rules of Triton, determined with version 2.51:
 - A variable dimension must have a length.
 - A batch size above max_batch_size makes loading fail. A model without batching has batch size 1.
 - A request must have all inputs of the model, except optional ones, and no others.

@@ -29,7 +29,7 @@ from halcyon.kube.tracing import OFF, Tracer
 
 FIELD_MANAGER = "halcyon"
 WATCH_TIMEOUT_S = 290
-"""Time after which the API server ends a watch, in seconds. The next watch continues from there."""
+"""Time after which the API server ends a watch, in seconds. The next watch continues from the last resource version."""
 SILENCE_S = 100.0
 """Time without any event after which a watch counts as dead, in seconds.
 
@@ -50,7 +50,8 @@ class Kube(Protocol):
         """Apply an object with server-side apply, and return the resulting object. Fields of other managers are taken over.
 
         Raises:
-            Conflicted: `obj` has a uid or resourceVersion (`encoding.creating`, `encoding.changing`), and the object has others.
+            Conflicted: `obj` has a uid or resourceVersion (`encoding.creating`, `encoding.changing`), which differs
+                from that of the stored object.
         """
 
     async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
@@ -59,15 +60,18 @@ class Kube(Protocol):
     async def patch(
         self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
-        """Send a JSON merge patch. If it contains a uid or resourceVersion, it succeeds only if the object still has these."""
+        """Send a JSON merge patch.
+
+        If the patch contains a uid or resourceVersion, it succeeds only if the object still has it.
+        """
 
     async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
         """Change spec.replicas through /scale from `before` to `after`, and return the resulting Scale.
 
-        Other changes to the object have no effect on this.
+        A concurrent change to other fields of the object is no conflict.
 
         Raises:
-            Conflicted: the object is not the same as `obj`, or its replicas are not `before` any more.
+            Conflicted: the object has another uid than `obj`, or its replicas are no longer `before`.
         """
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, seen: Object | None = None) -> None:
@@ -78,16 +82,16 @@ class Kube(Protocol):
         """
 
     async def evict(self, namespace: str, pod: Object) -> None:
-        """Request the eviction of this very pod. If a PodDisruptionBudget prevents it, `Busy` (429) is raised.
+        """Request the eviction of the pod, but not of a newer pod with the same name.
 
         Raises:
-            Conflicted: another pod has its name by now.
+            Conflicted: another pod has this name by now.
         """
 
     async def list(
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
     ) -> tuple[list[Object], str]:
-        """Return all objects, and the resourceVersion of the list. The list is read in pages."""
+        """Return all objects of a kind, and the resourceVersion of the list. The list is read in pages."""
 
     def watch(
         self, kind: Kind, *, since: str, namespace: str = "", selector: str = "", metadata_only: bool = False
@@ -104,7 +108,7 @@ async def connect(
 ) -> KubeClient:
     """Return a client for the cluster in the kubeconfig; without one, for the cluster in which this pod runs.
 
-    `clock` follows the API server's clock from then on.
+    Each response of the API server sets `clock`.
     """
     configuration, clock = Configuration(), clock or ClusterClock()
     if kubeconfig is None:
@@ -136,10 +140,11 @@ class KubeClient(Kube):
 
         Args:
             api: client of the `kubernetes` package; `close` closes it.
-            fence: fence to check before each write, except to a Lease. None: this process needs no lease for its writes.
+            fence: fence to check before each write, except to a Lease. None: this process needs no lease for its
+                writes.
             tracer: tracer that records a span for each request.
             clock: clock of this process; a ClusterClock is set by each response.
-            connector: connector of `api` to close with it, if `api` was given one.
+            connector: connector that `api` uses, which `close` closes too; None if `api` creates its own.
         """
         self._api, self._connector = api, connector
         self._transport = HttpTransport(api, fence=fence, tracer=tracer, clock=clock)
@@ -302,7 +307,10 @@ class KubeClient(Kube):
 
 @contextlib.contextmanager
 def _another_uid_conflicts() -> Generator[None, None, None]:
-    """Raise `Conflicted` if the API server reports another uid as an edit of an immutable field, as it does without a resourceVersion."""
+    """Return a context manager that raises `Conflicted` if the object in the cluster has another uid.
+
+    Without a resourceVersion, the API server reports another uid as a change to an immutable field (422).
+    """
     try:
         yield
     except errors.Refused as error:

@@ -8,7 +8,9 @@ from email.utils import parsedate_to_datetime
 from typing import Protocol
 
 MAX_RESPONSE_AGE_S = 30.0
-"""Maximum difference in seconds between the API server's clock and this machine's that the duration of a request can explain."""
+"""Maximum difference, in seconds, between the clocks of the API server and this machine that a slow response can
+explain.
+"""
 
 
 class Clock(Protocol):
@@ -34,8 +36,8 @@ SYSTEM_CLOCK: Clock = SystemClock()
 class ClusterClock:
     """Clock whose wall-clock time is the API server's, if this machine's differs from it.
 
-    Times in objects are those of the API server, the scheduler and the controllers. On a node whose clock is an hour ahead, each
-    deadline that counts from them would have passed.
+    Times in objects are those of the API server, the scheduler and the controllers. If a node's clock is an hour ahead,
+    every deadline computed from such a time would seem to have passed.
     """
 
     monotonic = staticmethod(time.monotonic)
@@ -51,7 +53,7 @@ class ClusterClock:
         return self._machine() + self.ahead_s
 
     def responded(self, date: str | None) -> None:
-        """Compare the clocks by the header `Date` of a response, which a server writes in whole seconds."""
+        """Compare the clocks with the header `Date` of a response, which has a resolution of one second."""
         try:
             ahead_s = parsedate_to_datetime(date or "").timestamp() - self._machine()
         except ValueError:

@@ -29,16 +29,19 @@ def as_yaml(obj: dict[str, Any]) -> bytes:
 def creating(obj: dict[str, Any]) -> dict[str, Any]:
     """Return the body of an apply that only creates: it fails with `Conflicted` if an object of this name exists.
 
-    The API server compares the resource version only with that of an existing object. A POST creates too, but its fields would not
-    belong to this field manager's applies, so that a later apply without a field would keep the field.
+    The API server compares the resource version only with that of an existing object. A POST also creates an object,
+    but its fields would not belong to this field manager's applies. A later apply that omits a field would then not
+    remove it.
     """
     return {**obj, "metadata": {**obj["metadata"], "resourceVersion": _NO_OBJECT_S_VERSION}}
 
 
 def changing(obj: dict[str, Any], seen: dict[str, Any], *, versioned: bool) -> dict[str, Any]:
-    """Return the body of an apply that only changes the object `seen`: it fails with `Conflicted` if that was deleted since.
+    """Return the body of an apply that only changes the object `seen`.
 
-    With `versioned`, it fails too if `seen` was changed since.
+    It fails with `Conflicted` if the object was deleted.
+
+    If `versioned` is true, it also fails if the object has been changed since `seen` was read.
     """
     meta = {**obj["metadata"], "uid": seen["metadata"]["uid"]}
     if versioned:

@@ -23,9 +23,11 @@ from halcyon.kube.rbac_denials import RbacDenials
 from halcyon.kube.tracing import Span, Tracer
 
 REQUEST_TIMEOUT_S = 20.0
-"""Timeout of a request in seconds. A leader's write has less: the time until another replica may hold the Lease."""
+"""Timeout of a request in seconds. A leader's write has a shorter timeout: the time until another replica may hold the
+Lease.
+"""
 UNACKNOWLEDGED_S = 3.0
-"""Time after which a connection is dropped if the API server has not acknowledged what was sent, in seconds.
+"""Time after which a connection is dropped if the API server has not acknowledged the sent data, in seconds.
 
 It is the lease duration less the renewal deadline. Otherwise the kernel could deliver a write long after its timeout, when the network
 works again and another replica leads.
@@ -36,7 +38,9 @@ MAX_AT_ONCE = 32
 Without this limit, 20 new models would open 170 connections, each of which takes 0.3 MiB.
 """
 MAX_COUNTS_AT_ONCE = 16
-"""Maximum number of concurrent writes to /scale. A separate limit prevents them from waiting for the writes that earlier ones caused."""
+"""Maximum number of concurrent writes to /scale. They have a separate limit, so that they don't wait for the writes
+that follow from earlier changes of the replicas.
+"""
 MAX_REVIEWS_AT_ONCE = 16
 """Maximum number of concurrent token and access reviews. Clients of the operator cause them, and they must not delay other requests."""
 
@@ -49,7 +53,9 @@ lose its lease.
 
 PLAIN = "application/json"
 APPLY = "application/apply-patch+yaml; charset=utf-8"
-"""Content type of an apply. With the charset, the package sends the body unchanged; without it, as ASCII JSON (`encoding.as_yaml`)."""
+"""Content type of an apply. With the charset, the package `kubernetes` sends the body unchanged; without it, as ASCII
+JSON (`encoding.as_yaml`).
+"""
 
 
 def tcp_socket(address: aiohttp.AddrInfoType) -> socket.socket:
@@ -146,7 +152,7 @@ class HttpTransport:
         accept: str = PLAIN,
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  # aiohttp's own
     ) -> aiohttp.ClientResponse:
-        """Send a request, and return the response whose body is still to be read. No limit on concurrency applies.
+        """Send a request, and return the response before its body is read. No limit on concurrency applies.
 
         Raises:
             ApiError: the API server responds with an error.

@@ -87,7 +87,9 @@ CHILDREN = (
 ROUTES = (HTTP_ROUTE, GRPC_ROUTE)
 """Kinds that the operator creates if the cluster has them."""
 WITH_STATUS = frozenset({MODEL_DEPLOYMENT, DEPLOYMENT, SERVICE, HPA, PDB, *ROUTES})
-"""Kinds with a status, which changes their resource version at any time without a change of what the operator writes."""
+"""Kinds with a status. A change of the status changes the resource version, although the fields that the operator
+writes stay the same.
+"""
 WALLS = (NETWORK_POLICY,)
 """Kinds that the operator creates only if the installation enables them. Otherwise it has no permission to read them."""
 

@@ -32,7 +32,7 @@ RENEW_INTERVAL_S = 2.0
 RENEW_DEADLINE_S = 7.0
 """Time without a renewal after which the leader exits, in seconds.
 
-What is left of the lease duration then is the shortest time that a write has (`LeaseFence.left_s`).
+The rest of the lease duration is the minimum time that a write has to complete (`LeaseFence.left_s`).
 """
 
 
@@ -65,7 +65,7 @@ class Leadership(Protocol):
 
     @property
     def has_leader(self) -> bool:
-        """Whether any replica is the leader, as far as this replica knows."""
+        """Whether any replica is the leader, according to the Lease as this replica last read it."""
 
 
 @dataclass
@@ -91,7 +91,7 @@ class LeaderElector:
 
     @property
     def has_leader(self) -> bool:
-        """Whether a replica holds the Lease and has renewed it in time, as far as this replica knows."""
+        """Whether a replica holds the Lease and has renewed it in time, according to this replica's last read of it."""
         if self.leading.is_set():
             return True
         return bool(self.holder) and self._seen is not None and self.clock.monotonic() - self._seen[1] <= DURATION_S
@@ -141,7 +141,7 @@ class LeaderElector:
             try:
                 self._ours = await self._renewed(self._ours)
             except (errors.Conflicted, errors.NotFound):
-                # Another replica changed it, or the response to our last renewal was lost. Read it.
+                # Another replica changed the Lease, or the response to this replica's last renewal was lost: read it.
                 self._ours = None
             else:
                 return True

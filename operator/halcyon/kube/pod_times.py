@@ -49,8 +49,8 @@ def pod_times(pod: Json, init_container: str) -> PodTimes:
 def node_clock_ahead_s(status: Json) -> float:
     """Return by how many seconds the clock of the pod's node is ahead of the scheduler's; 0 if they seem to agree.
 
-    A kubelet starts a pod just after the scheduler has placed it. If the kubelet's time of this is earlier than the
-    scheduler's, or much later, the node's clock differs.
+    A kubelet starts a pod just after the scheduler has placed it. If the start time that the kubelet reports is earlier
+    than the scheduler's time, or much later, the node's clock differs.
     """
     conditions = {c.get("type"): c for c in status.get("conditions") or ()}
     placed = epoch_seconds((conditions.get("PodScheduled") or {}).get("lastTransitionTime"))
@@ -61,7 +61,7 @@ def node_clock_ahead_s(status: Json) -> float:
 
 
 def on_scheduler_clock(value: Any, ahead_s: float) -> Any:  # any JSON value
-    """Return a part of a pod's status with the times in it moved from the node's clock to the scheduler's."""
+    """Return a part of a pod's status with its times converted from the node's clock to the scheduler's."""
     if not ahead_s or not isinstance(value, dict):
         return value
     times = ("startedAt", "finishedAt", "lastTransitionTime")
@@ -97,7 +97,7 @@ def ready_at(pod: Json) -> float | None:
 
 
 def start_began_at(pod: Json) -> float | None:
-    """Return the time from which the start duration of a replica is measured: when the pod was scheduled, or else created.
+    """Return the time at which the pod was scheduled, else created. The start duration of a replica begins then.
 
     The wait for a node is therefore not part of the start duration.
     """

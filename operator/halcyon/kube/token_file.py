@@ -19,7 +19,8 @@ READ_INTERVAL_S = 60.0
 class TokenFile:
     """Hook of the `kubernetes` package that sets the token before each request.
 
-    The package's own hook compares times of the wall clock. If that is set back by an hour, it uses an expired token.
+    The package's own hook compares times of the wall clock. If the wall clock is set back by an hour, that hook uses an
+    expired token.
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
@@ -29,7 +30,10 @@ class TokenFile:
         self._read_at = 0.0
 
     def __call__(self, configuration: Configuration) -> None:
-        """Set the token, read again if it is older than `READ_INTERVAL_S`. If the file can't be read, the token stays."""
+        """Set the token.
+
+        Read the file first if the last read is older than `READ_INTERVAL_S`; if that fails, keep the token.
+        """
         now = self._clock.monotonic()
         if not self._token or now - self._read_at >= READ_INTERVAL_S:
             self._read_at = now

@@ -58,7 +58,7 @@ class Tracer(Protocol):
         """Return a context manager that records its block as a child of the current span; if there is none, it records nothing."""
 
     def request(self, method: str, path: str) -> AbstractContextManager[Span]:
-        """Return a context manager that records a request to the API server in the same way as `part`."""
+        """Return a context manager that records a request as a child of the current span, or nothing without a span."""
 
     def close(self) -> None:
         """Send the remaining spans. This blocks for at most `EXPORT_WITHIN_S` per batch."""

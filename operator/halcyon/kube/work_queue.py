@@ -22,7 +22,9 @@ class Priority(IntEnum):
     """Priority of a key; keys with a smaller value are processed first."""
 
     COUNT = 0
-    """Priority after a change to a model's desired replicas, because `control/autoscaling/scale_writer.py` waits for its status."""
+    """Priority of a model whose desired replicas have changed, because `control/autoscaling/scale_writer.py` waits for
+    its status.
+    """
     CHANGE = 1
     RESYNC = 2
 
@@ -30,9 +32,10 @@ class Priority(IntEnum):
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MOST_S = 60.0
 BREATH_S = 1.0
-"""Minimum time until a failed key is retried, in seconds, even if it is added in between; its backoff, if this is shorter.
+"""Minimum time until a failed key is retried, in seconds, even if it is added again meanwhile.
 
-Otherwise objects that change often would cause retries at the rate of their changes.
+Without it, objects that change often would cause retries at the rate of their changes. If the key's backoff is shorter,
+the backoff applies instead.
 """
 
 
@@ -103,7 +106,10 @@ class WorkQueue:
         self.add_after(key, delay_s, self._working.get(key, Priority.RESYNC))
 
     def fail(self, key: Key, at_least_s: float = 0.0) -> float:
-        """Queue a key again whose processing failed, after its backoff; return the delay in seconds, at least `at_least_s`."""
+        """Queue a failed key again after a delay, and return the delay in seconds.
+
+        The delay is the key's backoff or `at_least_s`, whichever is longer.
+        """
         count = self._failures[key] = self._failures.get(key, 0) + 1
         backoff: float = min(BACKOFF_FIRST_S * 2.0 ** min(count - 1, 20), BACKOFF_MOST_S)
         delay = max(backoff * (0.5 + self._jitter() / 2), at_least_s)

@@ -1,4 +1,4 @@
-"""APIService of external.metrics.k8s.io: which server is registered there, and its CA bundle if this server is Halcyon.
+"""APIService of external.metrics.k8s.io: the registered server, and the CA bundle if that server is Halcyon.
 
 The Helm chart creates the APIService. The operator writes only its `caBundle`.
 """
@@ -38,7 +38,7 @@ NAMESPACED = ExternalMetricsApi(
 
 
 async def find_server(client: Kube, *, namespace: str, service: str) -> ExternalMetricsApi:
-    """Return which server is registered for the API, with a description as text."""
+    """Return the server that is registered for the API, with a description as text."""
     try:
         registered = await client.get(API_SERVICE, "", NAME)
     except (errors.ApiError, errors.Unreachable) as error:
@@ -81,7 +81,10 @@ async def keeps_tolerance(client: Kube, *, namespace: str) -> bool | None:
 
 
 async def trust(client: Kube, ca_pem: str) -> None:
-    """Write the CA bundle to the APIService, so that the API server trusts our certificates, unless it is there already."""
+    """Write the CA bundle to the APIService, unless it is there already.
+
+    With it, the API server trusts the operator's certificates.
+    """
     bundle = base64.b64encode(ca_pem.encode()).decode()
     service = await client.get(API_SERVICE, "", NAME)
     if service is None or (service.get("spec") or {}).get("caBundle") == bundle:

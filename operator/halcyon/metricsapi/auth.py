@@ -10,7 +10,7 @@
 Callers without the front proxy's certificate are rate limited (`rate_limit`) before their token is reviewed. The API server itself is
 not limited, because it forwards the requests of all HPAs, and limits its own callers.
 
-Source: facts, autoscaling 1.10. Out of scope: the reviews themselves, which the caller provides.
+Out of scope: the reviews themselves, which the caller provides.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ from typing_extensions import override
 from halcyon.metricsapi.connections import Connection
 
 REQUEST_TIMEOUT_S = 10.0
-"""Timeout from accepting a connection until its TLS handshake and first request head are complete, and for a request's body, in seconds."""
+"""Timeout in seconds for the TLS handshake and the first request head together, from the acceptance of a connection on.
+It also applies to the body of each request.
+"""
 TLS_CLOSE_TIMEOUT_S = 2.0
 """Maximum time until a client confirms the end of its TLS session, in seconds."""
 TLS_BUFFER_BYTES = 4 * 1024
@@ -52,7 +54,7 @@ class ClientTransport:
             transport.abort()
 
     def end_within(self, limit_s: float) -> None:
-        """Close the connection after this time, in seconds, unless the timeout is removed or replaced before."""
+        """Close the connection after this time, in seconds, unless the timeout is removed or replaced before then."""
         self.cancel_timeout()
         if not self.connection.closed:
             self._timer = asyncio.get_running_loop().call_later(limit_s, self._owner.late, self)

@@ -4,7 +4,7 @@
 | -------------------------------------- | --------------------------------------------------------------------------- |
 | unidentified: no request on it had an  | `unidentified` in total; if more than half are in use, also `per_source`    |
 | authenticated caller yet               | for each source address                                                     |
-| identified, with a request or a stream | none here: streams of agents are limited per model, those of pages by seats |
+| identified, with a request or a stream | none here: streams of agents are limited per model, of pages per replica    |
 | identified and idle                    | `idle` in total and `idle_per_caller` for each caller; above a limit, a     |
 |                                        | connection is closed after its response                                     |
 
@@ -67,7 +67,7 @@ class Connection:
 
     source: str
     idle_since: float
-    """Time at which the connection was accepted, or of its last response, in seconds of the caller's clock."""
+    """Time of the last response, or before it of the connection's acceptance, in seconds of the caller's clock."""
     caller: str = ""
     """Name of the last authenticated caller on this connection; empty if unidentified."""
     in_request: bool = False
@@ -92,7 +92,7 @@ class Connections:
         """Accept or reject a new connection from this source.
 
         Returns:
-            The connection, and another one that the caller must close for it, or None; or the limit, if the connection is rejected.
+            The new connection, and the one that the caller must close for it, or None. If rejected: the exceeded limit.
         """
         own = self._by_source.get(source, {})
         full, crowded = self.unidentified >= self.limits.unidentified, len(own) >= self.limits.per_source

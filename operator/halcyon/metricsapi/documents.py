@@ -1,6 +1,6 @@
 """JSON documents of external.metrics.k8s.io/v1beta1: discovery, metric values, errors and quantities.
 
-Source: facts, autoscaling 1.9. Out of scope: HTTP, and the meaning of the values.
+Out of scope: HTTP, and the meaning of the values.
 """
 
 from __future__ import annotations

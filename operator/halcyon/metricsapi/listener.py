@@ -37,7 +37,9 @@ RESPONSE_TIMEOUT_S = 28.0
 LOG_INTERVAL_S = 60.0
 ACCEPT_RETRY_INTERVAL_S = 1.0
 PAGE: Final = web.RequestKey("halcyon page", bool)
-"""Key under which a request is marked whose response is written in parts, but is no stream: its connection stays limited."""
+"""Key that marks a request whose response is written in parts but is not a stream. The limits still apply to its
+connection.
+"""
 _MAX_ACCEPTS = 64
 """Maximum number of connections to accept before other tasks run, so that a flood of rejected connections does not block them."""
 

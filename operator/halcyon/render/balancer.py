@@ -34,8 +34,8 @@ ACCEPTED_KEY = "accepted.json"
 PRE_STOP_S = 10
 """Time from the deletion of a balancer pod until HAProxy's stop signal, in seconds.
 
-During this time every kube-proxy stops sending new connections to the pod. Clients with an open connection are asked to reconnect in the
-response to their next request.
+During this time every kube-proxy stops sending new connections to the pod. The response to the next request on an open
+connection requests the client to reconnect.
 """
 STOP_MARGIN_S = 10
 """Time from the end of `traffic.drainTimeout` until the kubelet's SIGKILL, in seconds. The drain begins with HAProxy's stop signal."""
@@ -44,7 +44,7 @@ AGENT_MEMORY_MIB = 96
 """Memory limit of the agent's container, in MiB."""
 
 _NO_QUEUE_LIMIT = 100_000
-"""Largest `queue_limit` of a plan; the limits on a balancer's memory are below it."""
+"""`queue_limit` of a plan without a limit on the queue. A balancer's memory limits the queue to fewer requests."""
 _RUN = "/run/halcyon"
 _UNMESHED = {
     "config.linkerd.io/skip-inbound-ports": str(names.AGENT_PORT),
@@ -52,7 +52,8 @@ _UNMESHED = {
 }
 """Annotations that keep service meshes from the agent's port.
 
-The kubelet connects to it without mTLS, which a mesh in strict mode rejects: for probes and for HAProxy's preStop hook.
+The kubelet connects to this port for probes and for HAProxy's preStop hook. It doesn't use mTLS, so a mesh in strict
+mode would reject these connections.
 """
 
 
@@ -72,8 +73,8 @@ def plan(
         spec: its accepted spec.
         site: settings of the installation.
         slots: slots in use.
-        start_s: last measured start of a pod, in seconds; None if unknown.
-        lower_class: lower class of requests; other than `None` while a BatchInference of the model runs.
+        start_s: last measured start duration of a pod, in seconds; None if unknown.
+        lower_class: lower class of requests; `None` unless a BatchInference of the model runs.
     """
     queue_ms, hold_ms = defaults.queue_timeout_ms(spec), defaults.hold_timeout_ms(spec, start_s)
     most = defaults.most_replicas(spec)
@@ -243,7 +244,7 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
             f"--plan={names.balancer(subject.name)}",
             f"--run-dir={_RUN}",
             f"--port={names.AGENT_PORT}",
-            # Its token goes to this address, so it isn't taken from the plan, which tenants can edit.
+            # The agent sends its token to this address, so it isn't taken from the plan, which tenants can edit.
             *(_collector(site.collector) if site.collector else ()),
             f"--drain-key={_drain_key(subject)}",
             # These are arguments and not part of the plan, so that a pod never switches between TLS and plain text.
@@ -288,7 +289,10 @@ def _collector(address: CollectorAddress) -> tuple[str, ...]:
 
 
 def _drain_key(subject: Subject) -> str:
-    """Return the key with which the kubelet drains a pod of this model; clients of the model and other namespaces don't know it."""
+    """Return the secret key of the kubelet's drain requests to balancers of this model.
+
+    Clients of the model don't have it.
+    """
     return names.digest([subject.uid, "drain"])
 
 
@@ -326,9 +330,12 @@ def _haproxy(subject: Subject, site: Site) -> Object:
 
 
 def _secrets(spec: Spec) -> list[Object]:
-    """Return the Secret volumes from which the agent builds HAProxy's files. Their names are those of the agent's folders.
+    """Return the Secret volumes from which the agent builds HAProxy's files.
 
-    The Secrets are optional: if one is missing, the pod starts and its agent reports this. Otherwise the kubelet would wait for it.
+    Each volume has the name of its folder in the agent's container.
+
+    The Secrets are optional: if one is missing, the pod starts and its agent reports this. With required Secrets, the
+    kubelet would not start the pod.
     """
     tls, api_keys = spec.traffic.tls, spec.traffic.api_keys
     wanted: list[tuple[str, str, tuple[str, ...]]] = []

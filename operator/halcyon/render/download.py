@@ -10,7 +10,7 @@ from halcyon.render.metadata import Object
 
 _CREDENTIALS, _IDENTITY, _CA = "/halcyon/credentials", "/halcyon/identity", "/halcyon/ca"
 _TOKEN_LIFETIME_S = 3600
-"""Lifetime of the service account's token. The kubelet renews it, so that it also serves a download that takes longer."""
+"""Lifetime of the service account's token. The kubelet renews the token, so a download may take longer."""
 
 
 def arguments(source: Source, site: SiteDownloads = NO_DOWNLOADS) -> list[str]:
@@ -49,12 +49,15 @@ def volumes(source: Source, site: SiteDownloads = NO_DOWNLOADS) -> dict[str, Obj
 
 
 def servers(args: list[str]) -> list[tuple[str, str | None]]:
-    """Return URL and endpoint of each server that the fetcher contacts with these arguments; empty if it downloads nothing."""
+    """Return the URL and endpoint of each server that the fetcher contacts with these arguments.
+
+    The list is empty if nothing is downloaded.
+    """
     given = dict(argument.removeprefix("--").partition("=")[::2] for argument in args)
     if "url" not in given:
         return []
     if proxy := given.get("proxy"):
-        # Servers that are reached without it are not known here: the list may have networks.
+        # Servers that are reached without the proxy are unknown here, because the list of exceptions may have networks.
         return [(proxy, None), *servers([arg for arg in args if not arg.startswith("--proxy=")])]
     tokens = StoreIdentity.from_json(given["identity"]).servers("") if "identity" in given else ()
     return [(given["url"], given.get("endpoint")), *((server, None) for server in tokens)]

@@ -1,7 +1,7 @@
 """Routes from a Gateway to a model: HTTPRoute, GRPCRoute, and their backend Services if there are no balancers.
 
-Only inference and read-only requests (readiness, metadata, configuration, statistics) are routed, the same as by the balancers. How paths
-are compared depends on the Gateway.
+Only inference and read-only requests (readiness, metadata, configuration, statistics) are routed. Balancers forward the
+same requests. The implementation of the Gateway determines how paths are compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ API_VERSION = f"{GROUP}/v1"
 HTTP_ROUTE, GRPC_ROUTE = "HTTPRoute", "GRPCRoute"
 
 Shares = Sequence[tuple[Slot, int]]
-"""Slots with the weights of their requests."""
+"""Slots, each with the weight of its share of the requests."""
 
 
 def slot_service(subject: Subject, spec: Spec, slot: Slot) -> Object:
@@ -70,7 +70,10 @@ def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, sha
 
 
 def _longest_ms(spec: Spec) -> int:
-    """Return the maximum duration of a request in milliseconds: in a server, plus in the queue of a balancer if there are balancers."""
+    """Return the maximum duration of a request in milliseconds.
+
+    It includes the time in a balancer's queue, if there are balancers.
+    """
     traffic = spec.traffic
     longest_ms = duration_us(traffic.response_timeout) // 1000
     longest_ms += 0 if routing_mode.is_direct(spec) else defaults.longest_wait_ms(spec)

@@ -1,4 +1,4 @@
-"""GPUs in a pod template: requests, claims and tolerations, and how many there are."""
+"""GPUs in a pod template: resource requests, resource claims, tolerations, and the number of GPUs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from halcyon.api.types import GROUP, quantity
 from halcyon.render.metadata import Object
 
 COUNT = f"{GROUP}/gpus"
-"""Annotation of a template with claims: the number of their devices. Templates of claims are never read."""
+"""Annotation of a pod template with resource claims: the number of GPUs that they request. The operator doesn't read
+ResourceClaimTemplates.
+"""
 _CLAIM = "gpu"
 
 
@@ -20,7 +22,10 @@ def request(resources: Object, gpu: Gpu) -> None:
 
 
 def triton_args(gpu: Gpu | None) -> list[str]:
-    """Return Triton's arguments for such GPUs: its gauges are always 0 on a MIG slice (`dcgm-exporter` issue 216), so they are left out."""
+    """Return Triton's arguments for these GPUs.
+
+    On MIG slices they disable the GPU metrics, which are always 0 there (`dcgm-exporter` issue 216).
+    """
     is_slice = gpu is not None and gpu.count > 0 and "/mig-" in (gpu.resource or "")
     return ["--allow-gpu-metrics=false"] if is_slice else []
 
@@ -32,17 +37,20 @@ def claims(gpu: Gpu) -> list[Object]:
 
 
 def tolerations(gpu: Gpu) -> list[Object]:
-    """Return the tolerations for nodes with such GPUs: taints with the name of the resource, or that of whole GPUs."""
+    """Return the tolerations for nodes with these GPUs.
+
+    Their taints have the name of the GPU resource, or that of whole GPUs.
+    """
     own = gpu.resource or WHOLE
     keys = dict.fromkeys([WHOLE, own] if own.startswith("nvidia.com/") else [own])
     return [{"key": key, "operator": "Exists"} for key in keys]
 
 
 def count(template: Object) -> int:
-    """Return the GPUs that one pod of a template requests.
+    """Return the number of GPUs that one pod of a template requests.
 
     Raises:
-        ValueError: an amount is not a number; no template of ours has such.
+        ValueError: an amount is not a number, which no template of Halcyon contains.
     """
     pod = template.get("spec") or {}
     limits = ((c.get("resources") or {}).get("limits") or {} for c in pod.get("containers") or ())

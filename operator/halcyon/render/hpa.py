@@ -27,9 +27,10 @@ _SHUT: Object = {"selectPolicy": "Disabled"}
 def hpa(subject: Subject, spec: Spec, *, tolerance: bool, hold: bool = False) -> Object:
     """Build an autoscaling/v2 HPA that targets the ModelDeployment.
 
-    With the policy Planner, the only metric is the desired replicas, with a target of 1 per replica. With Rules, each target is a metric.
-    All metrics have the target type `AverageValue`, because `Value` would be multiplied by the number of existing pods.
-    `tolerance` is whether this cluster's HPAs support the field, and `hold` whether no HPA may lower replicas.
+    With the policy Planner, the only metric is the desired replicas, with a target of 1 per replica. With Rules, there
+    is one metric per target. All metrics have the target type `AverageValue`, because `Value` would be multiplied by
+    the number of existing pods. `tolerance` is whether this cluster's HPAs support the field `tolerance`. `hold` is
+    whether scaling down is disabled.
     """
     if spec.scaling is None:
         raise ValueError("no HPA can be rendered for a spec without scaling")

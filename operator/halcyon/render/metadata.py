@@ -21,7 +21,10 @@ RESTRICTED: Object = {
 
 
 def pod_security(uid: int, site: Site) -> Object:
-    """Return the security context of a pod that runs as this user; it complies with the Pod Security Standard "restricted", with this user and group unless the platform assigns them."""
+    """Return the security context of a pod, which complies with the Pod Security Standard "restricted".
+
+    It sets the user and the group to `uid`, unless the platform assigns them (`Site.fixed_user_ids`).
+    """
     fixed = {"runAsUser": uid, "runAsGroup": uid} if site.fixed_user_ids else {}
     return {"runAsNonRoot": True, **fixed, "seccompProfile": {"type": "RuntimeDefault"}}
 
@@ -48,7 +51,10 @@ def placed(placement: Placement) -> Object:
 
 
 def spread(selector: Mapping[str, str], constraints: Iterable[Object] | None = None) -> Object:
-    """Return the pod's `topologySpreadConstraints` over the pods with these labels; None: a soft one over nodes."""
+    """Return the `topologySpreadConstraints` for pods with these labels.
+
+    Default: a soft constraint that spreads them over nodes.
+    """
     if constraints is None:
         soft = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
         constraints = (soft,)

@@ -10,7 +10,7 @@ from halcyon.api.types import API_VERSION, GROUP, KIND
 
 Slot = NewType("Slot", str)
 SLOTS = SLOT_A, SLOT_B = Slot("a"), Slot("b")
-"""Slots of a model. One of them serves; the other has servers only during a canary rollout."""
+"""Slots of a model. One of them serves requests; the other has servers only during a canary rollout."""
 
 OWNER_LABEL = f"{GROUP}/model-deployment"
 SLOT_LABEL = f"{GROUP}/slot"
@@ -73,12 +73,12 @@ def network_policy(name: str, component: str) -> str:
 
 
 def overlay(name: str, content: str) -> str:
-    """Return the name of the immutable ConfigMap with the overlay, which contains a digest of its content."""
+    """Return the name of the immutable ConfigMap with the overlay. The name contains a digest of the content."""
     return f"{name}-overlay-{digest(content)}"
 
 
 def snapshot(name: str, content: Any) -> str:  # any JSON value
-    """Return the name of the immutable copy of a model's ConfigMap, which contains a digest of its content."""
+    """Return the name of the immutable copy of a model's ConfigMap. The name contains a digest of the content."""
     return f"{name}-model-{digest(content)}"
 
 
@@ -110,5 +110,8 @@ def selector_text(name: str) -> str:
 
 
 def owner(name: str, uid: str) -> dict[str, Any]:
-    """Build the owner reference to the ModelDeployment, with which Kubernetes deletes the objects, even while the operator is down."""
+    """Build the owner reference to the ModelDeployment.
+
+    With it, Kubernetes deletes the objects even while the operator is down.
+    """
     return {"apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": uid, "controller": True}

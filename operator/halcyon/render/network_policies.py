@@ -74,7 +74,7 @@ def balancers(subject: Subject, network: SiteNetwork, *, operator_port: int) -> 
     ingress = [_from(network.clients, names.HTTP_PORT, names.GRPC_PORT)]
     if network.scrapers:
         ingress.append(_from(network.scrapers, names.HAPROXY_METRICS_PORT, names.AGENT_PORT))
-    # Agents read each other's loads, to divide what a pod may hold.
+    # Agents read each other's loads, to divide the requests that a server pod may have in progress.
     its_balancers = {"podSelector": {"matchLabels": names.selector(subject.name, names.BALANCER)}}
     ingress.append(_from([its_balancers], names.AGENT_PORT))
     its_servers = {"podSelector": {"matchLabels": names.selector(subject.name, names.SERVER)}}

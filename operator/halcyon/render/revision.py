@@ -22,7 +22,9 @@ KEPT = 10
 NOTE = f"{GROUP}/rollout"
 """Annotation of a ControllerRevision with the outcome of its rollout. It can change, unlike the ControllerRevision's data."""
 SEAL = f"{GROUP}/accepted"
-"""Annotation of the newest ControllerRevision with the digest of the accepted spec. Users may be able to edit the stored spec itself."""
+"""Annotation of the newest ControllerRevision with the digest of the accepted spec. It shows whether the stored spec
+has been edited since.
+"""
 _FORMAT = 1
 
 
@@ -51,7 +53,9 @@ class Revision:
     note: str = ""
     """Text of the annotation `NOTE`; empty if there is none."""
     base: str = ""
-    """Key of the spec, if this revision is a newer rendering of a spec that has an older one; else empty, and `key` is the spec's key."""
+    """Key of the spec if an older revision has the same spec and this one is a newer rendering of it. Otherwise empty;
+    then `key` is the spec's key.
+    """
     version: str = ""
     """Version of the operator that rendered the template; empty if unknown."""
     site: str = ""

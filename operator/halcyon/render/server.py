@@ -32,7 +32,9 @@ _REPOSITORY, _SOURCE, _OVERLAY, _HOME = (
     "/halcyon/home",
 )
 _EVICTABLE = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
-"""Annotation with the emptyDirs that don't keep the cluster autoscaler from removing a node. Each new pod fills its own again."""
+"""Annotation with the emptyDirs that the cluster autoscaler ignores when it removes a node, because each new pod fills
+its own.
+"""
 _RESTART_FIELD = f"metadata.annotations['{names.RESTART_ANNOTATION}']"
 _HOME_LIMIT = "20Gi"
 """Size limit of the HOME volume. Libraries download weights to caches in it, so it equals the default of `source.sizeLimit`."""
@@ -176,8 +178,8 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
         # Triton opens its port after loading the models, whether or not this succeeded.
         "startupProbe": {**loaded, "periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": startup_s(spec)},
         "readinessProbe": {**loaded, "periodSeconds": 2, "timeoutSeconds": 2, "failureThreshold": 2},
-        # A Triton that is asked to restart closes its port, so the probe fails at once, and the container is killed without time to finish
-        # requests. A Triton that is slow to respond has 30 s.
+        # If a restart is ordered, Triton closes its port, so the probe fails at once, and the container is killed
+        # without time to finish requests. If Triton is only slow to respond, it has 30 s.
         "livenessProbe": {
             "httpGet": {"path": "/v2/health/live", "port": "http"},
             "periodSeconds": 1,
@@ -223,12 +225,12 @@ def _pre_stop(spec: Spec) -> str:
 
 
 def _environment(spec: Spec) -> list[Object]:
-    """Return the environment variables of the spec, and those below that it doesn't set.
+    """Return Halcyon's environment variables, unless the spec sets them, and then those of the spec.
 
     The HOME of the image is on the read-only root file system. By default, caches are under HOME (XDG, Hugging Face,
     PyTorch, Numba, Matplotlib, the Triton language, CUDA), so no other variable is set, and those of the image still
     apply. USER is set because libraries request the user's name, and the image may have none for the pod's user.
-    These are the first variables, because later ones may refer to `$(HOME)`.
+    Halcyon's variables come first, because later ones may refer to `$(HOME)`.
     """
     asked = [entry.to_dict() for entry in spec.runtime.env or ()]
     ours: list[Object] = [

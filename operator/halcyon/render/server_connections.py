@@ -1,7 +1,7 @@
-"""Connections from a balancer process to a server (HAProxy's `maxconn` of a server): the requests in flight there.
+"""Maximum number of requests in flight from one balancer process to one server (HAProxy's `maxconn` of a server).
 
-What exceeds them waits in the balancer's queue. `spec.traffic.maxConcurrency`, or what the agents find, replaces this number for models
-that Triton does not batch.
+Further requests wait in the balancer's queue. For models that Triton does not batch, `spec.traffic.maxConcurrency`, or
+a limit that the agents determine, replaces this number.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ def server_connections(spec: Spec) -> int:
     """Return the maximum number of requests in flight from one balancer process to one server.
 
     Three batches in total keep Triton's batcher supplied (measured: two starve it a little, one halves its throughput).
-    Each process needs two, because it does not know what the other processes send.
+    Each process needs two batches, because the number of requests from the other processes is unknown to it.
     """
     capacity = batch_capacity(spec)
     return max(2 * capacity, -(-3 * capacity // spec.traffic.balancer_replicas))
 
 
 def finds_concurrency(spec: Spec) -> bool:
-    """Return whether the agents find the requests that a server may have in progress, unless its configuration turns batching on."""
+    """Return whether the agents determine how many requests a server may have in progress.
+
+    If the model's own configuration enables batching, they don't.
+    """
     batching = spec.batching
     if batching is not None and (batching.priority_levels or batching.queue_policy is not None):
         return False  # The order and the length of the queue are those of Triton, so requests have to wait there.

@@ -14,7 +14,7 @@ _LOG = {
 
 
 def triton_args(runtime: Runtime) -> list[str]:
-    """Return the arguments; empty if the spec sets no option."""
+    """Return the arguments for the options that the spec sets; empty if there are none."""
     settings = runtime.server
     if settings is None:
         return []

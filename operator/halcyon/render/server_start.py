@@ -1,6 +1,6 @@
 """Start of the Triton container, and its arguments for gRPC connections of clients without a balancer.
 
-The command is a POSIX shell script that starts Triton with what its image and its pod have.
+The command is a POSIX shell script that adapts the start of Triton to its image and its pod.
 
 | difference between images and pods | what the script does |
 | --- | --- |
@@ -20,14 +20,16 @@ from halcyon.api.documents.repository_marker import COMPLETE, STUB_EXIT
 ORDERS = "/halcyon/orders"
 """Mount path of the volume with the operator's orders: the file `restart` has the value of the annotation `RESTART_ANNOTATION`."""
 POD_IP = "HALCYON_POD_IP"
-"""Environment variable with the address of the pod that the kubelet's probes connect to."""
+"""Environment variable with the address of the pod to which the kubelet's probes connect."""
 MAX_AGE_MS = 60_000
 """Maximum age of a gRPC channel, in milliseconds. Clients reconnect after this time, and find new pods then."""
 _MIN_AGE_MS = 500
 _PING_INTERVAL_MS = 5_000
-"""Minimum interval of a client's keepalive pings, in milliseconds: half of the 10 s that gRPC libraries allow at least."""
+"""Minimum interval of a client's keepalive pings, in milliseconds: half of the minimum in gRPC libraries, which is 10
+s.
+"""
 HTTP_BODY_BYTES = 64 * 2**20
-"""Triton's own maximum size of an HTTP body, since release 25.06. Earlier releases have none."""
+"""Triton's own maximum size of an HTTP body, since release 25.06. Earlier releases have no maximum."""
 OPTIONAL = {
     "metrics-interval-ms": "GPU metrics are updated every 2 s instead of every second",
     "allow-gpu-metrics": "Triton tries to read the GPU metrics of slices, which it can't measure",
@@ -36,21 +38,29 @@ OPTIONAL = {
     "grpc-http2-min-recv-ping-interval-without-data": "Triton closes the channels of clients that send keepalive pings often",
     "grpc-keepalive-permit-without-calls": "Triton closes idle channels of clients that send keepalive pings",
 }
-"""Options that the start script leaves out if the release doesn't know them, with the effect."""
+"""Options that the start script omits if this release of Triton doesn't support them, each with the effect of its
+absence.
+"""
 RESTRICTED = ("http-restricted-api", "grpc-restricted-protocol")
-"""Options that close the administrative APIs. They may be missing only behind balancers, which close them too."""
+"""Options that restrict the administrative APIs. A release may lack them only behind balancers, which block these APIs
+too.
+"""
 _SHARED_MEMORY = "/dev/shm/triton_python_backend_shm_region_*"  # noqa: S108  # a volume of the pod's own
-"""Files that Triton's Python backend deletes when it ends by itself, by the default of its `shm-region-prefix-name`."""
+"""Shared memory files of Triton's Python backend, with the default of its option `shm-region-prefix-name`. The backend
+deletes them only if it ends by itself.
+"""
 _NVIDIA_ENTRYPOINT = "/opt/nvidia/nvidia_entrypoint.sh"
 
 
 def _watch(repository: str) -> str:
     """Return shell commands that watch the Python stub processes and the operator's orders in the background.
 
-    Triton doesn't wait for a stub process that ended, so it stays a zombie, and field 52 of its stat is the exit status. It counts if it is
-    found twice, a moment apart, because Triton itself ends stub processes while it completes a configuration.
+    Triton doesn't wait for a stub process that ended, so the process stays a zombie, and field 52 of its stat file is
+    the exit status. The end is reported only if the process is found twice, a moment apart, because Triton itself ends
+    stub processes while it completes a configuration.
 
-    The number of the shell, and so of Triton, comes from /proc: in a container's command, Kubernetes replaces two dollar signs by one.
+    The process id of the shell, which becomes that of Triton, is read from /proc. The shell's own variable for it can't
+    be used, because Kubernetes replaces two dollar signs in a container's command by one.
     """
     return f"""\
 watch() {{
@@ -113,7 +123,7 @@ exec "$@"
 
 
 def larger_bodies(max_request_bytes: int) -> list[str]:
-    """Return the Triton arguments that allow HTTP bodies of `max_request_bytes`; empty if Triton allows them anyway."""
+    """Return the Triton arguments for HTTP bodies of `max_request_bytes`; empty if Triton allows them by default."""
     return [f"--http-max-input-size={max_request_bytes}"] if max_request_bytes > HTTP_BODY_BYTES else []
 
 
@@ -133,7 +143,8 @@ def direct_clients(*, drain_s: int) -> list[str]:
 def connection_age_ms(drain_s: int) -> int:
     """Return the maximum age of a gRPC channel, in milliseconds.
 
-    It is shorter than the drain by more than gRPC's jitter of 10 %. A stopping pod waits for at most the drain until no client is
-    connected. Clients that connect in the first seconds of the drain must be asked to reconnect before it ends.
+    It is shorter than the drain by more than gRPC's jitter of 10 %. A stopping pod waits until no client is connected,
+    but not longer than the drain. Clients that connect in the first seconds of the drain must therefore reconnect
+    before it ends.
     """
     return max(min(drain_s * 1000 * 2 // 3, MAX_AGE_MS), _MIN_AGE_MS)

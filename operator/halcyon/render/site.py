@@ -48,7 +48,7 @@ class Site:
     model_pod_labels: tuple[str, ...] = ()
     """Keys that `runtime.podLabels` may have. An entry with a slash is a prefix, any other is a whole key."""
     model_pod_annotations: tuple[str, ...] = ()
-    """Keys that `runtime.podAnnotations` may have, in the same form."""
+    """Keys that `runtime.podAnnotations` may have. An entry with a slash is a prefix, any other is a whole key."""
     fixed_user_ids: bool = True
     """Whether pods have fixed users and groups; if not, the platform assigns them, as OpenShift does."""
     downloads: SiteDownloads = NO_DOWNLOADS
@@ -67,7 +67,7 @@ class Site:
     has_prometheus: bool = False
     """Whether the operator has a Prometheus to query."""
     hold_scale_down: bool = False
-    """Whether the site has stopped scaling down, for HPAs that decide by themselves."""
+    """Whether scaling down is disabled for the whole site, including scaling down by the models' HPAs."""
     queries: tuple[str, ...] = ()
     """Names of the queries of the site's Prometheus that specs may use."""
     own_secret: str = ""

@@ -1,4 +1,5 @@
-"""Documents that Halcyon's components exchange: the balancer's plan, the agent's report, notices about pods, the model's overlay.
+"""Documents that Halcyon's components exchange: the balancer's plan, reports, pod notices, overlays, results, progress.
 
-The agent and the fetcher import these modules, so the modules do not use pydantic.
+Small processes (the agent, the fetcher, the runner of batch inference) import these modules. Therefore none of them but
+`measured_capacity`, which these processes don't import, uses pydantic.
 """

@@ -30,15 +30,17 @@ KEYS_FOLDER = "keys"
 DRAIN_HEADER = "halcyon-drain"
 """Header with the key that a request to the agent's `/drain` must have. The kubelet takes the key from the pod's specification."""
 LOWER_CLASS_HEADER = "halcyon-batch"
-"""HTTP header or gRPC metadata of a request of the lower class; its value is the name of the BatchInference.
+"""HTTP header or gRPC metadata that marks a request of the lower class. Its value is the name of the BatchInference.
 
-Balancers ignore it unless the plan's `lower_class` is on. The jobs of a model share evenly by this name.
+Balancers ignore it if the plan's `lower_class` is `None`. By this name, the BatchInferences of a model get equal
+shares.
 """
 ROWS_HEADER = "halcyon-batch-rows"
 """HTTP header or gRPC metadata with the number of rows in a request of the lower class, from 1 to 9999; 1 if it is missing."""
 LowerClass = Literal["None", "Fill", "Gentle"]
-"""Lower class of requests in the balancers. `None`: there is none. `Fill`: it gets what the other requests leave. `Gentle`: it gets only so
-much that the latency of the others stays nearly the same."""
+"""Capacity of the lower class of requests in the balancers. `None`: there is no lower class. `Fill`: the capacity that
+other requests leave unused. `Gentle`: only so much that the latency of other requests stays nearly the same.
+"""
 
 
 class PlanError(ValueError):
@@ -85,7 +87,8 @@ class BalancerPlan:
     max_connections: int
     """Maximum number of requests in progress from one balancer process to one server, for each protocol.
 
-    Agents that know `max_concurrency` and `finds_concurrency` use it only if neither applies.
+    Agents that support `max_concurrency` and `finds_concurrency` use this number only if neither of these fields
+    applies.
     """
     queue_limit: int
     """Maximum number of requests that wait in one balancer process, HTTP and gRPC together."""
@@ -108,19 +111,23 @@ class BalancerPlan:
     access_log: str = "None"
     """Requests to log: `None`, `Errors` or `All`."""
     objective_ms: int = 0
-    """Latency objective by which requests are rejected under overload, in milliseconds; 0 if they only wait."""
+    """Latency objective in milliseconds. Under overload, requests that would miss it are rejected; if 0, they only
+    wait.
+    """
     max_batch: int = 0
-    """Number of rows in the largest batch; 0 if only the model's own configuration gives it."""
+    """Maximum number of rows in a batch; 0 if only the model's own configuration sets it."""
     instances: int = 1
     """Number of instances of the model in one server."""
     max_concurrency: int = 0
     """Maximum number of requests in progress at one server, over all balancers and both protocols; 0 if the spec sets none."""
     finds_concurrency: bool = False
-    """Whether agents find this number themselves, unless Triton batches the model's requests."""
+    """Whether agents determine the maximum concurrency of a server themselves, unless Triton batches the model's
+    requests.
+    """
     balancers: int = 1
-    """Number of balancers between which the numbers are divided."""
+    """Number of balancers, between which the limits of a server are divided."""
     hold_timeout_ms: int = 0
-    """Maximum time that a request waits while there is no server, in milliseconds; 0: `queue_timeout_ms`."""
+    """Maximum time that a request waits while there is no server, in milliseconds; 0 means `queue_timeout_ms`."""
     lower_class: LowerClass = "None"
     """Lower class of requests, for batch inference; `None` unless a BatchInference of the model runs."""
 
@@ -131,7 +138,7 @@ class BalancerPlan:
 
     @property
     def shares_pods(self) -> bool:
-        """Whether the requests at a server are bounded over all balancers."""
+        """Whether the requests in progress at a server are limited over all balancers."""
         return self.max_concurrency > 0 or self.finds_concurrency or self.objective_ms > 0
 
     @property
@@ -147,7 +154,7 @@ class BalancerPlan:
     def to_json(self) -> str:
         """Return the plan as one line of JSON with sorted keys, so that equal plans result in equal text.
 
-        Omit later fields with their default value, which is the behaviour of earlier agents.
+        Fields that were added after the first version are omitted if they have their default value.
         """
         unset = frozenset(name for name in _LATER if getattr(self, name) == getattr(BalancerPlan, name))
         return codec.encoded(self, PLAN_VERSION, leave_out=unset, sort_keys=True)

@@ -14,21 +14,23 @@ T = TypeVar("T")
 
 VERSION: Final = 1
 PORT: Final = 8080
-"""Port of the runner's pod at which `PATH` has the progress."""
+"""Port of the runner's pod at which the path `PATH` returns the progress."""
 PATH: Final = "/progress"
 FAILED: Final = 2
-"""Exit status of a runner that can't go on unless the user changes something. After any other one but 0, a new runner goes on."""
+"""Exit status of a runner that cannot succeed until the user changes something. After any other nonzero status, a new
+runner continues the work.
+"""
 MAX_BYTES: Final = 4096
-"""Maximum size of a progress document, which is that of a termination message."""
+"""Maximum size of a progress document in bytes, which is that of a termination message."""
 
 
 class BatchDocumentError(ValueError):
-    """The text is not such a document."""
+    """The text is not a valid recipe or progress document."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRecipe:
-    """What a runner does. Paths are those in its container."""
+    """Recipe: the work of one runner. Paths are those in the runner's container."""
 
     owner: str
     """uid of the BatchInference."""
@@ -38,75 +40,75 @@ class BatchRecipe:
     url: str
     """URL of the model's Service, for KServe v2 over HTTP."""
     input: str
-    """Path of the file or folder."""
+    """Path of the input file or folder."""
     output: str
-    """Path of the folder for the results."""
+    """Path of the folder to which the results are written."""
     input_format: str
-    """Npz, Jsonl or Folder."""
+    """Format of the input: `Npz`, `Jsonl` or `Folder`."""
     output_format: str
-    """Npz or Jsonl."""
+    """Format of the results: `Npz` or `Jsonl`."""
     prepare: str = ""
-    """FILE.py:FUNCTION; empty for none."""
+    """Function that prepares the input, as `FILE.py:FUNCTION`; empty if there is none."""
     finish: str = ""
     rows_per_request: int | None = None
-    """None: chosen from the execution times that the runner measures."""
+    """Number of rows in a request. If None, the runner chooses it from the execution times that it measures."""
     max_rows: int | None = None
-    """Largest number of rows of a request that may be chosen; None if the largest batch of the model is unknown."""
+    """Maximum number of rows in a request that the runner may choose; None if the model's largest batch is unknown."""
     rows_per_part: int | None = None
-    """None: chosen from the number of rows and their size."""
+    """Number of rows in a part of the results. If None, the runner chooses it from the number and size of the rows."""
     max_failures: int = 100
     gentle: bool = False
     workers: int = 1
-    """Processes that run `prepare` and `finish`."""
+    """Number of processes that run `prepare` and `finish`."""
     api_key_file: str = ""
-    """File with an API key, or folder of such files; empty for none."""
+    """Path of a file with an API key, or of a folder of such files; empty if there is none."""
 
     def to_json(self) -> str:
-        """Return the document."""
+        """Return the recipe as JSON."""
         return codec.encoded(self, VERSION, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Parse a document.
+        """Parse a recipe.
 
         Raises:
-            BatchDocumentError: the text is not one.
+            BatchDocumentError: the text is not a valid document.
         """
         return _parsed(cls, text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchProgress:
-    """How far a runner is. Rows count when their part is written."""
+    """Progress of a runner. Rows count as done or failed when their part of the results is written."""
 
     total: int | None = None
-    """Rows of the input; None until it is read."""
+    """Number of rows in the input; None until the input has been read."""
     done: int = 0
-    """Rows with a result."""
+    """Number of rows with a result."""
     failed: int = 0
-    """Rows without one, which are in the file of failures."""
+    """Number of rows without a result, which are listed in the file of failures."""
     rows_per_s: float | None = None
-    """Recent rate; None until it is known."""
+    """Recent number of rows per second; None until it is known."""
     left_s: float | None = None
-    """Seconds until the end at this rate; None until it is known."""
+    """Seconds until the end at the recent rate; None until that is known."""
     rows_per_request: int | None = None
     is_complete: bool = False
     waiting: str = ""
-    """What the runner waits for; empty if it works."""
+    """Text about what the runner waits for; empty if it doesn't wait."""
     reason: str = ""
-    """One word for the failure with which the runner has ended; empty if there is none."""
+    """Reason in one word if the runner has failed; else empty."""
     message: str = ""
 
     def to_json(self) -> str:
-        """Return the document, whose texts are cut to fit into `MAX_BYTES`."""
+        """Return the progress as JSON, with texts cut so that it fits into `MAX_BYTES`."""
         return codec.encoded(replace(self, waiting=self.waiting[:400], message=self.message[:1000]), VERSION)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Parse a document, of which a pod can send any.
+        """Parse a progress document. Check the type of each field, because a pod can send any text.
 
         Raises:
-            BatchDocumentError: the text is not one.
+            BatchDocumentError: the text is not a valid document.
         """
         made = _parsed(cls, text)
         for name, kinds in _TYPES.items():

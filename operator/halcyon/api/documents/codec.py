@@ -28,7 +28,7 @@ class UnknownVersionError(ValueError):
 def encoded(document: object, version: int, *, leave_out: frozenset[str] = frozenset(), sort_keys: bool = False) -> str:
     """Return the document as one line of JSON, with its version and with the fields of its dataclass except `leave_out`.
 
-    Unknown values (None) of the dataclasses inside of it are left out, so that a field costs nothing where it is not known.
+    In nested dataclasses, fields with an unknown value (None) are omitted, so that they take no space.
     """
     raw = {name: value for name, value in vars(document).items() if name not in leave_out}
     return json.dumps({"version": version, **raw}, default=_known, sort_keys=sort_keys, separators=(",", ":"))

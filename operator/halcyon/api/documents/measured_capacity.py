@@ -1,7 +1,8 @@
-"""Measured capacity: what a bench has measured of one replica, in the ConfigMap NAME-capacity beside a model. Pure.
+"""Measured capacity of one replica: a result of `halcyon bench`, in the ConfigMap NAME-capacity of a model. Pure.
 
-The command line writes it (`halcyon bench NAME --teach`). The operator plans with it until traffic has shown more, and only for the
-revision, the image, the GPU product and the number of instances that were measured.
+The command line writes the document (`halcyon bench NAME --teach`). The operator plans with it until measurements from
+the model's traffic outweigh it. It applies only to the revision, the image, the GPU product and the number of instances
+that were measured.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MAX_MS = 3.6e6
 
 
 class MeasuredCapacityError(ValueError):
-    """The document can't be read, or doesn't apply to what serves now."""
+    """The document can't be read, or doesn't apply to the revision that serves now."""
 
 
 def _time(text: str) -> str:
@@ -38,16 +39,17 @@ _Milliseconds = Annotated[float, Field(ge=0, le=_MAX_MS, allow_inf_nan=False)]
 
 
 class MeasuredLine(ApiModel):
-    """Times of one replica with a number of instances: a batch of b rows takes constant + per row x b."""
+    """Execution times of a replica with this number of instances: a batch of b rows takes constant + per row x b."""
 
     instances: Annotated[int, Field(ge=1, le=1024)]
     constant_milliseconds: _Milliseconds
     per_row_milliseconds: _Milliseconds
     max_batch_size: Annotated[int, Field(ge=1, le=65536)]
-    """Rows of the largest batch that was executed."""
+    """Number of rows in the largest batch that was executed."""
     at_once: Annotated[int, Field(ge=1, le=100000)] | None = None
-    """Requests that the replica executes at once, each in the constant time, if Triton's batch times don't show how long they
-    take; None if they do."""
+    """Number of requests that the replica executes at once, each in the constant time. Set only if Triton's batch times
+    don't show how long requests take.
+    """
 
     @model_validator(mode="after")
     def _takes_time(self) -> Self:
@@ -56,24 +58,24 @@ class MeasuredLine(ApiModel):
         return self
 
     def seconds(self, rows: int) -> float:
-        """Return the seconds of a batch of `rows` rows."""
+        """Return the execution time of a batch of `rows` rows, in seconds."""
         return (self.constant_milliseconds + self.per_row_milliseconds * rows) / 1000
 
     def batch_times(self) -> dict[int, float] | None:
-        """Return seconds by number of rows, for the smallest and the largest batch; None if batch times don't show them."""
+        """Return the seconds of the smallest and the largest batch by number of rows; None if `at_once` is set."""
         return None if self.at_once is not None else {rows: self.seconds(rows) for rows in (1, self.max_batch_size)}
 
     def answers(self) -> tuple[float, float] | None:
-        """Return the requests at once and the seconds of each; None if batch times show them."""
+        """Return the number of requests executed at once and the seconds of each; None if `at_once` is not set."""
         return None if self.at_once is None else (float(self.at_once), self.seconds(1))
 
 
 class MeasuredCapacity(ApiModel):
-    """The document."""
+    """Document with the measured capacity of a replica."""
 
     version: Literal[1] = 1
     source: Literal["bench", "tune"]
-    """Command that measured it."""
+    """Command that measured the capacity: `halcyon bench` or `halcyon tune`."""
     measured_at: Annotated[str, Field(max_length=64), AfterValidator(_time)]
     """Time of the measurement in RFC 3339."""
     revision: _Name
@@ -81,9 +83,9 @@ class MeasuredCapacity(ApiModel):
     image: _Name
     """Image of the container with Triton."""
     gpu_product: _Name | None = None
-    """Value of the node's label nvidia.com/gpu.product; None without one."""
+    """Value of the node's label nvidia.com/gpu.product; None if the node has no such label."""
     lines: Annotated[tuple[MeasuredLine, ...], Field(min_length=1, max_length=8)]
-    """Times by number of instances, each at most once."""
+    """Execution times, with at most one entry for each number of instances."""
 
     @model_validator(mode="after")
     def _has_one_line_each(self) -> Self:
@@ -95,22 +97,22 @@ class MeasuredCapacity(ApiModel):
 
 @dataclass(frozen=True)
 class Served:
-    """What a model serves with."""
+    """Properties of a model's serving replicas to which a measured capacity must apply."""
 
     revision: str = ""
-    """Name of the ControllerRevision; empty if nothing serves yet."""
+    """Name of the ControllerRevision; empty if no revision serves yet."""
     image: str = ""
     gpu_product: str = ""
     """GPU product that the spec's nodeSelector names; empty if it names none."""
     instances: int = 1
-    """Instances of the model in one replica."""
+    """Number of instances of the model in one replica."""
 
 
 def encoded(document: MeasuredCapacity) -> str:
     """Return the document as one line of JSON, at most `MAX_BYTES` long.
 
     Raises:
-        MeasuredCapacityError: it is longer.
+        MeasuredCapacityError: the document is longer.
     """
     text = document.model_dump_json(by_alias=True, exclude_none=True)
     if len(text.encode()) > MAX_BYTES:
@@ -122,7 +124,8 @@ def read(config_map: Mapping[str, Any]) -> MeasuredCapacity:
     """Return the document in a ConfigMap.
 
     Raises:
-        MeasuredCapacityError: there is none, or it isn't valid; the message names the field, its value and the limit.
+        MeasuredCapacityError: the ConfigMap has no document, or an invalid one; the message names the field, its value
+            and the limit.
     """
     data = config_map.get("data")
     text = data.get(KEY) if isinstance(data, Mapping) else None
@@ -141,10 +144,10 @@ def read(config_map: Mapping[str, Any]) -> MeasuredCapacity:
 
 
 def line_for(document: MeasuredCapacity, served: Served) -> MeasuredLine:
-    """Return the times for what serves now.
+    """Return the execution times that were measured for the properties in `served`.
 
     Raises:
-        MeasuredCapacityError: they were measured with something else.
+        MeasuredCapacityError: the document has no times for these properties.
     """
     for what, measured, now in (
         ("revision", document.revision, served.revision),

@@ -37,7 +37,7 @@ class OverlayQueuePolicy:
     """Policy of Triton's queue. Fields that are not set keep the values of the model's own configuration."""
 
     delay: bool | None = None
-    """Whether a request whose timeout is over waits behind the others; otherwise it is rejected."""
+    """Whether a request whose timeout has passed waits behind all others. If false, it is rejected."""
     timeout_us: int | None = None
     """Maximum time in the queue, in microseconds."""
     allow_timeout_override: bool | None = None
@@ -152,7 +152,9 @@ class Overlay:
 
 
 _ADDED = ("priority_levels", "default_priority_level", "queue_policy", "response_cache")
-"""Fields that are left out of the document if they are not set. It is as before they existed, so no pod restarts."""
+"""Fields that are omitted from the document if they are not set. The document is then the same as before these fields
+existed, so no pod restarts.
+"""
 
 
 def _said(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

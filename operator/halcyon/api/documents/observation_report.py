@@ -23,8 +23,9 @@ REPORT_VERSION = 1
 PodState = Literal["starting", "ready", "draining", "maintenance", "unreachable"]
 """State of a pod for the balancer.
 
-starting: not ready in its EndpointSlice. ready: receives requests. draining: terminating. maintenance: taken out by the agent, because its
-backend is proved to be dead. unreachable: ready in its EndpointSlice, but does not respond to the agent.
+starting: not ready in its EndpointSlice. ready: receives requests. draining: terminating. maintenance: excluded by the
+agent, because its backend is certainly dead. unreachable: ready in its EndpointSlice, but does not respond to the
+agent.
 """
 
 AUDIENCE = "halcyon-collector"
@@ -61,13 +62,13 @@ class BatchStats:
 
 @dataclass(frozen=True)
 class SlotLatency:
-    """Histogram of the response times of one slot's servers, including their own queue."""
+    """Histogram of the response times of one slot's servers, including the time in the servers' own queues."""
 
     slot: str
     bounds_ms: tuple[int, ...]
     """Upper bounds of the buckets in milliseconds, in ascending order."""
     counts: tuple[int, ...]
-    """Counter of the responses in each bucket; the last one, without an upper bound, is additional."""
+    """Counter of the responses in each bucket, followed by that of an additional bucket without an upper bound."""
     failed: int | None = None
     """Counter of the failed responses: HTTP 5xx, or gRPC UNKNOWN, UNIMPLEMENTED, INTERNAL or UNAVAILABLE."""
 
@@ -79,7 +80,7 @@ class ReportedHistogram:
     bounds_ms: tuple[int, ...]
     """Upper bounds of the buckets in milliseconds, in ascending order."""
     counts: tuple[int, ...]
-    """Counter of the responses in each bucket; the last one, without an upper bound, is additional."""
+    """Counter of the responses in each bucket, followed by that of an additional bucket without an upper bound."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class BalancerSample:
     problem: str = ""
     """Reason why the balancer does not do everything that its plan requires; empty if it does."""
     latency: tuple[SlotLatency, ...] = ()
-    """Response times by slot; empty unless there are two slots, which is while two revisions are compared."""
+    """Response times by slot. Empty unless there are two slots, because two revisions are compared."""
     clients: ReportedHistogram | None = None
     """Histogram of the time from a request's arrival until its response starts. None if an older agent does not report it."""
 
@@ -117,7 +118,9 @@ class PodSample:
     at: float
     """Time at which the pod's metrics were read, in seconds since the epoch."""
     pending: int | None = None
-    """Number of requests in Triton's queue now (`nv_inference_pending_request_count`), and in that of an engine that reports it."""
+    """Number of requests in Triton's queue now (`nv_inference_pending_request_count`), plus those in the queue of an
+    engine (such as vLLM), if it reports them.
+    """
     succeeded: int | None = None
     """Counter of successful requests."""
     failed: int | None = None
@@ -143,10 +146,13 @@ class PodSample:
     batches: BatchStats | None = None
     """Batch statistics, which are read less often than the other values. With many pods, a report includes those of some pods only."""
     engine_used: float | None = None
-    """Share of an engine's room for requests that is used, 0 to 1: blocks of its KV cache, or requests in execution. None if no
-    engine reports it."""
+    """Used share of an engine's capacity for requests, from 0 to 1: of its KV cache blocks, or of the requests that it
+    can execute. None if no engine reports it.
+    """
     backend_failure: str | None = None
-    """How the backend fails: in state maintenance or starting, why the pod is dead; in state ready, that every request fails."""
+    """Description of a failure of the backend. In the state maintenance or starting: why the pod is dead. In the state
+    ready: that every request fails.
+    """
 
     @classmethod
     def of_fields(cls, raw: dict[str, Any]) -> PodSample:
@@ -201,7 +207,7 @@ class AgentReport:
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Raise errors in the block, which reads a document, as `ReportError`."""
+    """Return a context manager that converts errors while a document is read to `ReportError`."""
     try:
         yield
     except UnknownVersionError as error:

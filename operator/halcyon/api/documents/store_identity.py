@@ -27,7 +27,7 @@ class StoreIdentity:
         """Parse the argument.
 
         Raises:
-            ValueError: it was not written by `to_json`.
+            ValueError: the text was not written by `to_json`.
         """
         try:
             return cls(**json.loads(text))
@@ -40,7 +40,7 @@ class StoreIdentity:
 
     @property
     def audience(self) -> str:
-        """Audience of the service account's token: the party to which the cloud requires it to be addressed."""
+        """Audience that the cloud requires in the service account's token."""
         return {
             "aws": "sts.amazonaws.com",
             "azure": "api://AzureADTokenExchange",
@@ -48,7 +48,7 @@ class StoreIdentity:
         }[self.cloud]
 
     def servers(self, region: str) -> tuple[str, ...]:
-        """Return the URLs of the token services, the one that takes the service account's token first."""
+        """Return the URLs of the token services. The first of them receives the service account's token."""
         if self.endpoint is not None:
             return (self.endpoint,)
         if self.cloud == "aws":

@@ -1,4 +1,4 @@
-"""How the pods of a site reach the servers from which models are downloaded."""
+"""Proxy and certificates with which the pods of a site reach the servers from which models are downloaded."""
 
 from __future__ import annotations
 

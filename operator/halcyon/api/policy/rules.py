@@ -35,7 +35,7 @@ class PolicyRule:
     """Template of the message, in which `{found}` stands for these values, and `{limit}` for the limit."""
     action: Literal["Deny", "Warn"] = "Deny"
     unset: Any = None
-    """Limit that the operator alone applies if the site sets none; None: no limit."""
+    """Limit that applies in the operator, but not in the admission policy, if the site sets none. None: no limit."""
 
     def limit(self, policy: SitePolicy) -> Any:  # the limit's own type
         """Return the limit in the policy; None if there is none."""
@@ -77,7 +77,7 @@ def refusals(asked: PolicySubject) -> list[str]:
 
 
 def warnings(asked: PolicySubject) -> list[str]:
-    """Return a message for each violated rule of which the policy only warns."""
+    """Return a message for each rule that the spec violates, if the policy only warns of such a violation."""
     return [said for rule in RULES if rule.action == "Warn" and (said := rule.say(asked))]
 
 

@@ -39,7 +39,7 @@ Pair = Annotated[str, _text(rf"({_DNS_NAME}/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z
 SecretName = Annotated[str, _text(r"[a-z0-9][-a-z0-9.]*\*?")]
 """Name of a Secret, or a prefix of names followed by `*`."""
 EnvName = Annotated[str, _text(r"[A-Za-z_][A-Za-z0-9_]*\*?", 128)]
-"""A name of an environment variable, or a prefix of names."""
+"""Name of an environment variable, or a prefix of names followed by `*`."""
 Backend = Annotated[str, _text("[a-z][a-z0-9_]{0,62}", 63)]
 GatewayName = Annotated[str, _text(rf"({_LABEL}|\{{namespace\}})/{_DNS_NAME}", 317)]
 Namespace = Annotated[str, _text(_LABEL, 63)]
@@ -104,7 +104,7 @@ class Models(Documented):
 
 
 class PodLimits(Documented):
-    """Placement, ServiceAccounts and environment of server pods."""
+    """Limits on the placement, ServiceAccounts and environment of server pods."""
 
     priority_classes: Annotated[tuple[DnsName, ...], _Some] | None = None
     """Allowed priority classes."""
@@ -117,10 +117,11 @@ class PodLimits(Documented):
     resource_claim_templates: Annotated[tuple[DnsName, ...], _Some] | None = None
     """ResourceClaimTemplates that a model's GPUs may come from. The model states how many devices they request; Halcyon does not check it."""
     service_accounts: Annotated[tuple[DnsName, ...], _Some] | None = None
-    """ServiceAccounts that server pods may run as. Unlike for the other limits, no list allows none but `default`."""
+    """ServiceAccounts that server pods may run as. Unlike other limits, None allows only `default`."""
     env: Annotated[tuple[EnvName, ...], _Some] | None = None
-    """Names of environment variables that may be set: `MODEL_MODE`, or `MODEL_*`. The entries of `envFrom` then need a
-    prefix that one of the patterns covers."""
+    """Names of environment variables that may be set, for example `MODEL_MODE` or `MODEL_*`. The entries of `envFrom`
+    then need a prefix that one of the patterns covers.
+    """
     config_maps: Annotated[tuple[SecretName, ...], _Some] | None = None
     """ConfigMaps that environment variables may come from, for example `models-*`."""
 
@@ -150,7 +151,7 @@ class TrafficLimits(Documented):
 
 
 class CanaryLimits(Documented):
-    """What canaries may query."""
+    """Limits on the queries of canary analyses."""
 
     query_namespaces: Annotated[tuple[Namespace, ...], _Some] | None = None
     """Namespaces whose models may query the site's Prometheus for their canary analysis. Unlike other limits, null

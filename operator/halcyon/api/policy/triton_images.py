@@ -22,7 +22,9 @@ from halcyon.api.spec import Spec
 
 EXAMPLE = "nvcr.io/nvidia/tritonserver:26.07-py3"
 SAFE_RELEASE = "26.03"
-"""First release without known ways around the restricted APIs: CVE-2026-24206 and CVE-2026-24207."""
+"""First Triton release without the vulnerabilities CVE-2026-24206 and CVE-2026-24207, which bypass the restriction of
+APIs.
+"""
 CURRENT_RELEASE = "26.07"
 """Release of the chart's default image, the first without the vulnerabilities that were published after `SAFE_RELEASE`."""
 _RELEASE = re.compile(r"(?:^|/)tritonserver:(\d\d\.\d\d)(?:[-.][A-Za-z0-9_.-]*)?$")

@@ -67,7 +67,10 @@ def fitted(resource: Object) -> tuple[Object, tuple[str, ...]]:
 
 
 def _fits(value: Any, form: _Form) -> bool:  # any JSON value
-    """Return whether a value of the form's type has the form, by a quick check without paths. If not, `_value` says what is wrong."""
+    """Return whether a value of the form's type has the form.
+
+    This is a quick check without paths; if it fails, `_value` finds the errors.
+    """
     if isinstance(value, list):
         each = form.each
         return each is None or all(type(below) is each.type and _fits(below, each) for below in value)

@@ -21,9 +21,9 @@ from halcyon.fetch.registry.errors import RegistryError, RegistryFailure, Transi
 _TIMEOUT_S = 30.0
 """Maximum time for a connection, and between two reads."""
 MAX_RETRIES = 4
-"""Maximum number of retries in a row without a new byte."""
+"""Maximum number of successive retries without a received byte."""
 RETRY_WAIT_S = 1.0
-"""Time before the first retry. It doubles with each one."""
+"""Time before the first retry. It doubles with each further retry."""
 _MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 _MAX_SHOWN = 400
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
@@ -63,7 +63,7 @@ class RegistryClient:
 
         Raises:
             RegistryError: the registry denies the request.
-            RegistryFailure: the registry can't be reached, or its response is no JSON.
+            RegistryFailure: the registry can't be reached, or its response is not JSON.
         """
         failures = 0
         while True:
@@ -80,7 +80,7 @@ class RegistryClient:
                 ) from error
 
     def open(self, path: str, begin: int = 0) -> http.client.HTTPResponse:
-        """Return the response for a path, from this byte on if the server supports it (status 206).
+        """Return the response for a path, from the byte `begin` on if the server supports it (status 206).
 
         Raises:
             RegistryError: the registry denies the request.
@@ -133,7 +133,7 @@ def pause(error: Exception, failures: int, url: str) -> None:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Redirects without the credentials to other servers."""
+    """Handler of redirects, which sends no credentials to other servers."""
 
     def redirect_request(  # noqa: PLR0917  # the library's signature
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
@@ -146,7 +146,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _next_page(links: str) -> str | None:
-    """Return path and query of the next page from the header `Link` (RFC 8288). Its server is left out: a mirror may name the original."""
+    """Return the path and query of the next page from the header `Link` (RFC 8288).
+
+    The server in that URL is ignored, because a mirror may name the original server.
+    """
     for link in links.split(","):
         target, _, parameters = link.strip().partition(">")
         if 'rel="next"' in parameters:

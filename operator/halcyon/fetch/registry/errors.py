@@ -1,4 +1,4 @@
-"""Exceptions of the registries."""
+"""Exceptions of downloads from model registries."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class RegistryError(Exception):
 
 
 class TransientError(Exception):
-    """A request that may succeed if it is sent again."""
+    """A request failed, but may succeed if it is sent again."""
 
 
 class RegistryFailure(Exception):  # noqa: N818  # RegistryError is the registry's response
-    """Reason why there is no model, for its owner."""
+    """The model cannot be downloaded from the registry. The message is for the model's owner."""
 
     def __init__(self, message: str, *, is_missing: bool = False) -> None:
         super().__init__(message)
         self.is_missing = is_missing
-        """Whether the model doesn't exist or has no valid layout; otherwise it can't be downloaded."""
+        """Whether the model doesn't exist or has no valid layout. If false, its download failed."""

@@ -25,7 +25,7 @@ _PROGRESS_INTERVAL_S = 10.0
 _PROGRAMS = (b"\x7fELF", b"#!")
 """First bytes of executable files. Registries store no file modes, so files that begin with these bytes get the execute bit."""
 _IN_VERSION = re.compile(r"([^/]+/)?(0|[1-9][0-9]{0,17})/.")
-"""Path of a file in a version folder of the model, or of the only model in the folder."""
+"""Pattern of paths of files in a version folder, which is at the top level or one level below."""
 _MAX_SHOWN = 8
 _LOCAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of the pod's own disk, after which a retry makes no sense."""
@@ -41,7 +41,7 @@ class Checksum:
     """Checksum in hexadecimal."""
 
     def start(self, size: int) -> hashlib._Hash:
-        """Return the hash for a file of this size in bytes, before its content."""
+        """Return the hash object for a file of `size` bytes, before its content is added."""
         if self.kind == "sha256":
             return hashlib.sha256()
         return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
@@ -56,7 +56,7 @@ class RegistryFile:
     size: int | None
     """Size in bytes; None if the registry lists none."""
     location: str
-    """Path of the file at the registry's server, with a query if there is one."""
+    """URL path of the file at the registry's server, with the query if it has one."""
     checksum: Checksum | None = None
     """Expected checksum; None if the registry lists none."""
 
@@ -122,7 +122,7 @@ def download(
 
 
 class _Progress:
-    """Bytes that all files have received, and whether to stop because one of them failed."""
+    """Number of bytes received for all files, and whether to stop because one file's download failed."""
 
     def __init__(self, total: int, target: DownloadTarget, report: Callable[[str], None]) -> None:
         self._total, self._target, self._report = total, target, report
@@ -143,7 +143,7 @@ class _Progress:
 
 
 def _download(file: RegistryFile, client: RegistryClient, target: DownloadTarget, progress: _Progress) -> None:
-    """Download one file. After a failure, it continues with the first missing byte."""
+    """Download one file. After a failure, continue with the first missing byte."""
     path = target.create_file(file.path)
     transfer = _Transfer(file, path, progress)
     failures = 0
@@ -172,13 +172,13 @@ class _Transfer:
         self._file, self._path, self._progress = file, path, progress
         self._hash = self._started_hash()
         self.done = 0
-        """Bytes that are written."""
+        """Number of bytes written so far."""
 
     def _started_hash(self) -> hashlib._Hash | None:
         return self._file.checksum.start(self._file.size or 0) if self._file.checksum is not None else None
 
     def receive(self, client: RegistryClient) -> bool:
-        """Append what the server sends from the first missing byte on; return whether the file is complete."""
+        """Append the file's content from the first missing byte on; return whether the file is complete."""
         with client.open(self._file.location, self.done) as answer, self._path.open("ab") as output:
             if self.done and answer.status != http.client.PARTIAL_CONTENT:
                 self._progress.add(-self.done)
@@ -199,7 +199,7 @@ class _Transfer:
         """Compare the file with the listing.
 
         Raises:
-            RegistryFailure: the checksum is a different one.
+            RegistryFailure: the checksum differs from the listed one.
         """
         expected = self._file.checksum
         if expected is not None and self._hash is not None and self._hash.hexdigest() != expected.value:

@@ -1,7 +1,8 @@
 """Models in the Hugging Face Hub, or in another server with its HTTP interface.
 
-A commit is listed with the sizes and checksums of its files: the SHA-256 of files in Git LFS, the id of the git object of others. The
-interface is documented at https://huggingface.co/docs/hub/api and in the OpenAPI document there.
+The listing of a commit has the sizes and checksums of its files. The checksum is the SHA-256 for files in Git LFS, and
+the id of the git object for others. The interface is documented at https://huggingface.co/docs/hub/api and in the
+OpenAPI document there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ SERVER = "https://huggingface.co"
 DOMAINS = (".huggingface.co", ".hf.co")
 """Domains of the hosts to which the hub redirects for the content of files."""
 TOKEN = "HF_TOKEN"  # noqa: S105  # the name of a key
-"""Key of the Secret with an access token."""
+"""Key in the credentials Secret whose value is an access token."""
 
 
 class HuggingFaceModel:
@@ -54,7 +55,7 @@ class HuggingFaceModel:
         return RegistryFile(name, (large or entry)["size"], location, checksum)
 
     def error(self, error: RegistryError, client: RegistryClient) -> RegistryFailure:
-        """Return the error for the model's owner."""
+        """Return the hub's error as an exception with a message for the model's owner."""
         where = "spec.model.source.credentials.secretName"
         if error.code == "GatedRepo":
             page = f"{client.server}/{self._repository}"

@@ -1,7 +1,7 @@
 """Models in MLflow's registry, whose tracking server also serves their artifacts.
 
-The interface is documented at https://mlflow.org/docs/latest/api_reference/rest-api.html. It lists no checksums. A server that only
-names another store for its artifacts is rejected with the URI to use.
+The interface is documented at https://mlflow.org/docs/latest/api_reference/rest-api.html. It lists no checksums. If a
+server only names another store for its artifacts, the download fails with a message that contains the URI to use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MlflowModel:
 
         Raises:
             RegistryError: the server denies the request.
-            RegistryFailure: the server can't be reached, or the artifacts are in another store, or too many.
+            RegistryFailure: the server can't be reached, the artifacts are in another store, or there are too many.
         """
         query = urlencode({"name": self._model, "version": self._version})
         found, _ = client.document(f"/api/2.0/mlflow/model-versions/get-download-uri?{query}")
@@ -64,7 +64,7 @@ class MlflowModel:
         return [file for file in files if not file.path.startswith(".")]
 
     def error(self, error: RegistryError, client: RegistryClient) -> RegistryFailure:
-        """Return the error for the model's owner."""
+        """Return the server's error as an exception with a message for the model's owner."""
         if error.code == "RESOURCE_DOES_NOT_EXIST" or error.status == 404:
             return RegistryFailure(
                 f"{self.url} does not exist at {urlsplit(client.server).netloc}: {error.message}", is_missing=True

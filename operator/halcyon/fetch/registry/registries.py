@@ -1,4 +1,4 @@
-"""The registries by the scheme of the URI, and the download of a model from one of them."""
+"""Choice of the registry by the scheme of a model's URI, and download of the model from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def model(url: str) -> HuggingFaceModel | MlflowModel | None:
 
 
 def client(server: str, secrets: Mapping[str, str], proxy: str) -> RegistryClient:
-    """Return a client for the registry at this URL, with the content of the credentials Secret."""
+    """Return a client for the registry at the URL `server`. `secrets` is the content of the credentials Secret."""
     bearer = f"Bearer {secrets[hugging_face.TOKEN]}" if secrets.get(hugging_face.TOKEN) else None
     return RegistryClient(server, secrets.get("authorization") or bearer, proxy, secrets.get("ca.crt"))
 

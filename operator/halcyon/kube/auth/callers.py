@@ -42,7 +42,7 @@ class Forbidden(Exception):  # noqa: N818  # an answer (403), not a fault
 
 
 class ResourceAttributes(NamedTuple):
-    """Attributes of the request that an access review is about; empty fields are omitted from the review."""
+    """Attributes of a request, for an access review of its permission. Empty fields are omitted from the review."""
 
     verb: str
     group: str
@@ -56,7 +56,7 @@ class AgentIdentity(NamedTuple):
     """Identity of an agent, from its token."""
 
     account: str
-    """User name of its ServiceAccount."""
+    """User name of the agent's ServiceAccount."""
     pod: str
     """Name of the pod to which the token is bound; empty if it is bound to none."""
 
@@ -105,7 +105,7 @@ def token_digest(token: str) -> bytes:
 
 
 class ReviewCache(Generic[T]):
-    """Cache for results of reviews, each with its expiry time. If it is full of valid results, it is cleared."""
+    """Cache of review results, each with an expiry time. If the cache is full of valid results, it is cleared."""
 
     def __init__(self, monotonic: Callable[[], float], max_answers: int = 4096) -> None:
         self._monotonic, self._max_answers = monotonic, max_answers
@@ -117,7 +117,7 @@ class ReviewCache(Generic[T]):
         return (held[1],) if held is not None and self._monotonic() < held[0] else None
 
     def put(self, key: object, answer: T, *, expires_at: float) -> T:
-        """Store a result until this time, and return it."""
+        """Store a result until the time `expires_at`, and return the result."""
         now = self._monotonic()
         if len(self._answers) >= self._max_answers:
             self._answers = {k: v for k, v in self._answers.items() if v[0] > now}

@@ -1,8 +1,8 @@
 """Authentication and authorization for an operator limited to some namespaces, without TokenReview and SubjectAccessReview.
 
-Both are cluster-scoped. Instead, tokens are verified in the operator (`service_account_tokens`), with public keys that every
-ServiceAccount may read, and permissions are checked with a LocalSubjectAccessReview. Only tokens of ServiceAccounts can be verified in
-this way.
+TokenReview and SubjectAccessReview are cluster-scoped, so such an operator may not create them. Instead, the operator
+verifies tokens itself (`service_account_tokens`), with public keys that every ServiceAccount may read. It checks
+permissions with a LocalSubjectAccessReview. Only tokens of ServiceAccounts can be verified in this way.
 """
 
 from __future__ import annotations
@@ -93,7 +93,10 @@ class NamespacedReviews:
         return is_allowed(await self._client.create(LOCAL_SUBJECT_ACCESS_REVIEW, review, namespace=asked.namespace))
 
     async def _signer(self, token: str) -> Issuer:
-        """Return the issuer. If its known keys do not include the token's key, read them again first, because keys rotate."""
+        """Return the issuer of the token.
+
+        If the token's key is unknown, first read the issuer's keys again, because they rotate.
+        """
         async with self._reading:
             known, age_s = self._issuer, self._monotonic() - self._read_at
             is_due = (

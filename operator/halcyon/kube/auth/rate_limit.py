@@ -1,7 +1,7 @@
 """Rate limit for callers that the API server has not authenticated, because each of their requests causes one or two reviews.
 
-The metrics API limits every request of such a caller. Collector and dashboard limit only callers whose tokens were invalid, because many
-agents or people can be behind one address.
+The metrics API limits every request of such a caller. The collector and the dashboard limit only callers whose tokens
+were invalid, because many agents or people can share one address.
 """
 
 from __future__ import annotations
@@ -25,10 +25,15 @@ class Limiter:
     burst: float = MAX_BURST
     max_sources: int = MAX_SOURCES
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Number of tokens and the time of that number, by caller; the most recent caller is last."""
+    """Number of tokens in each caller's bucket, and the time at which they were counted. The most recent caller is
+    last.
+    """
 
     def take(self, caller: str) -> float:
-        """Take a token, and return 0 if there was one; else return the seconds until the next one."""
+        """Take a token from the caller's bucket, and return 0.
+
+        If the bucket is empty, return the seconds until the next token.
+        """
         now = self.monotonic()
         tokens, wait_s = self._left(caller, now)
         self._buckets.pop(caller, None)
@@ -38,7 +43,7 @@ class Limiter:
         return wait_s
 
     def wait_s(self, caller: str) -> float:
-        """Return the seconds until there is a token, without taking it."""
+        """Return the seconds until the caller's bucket has a token, without taking it; 0 if it has one."""
         return self._left(caller, self.monotonic())[1]
 
     def _left(self, caller: str, now: float) -> tuple[float, float]:
@@ -56,7 +61,7 @@ class TokenBucket:
         self._left, self._at = burst, now
 
     def take(self, now: float, cost: float = 1.0) -> bool:
-        """Take `cost` tokens, and return whether there were as many."""
+        """Take `cost` tokens, even if the bucket has fewer; return whether it had enough."""
         self._left = min(self._left + (now - self._at) * self.rate_per_s, self._burst) - cost
         self._at = now
         return self._left >= 0

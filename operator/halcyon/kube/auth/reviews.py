@@ -7,7 +7,7 @@ from halcyon.kube.client import Kube, Object
 from halcyon.kube.kinds import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Kind
 
 POD_NAME = "authentication.kubernetes.io/pod-name"
-"""Key of a user's extra fields with the name of the pod to which its token is bound."""
+"""Key in a user's extra fields whose value is the name of the pod to which the user's token is bound."""
 
 
 def access_review(kind: Kind, user: User, asked: ResourceAttributes) -> Object:

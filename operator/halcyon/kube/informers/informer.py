@@ -36,12 +36,15 @@ STEADY_S = 5.0
 UNPROVEN_S = 300.0
 """Time without an event or bookmark after which a broken watch is followed by a list, in seconds.
 
-A healthy watch receives a bookmark about once a minute. After a restore from a backup, an API server may never reach the version.
+A healthy watch receives a bookmark about once a minute. After a restore from a backup, an API server may never reach
+the resource version from which a watch continues.
 """
 OBJECT = "object"
 """Value of `part` in `Malformed` for objects that cannot be parsed."""
 OnChange = Callable[[Key, Object | None, Object | None], None]
-"""Listener, called with the key, the object before the change and the object after it; None if it did not or does not exist."""
+"""Listener, called with the key, the object before the change (None if it was added) and after it (None if it was
+deleted).
+"""
 
 
 def no_index(_: Object) -> Iterable[str]:
@@ -57,7 +60,7 @@ def drop_managed_fields(obj: Object) -> Object:
 
 @dataclass
 class _Scope:
-    """Namespace that is watched; all namespaces if empty."""
+    """State of the watch of one namespace, or of all namespaces if `namespace` is empty."""
 
     namespace: str
     seen: int = 0
@@ -79,7 +82,9 @@ class Informer:
     selector: str = ""
     metadata_only: bool = False
     namespaces: tuple[str, ...] = ()
-    """Namespaces to watch, each with its own watch, for an operator with permissions in these only; empty: one watch for all."""
+    """Namespaces to watch, each with its own watch, if the operator has permissions in these only. If empty, one watch
+    covers all namespaces.
+    """
     project: Callable[[Object], Object] = drop_managed_fields
     """Function that returns the part of an object to keep in the cache."""
     index: Callable[[Object], Iterable[str]] = no_index
@@ -174,7 +179,7 @@ class Informer:
             self.synced.set()
 
     def _proceed(self, scope: _Scope, version: str) -> None:
-        """Record that the cache has everything up to this resource version."""
+        """Record that the cache includes all changes up to this resource version."""
         scope.seen = max(scope.seen, int(version))
         scope.version, scope.proven_at = version, asyncio.get_running_loop().time()
 

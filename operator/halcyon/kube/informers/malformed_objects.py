@@ -32,7 +32,7 @@ class Malformed:
     """Record of the objects that are malformed now."""
 
     _logged: dict[tuple[str, Key], dict[str, str]] = field(default_factory=dict)
-    """Logged reason by part, for each kind and key."""
+    """Logged reason for each malformed part of an object, by the object's kind and key."""
 
     def note(self, kind: str, key: Key, part: str, why: str, *, error: Exception | None = None) -> None:
         """Record that an object is malformed; log it if this object or the reason is new."""
