@@ -1,8 +1,6 @@
 """Measurement of a served model, with steps of a rising rate until its clients suffer or the highest rate is reached.
 
 Out of scope: the bounds that protect clients, and the choice of rates (`place.guard`).
-
-Out of scope: what suffering is, and which rate comes next (`place.guard`).
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ def run(prepared: Measurement, latency_s: float | None, shown: Callable[[str], N
     scenario's whole duration is measured.
 
     Raises:
-        GuardError: no request of the first step was answered, or the first one already suffers.
+        GuardError: no request of the first step was answered, or clients already suffer in it.
         MeasureError: a process of the load failed.
     """
     from halcyon_measure.schedule.scenario import MAX_RATE_RPS, Scenario  # noqa: PLC0415

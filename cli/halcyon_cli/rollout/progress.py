@@ -1,4 +1,4 @@
-"""Progress of the rollout of a model's current spec, in one sentence. Pure."""
+"""Progress of the rollout of a model's current spec, as a phase and a sentence. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _FAILED = frozenset({"Failed", "RollingBack", "RolledBack"})
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of the rollout of the current spec."""
+    """Progress of the rollout of a model's current spec."""
 
     phase: Phase
     text: str
-    """One sentence with the reason."""
+    """Progress in one sentence, with the reason."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

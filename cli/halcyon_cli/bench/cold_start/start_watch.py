@@ -1,6 +1,6 @@
 """Watch of several starts of a model's server pods. For each start after the first, the pod is deleted.
 
-The pods are read ten times a second.
+The pods are read ten times a second. Out of scope: the parts of a start (`halcyon_measure.breakdown.cold_start`).
 """
 
 from __future__ import annotations
