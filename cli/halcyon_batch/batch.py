@@ -183,7 +183,7 @@ class Batch:
         waiting: list[_Row] = []
         while samples or waiting:
             if samples and len(waiting) < sizes.rows:
-                # Few rows at a time, so that what holds back requests also holds back the functions.
+                # Few rows at a time, so that the functions run no further ahead than requests can follow.
                 some, samples = samples[: max(sizes.rows, _PREPARED)], samples[max(sizes.rows, _PREPARED) :]
                 waiting += await self._prepared(part, some, run)
             elif waiting:

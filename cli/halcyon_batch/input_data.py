@@ -3,7 +3,8 @@
 Each data set has a digest, which a resumed batch compares with that of the first run.
 
 The digest of a file is the SHA-256 of its content. The digest of a folder covers the name, the size and the
-modification time of each file, because reading millions of files twice takes too long.
+modification time of each file.
+Reading millions of files twice would take too long.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def _arrays(path: Path) -> Mapping[str, Any]:
     with np.load(path, allow_pickle=False) as archive, zipfile.ZipFile(path) as members:
         known = {info.filename.removesuffix(".npy"): info for info in members.infolist()}
         return {
-            # An array that isn't compressed stays in the file, so that its size doesn't count as memory.
+            # An uncompressed array is mapped from the file, so that its size doesn't count as memory.
             name: _mapped(path, known[name]) if known[name].compress_type == zipfile.ZIP_STORED else archive[name]
             for name in archive.files
         }

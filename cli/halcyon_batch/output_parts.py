@@ -141,7 +141,7 @@ class OutputParts:
             lines = [{"row": one.row, **_named(one), "failure": one.failure} for one in bad]
             self.storage.write(_failures_name(part), b"".join(_json(line) for line in lines))
         else:
-            # A runner that was killed may have left one, for rows that have a result now.
+            # A killed runner may have left a failures file for rows that have a result now.
             self.storage.remove(_failures_name(part))
         encode = _npz if self.manifest.format == "Npz" else _jsonl
         self.storage.write(f"part-{part:05d}.{_SUFFIXES[self.manifest.format]}", encode(good))

@@ -51,7 +51,7 @@ class RequestWindow:
         if self._seen % 50 == 1 or latency_s < self._lowest:
             self._lowest = min(self._latencies)
         if latency_s > self._slow * self._lowest:
-            # Each answer of a window takes its share, so a whole window of slow answers shrinks it by a quarter.
+            # Each slow answer takes a quarter, so slow answers to all requests of a window shrink it by 25 %.
             self._size -= 0.25
             self._doubles = False
         else:

@@ -46,7 +46,7 @@ class FolderStorage:
         self._path = Path(path)
         try:
             self._path.mkdir(parents=True, exist_ok=True)
-            # Those of a runner that was killed. A younger one may be that of a runner which is being replaced.
+            # Files of a runner that was killed. A younger file may belong to a runner that is being replaced.
             for left in self._path.glob(f"{_PREFIX}*"):
                 if time.time() - left.stat().st_mtime > _STALE_S:
                     left.unlink(missing_ok=True)

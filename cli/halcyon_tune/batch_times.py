@@ -2,8 +2,8 @@
 
 Pure.
 
-Instances and threads share a device, so each family has its own times. If only one batch size of a family was measured,
-its other times are those of the first family, scaled by the ratio at that size.
+Instances and threads share a device, so each family has its own times. If only one batch size
+of a family was measured, its other times are those of the first family, scaled by the ratio at this size.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Criterion:
     def load(self, capacity_rps: float) -> Rate:
         """Return the load for measuring a configuration with this expected capacity."""
         rate = self.rate_each_rps if self.minimise == "latency" and self.rate_each_rps else _CAUTIOUS * capacity_rps
-        # Of settings that are expected to keep the objective at no rate, a small rate shows whether they do.
+        # If a configuration is expected to keep the objective at no rate, a small rate shows whether that is true.
         return Rate(rate_rps=float(f"{max(rate, 0.5 / self.predictor.objective_s):.4g}"))
 
     def estimate(self, line: ServiceLine, point: Point) -> Estimate:

@@ -203,7 +203,7 @@ class Search:
             and (one == self.space.today or not profile.is_out(one))
         ]
         power = {one: profile.power_w(one.family) for one in tried}
-        # No objective allows more than full batches.
+        # The rate with full batches is an upper bound for any objective.
         most = {one: predictor.peak_rps(lines[one], one) / (power[one] or 1.0) for one in tried}
         near: set[Configuration] = set()
         best = 0.0

@@ -178,7 +178,7 @@ def _batching(
     most = max(2 * today.max_batch, _MAX_BATCH)
     most = min(most, max(_MAX_MAX_BATCH, today.max_batch))
     if _backend(spec, config) == "tensorrt":
-        # A plan is built for a largest batch.
+        # A TensorRT plan is built for a largest batch.
         most = _number(config.get("max_batch_size")) or today.max_batch
         left_out.append(
             LeftOut("batching.maxBatchSize", f"above {most}: the TensorRT plan is built for batches up to that")

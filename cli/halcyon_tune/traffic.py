@@ -86,5 +86,5 @@ def forecast(space: Space, criterion: Criterion, known: Mapping[int, LearntLine]
         and (one.delay_s, one.preferred, one.threads) == (today.delay_s, today.preferred, today.threads)
     }
     best = max(rates, key=lambda one: (rates[one], one == today, -one.max_batch))
-    # A difference below the precision of a simulation isn't one.
+    # A difference below the precision of a simulation doesn't count.
     return Forecast(rates=rates, best=today if rates[best] < 1.02 * rates[today] else best, lines=known)

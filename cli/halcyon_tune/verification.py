@@ -130,7 +130,7 @@ class Verification:
         own = self.estimates.get(configuration, ())
         score, capacity = self.values(configuration, middle)
         upper, upper_rps = self.values(configuration, middle - error)
-        # A rate that was kept is kept, whatever the simulator makes of its P99: near a limit, rates change with a hair of time.
+        # A rate that was measured within the objective counts, even if the simulator predicts less from its P99.
         score = max(score, *(one.kept for one in own), 0.0)
         capacity = max(capacity, *(one.kept_rps for one in own), 0.0)
         return Opinion(

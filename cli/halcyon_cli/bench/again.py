@@ -168,7 +168,7 @@ def _without(command: click.Command, recorded: Sequence[str], given: Sequence[st
     """Return the recorded arguments without the given options. All recorded values of a given option are dropped."""
     names = {one.partition("=")[0] for one in given if one.startswith("-")}
     flags = {name for one in command.params if isinstance(one, click.Option) and one.is_flag for name in one.opts}
-    # Another ModelDeployment, or an address, takes the place of the recorded one.
+    # A given ModelDeployment or URL replaces the recorded one.
     has_name = bool(given) and not given[0].startswith("-")
     if has_name:
         names |= {"--url", "--model"}

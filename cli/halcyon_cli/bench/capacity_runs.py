@@ -226,7 +226,7 @@ class _Runner:
         seconds = time.monotonic() - began
         interrupted = made.partial and not ended
         self._interrupts += interrupted
-        # A run that is decided has all it needs: it wasn't interrupted.
+        # A run that ended early because it was decided doesn't count as interrupted.
         made = replace(made, partial=interrupted)
         document = measurement.document(made, made_by=f"halcyon {version('halcyon-cli')}")
         self._last = made, document

@@ -89,7 +89,7 @@ def run(prepared: Measurement, *, to_log: bool = False) -> tuple[Run, BenchDocum
     Raises:
         MeasureError: a process of the load failed.
     """
-    # A Job's end, like Ctrl-C, gives the result so far.
+    # The end of a Job (SIGTERM) gives the result so far, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     shown = line_of_progress(to_log=to_log)
 
@@ -212,7 +212,7 @@ def line_of_progress(*, to_log: bool = False) -> Callable[[str], None]:
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
     def in_log(text: str) -> None:
-        # On the stream of the result, so that no line of it comes in between.
+        # Progress goes to the stream of the result, so that the lines of both don't mix.
         if text:
             print(text, flush=True)
 

@@ -196,7 +196,7 @@ def _arrow(payload: Payload, rows: str) -> PayloadCost:
     def write() -> Any:
         columns = {name: arrow.array(array.reshape(-1)) for name, array in payload.tensors.items()}
         sink = arrow.BufferOutputStream()
-        # Tensors of different sizes are batches of their own.
+        # Tensors of different sizes need separate record batches.
         for name, column in columns.items():
             batch = arrow.record_batch([column], names=[name])
             with arrow.ipc.new_stream(sink, batch.schema) as stream:

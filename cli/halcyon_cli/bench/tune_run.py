@@ -135,7 +135,7 @@ def from_traffic(model: Json, request: TuneRequest) -> TuneResult:
     largest = known[instances].largest if instances in known else 0
     config: dict[str, Any] = {"instance_group": [{"count": instances}]}
     if largest > 1:
-        # Batches that were executed show that the model forms them.
+        # Executed batches show that batching is on for the model.
         config |= {"max_batch_size": largest, "dynamic_batching": {}}
     configurations = space(spec, config, objective_s=criterion.predictor.objective_s)
     forecast = traffic.forecast(configurations, criterion, known, name=request.name)

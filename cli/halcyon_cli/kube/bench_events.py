@@ -31,7 +31,7 @@ def recent(cluster: Cluster, model: str) -> list[tuple[str, str]]:
 def shown(events: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Return (reason, text) for each Event about a measurement, the newest first. Pure."""
     ours = [one for one in events if one.get("reason") in {BEGAN, ENDED}]
-    # Of the same second, the end is the newer one.
+    # Of two Events of the same second, the one about the end is newer.
     ours.sort(key=lambda one: (str(one.get("lastTimestamp")), one.get("reason") == ENDED), reverse=True)
     return [
         (

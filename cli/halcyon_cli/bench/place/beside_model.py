@@ -127,7 +127,7 @@ class BesideModel:
             servers = (pod,)
         try:
             pod = self._ended(pod)
-            # Its status has the digest of the image by now. Pods of a served model are gone if it was scaled down meanwhile.
+            # The pods' status has the image's digest by now. A served model's pods may be gone after a scale-down.
             servers = (tuple(self._measured()) or servers) if self._trial is None else (pod,)
             self._check_trial(pod)
             text = self._log(str(pod["metadata"]["name"]))

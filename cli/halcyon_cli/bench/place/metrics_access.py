@@ -115,7 +115,7 @@ def named(document: BenchDocument, servers: Sequence[Json], measured: str) -> Be
         for one in fields.mappings(fields.mapping(pod.get("status")).get("podIPs"))
     }
     if len(servers) == 1:
-        # A name with one address is read by this name.
+        # With a single address, the client reads the metrics by the Service's name.
         known[f"{service_name(measured, names.SERVER)}:{PORTS[names.SERVER]}"] = str(servers[0]["metadata"]["name"])
     replicas = tuple(one.model_copy(update={"pod": known.get(one.pod, one.pod)}) for one in document.hardware.replicas)
     notes = tuple(_renamed(note, known) for note in document.hardware.notes)

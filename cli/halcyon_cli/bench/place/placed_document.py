@@ -70,7 +70,7 @@ def _server(servers: Sequence[Json]) -> tuple[str | None, str | None, Any]:
     if not servers:
         return None, None, None
     spec, status = (fields.mapping(servers[0].get(part)) for part in ("spec", "status"))
-    # In a trial pod, it is a sidecar.
+    # In a trial pod, Triton's container is a sidecar.
     found = [
         one
         for part in ("containers", "initContainers")

@@ -134,7 +134,7 @@ def _metadata(rendered: Json, client: ClientSettings) -> dict[str, Any]:
 def _spec(rendered: Json, client: ClientSettings, model: str) -> dict[str, Any]:
     beside = client_job.pod(client)
     container = beside["containers"][0]
-    # The pod has volumes of the server by names such as tmp.
+    # The server's volumes have names such as tmp, too.
     volumes = [{**one, "name": f"client-{one['name']}"} for one in beside["volumes"]]
     mounts = [{**one, "name": f"client-{one['name']}"} for one in container["volumeMounts"]]
     shared = {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108  # the kernel's name for shared memory

@@ -122,7 +122,7 @@ def added(document: BenchDocument, log: UsageLog, servers: Sequence[Json], measu
         update["server_memory"] = _series(triton, lambda one: one.memory, "bytes", reason)
         update["server_memory_limit"] = _limit(servers, "memory", "bytes")
     if balancers:
-        # With HAProxy, which the agents' own counter doesn't have.
+        # These values include HAProxy; the agents' own counter doesn't.
         update["balancer_cpu"] = _series(balancers, lambda one: one.cores, "cores", reason)
     return verdict.judged(document.model_copy(update={"hardware": hardware.model_copy(update=update)}))
 

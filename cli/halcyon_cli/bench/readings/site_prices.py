@@ -38,7 +38,10 @@ def of_site(options: SamplingOptions, intensity: str) -> SamplingOptions:
 
 
 def priced(options: SamplingOptions, model: Json, measured_gpus: int) -> SamplingOptions:
-    """Return the options with the price of this many GPUs, from the model's own costs, unless the user gave a price."""
+    """Return the options with the price of this many GPUs, from the model's own costs, unless the user gave a price.
+
+    The price of one GPU is `status.cost.perHour` over `status.cost.gpus`, as in `halcyon top`.
+    """
     cost = fields.mapping(fields.mapping(model.get("status")).get("cost"))
     gpus, per_hour = fields.count(cost.get("gpus")), fields.text(cost.get("perHour"))
     if options.price_per_hour is not None or not gpus or not per_hour:

@@ -37,7 +37,7 @@ def changed(config: Mapping[str, Any], configuration: Configuration, *, threads_
         batching["max_queue_delay_microseconds"] = round(1e6 * configuration.delay_s)
         batching["preferred_batch_size"] = list(configuration.preferred)
     elif "dynamic_batching" in made:
-        # Its preferred sizes would be above the largest batch, which Triton rejects.
+        # The model's own preferred sizes could exceed the largest batch, which Triton rejects.
         made["dynamic_batching"] |= {"max_queue_delay_microseconds": 0, "preferred_batch_size": []}
     groups = made.setdefault("instance_group", [])
     if not groups:

@@ -203,7 +203,7 @@ def client_of(namespace: str, sides: Sequence[CopiedSide], site: BenchSite, comm
         metrics=tuple(one for found in metrics for one in found),
         prometheus_port=metrics_access.prometheus_port(first.sampling),
     )
-    # What differs between the sides is in their own arguments.
+    # Differences between the models are in the arguments of their sides.
     shared = replace(first.sampling, metrics_urls=(), balancer_metrics=(), pods="", price_per_hour=None)
     server = replace(first.request.server, url=None, model="")
     asked = [one for side in sides for one in ("--side", side_of(side, settings).to_json())]
