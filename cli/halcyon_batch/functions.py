@@ -1,10 +1,8 @@
 """The user's functions `prepare` and `finish`, as in `halcyon bench`, run in separate processes.
 
-Without such functions, rows are converted in a thread.
-
-`prepare(sample)` receives the path of a file, the arrays of a row by name, or the JSON value of a line. It returns one
-array, or arrays by input name. `finish(outputs)` receives the outputs of one row by name, and returns what is stored
-instead.
+Without such functions, rows are converted in a thread. `prepare(sample)` receives the path of a file, the arrays of a
+row by name, or the JSON value of a line. It returns one array, or arrays by input name. `finish(outputs)` receives the
+outputs of one row by name, and returns what is stored instead.
 """
 
 from __future__ import annotations

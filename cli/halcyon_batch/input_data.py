@@ -1,10 +1,8 @@
 """The rows of a data set: .npz, .npy, JSON lines, or a folder of files.
 
-Each data set has a digest, which a resumed batch compares with that of the first run.
-
-The digest of a file is the SHA-256 of its content. The digest of a folder covers the name, the size and the
-modification time of each file.
-Reading millions of files twice would take too long.
+Each data set has a digest, which a resumed batch compares with that of the first run. The digest of a file is the
+SHA-256 of its content. The digest of a folder covers the name, the size and the modification time of each file. Reading
+millions of files twice would take too long.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Execution time of a batch by its rows, for each family of configurations, and straight lines fitted to these times.
 
-Pure.
-
-Instances and threads share a device, so each family has its own times. If only one batch size
-of a family was measured, its other times are those of the first family, scaled by the ratio at this size.
+Pure. Instances and threads share a device, so each family has its own times. If only one batch size of a family was
+measured, its other times are those of the first family, scaled by the ratio at this size.
 """
 
 from __future__ import annotations

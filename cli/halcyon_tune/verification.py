@@ -1,10 +1,8 @@
 """Step 4 of a search: measuring the configurations that could be the best, and correcting predictions by their errors.
 
-Pure.
-
-A prediction is corrected through its batch times, by the factor with which the simulated P99 matches a point. Factors
-of measured configurations correct the others. Errors of rates would be misleading, because near the limit a rate
-changes much with a small change of times. A configuration's own points outweigh its prediction.
+Pure. A prediction is corrected through its batch times, by the factor with which the simulated P99 matches a point.
+Factors of measured configurations correct the others. Errors of rates would be misleading, because near the limit a
+rate changes much with a small change of times. A configuration's own points outweigh its prediction.
 
 The next point is of the configuration that could be the best, until no unmeasured one can beat the best by more than
 its error. Predictions of delays aren't trusted: delays are measured for the best configuration. If corrected times are

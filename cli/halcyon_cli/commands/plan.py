@@ -273,7 +273,7 @@ def _spec(name: str, spec_fields: Mapping[str, Any], file: Path) -> Spec:
 
 
 def _load_memory(file: Path | None) -> PlannerMemory:
-    """Load the planner memory, and print a warning for each part that can't be read. A file that isn't JSON is an error."""
+    """Load the planner memory, and print a warning for each unreadable part. A file that isn't JSON is an error."""
     if file is None:
         return PlannerMemory()
     try:

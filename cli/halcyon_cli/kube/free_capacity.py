@@ -1,10 +1,9 @@
 """Free units of a resource on the nodes, and the workloads that hold the others.
 
-They explain why pods are unschedulable.
-
-The operator may list neither nodes nor pods of other workloads, and its decisions don't depend on them. So user
-commands measure the capacity with the user's permissions. Only extended resources, such as nvidia.com/gpu, are
-measured. They come in whole units, and a pod holds its units from the time it is scheduled until it ends.
+They explain why pods are unschedulable. The operator may list neither nodes nor pods of other workloads, and its
+decisions don't depend on them. So user commands measure the capacity with the user's permissions. Only extended
+resources, such as nvidia.com/gpu, are measured. They come in whole units, and a pod holds its units from the time it is
+scheduled until it ends.
 """
 
 from __future__ import annotations

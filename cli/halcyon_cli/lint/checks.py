@@ -33,7 +33,7 @@ _ANY_NAME = "model"
 _VALID_SPEC = {"model": {"source": {"uri": "s3://models/model"}}}
 """Valid spec for checks of single parts of an invalid spec."""
 _NON_JSON_TAGS = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary"}
-"""YAML types of unquoted values that JSON, and so the API server, doesn't have."""
+"""YAML types of unquoted values that don't exist in JSON, the format of the API server."""
 
 
 @dataclass(frozen=True)
