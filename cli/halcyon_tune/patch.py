@@ -25,7 +25,7 @@ def patch(space: Space, configuration: Configuration) -> dict[str, Any]:
     if configuration.delay_s != today.delay_s:
         batching["maxQueueDelay"] = duration(configuration.delay_s)
     if configuration.preferred != today.preferred:
-        # Without the field, the sizes in config.pbtxt would stay. Only the largest batch has the effect of no list.
+        # Without the field, the sizes in config.pbtxt would stay. A list of the largest batch alone acts as none.
         batching["preferredBatchSizes"] = list(configuration.preferred) or [configuration.max_batch]
     elif today.preferred and max(today.preferred) > configuration.max_batch:
         batching["preferredBatchSizes"] = [configuration.max_batch]

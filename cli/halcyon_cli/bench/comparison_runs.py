@@ -59,7 +59,7 @@ def conditions(answer: AnswerOptions) -> tuple[Condition, ...]:
     """Return the conditions of --fail-if.
 
     Raises:
-        MeasureError: one is invalid.
+        MeasureError: a condition is invalid.
     """
     return tuple(map(Condition.parse, answer.fail_if))
 

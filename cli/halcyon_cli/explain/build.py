@@ -1,4 +1,4 @@
-"""Builds the report on a model's replica count from a ModelDeployment read from the API server. Pure.
+"""Builder of the report on a model's replica count from a ModelDeployment read from the API server. Pure.
 
 The report shows the operator's status and evaluates nothing itself. Another version of the operator may have written
 the status, so missing and malformed fields are skipped. Out of scope: reading the resource (`commands.explain`), the

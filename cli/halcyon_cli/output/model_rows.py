@@ -121,7 +121,7 @@ def _number(*texts: object) -> float | None:
 def list_table(
     rows: Sequence[ModelRow], now: datetime, *, wide: bool, all_namespaces: bool
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the cells of the list, which has the columns of `kubectl get mdep`."""
+    """Return the header and the cells of the models' list, which has the columns of `kubectl get mdep`."""
     head = ["NAME", "STATUS", "READY", "DESIRED", "RANGE", "AGE"]
     head += ["QUEUE", "GPU%", "BATCH", "URL", "IMAGE", "POLICY", "ACTUATOR", "SCALED", "CAPACITY"] if wide else []
     cells = []
@@ -163,7 +163,7 @@ def hourly_cost(row: ModelRow, price: float | None) -> float | None:
 def top_table(
     rows: Sequence[ModelRow], *, price: float | None, wide: bool, all_namespaces: bool
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the cells of `halcyon top`, with totals.
+    """Return the header and the cells of the table of `halcyon top`, with totals.
 
     `price`, per GPU and hour, replaces the configured prices.
     """

@@ -34,7 +34,7 @@ class Progress:
 # yes             True       complete               no        False   Waiting
 # yes             True       complete               no        True    Served
 def progress(model: Mapping[str, Any]) -> Progress:
-    """Return the progress of a ModelDeployment. A missing status counts as not observed."""
+    """Return the rollout progress of a ModelDeployment. A missing status counts as not observed."""
     meta, status = fields.mapping(model.get("metadata")), fields.mapping(model.get("status"))
     name, generation = str(meta.get("name")), fields.count(meta.get("generation")) or 0
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}

@@ -106,7 +106,7 @@ _SAME = object()
 
 
 def merge_patch(now: Any, wanted: Any) -> Any:  # JSON values
-    """Return the JSON merge patch that makes `now` into `wanted`, or `_SAME`."""
+    """Return the JSON merge patch that turns `now` into `wanted`; `_SAME` if they are equal."""
     if isinstance(now, Mapping) and isinstance(wanted, Mapping):
         patch: dict[str, Any] = {}
         for key in {**now, **wanted}:

@@ -137,7 +137,7 @@ def check_pods(cluster: ObjectWriter, pods: Sequence[PlannedPods]) -> None:
     """Check that the namespace would admit the pods, that its quotas have room for all of them, and that GPUs are free.
 
     Raises:
-        InputError: a pod would be refused, a quota is too small, or no node has as many GPUs free.
+        InputError: a pod would be refused, a quota is too small, or no node has enough free GPUs.
     """
     for one in pods:
         _check_admitted(cluster, one)
