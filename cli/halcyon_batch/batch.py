@@ -295,7 +295,7 @@ def _largest_request(to: Target) -> int | None:
 
 
 def _key_header(file: str) -> tuple[tuple[str, str], ...]:
-    """Return the header with the API key from a file, or from a folder's first visible file; none if `file` is empty."""
+    """Return the header with the API key from a file, or a folder's first visible file; none if `file` is empty."""
     if not file:
         return ()
     path = Path(file)

@@ -1,6 +1,6 @@
 """The results of a batch: parts of consecutive rows, rows without a result, and a manifest for resumed batches.
 
-    batch.json            settings of the parts: digest of the input, rows per part, format; whether all parts are written
+    batch.json            settings of the parts: digest of the input, rows per part, format; whether all are written
     part-00000.npz        results of the rows of a part, in order, with the numbers of the rows
     failures-00000.jsonl  rows of a part without a result; written before the part, so no part exists without it
     failures.jsonl        all rows without a result, once all parts are written

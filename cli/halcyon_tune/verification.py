@@ -24,7 +24,7 @@ _PRIOR_ERROR = 0.06
 _NEVER = 1.5
 """Factor of the standard error for a group of configurations without a point."""
 _OFF = math.log(1.15)
-"""Error of corrected batch times, as a logarithm, above which the search changes to successive halving."""
+"""Error of a corrected batch time, as a logarithm, above which the time counts as off (`Verification.is_off`)."""
 _MIN_CONFIGURATIONS = 3
 _KNOWN = 0.04
 """Error of the best configuration's points above which it is measured again."""

@@ -170,7 +170,7 @@ def _operator_options(cluster: Cluster) -> dict[str, list[str]]:
 
 
 def _options_from_children(children: Mapping[tuple[Kind, str], Object], name: str) -> dict[str, list[str]]:
-    """Return those options of the operator that the model's existing pods reveal; empty if the model has no pods."""
+    """Return those options of the operator that the model's Deployments reveal; empty without a balancer Deployment."""
     balancer = _pod_of(children.get((kinds.DEPLOYMENT, names.balancer(name))))
     servers = next(
         (p for slot in names.SLOTS if (p := _pod_of(children.get((kinds.DEPLOYMENT, names.server(name, slot)))))), {}

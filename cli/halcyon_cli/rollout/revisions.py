@@ -25,7 +25,7 @@ class PastRevision:
     """Name of the ControllerRevision."""
     state: str
     """For a current revision: serving, canary, rolling out or failed. For another one: the result of its last rollout
-    in lower case.
+    in lower case, or pending.
     """
     served: str
     """Time in RFC 3339 at which a rollout of this revision last succeeded; empty if none did."""

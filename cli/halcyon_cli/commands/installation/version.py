@@ -71,7 +71,7 @@ def main(only_client: bool, target: Target, output: Output) -> int:
 
 
 def skewed(one: str, other: str) -> bool:
-    """Return whether two versions differ in their major or minor number. An unknown version never differs."""
+    """Return whether two versions differ in their major or minor number. The result is False if `other` is unknown."""
     return bool(other) and one.split(".")[:2] != other.split(".")[:2]
 
 
