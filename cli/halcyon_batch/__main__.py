@@ -1,7 +1,8 @@
-"""Entry point of a runner: `python -m halcyon_batch RECIPE`, where RECIPE is the recipe as JSON.
+"""Entry point of a batch runner: `python -m halcyon_batch RECIPE`, where RECIPE is the recipe as JSON.
 
-Exit status: 0 when the results are complete; 2 if the user must change something; after any other one, a new runner goes on. The
-progress is served over HTTP while it runs, and is in the termination message afterwards.
+Exit status: 0 if the results are complete; 2 if the user must change something; after any other status, the Job starts
+a new runner, which continues. The progress is served over HTTP during the run, and is in the termination message
+afterwards.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ async def _run(recipe: BatchRecipe) -> int:
 
 
 def _leave(text: str) -> None:
-    """Print the last progress, and leave it where the kubelet reads it."""
+    """Print the last progress, and write it to the termination message, which the kubelet reads."""
     print(text, flush=True)
     with contextlib.suppress(OSError):
         Path(os.environ.get("HALCYON_TERMINATION_LOG", _TERMINATION_LOG)).write_text(text)
@@ -67,7 +68,7 @@ def _leave(text: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _served(batch: Batch) -> AsyncIterator[None]:
-    """Serve the progress."""
+    """Serve the progress over HTTP."""
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text=batch.progress().to_json(), content_type="application/json")

@@ -1,4 +1,7 @@
-"""One batch, from its recipe to complete results: read rows in order, send them, write each part once all its rows have an outcome."""
+"""One batch, from its recipe to complete results.
+
+Rows are read and sent in order; a part is written once all its rows have an outcome.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +34,16 @@ from halcyon_measure.protocols.target import Target
 
 _Row = tuple[Sample, RowTensors]
 _OPEN_PARTS = 3
-"""Parts whose rows are in memory: one that is read, one that is sent, one that waits for its last answers."""
+"""Maximum number of parts with rows in memory: one is being read, one is being sent, and one waits for its last
+answers.
+"""
 _REQUEST_BYTES = 4 * 2**20
 _REQUESTS_OF_A_BATCH = 4
-"""Requests into which the largest batch is divided, at least."""
+"""Minimum number of requests into which the model's largest batch is divided."""
 _PREPARED = 16
-"""Rows that are prepared at a time, at least."""
+"""Minimum number of rows that are prepared together."""
 _TIMEOUT_S = 600.0
-"""Time-out of a request, which may wait behind those of users."""
+"""Timeout of a request, which may wait behind those of users, in seconds."""
 _MODEL_WAIT_S = 5.0
 _QUIET_S = 10.0
 
@@ -52,7 +57,7 @@ class _OpenPart:
 
 @dataclass(frozen=True)
 class _Run:
-    """What the parts of a run share."""
+    """Objects that all parts of a run share."""
 
     data: InputData
     parts: OutputParts
@@ -60,11 +65,11 @@ class _Run:
     sender: Sender
     group: asyncio.TaskGroup
     room: asyncio.Semaphore
-    """Room for one more open part."""
+    """Semaphore with one place for each further part that may be open."""
 
 
 class Batch:
-    """A run of the recipe, which goes on where an earlier one has ended."""
+    """A run of the recipe, which continues where an earlier run ended."""
 
     def __init__(self, recipe: BatchRecipe, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._recipe, self._clock = recipe, clock
@@ -73,16 +78,16 @@ class Batch:
         self._parts: OutputParts | None = None
         self._sender: Sender | None = None
         self._begun = 0
-        """Rows of the parts that earlier runs have written."""
+        """Number of rows in the parts that earlier runs have written."""
         self._answered = 0
-        """Rows with an outcome in this run."""
+        """Number of rows with an outcome in this run."""
         self._failed = 0
-        """Rows without a result, in parts and in memory."""
+        """Number of rows without a result, both in written parts and in memory."""
         self._answered_at_s = clock()
         self._waiting = ""
 
     def progress(self, failure: BatchError | None = None) -> BatchProgress:
-        """Return how far the batch is."""
+        """Return the progress of the batch."""
         parts, now_s = self._parts, self._clock()
         if parts is None:
             known = BatchProgress(total=None if self._input is None else self._input.total, waiting=self._waiting)
@@ -111,8 +116,8 @@ class Batch:
         """Make all parts that are missing.
 
         Raises:
-            BatchError: the batch can't go on unless the user changes something.
-            OSError: a volume failed; a new runner goes on.
+            BatchError: the batch can't continue unless the user changes something.
+            OSError: a volume failed; a new runner can continue.
         """
         recipe = self._recipe
         functions.check(recipe.prepare, recipe.finish)
@@ -168,7 +173,7 @@ class Batch:
             await client.close()
 
     async def _send_part(self, number: int, run: _Run) -> None:
-        """Read, prepare and send the rows of a part. Its last answer writes it."""
+        """Read, prepare and send the rows of a part. The part is written when its last request is answered."""
         try:
             samples = await asyncio.to_thread(run.data.read, *run.parts.manifest.rows(number))
         except (OSError, ValueError) as error:
@@ -178,7 +183,7 @@ class Batch:
         waiting: list[_Row] = []
         while samples or waiting:
             if samples and len(waiting) < sizes.rows:
-                # Few rows at a time, so that what holds back requests also holds back the functions.
+                # Few rows at a time, so that the functions run no further ahead than requests can follow.
                 some, samples = samples[: max(sizes.rows, _PREPARED)], samples[max(sizes.rows, _PREPARED) :]
                 waiting += await self._prepared(part, some, run)
             elif waiting:
@@ -246,9 +251,10 @@ class Batch:
             )
 
     async def _described(self) -> tuple[Target, int | None]:
-        """Return the model with its inputs, and the most rows of a request: 0 if it doesn't batch, None if unknown.
+        """Return the model with its inputs, and the maximum number of rows of a request.
 
-        It waits until a server describes the model, which may start from zero.
+        The maximum is 0 if the model doesn't batch, and None if unknown. The function waits until a server describes
+        the model, which may have to start from zero.
         """
         recipe = self._recipe
         headers = ((LOWER_CLASS_HEADER, recipe.name), *_key_header(recipe.api_key_file))
@@ -274,9 +280,11 @@ class Batch:
 
 
 def _largest_request(to: Target) -> int | None:
-    """Return the most rows of a request by the model's configuration: 0 if it doesn't batch; None if the server doesn't show it.
+    """Return the maximum number of rows of a request, from the model's configuration in Triton.
 
-    A server makes batches of several requests if it batches dynamically, and smaller ones leave users a place in each.
+    The result is 0 if the model doesn't batch, and None if the server doesn't return its configuration. With dynamic
+    batching, the result is a part of the largest batch: the server batches several requests, so each batch has places
+    for users' requests.
     """
     try:
         found = connect.fetch(to, f"/v2/models/{quote(to.model, safe='')}/config")
@@ -287,7 +295,7 @@ def _largest_request(to: Target) -> int | None:
 
 
 def _key_header(file: str) -> tuple[tuple[str, str], ...]:
-    """Return the header with the API key in a file, or in the first visible file of a folder; none without one."""
+    """Return the header with the API key from a file, or a folder's first visible file; none if `file` is empty."""
     if not file:
         return ()
     path = Path(file)
@@ -312,13 +320,13 @@ async def _results(
 
 
 def _alike(waiting: Sequence[_Row], most: int) -> Sequence[_Row]:
-    """Return the first rows that one request can hold: at most `most`, of the same shape."""
+    """Return the first rows that fit in one request: at most `most`, all of the same shape as the first."""
     shape = shape_of(waiting[0][1])
     return [*takewhile(lambda one: shape_of(one[1]) == shape, waiting[:most])]
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the failure that a user must remove; without one, the first."""
+    """Return the first BatchError, whose cause the user must remove; without one, the first error of any type."""
     found, _ = errors.split(BatchError)
     first: BaseException = found or errors
     while isinstance(first, BaseExceptionGroup):

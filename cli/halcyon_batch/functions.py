@@ -1,7 +1,8 @@
-"""The user's functions `prepare` and `finish`, as in `halcyon bench`, in processes of their own; without functions, in a thread.
+"""The user's functions `prepare` and `finish`, as in `halcyon bench`, run in separate processes.
 
-`prepare(sample)` gets the path of a file, the arrays of a row by name, or the value of a line, and returns an array, or arrays by
-input. `finish(outputs)` gets the outputs of one row by name, and returns what is stored in their place.
+Without such functions, rows are converted in a thread. `prepare(sample)` receives the path of a file, the arrays of a
+row by name, or the JSON value of a line. It returns one array, or arrays by input name. `finish(outputs)` receives the
+outputs of one row by name, and returns what is stored instead.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ from halcyon_measure.engine.hooks import load
 from halcyon_measure.errors import HookError, TensorError
 
 _LOADED: dict[str, Callable[..., Any]] = {}
-"""Functions that this process has loaded, by FILE.py:FUNCTION."""
+"""Functions that this process has already loaded, by FILE.py:FUNCTION."""
 
 
 class Functions:
-    """What makes requests from rows, and results from outputs. `close` ends its processes."""
+    """Executor of `prepare`, which makes tensors from rows, and of `finish`, which makes results from outputs.
+
+    `close` ends its processes.
+    """
 
     def __init__(self, prepare: str, finish: str, model: BatchModel, workers: int) -> None:
         self._prepare, self._finish, self._model = prepare, finish, model
@@ -42,19 +46,19 @@ class Functions:
         )
 
     async def prepare(self, samples: Sequence[Sample]) -> list[RowTensors | str]:
-        """Return the tensors of each row, or why it has none."""
+        """Return for each row its tensors, or the reason why it has none as text."""
         made: list[RowTensors | str] = await self._run(_prepare, self._prepare, samples, self._model)
         return made
 
     async def finish(self, outputs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any] | str]:
-        """Return what is stored for each row, or why there is nothing."""
+        """Return for each row what is stored, or the reason as text why nothing is."""
         if not self._finish:
             return [*outputs]
         made: list[Mapping[str, Any] | str] = await self._run(_finish, self._finish, outputs)
         return made
 
     def stored(self, outputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what is stored for a row: what `finish` has returned, or the outputs without their dimension of rows."""
+        """Return what is stored for a row: the result of `finish`, or the outputs without their batch dimension."""
         if self._finish or not self._model.is_batched:
             return outputs
         return {name: array[0] for name, array in outputs.items()}
@@ -74,10 +78,10 @@ class Functions:
 
 
 def check(prepare: str, finish: str) -> None:
-    """Load the functions once, so that a mistake shows at once.
+    """Load the functions once, so that an error in them shows before the batch begins.
 
     Raises:
-        BatchError: a file can't be run, or has no such function.
+        BatchError: a file can't be run, or doesn't contain the function.
     """
     for where in filter(None, (prepare, finish)):
         try:
@@ -87,7 +91,7 @@ def check(prepare: str, finish: str) -> None:
 
 
 def digest(model: str, *functions: str) -> str:
-    """Return the digest of what makes results of rows: the model's name, and the functions with their files."""
+    """Return the digest of what turns rows into results: the model's name, and the functions with their files."""
     made = hashlib.sha256(model.encode())
     for where in functions:
         made.update(b"\0" + where.encode())
@@ -142,7 +146,7 @@ def _finish(where: str, outputs: Sequence[Mapping[str, Any]]) -> list[Mapping[st
 
 
 def _said(error: BaseException, where: str) -> str:
-    """Return the place in the user's file and the error, as one line."""
+    """Return an error with its line in the user's file, as one line of text."""
     path = where.rpartition(":")[0]
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(path)]
     at = f"{Path(path).name}, line {lines[-1]}" if lines else Path(path).name

@@ -1,7 +1,8 @@
-"""The rows of a data set: .npz, .npy, JSON lines, or a folder of files. Each has a digest, which a resumed batch compares.
+"""The rows of a data set: .npz, .npy, JSON lines, or a folder of files.
 
-The digest of a file is the SHA-256 of its content. That of a folder has the name, the size and the time of each file, because
-reading millions of files twice takes too long.
+Each data set has a digest, which a resumed batch compares with that of the first run. The digest of a file is the
+SHA-256 of its content. The digest of a folder covers the name, the size and the modification time of each file. Reading
+millions of files twice would take too long.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from halcyon_batch.errors import BatchError
 
 _BLOCK = 8 * 2**20
 _LOCAL_HEADER = 30
-"""Length of a member's header in an archive, before its name."""
+"""Length of the fixed part of a member's header in a zip archive, which precedes the member's name, in bytes."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One row of the input, as it is stored."""
+    """One row of the input, in its stored form."""
 
     row: int
     """Number of the row; the first is 0."""
     value: Any
-    """Arrays by name without the dimension of rows; the bytes of a line; or the path of a file."""
+    """Arrays by name without the batch dimension, the bytes of a line, or the path of a file."""
     name: str = ""
-    """Name of its file in a folder; empty otherwise."""
+    """Name of the row's file in a folder; empty for other formats."""
 
 
 class InputData(Protocol):
@@ -44,20 +45,20 @@ class InputData(Protocol):
     total: int
     """Number of rows."""
     row_bytes: int
-    """Mean size of a row, at least 1."""
+    """Mean size of a row in bytes, at least 1."""
 
     def read(self, start: int, stop: int) -> list[Sample]:
-        """Return the rows from `start` to `stop`, without `stop`."""
+        """Return the rows from number `start` up to, but not including, `stop`."""
 
     def is_unchanged(self) -> bool:
-        """Return whether the data set is as it was when it was opened, by its size and time."""
+        """Return whether the data set still has the size and the modification time that it had when it was opened."""
 
 
 def open_input(path: str, format_: str) -> InputData:
-    """Open a data set. Its format is that of its name, if none is given.
+    """Open a data set. If no format is given, it is derived from the file name.
 
     Raises:
-        BatchError: it can't be read, is empty, or has another format.
+        BatchError: the data set can't be read, is empty, or has another format.
     """
     where = Path(path)
     try:
@@ -97,7 +98,10 @@ def _sha256(path: Path) -> str:
 
 
 class ArrayData:
-    """Arrays by name of an .npz file, or the array of an .npy file under an empty name. Rows are the first dimension."""
+    """Arrays by name of an .npz file, or the array of an .npy file with an empty name.
+
+    The first dimension is the row.
+    """
 
     format = "Npz"
 
@@ -119,12 +123,12 @@ class ArrayData:
         self.row_bytes = max(sum(one.nbytes for one in self._arrays.values()) // max(self.total, 1), 1)
 
     def read(self, start: int, stop: int) -> list[Sample]:
-        """Return the rows."""
+        """Return the rows from number `start` up to, but not including, `stop`."""
         blocks = {name: np.array(array[start:stop]) for name, array in self._arrays.items()}
         return [Sample(start + n, {name: block[n] for name, block in blocks.items()}) for n in range(stop - start)]
 
     def is_unchanged(self) -> bool:
-        """Return whether the file is the same."""
+        """Return whether the file still has the size and the modification time that it had when it was opened."""
         return _stamp(self._path) == self._stamp
 
 
@@ -134,14 +138,14 @@ def _arrays(path: Path) -> Mapping[str, Any]:
     with np.load(path, allow_pickle=False) as archive, zipfile.ZipFile(path) as members:
         known = {info.filename.removesuffix(".npy"): info for info in members.infolist()}
         return {
-            # An array that isn't compressed stays in the file, so that its size doesn't count as memory.
+            # An uncompressed array is mapped from the file, so that its size doesn't count as memory.
             name: _mapped(path, known[name]) if known[name].compress_type == zipfile.ZIP_STORED else archive[name]
             for name in archive.files
         }
 
 
 def _mapped(path: Path, member: zipfile.ZipInfo) -> Any:
-    """Return an array of an archive as a map of the file."""
+    """Return an array of an archive as a memory map of the file."""
     with path.open("rb") as file:
         file.seek(member.header_offset)
         header = file.read(_LOCAL_HEADER)
@@ -177,7 +181,7 @@ class LineData:
         self.row_bytes = max(at // max(self.total, 1), 1)
 
     def read(self, start: int, stop: int) -> list[Sample]:
-        """Return the rows."""
+        """Return the rows from number `start` up to, but not including, `stop`."""
         found = []
         with self._path.open("rb") as file:
             for row in range(start, stop):
@@ -186,7 +190,7 @@ class LineData:
         return found
 
     def is_unchanged(self) -> bool:
-        """Return whether the file is the same."""
+        """Return whether the file still has the size and the modification time that it had when it was opened."""
         return _stamp(self._path) == self._stamp
 
 
@@ -204,16 +208,16 @@ class FolderData:
         self.row_bytes = max(size // max(self.total, 1), 1)
 
     def read(self, start: int, stop: int) -> list[Sample]:
-        """Return the rows."""
+        """Return the rows from number `start` up to, but not including, `stop`."""
         return [Sample(row, str(self._path / self._names[row]), self._names[row]) for row in range(start, stop)]
 
     def is_unchanged(self) -> bool:
-        """Return whether the folder has the same files."""
+        """Return whether the folder still has the same files, with the same sizes and modification times."""
         return _listed(self._path)[2] == self.digest
 
 
 def _listed(path: Path) -> tuple[Sequence[str], int, str]:
-    """Return the relative paths of all files, their size together, and the digest."""
+    """Return the relative paths of all files, the sum of their sizes in bytes, and the digest."""
     found, size, digest = [], 0, hashlib.sha256()
     for folder, folders, files in os.walk(path):
         folders[:] = sorted(one for one in folders if not one.startswith("."))

@@ -1,11 +1,11 @@
-"""The results of a batch: parts of consecutive rows, the rows without a result, and the manifest that a resumed batch reads.
+"""The results of a batch: parts of consecutive rows, rows without a result, and a manifest for resumed batches.
 
-    batch.json            what the parts are made of: digest of the input, rows of a part, format; whether all are written
+    batch.json            settings of the parts: digest of the input, rows per part, format; whether all are written
     part-00000.npz        results of the rows of a part, in order, with the numbers of the rows
-    failures-00000.jsonl  rows of a part without a result; written before the part, so a part is never there without it
-    failures.jsonl        all of them, once all parts are written
+    failures-00000.jsonl  rows of a part without a result; written before the part, so no part exists without it
+    failures.jsonl        all rows without a result, once all parts are written
 
-A part that is there is done. After a kill at any point, the parts that are missing are made, and no others.
+A part whose results file exists is done. After a kill at any point, a new runner makes only the missing parts.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _PART_NAME = re.compile(r"part-(\d{5,})\.(npz|jsonl)")
 
 @dataclass(frozen=True)
 class RowResult:
-    """What became of one row: its outputs, or why it has none."""
+    """Result of one row: its outputs, or the reason why it has none."""
 
     row: int
     name: str
     outputs: Mapping[str, Any] | None
-    """Arrays or plain values by name; None without a result."""
+    """Arrays or plain values by output name; None if the row has no result."""
     failure: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What the parts of a folder are made of."""
+    """Settings with which all parts of an output folder are made."""
 
     owner: str
     name: str
@@ -62,33 +62,39 @@ class Manifest:
         return math.ceil(self.total / self.rows_per_part)
 
     def rows(self, part: int) -> tuple[int, int]:
-        """Return the first row of a part and the one after its last."""
+        """Return the number of a part's first row, and the number after that of its last row."""
         return part * self.rows_per_part, min((part + 1) * self.rows_per_part, self.total)
 
 
 def rows_per_part(total: int, row_bytes: int) -> int:
-    """Return the rows of a part: enough parts to lose little, of a size that memory holds."""
+    """Return the number of rows per part.
+
+    Parts are small enough to lose little work after a kill, and fit into memory.
+    """
     return max(min(max(math.ceil(total / _PARTS), _LEAST_ROWS), _PART_BYTES // row_bytes), 1)
 
 
 @dataclass
 class OutputParts:
-    """The parts in a storage. Two runners at the same time write the same parts, each whole."""
+    """The parts in a storage.
+
+    If two runners work at the same time, both write the same parts, and each file is complete.
+    """
 
     storage: Storage
     manifest: Manifest
     where: str
     present: set[int] = field(default_factory=set)
     failed: int = 0
-    """Rows without a result, in the parts that are present."""
+    """Number of rows without a result in the parts that exist."""
     is_complete: bool = False
 
     @classmethod
     def begin(cls, storage: Storage, manifest: Manifest, where: str) -> OutputParts:
-        """Return the parts of a new output, or those that an earlier runner has left.
+        """Return the parts of a new output, or those that an earlier runner wrote.
 
         Raises:
-            BatchError: the folder has something else, or the results of another input, model or function.
+            BatchError: the folder contains other files, or the results of another input, model or function.
         """
         names = storage.names()
         stored = storage.read(MANIFEST)
@@ -115,12 +121,12 @@ class OutputParts:
 
     @property
     def missing(self) -> list[int]:
-        """Parts that are not written yet, in order."""
+        """Numbers of the parts that aren't written yet, ascending."""
         return [part for part in range(self.manifest.parts) if part not in self.present]
 
     @property
     def rows(self) -> int:
-        """Rows of the parts that are present, with those that failed."""
+        """Number of rows in the parts that exist, including rows without a result."""
         return sum(stop - start for start, stop in map(self.manifest.rows, self.present))
 
     def write(self, part: int, results: Sequence[RowResult]) -> None:
@@ -135,7 +141,7 @@ class OutputParts:
             lines = [{"row": one.row, **_named(one), "failure": one.failure} for one in bad]
             self.storage.write(_failures_name(part), b"".join(_json(line) for line in lines))
         else:
-            # A runner that was killed may have left one, for rows that have a result now.
+            # A killed runner may have left a failures file for rows that have a result now.
             self.storage.remove(_failures_name(part))
         encode = _npz if self.manifest.format == "Npz" else _jsonl
         self.storage.write(f"part-{part:05d}.{_SUFFIXES[self.manifest.format]}", encode(good))
@@ -143,7 +149,7 @@ class OutputParts:
         self.failed += len(bad)
 
     def finish(self) -> None:
-        """Gather the failures of all parts in one file, and mark the output as complete."""
+        """Collect the failures of all parts in one file, and mark the output as complete."""
         lines = [line for part in range(self.manifest.parts) for line in self._failures(part)]
         self.storage.write(FAILURES, b"".join(line + b"\n" for line in lines))
         done = {"complete": {"rows": self.manifest.total - len(lines), "failed": len(lines)}}
@@ -208,7 +214,10 @@ def _jsonl(results: Sequence[RowResult]) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it. What JSON lacks becomes a string: NaN and infinities by name, bytes as text or base64."""
+    """Return a value in JSON's types.
+
+    Values that JSON lacks become strings: NaN and infinities by name, bytes as text or base64.
+    """
     if isinstance(value, Mapping):
         return {str(name): plain(one) for name, one in value.items()}
     if isinstance(value, np.ndarray | np.generic):

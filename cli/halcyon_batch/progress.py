@@ -1,4 +1,4 @@
-"""How far a batch is, and when it will end at its recent rate. Pure, with the time as an argument."""
+"""Progress of a batch, and the time left at its recent rate. Pure, with the time as an argument."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ _MAX_WINDOW_S, _MIN_WINDOW_S = 120.0, 2.0
 
 
 class RowRate:
-    """Rows per second in the later half of the run, and at most of the last two minutes: a run begins with few requests."""
+    """Rate in rows per second over the later half of the run, at most over the last two minutes.
+
+    The begin of a run is left out, because few requests are in progress then.
+    """
 
     def __init__(self, now_s: float) -> None:
-        """Begin at this time, in seconds of the monotonic clock."""
+        """Begin the measurement at this time, in seconds of the monotonic clock."""
         self._begun_s = now_s
         self._answers: deque[tuple[float, int]] = deque()
         self._rows = 0
 
     def restart(self, now_s: float) -> None:
-        """Forget what was before, because it says nothing about what follows."""
+        """Discard all earlier counts, because the rate from now on is unrelated to them."""
         self._begun_s, self._rows = now_s, 0
         self._answers.clear()
 
@@ -28,7 +31,7 @@ class RowRate:
         self._prune(now_s)
 
     def per_s(self, now_s: float) -> float | None:
-        """Return the rate; None until it is known."""
+        """Return the rows per second; None until the rate is known."""
         took_s = now_s - self._prune(now_s)
         return self._rows / took_s if took_s >= _MIN_WINDOW_S and self._rows else None
 
@@ -38,7 +41,7 @@ class RowRate:
         return rows / rate if rate else None
 
     def _prune(self, now_s: float) -> float:
-        """Drop the answers before the window, and return its begin."""
+        """Drop the counts from before the window, and return the time at which the window begins."""
         elapsed_s = now_s - self._begun_s
         since_s = now_s - min(max(elapsed_s / 2, _MIN_WINDOW_S), elapsed_s, _MAX_WINDOW_S)
         while self._answers and self._answers[0][0] <= since_s:

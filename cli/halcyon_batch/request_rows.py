@@ -1,23 +1,25 @@
-"""The rows of a request: as given, or chosen from the line of execution times by rows, which the first requests show. Pure.
+"""Number of rows of a request: given, or chosen from the execution times that the first requests show. Pure.
 
-An execution of b rows takes t0 + b t1. A larger request spreads t0 over more rows, but users wait longer behind it. The smallest size
-is chosen whose time per row is at most 5 % above the best one.
+The execution of a batch of b rows takes t0 + b t1. A larger request spreads t0 over more rows, but users' requests wait
+longer behind it. The choice is the smallest size whose time per row is at most 5 % above the lowest one.
 """
 
 from __future__ import annotations
 
 MAX_UNKNOWN_ROWS = 64
-"""Largest size that is tried if the model's largest batch is unknown."""
+"""Largest number of rows that is tried if the model's largest batch is unknown."""
 _TRIES = 5
-"""Requests of each size. Their fastest answer counts: the first execution of a size is slow, and users are served in between."""
+"""Number of requests of each size. Only the fastest answer counts: the first execution of a size is slow, and users'
+requests run in between.
+"""
 _NEAR_BEST = 1.05
 
 
 class RequestRows:
-    """Number of rows of the next request. While it is chosen, one request is in progress at a time."""
+    """Number of rows of the next request. Until the number is chosen, only one request is in progress at a time."""
 
     def __init__(self, *, fixed: int | None, most: int) -> None:
-        """Use `fixed` rows; if it is None, choose 1 to `most`."""
+        """Use `fixed` rows per request; if it is None, choose a number from 1 to `most`."""
         self._most = most
         self._trials = [] if fixed is not None else _sizes(most)
         self._times_s: dict[int, list[float]] = {}
@@ -25,16 +27,16 @@ class RequestRows:
 
     @property
     def is_chosen(self) -> bool:
-        """Whether the number is chosen."""
+        """Whether the number of rows is chosen."""
         return self.chosen is not None
 
     @property
     def rows(self) -> int:
-        """Rows of the next request."""
+        """Number of rows of the next request."""
         return self.chosen if self.chosen is not None else self._trials[0]
 
     def answered(self, rows: int, latency_s: float) -> None:
-        """Take the latency of an answer while the number is being chosen."""
+        """Record the latency of an answer, which counts only until the number of rows is chosen."""
         if self.chosen is not None or rows != self.rows:
             return
         times_s = self._times_s.setdefault(rows, [])
@@ -43,7 +45,7 @@ class RequestRows:
             self._next()
 
     def limit(self, rows: int) -> None:
-        """Allow no more than this many rows, because the model refuses more."""
+        """Limit the number of rows, because the model rejects larger requests."""
         self._most = max(min(self._most, rows), 1)
         self._trials = [size for size in self._trials if size <= self._most]
         if self.chosen is not None:
@@ -57,7 +59,7 @@ class RequestRows:
             self._choose()
 
     def _is_past_best(self) -> bool:
-        """Return whether the last two steps have made no row cheaper."""
+        """Return whether neither of the last two sizes has lowered the time per row."""
         costs = [cost for _, cost in sorted(self._costs_s().items())]
         return len(costs) >= 3 and min(costs[-2:]) > costs[-3] / _NEAR_BEST
 
@@ -69,11 +71,11 @@ class RequestRows:
         )
 
     def _costs_s(self) -> dict[int, float]:
-        """Return the time per row of each size that was tried."""
+        """Return the time per row of each size that was tried, in seconds."""
         return {rows: min(times_s) / rows for rows, times_s in self._times_s.items()}
 
 
 def _sizes(most: int) -> list[int]:
-    """Return the powers of two below `most`, and `most`."""
+    """Return the powers of two below `most`, and `most` itself."""
     sizes = [1 << n for n in range(most.bit_length()) if 1 << n < most]
     return [*sizes, most]

@@ -1,7 +1,7 @@
-"""How many requests are in progress, from the latencies of answers and from rejections. Pure.
+"""Limit of the requests in progress, derived from latencies and rejections. Pure.
 
-A request that waits behind those of users takes longer. So the window grows while answers are fast, shrinks while they are slow, and
-follows the free capacity without a fixed rate.
+A request that waits behind users' requests takes longer. So the limit grows while answers are fast, and shrinks while
+they are slow. It follows the free capacity without a fixed rate.
 """
 
 from __future__ import annotations
@@ -10,18 +10,27 @@ from collections import deque
 
 MAX_REQUESTS = 256
 _SLOW, _SLOW_GENTLE = 3.0, 1.3
-"""Latency, as a multiple of the lowest one, above which the window shrinks. An instance then has a request that runs and one that waits."""
+"""Latency, as a multiple of the lowest one, above which the window shrinks. At 3.0, an instance runs one request while
+another one waits.
+"""
 _LEAST, _LEAST_GENTLE = 2, 1
-"""Smallest window. A request that waits in a balancer of the lower class costs users nothing, and uses what they leave at once."""
+"""Smallest window. In a balancer's lower class, a waiting request delays no user, and starts as soon as capacity is
+free.
+"""
 _REMEMBERED = 500
-"""Answers among which the lowest latency counts, so that it follows another revision or another GPU."""
+"""Number of last answers whose lowest latency is the reference. Older answers may be of another revision or another
+GPU.
+"""
 
 
 class RequestWindow:
-    """Limit of the requests in progress."""
+    """Limit of the number of requests in progress."""
 
     def __init__(self, *, gentle: bool, most: int = MAX_REQUESTS) -> None:
-        """Begin with one request. `gentle` keeps servers nearly free of waiting requests of this batch."""
+        """Begin with a limit of one request.
+
+        `gentle` keeps nearly all requests of this batch from waiting in the servers.
+        """
         self._slow, self._least = (_SLOW_GENTLE, _LEAST_GENTLE) if gentle else (_SLOW, _LEAST)
         self._most = most
         self._size = 1.0
@@ -36,13 +45,13 @@ class RequestWindow:
         return int(self._size)
 
     def answered(self, latency_s: float) -> None:
-        """Take the latency of an answer to a request of the usual size, in seconds."""
+        """Adjust the limit by the latency, in seconds, of an answer to a request of the usual size."""
         self._latencies.append(latency_s)
         self._seen += 1
         if self._seen % 50 == 1 or latency_s < self._lowest:
             self._lowest = min(self._latencies)
         if latency_s > self._slow * self._lowest:
-            # Each answer of a window takes its share, so a whole window of slow answers shrinks it by a quarter.
+            # Each slow answer takes a quarter, so slow answers to all requests of a window shrink it by 25 %.
             self._size -= 0.25
             self._doubles = False
         else:
@@ -50,11 +59,11 @@ class RequestWindow:
         self._size = min(max(self._size, float(self._least)), float(self._most))
 
     def rejected(self) -> None:
-        """Take a rejection: the class of this batch waits."""
+        """Halve the limit after a rejection, which the balancer sends while requests of the batch's class must wait."""
         self._doubles = False
         self._size = max(self._size / 2, float(self._least))
 
     def restart(self) -> None:
-        """Forget the latencies, because requests have another size from now on."""
+        """Discard the latencies, because further requests have another size."""
         self._latencies.clear()
         self._seen = 0

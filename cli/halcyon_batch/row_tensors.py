@@ -1,4 +1,4 @@
-"""From a stored row to the tensors of its request, and from an answer to the outputs of its rows. Pure.
+"""Conversion of a stored row to the tensors of its request, and of an answer to the outputs of its rows. Pure.
 
 Out of scope: the functions of a user (`functions`).
 """
@@ -19,12 +19,12 @@ from halcyon_measure.inputs.payloads import Payload
 from halcyon_measure.inputs.tensors import Array, InputFile, ModelInput, fit, tensors
 
 RowTensors = Mapping[str, Array]
-"""Tensors of one row by input. If the model batches, their first dimension is 1."""
+"""Tensors of one row by input name. If the model batches, their first dimension is 1."""
 
 
 @dataclass(frozen=True)
 class BatchModel:
-    """What the rows have to fit."""
+    """The model's inputs, which the rows must fit."""
 
     inputs: tuple[ModelInput, ...]
     is_batched: bool
@@ -32,7 +32,7 @@ class BatchModel:
 
 
 def row_tensors(sample: Sample, model: BatchModel) -> RowTensors:
-    """Return the tensors of a row without a function.
+    """Return the tensors of a row that no user function prepares.
 
     Raises:
         TensorError, RowError, OSError: the row doesn't fit the model's inputs.
@@ -43,7 +43,7 @@ def row_tensors(sample: Sample, model: BatchModel) -> RowTensors:
 
 
 def value_of(sample: Sample) -> Any:
-    """Return what a function gets for a row: the path of a file, arrays by name, or the JSON value of a line.
+    """Return a row as a user's function receives it: the path of a file, arrays by name, or a line's JSON value.
 
     Raises:
         RowError: the line isn't JSON.
@@ -58,7 +58,9 @@ def value_of(sample: Sample) -> Any:
 
 
 def fitted(value: Any, model: BatchModel) -> RowTensors:
-    """Return the tensors for values by input, the values of the only input, or a request in the form of KServe v2.
+    """Return the tensors of a row from its values, and check that they fit the model.
+
+    The values are given by input name, as the value of the only input, or as a request in the form of KServe v2.
 
     Raises:
         TensorError, RowError: they don't fit the model's inputs.
@@ -100,22 +102,24 @@ def _single(arrays: RowTensors, model: BatchModel) -> RowTensors:
 
 
 def shape_of(row: RowTensors) -> tuple[Any, ...]:
-    """Return a value that two rows share if one request can hold both."""
+    """Return a key that is equal for two rows if one request can hold both."""
     return tuple((name, array.shape[1:]) for name, array in sorted(row.items()))
 
 
 def payload(rows: Sequence[RowTensors]) -> Payload:
-    """Return the request of rows of the same shape; several only if the model batches."""
+    """Return the request body of rows that have the same shape. Several rows are allowed only if the model batches."""
     if len(rows) == 1:
         return Payload(rows[0], 1)
     return Payload({name: np.concatenate([row[name] for row in rows]) for name in rows[0]}, len(rows))
 
 
 def split(outputs: Mapping[str, Array], rows: int) -> list[Mapping[str, Array]]:
-    """Return the outputs of each row, with a first dimension of 1; those of a request of one row as they are.
+    """Return the outputs of each row, with a first dimension of 1.
+
+    The outputs of a request of one row stay as they are.
 
     Raises:
-        RowError: an output hasn't as many rows as the request.
+        RowError: the number of rows of an output differs from that of the request.
     """
     if rows == 1:
         return [outputs]

@@ -1,6 +1,7 @@
-"""One request until each of its rows has an outcome.
+"""Sender of requests, each until all its rows have an outcome.
 
-It waits after a rejection, repeats after a broken connection, and splits after an error, so that a bad row costs its neighbours nothing.
+It waits after a rejection, repeats the request after a broken connection, and splits it after an error. So a bad row
+costs no other row its result.
 """
 
 from __future__ import annotations
@@ -25,18 +26,20 @@ from halcyon_measure.protocols.target import Target
 
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.25, 30.0
 _BLAMED = 5
-"""Failures without an error of the model, each while other requests were answered, after which a request itself is the cause."""
+"""Number of lost requests after which the rows themselves are the cause. A rejection or a loss while no other request
+was answered doesn't count.
+"""
 _ERRORS, _ERROR_WAIT_S = 2, 0.1
-"""Errors of the model for one row, after which the row has no result, and the time between them."""
+"""Number of the model's errors after which a row has no result, and the time between two attempts in seconds."""
 _TOO_MANY_ROWS = re.compile(r"batch-size must be <= (\d+)")
 _PASSES = re.compile(r"^502: |unknown model|is not ready|unloading", re.IGNORECASE)
-"""Errors of a server that ends or loads, which say nothing about the rows."""
+"""Pattern of errors of a server that stops or still loads the model, which have nothing to do with the rows."""
 _WAITS = frozenset({Outcome.REJECTED, Outcome.TIMED_OUT, Outcome.DISCONNECTED})
 
 
 @dataclass
 class _Tries:
-    """Failures of one request so far."""
+    """Failures of one request so far, by type."""
 
     refused: int = 0
     blamed: int = 0
@@ -45,7 +48,7 @@ class _Tries:
 
 @dataclass
 class Sender:
-    """Sends requests to one model, at most as many at a time as its window allows."""
+    """Sender of requests to one model, which keeps to the window's limit of requests in progress."""
 
     client: Client
     target: Target
@@ -55,29 +58,29 @@ class Sender:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def __post_init__(self) -> None:
-        """Begin without a request."""
+        """Begin without a request in progress."""
         self._in_progress = 0
         self._room = asyncio.Condition()
         self._answers = 0
         self._not_before_s = 0.0
         self._number = 0
         self.waiting = ""
-        """Why nothing is answered; empty while something is."""
+        """Reason why no request is answered; empty while some are."""
 
     async def enter(self) -> None:
-        """Wait until another request may be in progress. The caller then calls `outcomes`, which ends with `leave`."""
+        """Wait until another request may be in progress. The caller then calls `outcomes`, and at the end `leave`."""
         async with self._room:
             await self._room.wait_for(lambda: self._in_progress < (self.window.limit if self.sizes.is_chosen else 1))
             self._in_progress += 1
 
     async def leave(self) -> None:
-        """Let another request in."""
+        """End a request in progress, so that another one may begin."""
         async with self._room:
             self._in_progress -= 1
             self._room.notify_all()
 
     async def outcomes(self, rows: Sequence[RowTensors]) -> list[Mapping[str, Any] | str]:
-        """Return the outputs of each row, or why it has none."""
+        """Return for each row its outputs, or the reason as text why it has none."""
         tries = _Tries()
         while True:
             await self._pause()
@@ -93,7 +96,7 @@ class Sender:
             return [reply.message] if len(rows) == 1 else await self._halves(rows)
 
     def _read(self, reply: Reply, rows: int) -> list[Mapping[str, Any] | str] | None:
-        """Return the outputs of each row; None if each row needs a request of its own."""
+        """Return the outputs of each row; None if every row must be sent in a request of its own."""
         try:
             return [*split(outputs(self.target, reply), rows)]
         except RowError:
@@ -103,7 +106,7 @@ class Sender:
             return [f"the answer can't be read: {error!r}"] * rows
 
     async def _is_repeated(self, reply: Reply, rows: Sequence[RowTensors], tries: _Tries, answers: int) -> bool:
-        """Wait as a failure demands, and return whether the same request is sent again."""
+        """Wait as long as a failure requires, and return whether the same request must be sent again."""
         if reply.outcome in _WAITS:
             tries.refused = min(tries.refused + 1, 10)
             if reply.outcome is Outcome.REJECTED:
@@ -151,7 +154,10 @@ class Sender:
             self.window.answered(latency_s)
 
     async def _wait(self, reply: Reply, refused: int) -> None:
-        """Wait after a failure that may pass. After a rejection all requests wait, because the class of this batch has to."""
+        """Wait after a temporary failure.
+
+        A rejection delays all requests, because the balancer makes the batch's whole class wait.
+        """
         least_s = min(_FIRST_WAIT_S * 2.0 ** (refused - 1), _MAX_WAIT_S)
         wait_s = max(reply.retry_after_s, least_s) * random.uniform(0.75, 1.25)  # noqa: S311  # jitter
         self.waiting = reply.message

@@ -1,4 +1,7 @@
-"""Where results go: files that appear whole or not at all. A write that a kill interrupts leaves a hidden file, never a part."""
+"""Storage of results, in which a file appears completely or not at all.
+
+If a kill interrupts a write, a hidden file remains, and no partial result.
+"""
 
 from __future__ import annotations
 
@@ -30,20 +33,20 @@ class Storage(Protocol):
         """Write a file unless it exists; return whether it was written."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, or replace it."""
+        """Write a file, replacing an existing one."""
 
     def remove(self, name: str) -> None:
-        """Remove a file, which may not exist."""
+        """Remove a file if it exists."""
 
 
 class FolderStorage:
-    """A folder of a file system. A file is written beside its place, flushed to the disk, and then gets its name."""
+    """A folder of a file system. A file is written under a hidden name, flushed to the disk, and then renamed."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
         try:
             self._path.mkdir(parents=True, exist_ok=True)
-            # Those of a runner that was killed. A younger one may be that of a runner which is being replaced.
+            # Files of a runner that was killed. A younger file may belong to a runner that is being replaced.
             for left in self._path.glob(f"{_PREFIX}*"):
                 if time.time() - left.stat().st_mtime > _STALE_S:
                     left.unlink(missing_ok=True)
@@ -83,16 +86,16 @@ class FolderStorage:
         return True
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, or replace it."""
+        """Write a file, replacing an existing one."""
         self._beside(content).replace(self._path / name)
         self._flush()
 
     def remove(self, name: str) -> None:
-        """Remove a file, which may not exist."""
+        """Remove a file if it exists."""
         (self._path / name).unlink(missing_ok=True)
 
     def _beside(self, content: bytes) -> Path:
-        """Write the content to a new hidden file, flushed to the disk."""
+        """Write the content to a new hidden file in the folder, and flush it to the disk."""
         made = self._path / f"{_PREFIX}{uuid.uuid4().hex}"
         try:
             with made.open("xb") as file:
@@ -105,7 +108,7 @@ class FolderStorage:
         return made
 
     def _flush(self) -> None:
-        """Flush the names in the folder to the disk."""
+        """Flush the folder's list of names to the disk."""
         folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
@@ -114,7 +117,10 @@ class FolderStorage:
 
 
 def _refused(path: str, error: OSError) -> Exception:
-    """Return what to raise: a failure that a user must remove, or the error itself, after which a new runner goes on."""
+    """Return the exception to raise for a failed write.
+
+    It is a BatchError if the user must act, else the error itself, after which a new runner continues.
+    """
     if error.errno in _FULL:
         return BatchError("OutputFull", f"spec.output: no space is left at {path}: enlarge the volume, then resume")
     if error.errno in _CLOSED:

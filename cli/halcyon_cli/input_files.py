@@ -8,11 +8,11 @@ from pathlib import Path
 from halcyon_cli.errors import InputError
 
 STDIN = Path("-")
-"""The path `-`, which means standard input."""
+"""Path `-`, which stands for standard input."""
 
 
 def name(file: Path) -> str:
-    """Return the file's name for error messages."""
+    """Return the name of a file for error messages."""
     return "stdin" if file == STDIN else str(file)
 
 

@@ -1,1 +1,4 @@
-"""The search for the settings with which a model serves most within its objective. Pure: measurements come from outside."""
+"""Search for the settings with which a model serves the most requests within its latency objective.
+
+Pure: measurements come from outside.
+"""

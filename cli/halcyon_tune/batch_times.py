@@ -1,7 +1,7 @@
-"""Time of a batch by its rows, for each family of configurations, and the lines through these times. Pure.
+"""Execution time of a batch by its rows, for each family of configurations, and straight lines fitted to these times.
 
-Instances and threads share a device, so each family has its own times. A family of which one size is known has the times of
-the first family, scaled to that size.
+Pure. Instances and threads share a device, so each family has its own times. If only one batch size of a family was
+measured, its other times are those of the first family, scaled by the ratio at this size.
 """
 
 from __future__ import annotations
@@ -14,25 +14,32 @@ from halcyon.scaling.planner.capacity.queueing import ServiceLine
 from halcyon_tune.points import Configuration, Point
 
 Family = tuple[int, int | None]
-"""Instances and threads."""
+"""Number of instances, and threads per instance."""
 
 _LEAST_SHARE = 0.01
-"""Share of the executions of a point below which a size is left out: its mean has too few of them."""
+"""Share of a point's executions below which a batch size is ignored, because the mean of so few executions is
+unreliable.
+"""
 _BEND = 0.15
-"""Distance of a size from the line, as a ratio, from which the times aren't on a line."""
+"""Relative distance of a batch size's time from the line above which a line describes the times badly."""
 
 
 @dataclass(frozen=True)
 class BatchTimes:
-    """Executed batches of all points so far."""
+    """Times of the batches that were executed in all points so far."""
 
     sums: Mapping[Family, Mapping[int, tuple[float, float]]] = field(default_factory=dict)
-    """By family and rows: (weight, mean seconds). Points count alike, however many batches they executed."""
+    """By family and number of rows: (weight, mean seconds). Every point has the same weight, however many batches it
+    executed.
+    """
     first: Family | None = None
-    """Family that was measured first, which has most sizes."""
+    """Family that was measured first. It has times for more batch sizes than the others."""
 
     def with_point(self, point: Point) -> BatchTimes:
-        """Return the times with those of a point. Without batch statistics, one caller gives the time of one request."""
+        """Return the times, extended by those of a point.
+
+        If a point has no batch statistics, the mean latency of a single caller is the time of one request.
+        """
         found = _means(point)
         if not found:
             return self
@@ -44,14 +51,14 @@ class BatchTimes:
         return replace(self, sums={**self.sums, family: known}, first=self.first or family)
 
     def means(self, family: Family) -> dict[int, float]:
-        """Return the mean seconds of a batch by its rows, for a measured family."""
+        """Return the mean seconds of a batch by its number of rows, as measured for a family."""
         return {rows: mean for rows, (_, mean) in sorted(self.sums.get(family, {}).items())}
 
     def line(self, configuration: Configuration, rows_per_request: float = 1.0) -> ServiceLine | None:
-        """Return the line of a configuration, in requests and not in rows; None if nothing was measured.
+        """Return the line for a configuration, with its slope per request, not per row; None if nothing was measured.
 
-        Sizes above the configuration's largest batch don't count: beyond a cliff, the times of smaller batches say nothing.
-        Larger sizes weigh more, because near its capacity a replica executes mostly these.
+        Batch sizes above the configuration's largest batch don't count: they may be beyond a jump in the times. Larger
+        sizes weigh more, because near its capacity a replica mostly executes large batches.
         """
         most = configuration.max_batch
         known = self._known(configuration.family)
@@ -64,7 +71,7 @@ class BatchTimes:
         return _fitted(sizes, rows_per_request)
 
     def bend(self, family: Family) -> float:
-        """Return the largest distance of a size from the line through all sizes, as a ratio; 0 with fewer than 3 sizes."""
+        """Return the largest relative distance of a time from the line through all sizes; 0 with fewer than 3 sizes."""
         means = self.means(family)
         if len(means) < 3:
             return 0.0
@@ -72,11 +79,11 @@ class BatchTimes:
         return max(abs(math.log(seconds / max(line.seconds(rows), 1e-9))) for rows, seconds in means.items())
 
     def is_bent(self, family: Family) -> bool:
-        """Return whether a line describes the times of a family badly."""
+        """Return whether a line describes a family's times badly."""
         return self.bend(family) > _BEND
 
     def sharing(self, family: Family) -> float | None:
-        """Return how many times as long a batch takes as in the first family; None if it isn't known."""
+        """Return the ratio of a family's batch times to those of the first family; None if unknown."""
         if self.first is None:
             return None
         if family == self.first:
@@ -88,7 +95,7 @@ class BatchTimes:
         return math.exp(math.fsum(logs) / math.fsum(own))
 
     def _known(self, family: Family) -> dict[int, float]:
-        """Return the times of a family, completed by those of the first one."""
+        """Return a family's times by rows, completed by scaled times of the first family."""
         own = self.means(family)
         if self.first is None or family == self.first:
             return own
@@ -100,7 +107,10 @@ class BatchTimes:
         return {rows: seconds * _interpolated(ratios, rows) for rows, seconds in base.items() if rows not in own} | own
 
     def _extrapolated(self, family: Family) -> float:
-        """Return the sharing of an unmeasured family: that of the nearest one, in proportion to the further instances."""
+        """Return an estimated ratio of an unmeasured family's batch times to those of the first family.
+
+        It is the ratio of the nearest measured family, extrapolated linearly in the number of instances.
+        """
         if self.first is None:
             return 1.0
         known = {one: self.sharing(one) or 1.0 for one in self.sums if one != self.first}
@@ -126,7 +136,10 @@ def _means(point: Point) -> dict[int, float]:
 
 
 def _interpolated(values: Mapping[int, float], rows: int) -> float:
-    """Return the value at a size: on the straight line between its neighbours, and level beyond the first; beyond the last, that of a line."""
+    """Return the value at a number of rows, interpolated linearly.
+
+    Outside of the known sizes, it is that of the nearest size.
+    """
     sizes = sorted(values)
     if rows in values:
         return values[rows]
@@ -139,7 +152,10 @@ def _interpolated(values: Mapping[int, float], rows: int) -> float:
 
 
 def _fitted(sizes: Mapping[int, float], rows_per_request: float) -> ServiceLine:
-    """Return the line with the least squares, large sizes weighing more, neither falling nor below 0 at its start."""
+    """Return the least-squares line, weighted by the square of the size.
+
+    Neither its slope nor its constant is negative.
+    """
     rows: Sequence[int] = list(sizes)
     weights = [float(size * size) for size in rows]
     total = math.fsum(weights)

@@ -1,10 +1,10 @@
-"""What is optimised, as one number that is the larger the better: of a prediction, and of a measured point. Pure.
+"""The score that a search maximises, of predictions and of measured points. Pure.
 
-| minimise | the number | load of a point |
+| minimise | score | load of a point |
 | --- | --- | --- |
-| cost | requests per second of one replica within the objective | the rate that is expected to be the largest |
-| energy | the same, per watt: requests within the objective per joule | the same |
-| latency | 1 / P99 at the rate of one replica | that rate |
+| cost | requests per second of one replica within the objective | the largest expected rate within the objective |
+| energy | requests within the objective per joule: the same rate per watt | as for cost |
+| latency | 1 / P99 at the given rate of one replica | the given rate |
 """
 
 from __future__ import annotations
@@ -22,27 +22,34 @@ from halcyon_tune.prediction import Predictor
 Minimise = Literal["cost", "energy", "latency"]
 
 _CAUTIOUS = 0.97
-"""Share of the expected rate at which it is measured, because an overloaded replica shows less."""
+"""Share of the expected largest rate at which a configuration is measured. An overloaded replica would show less about
+its batch times.
+"""
 _LEAST_ERROR = 0.03
 _REQUESTS_ERROR = 0.5
-"""Error of a point of one request, as a ratio; that of n requests is the square root of n times smaller."""
+"""Relative error of a point with one request. With n requests, the error is smaller by the square root of n."""
 _FAR = 0.1
-"""Error of batch times from a point at another rate than the largest one, as a share of the logarithm of the rates' ratio."""
+"""Error of batch times that are inferred at a rate other than the capacity, per unit of the logarithm of capacity over
+rate.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Criterion:
-    """The number that is optimised."""
+    """Score that a search maximises."""
 
     predictor: Predictor
     minimise: Minimise = "cost"
     rate_each_rps: float | None = None
-    """Rate of one replica, for `latency`."""
+    """Given rate of one replica, for `minimise: latency`."""
 
     def score(
         self, line: ServiceLine, configuration: Configuration, log_factor: float = 0.0, power_w: float | None = None
     ) -> float:
-        """Return the number for batch times that are longer by a factor. Without a power, all configurations count as equal in it."""
+        """Return the score of a configuration whose batch times are longer by the factor exp(`log_factor`).
+
+        If no power is given, the score is not divided by it, as if all configurations used the same.
+        """
         if self.minimise != "latency":
             return self.predictor.capacity_near(line, configuration, log_factor) / (power_w or 1.0)
         if not self.rate_each_rps:
@@ -51,16 +58,16 @@ class Criterion:
         return 1 / p99_s if p99_s <= self.predictor.objective_s else 0.0
 
     def load(self, capacity_rps: float) -> Rate:
-        """Return the load at which a configuration with this expected capacity is measured."""
+        """Return the load for measuring a configuration with this expected capacity."""
         rate = self.rate_each_rps if self.minimise == "latency" and self.rate_each_rps else _CAUTIOUS * capacity_rps
-        # Of settings that are expected to keep the objective at no rate, a small rate shows whether they do.
+        # If a configuration is expected to keep the objective at no rate, a small rate shows whether that is true.
         return Rate(rate_rps=float(f"{max(rate, 0.5 / self.predictor.objective_s):.4g}"))
 
     def estimate(self, line: ServiceLine, point: Point) -> Estimate:
-        """Return what a point at a rate shows.
+        """Return what a point under random arrivals shows about its configuration.
 
         Raises:
-            TuneError: the energy is to be minimised, and the point has no power.
+            TuneError: the energy is minimised, and the point has no measured power.
         """
         configuration = point.configuration
         assert isinstance(point.load, Rate)  # noqa: S101  # the search asks for no other load here

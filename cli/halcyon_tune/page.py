@@ -1,4 +1,4 @@
-"""The result of a tuning as a page of text. Pure."""
+"""Text output of a tuning result. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENDS = {
 
 
 def page(result: TuneResult, namespace: str) -> str:
-    """Return the page."""
+    """Return the result as text."""
     lines = [f"{result.name}: least {result.minimise} within {1000 * result.objective_s:.4g} ms", ""]
     for step in result.steps:
         lines.append(f"{step.number}  {step.title}")

@@ -1,6 +1,7 @@
-"""The merge patch of a ModelDeployment that sets a configuration. Pure.
+"""Merge patch of a ModelDeployment that sets a configuration. Pure.
 
-Only fields that differ between today's configuration and the new one are in it. `kubectl patch --type merge` takes it.
+It contains only the fields in which the current configuration and the new one differ. `kubectl patch --type merge`
+accepts it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from halcyon_tune.space import Space
 
 
 def patch(space: Space, configuration: Configuration) -> dict[str, Any]:
-    """Return the patch; empty if the configuration is today's."""
+    """Return the patch; empty if the configuration is the current one."""
     today, spec = space.today, dict[str, Any]()
     batching: dict[str, Any] = {}
     if configuration.max_batch != today.max_batch:
@@ -24,7 +25,7 @@ def patch(space: Space, configuration: Configuration) -> dict[str, Any]:
     if configuration.delay_s != today.delay_s:
         batching["maxQueueDelay"] = duration(configuration.delay_s)
     if configuration.preferred != today.preferred:
-        # Without the field, those of config.pbtxt would stay. With the largest batch alone, any size is formed as without.
+        # Without the field, the sizes in config.pbtxt would stay. A list of the largest batch alone acts as none.
         batching["preferredBatchSizes"] = list(configuration.preferred) or [configuration.max_batch]
     elif today.preferred and max(today.preferred) > configuration.max_batch:
         batching["preferredBatchSizes"] = [configuration.max_batch]
@@ -38,10 +39,10 @@ def patch(space: Space, configuration: Configuration) -> dict[str, Any]:
 
 
 def checked(name: str, spec: Mapping[str, Any], change: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the patch if the API server would accept the patched spec.
+    """Return the patch after checking that the API server would accept the patched spec.
 
     Raises:
-        TuneError: it wouldn't.
+        TuneError: the API server would reject the patched spec.
     """
     try:
         parse(name, merged(spec, change.get("spec", {})))
@@ -67,7 +68,7 @@ def merged(value: Any, change: Any) -> Any:  # JSON values
 
 
 def duration(seconds: float) -> str:
-    """Return a time as the API has it, for example `2ms` or `750us`."""
+    """Return a time in the format of the API, for example `2ms` or `750us`."""
     microseconds = round(seconds * 1e6)
     whole, rest = divmod(microseconds, 1000)
     return f"{whole}ms" if microseconds and not rest else f"{microseconds}us"

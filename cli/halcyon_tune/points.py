@@ -1,4 +1,4 @@
-"""A configuration, a load on it, and what was measured: what the search and the side that measures exchange.
+"""Types that the search and a measuring side exchange: a configuration, a load on it, and the measured point.
 
 Out of scope: which point comes next (`search`), and the pod in which a point is measured (`halcyon_cli.bench`).
 """
@@ -10,28 +10,34 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 FailureKind = Literal["Memory", "Load", "Ended"]
-"""Memory: the model or a batch needs more memory than there is. Load: the model doesn't load with this configuration.
-Ended: the server has ended, or its pod is gone."""
+"""Kind of a point's failure.
+
+Memory: the model or a batch needs more memory than is available. Load: the model doesn't load with this configuration.
+Ended: the server process ended, or its pod is gone.
+"""
 
 
 @dataclass(frozen=True, order=True, kw_only=True)
 class Configuration:
-    """Values of all fields that may be tuned."""
+    """Values of all fields that can be tuned."""
 
     instances: int = 1
     """Model instances per GPU, or per pod on CPU (`runtime.instancesPerGPU`)."""
     max_batch: int = 1
-    """Rows of the largest batch (`batching.maxBatchSize`); 1 without batching."""
+    """Maximum number of rows of a batch (`batching.maxBatchSize`); 1 without batching."""
     delay_s: float = 0.0
     """Longest wait for a fuller batch, in seconds (`batching.maxQueueDelay`)."""
     preferred: tuple[int, ...] = ()
-    """Batch sizes that are formed at once (`batching.preferredBatchSizes`); empty for none."""
+    """Batch sizes that run without waiting for more rows (`batching.preferredBatchSizes`); empty if there are none."""
     threads: int | None = None
-    """Threads of one instance (`model.parameters`); None if the backend decides."""
+    """Threads of one instance (`model.parameters`); None if the backend chooses."""
 
     @property
     def family(self) -> tuple[int, int | None]:
-        """Instances and threads. Configurations of one family have the same time for a batch of one size."""
+        """Instances and threads.
+
+        All configurations of a family have the same execution time for a batch of a given size.
+        """
         return self.instances, self.threads
 
     def text(self) -> str:
@@ -45,7 +51,7 @@ class Configuration:
 
 @dataclass(frozen=True, kw_only=True)
 class Callers:
-    """A load of callers, each of which sends its next request when it has its answer."""
+    """A load from callers, each of which sends its next request as soon as its last one is answered."""
 
     callers: int
 
@@ -56,12 +62,12 @@ class Callers:
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """A load of random (Poisson) arrivals."""
+    """A load of random (Poisson) arrivals at a mean rate."""
 
     rate_rps: float
     """Requests per second."""
     min_requests: int = 0
-    """Requests that the point needs at least; 0 leaves its length to the side that measures."""
+    """Minimum number of requests of the point; 0 if the measuring side chooses the duration."""
 
     def text(self) -> str:
         """Return the load in words."""
@@ -73,24 +79,24 @@ Load = Callers | Rate
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """What one load on one configuration showed. A failed point has only its failure and its time."""
+    """Measurement of one load on one configuration. A failed point has only its failure and its duration."""
 
     configuration: Configuration
     load: Load
     seconds: float
-    """Time that the point took, with the change of the configuration and the warm-up."""
+    """Duration of the point, including the change of the configuration and the warm-up."""
     throughput_rps: float = 0.0
     """Answered requests per second."""
     mean_s: float = 0.0
-    """Mean latency, from the time when a request was due."""
+    """Mean latency, counted from the time when each request was due."""
     p99_s: float = 0.0
-    """99th percentile of the latency; failed requests count as infinitely late."""
+    """99th percentile of the latency, in which a failed request counts as infinitely late."""
     requests: int = 0
     batches: Mapping[int, tuple[int, float]] = field(default_factory=dict)
-    """Executed batches by their rows: (executions, seconds of all of them), from Triton's statistics; empty if unknown."""
+    """Executed batches by number of rows: (executions, total seconds), from Triton's statistics; empty if unknown."""
     rows_per_request: float = 1.0
     memory_bytes: int | None = None
-    """Memory of the model's pod, or of its GPU, at its peak; None if unknown."""
+    """Peak memory of the model's pod, or of its GPU; None if unknown."""
     power_w: float | None = None
     """Mean electrical power; None if unknown."""
     failure: FailureKind | None = None
@@ -98,7 +104,11 @@ class Point:
     """Reason of the failure, in words."""
 
     def rules_out(self, configuration: Configuration) -> bool:
-        """Return whether a configuration would fail as this point has: itself, and without memory all that need as much."""
+        """Return whether this point's failure means that a configuration would fail too.
+
+        It would if it is the same configuration, or if memory was lacking and it has at least as many instances and
+        rows per batch.
+        """
         if self.failure is None:
             return False
         own = self.configuration
@@ -107,13 +117,13 @@ class Point:
 
 
 class Measuring(Protocol):
-    """The side that measures points, one after the other."""
+    """Interface of the component that measures points, one at a time."""
 
     def measure(self, configuration: Configuration, load: Load) -> Point:
-        """Change to the configuration, put the load on it, and return what it showed.
+        """Change to the configuration, put the load on it, and return the measured point.
 
-        A configuration that doesn't load, has too little memory or ends the server gives a point with `failure`; the next
-        point can be measured after it.
+        A configuration that doesn't load, needs too much memory or ends the server gives a point with `failure`.
+        Further points can be measured after it.
 
         Raises:
             TuneError: no point can be measured any more.

@@ -1,4 +1,4 @@
-"""What a configuration serves within an objective, by Halcyon's simulator, from the line of its batch times.
+"""Predicted performance of a configuration within a latency objective, by Halcyon's simulator from its batch-time line.
 
 Out of scope: how far predictions are off (`verification`), and the replicas for a rate, which the planner sizes (`replicas`).
 """
@@ -15,19 +15,21 @@ from halcyon_simulator.engine.case import ServiceLaw
 from halcyon_tune.points import Configuration, Point
 
 _REQUESTS, _UNBATCHED_REQUESTS = 6_000, 24_000
-"""Requests of a simulation. Waiting times without batches depend on each other for longer."""
+"""Number of requests of a simulation, with and without batching. Without it, waiting times are correlated for longer,
+so more are needed.
+"""
 _LEAST_REQUESTS = 1_000
 _FACTORS = (0.25, 4.0)
-"""Factors of the batch times between which the one that explains a measured P99 lies."""
+"""Range of factors of the batch times in which the one that explains a measured P99 is searched."""
 _STEPS = 9
 _GRID = 0.06
-"""Distance of the simulated factors of batch times, as a logarithm."""
+"""Step between the simulated factors of batch times, as a logarithm."""
 _OVERLOAD = 0.93
-"""Share of a rate below which its answers show that the replica was overloaded."""
+"""Ratio of throughput to arrival rate below which the replica was overloaded."""
 
 
 class Predictor:
-    """Predictions for one objective. Equal questions are simulated once (`capacity_rps` keeps its results)."""
+    """Predictor for one objective. Results for equal arguments are cached (by `capacity_rps`)."""
 
     def __init__(self, objective_s: float, *, rows_per_request: float = 1.0) -> None:
         self.objective_s = objective_s
@@ -35,12 +37,12 @@ class Predictor:
         self._unit = np.cumsum(np.random.Generator(np.random.PCG64(0)).standard_exponential(_REQUESTS))
 
     def replica(self, line: ServiceLine, configuration: Configuration, factor: float = 1.0) -> Replica:
-        """Return the planner's replica of a configuration, with its batch times multiplied by a factor."""
+        """Return the planner's model of a replica with this configuration, its batch times multiplied by a factor."""
         scaled = ServiceLine(line.t0_s * factor, line.row_s * factor)
         return Replica(scaled, self._requests(configuration), configuration.instances)
 
     def law(self, line: ServiceLine, configuration: Configuration, factor: float = 1.0) -> ServiceLaw:
-        """Return the simulator's replica of a configuration, with its batch times multiplied by a factor."""
+        """Return the simulator's model of a replica with this configuration, its batch times multiplied by a factor."""
         return ServiceLaw(
             line.t0_s * factor,
             line.row_s * factor,
@@ -50,11 +52,11 @@ class Predictor:
         )
 
     def peak_rps(self, line: ServiceLine, configuration: Configuration) -> float:
-        """Return the requests per second with full batches, which is more than any objective allows."""
+        """Return the requests per second if every batch is full, an upper bound for any objective."""
         return self.replica(line, configuration).peak_rps
 
     def capacity(self, line: ServiceLine, configuration: Configuration, factor: float = 1.0) -> float:
-        """Return the largest rate of one replica within the objective, in requests per second; 0 if none keeps it."""
+        """Return one replica's largest rate within the objective, in requests per second; 0 if no rate keeps it."""
         law = self.law(line, configuration, factor)
         try:
             return capacity_rps(law, self.objective_s, _REQUESTS if law.max_batch > 1 else _UNBATCHED_REQUESTS)
@@ -62,7 +64,7 @@ class Predictor:
             return 0.0
 
     def capacity_near(self, line: ServiceLine, configuration: Configuration, log_factor: float) -> float:
-        """Return the capacity for batch times that are longer by a factor, between two simulated ones."""
+        """Return the capacity for batch times longer by a factor, interpolated between two simulated factors."""
         lower = math.floor(log_factor / _GRID)
         share = log_factor / _GRID - lower
         below = self.capacity(line, configuration, math.exp(lower * _GRID))
@@ -80,7 +82,7 @@ class Predictor:
         factor: float = 1.0,
         requests: int = _REQUESTS,
     ) -> float:
-        """Return the P99 of this many requests at a rate; infinite above the largest rate of full batches."""
+        """Return the P99 latency of this many simulated requests at a rate, in seconds; infinite from the peak rate."""
         law = self.law(line, configuration, factor)
         if rate_rps >= law.peak_rps:
             return math.inf
@@ -91,10 +93,10 @@ class Predictor:
     def factor(
         self, line: ServiceLine, configuration: Configuration, rate_rps: float, point: Point
     ) -> tuple[float, bool]:
-        """Return the factor of the batch times that explains a point at a rate, and whether the replica was overloaded.
+        """Return the factor of the batch times that explains a measured point, and whether the replica was overloaded.
 
-        An overloaded replica answers with full batches, so its throughput gives the factor. Else the factor is that with which
-        the simulated P99 at the rate is the measured one.
+        An overloaded replica answers with full batches, so its throughput gives the factor. Otherwise the factor is
+        chosen so that the simulated P99 at the rate equals the measured one.
         """
         if point.throughput_rps < _OVERLOAD * rate_rps:
             return self.law(line, configuration).peak_rps / max(point.throughput_rps, 1e-9), True
@@ -109,5 +111,5 @@ class Predictor:
         return math.exp((low + high) / 2), False
 
     def _requests(self, configuration: Configuration) -> int:
-        """Return the requests of a full batch."""
+        """Return the number of requests in a full batch."""
         return max(int(configuration.max_batch / self._rows), 1)

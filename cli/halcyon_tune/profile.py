@@ -1,7 +1,8 @@
-"""Steps 1 and 2: the time of a batch by its rows with one instance, then what several instances or threads cost. Pure.
+"""Steps 1 and 2 of a search: batch times with one instance, then with several instances or other threads. Pure.
 
-1. Callers rise on the smallest family with the largest batch. A batch that doesn't fit into memory ends the larger ones.
-2. Each further family gets a load that fills its instances, as long as more instances answer more.
+1. The number of callers rises on the family with the fewest instances and the largest batch.
+   If it fails, for example without enough memory, the next smaller batch is tried.
+2. Each further family gets a load that fills its instances, as long as more instances raise the throughput.
 """
 
 from __future__ import annotations
@@ -15,42 +16,42 @@ from halcyon_tune.points import Callers, Configuration, Point
 from halcyon_tune.space import Space
 
 _GAIN = 1.03
-"""Ratio of throughputs from which more instances gain."""
+"""Ratio of throughputs from which additional instances count as a gain."""
 _STEP = 4
 """Factor between the numbers of callers."""
 _LONG = 2.0
-"""Mean latency over the objective from which more callers show only batches that are too long."""
+"""Ratio of mean latency to the objective above which more callers only add batches that are too long."""
 _MAX_CALLERS = 512
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Points of the two steps so far."""
+    """Points of steps 1 and 2 so far."""
 
     space: Space
     objective_s: float
     points: tuple[Point, ...] = ()
 
     def next(self) -> tuple[int, Configuration, Callers] | None:
-        """Return the next point with the number of its step; None if both steps are over.
+        """Return the number of the step, the configuration and the load of the next point; None if both steps are over.
 
         Raises:
-            TuneError: the model loads with no batch, or one row alone takes longer than the objective.
+            TuneError: no configuration works, or one row alone takes longer than the objective.
         """
         return self._rising() or self._sharing()
 
     def after(self, point: Point) -> Profile:
-        """Return the profile with its next point."""
+        """Return the profile with a further point."""
         return replace(self, points=(*self.points, point))
 
     @property
     def base(self) -> Family:
-        """The family of the first step, the one with the fewest instances."""
+        """The family of step 1, which has the fewest instances."""
         return self.space.families[0]
 
     @property
     def times(self) -> BatchTimes:
-        """Times of batches of all points."""
+        """Batch times from all points."""
         found = BatchTimes()
         for point in self.points:
             found = found.with_point(point)
@@ -58,16 +59,16 @@ class Profile:
 
     @property
     def single_s(self) -> float | None:
-        """Mean latency of one caller; None if it wasn't measured."""
+        """Mean latency with one caller, in seconds; None if it wasn't measured."""
         return next((one.mean_s for one in self._done() if one.load == Callers(callers=1)), None)
 
     @property
     def largest(self) -> int | None:
-        """Largest batch that has worked; None if none was measured."""
+        """Largest `max_batch` of step 1 that worked; None if none was measured."""
         return max((one.configuration.max_batch for one in self._done()), default=None)
 
     def is_out(self, configuration: Configuration) -> str:
-        """Return why a configuration isn't tried any more; empty if it may be."""
+        """Return why a configuration must not be tried; empty if it may be."""
         for failed in self.points:
             if failed.rules_out(configuration):
                 return f"{failed.configuration.text()}: {failed.why}"
@@ -79,11 +80,11 @@ class Profile:
         return ""
 
     def throughput_rps(self, family: Family) -> float:
-        """Return the largest throughput of a family in these steps; 0 if it has none."""
+        """Return the largest throughput of a family in steps 1 and 2; 0 if it has no point."""
         return max((one.throughput_rps for one in self._done(family)), default=0.0)
 
     def power_w(self, family: Family) -> float | None:
-        """Return the power of a family under its largest load; None if it isn't known."""
+        """Return the power of a family at its last measured load, in watts; None if unknown."""
         return next((one.power_w for one in reversed(self._done(family)) if one.power_w), None)
 
     def _rising(self) -> tuple[int, Configuration, Callers] | None:
@@ -102,7 +103,7 @@ class Profile:
         raise TuneError(f"the model works with no configuration that was tried: {why}")
 
     def impossible(self, single_s: float) -> str:
-        """Return the sentence about an objective below one execution."""
+        """Return the error message for an objective that is shorter than the execution of one row."""
         least_ms = 1000 * single_s * 1.2
         return (
             f"the objective is {1000 * self.objective_s:.4g} ms, and one row alone takes {1000 * single_s:.4g} ms, S(1): no "
@@ -122,17 +123,17 @@ class Profile:
 
     @property
     def useful(self) -> int:
-        """Largest batch whose time is within the objective."""
+        """Largest batch size whose execution time is within the objective."""
         line = self.times.line(self._configuration(self.base, self.largest or 1))
         fits = [size for size in self._batches() if line is None or line.seconds(size) <= self.objective_s]
         return max((size for size in fits if size <= (self.largest or size)), default=min(self._batches()))
 
     def _is_vain_before(self, family: Family) -> bool:
-        """Return whether more instances are in vain, since fewer already answered no more than still fewer."""
+        """Return whether a family with fewer instances already showed no gain, so that more instances are pointless."""
         return any(one[1] == family[1] and one[0] < family[0] for one in self._vain())
 
     def _vain(self) -> list[Family]:
-        """Return the families that execute no more with full batches than one with fewer instances and as many threads."""
+        """Return the families that gain nothing over one with fewer instances and equal threads, at full batches."""
         found, times = [], self.times
         for family in self.space.families[1:]:
             own = self._done(family)
@@ -146,7 +147,7 @@ class Profile:
         return found
 
     def _peak(self, times: BatchTimes, family: Family, batch: int) -> float:
-        """Return the requests per second of a family with full batches: by their times, or else as they were answered."""
+        """Return a family's requests per second with full batches, from its batch times or else its throughput."""
         if not self._done(family):
             return 0.0
         line = times.line(self._configuration(family, batch)) if family in times.sums else None
@@ -156,7 +157,7 @@ class Profile:
         return [one for one in self.points if one.failure is None and one.configuration.family == (family or self.base)]
 
     def _batches(self) -> Sequence[int]:
-        """Return the largest batches of the space, descending."""
+        """Return the values of `max_batch` in the search space, descending."""
         return self.space.batches[::-1]
 
     def _configuration(self, family: Family, batch: int) -> Configuration:
@@ -164,7 +165,7 @@ class Profile:
 
 
 def _callers(batch: int, instances: int) -> list[int]:
-    """Return the numbers of callers: from one to those that always have a full batch waiting."""
+    """Return the numbers of callers to try, from 1 to a number that always keeps a full batch waiting."""
     most = min(2 * batch * instances, _MAX_CALLERS)
     found = [1]
     while found[-1] * _STEP < most:

@@ -1,4 +1,4 @@
-"""The result of a search: what each step has found, the winner, its gain, the patch and the front of rate and P99. Pure."""
+"""Result of a search: findings, best configuration, gain, patch, and the Pareto front of rate and P99. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MS = 1000.0
 
 @dataclass(frozen=True, kw_only=True)
 class FrontPoint:
-    """A measured point that no other one beats in both rate and P99."""
+    """A measured point of the Pareto front: no other point is better in both rate and P99."""
 
     configuration: Configuration
     rate_rps: float
@@ -30,7 +30,7 @@ class FrontPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneResult:
-    """The result."""
+    """Result of a tuning run."""
 
     name: str
     objective_s: float
@@ -41,15 +41,17 @@ class TuneResult:
     why: str
     best: Configuration | None
     gain: float | None = None
-    """Winner over today's settings minus 1; None if they weren't compared."""
+    """Relative gain of the best configuration over the current settings; None if they weren't compared."""
     gain_interval: tuple[float, float] | None = None
     capacity_rps: float | None = None
     """Largest rate of one replica with the best configuration, within the objective."""
     today_rps: float | None = None
     rate_rps: float | None = None
-    """Asked rate of all replicas; None if none was asked for."""
+    """Rate of all replicas that the user gave; None if none was given."""
     replicas: int | None = None
-    """Replicas for it with the best configuration, by the planner's sizing; None if unknown, or above the site's limit."""
+    """Replicas for `rate_rps` with the best configuration, by the planner's sizing; None if unknown, or above the
+    site's limit.
+    """
     replicas_today: int | None = None
     steps: tuple[Step, ...] = ()
     front: tuple[FrontPoint, ...] = ()
@@ -57,10 +59,10 @@ class TuneResult:
     points: int = 0
     seconds: float = 0.0
     change: Mapping[str, Any] = field(default_factory=dict)
-    """Merge patch; empty if nothing is to be changed."""
+    """Merge patch of the spec; empty if no change is advised."""
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON form; times in milliseconds."""
+        """Return the JSON form, with times in milliseconds."""
         return {
             "model": self.name,
             "objective_ms": round(_MS * self.objective_s, 3),
@@ -138,7 +140,7 @@ def _replicas_text(rate_rps: float | None, counts: Sequence[int | None]) -> str:
 def predicted(
     name: str, space: Space, criterion: Criterion, found: Forecast, *, rate_rps: float | None = None
 ) -> TuneResult:
-    """Return the result of predictions from traffic, without a point."""
+    """Return a result that is predicted from learnt traffic, without measured points."""
     is_change = found.best != space.today
     counts = [
         _sized(criterion.predictor, found, one, rate_rps, space.max_replicas) for one in (found.best, space.today)
@@ -175,9 +177,10 @@ def _sized(predictor: Predictor, found: Forecast, one: Configuration, rate_rps: 
 
 
 def front(points: Sequence[Point], objective_s: float) -> tuple[FrontPoint, ...]:
-    """Return the Pareto front of measured points at a rate: those that no other one beats in both rate and P99.
+    """Return the Pareto front of the points measured at a rate: those not beaten in both rate and P99.
 
-    Points beyond twice the objective are left out: of an overloaded replica, P99 only shows how long it was.
+    Points with a P99 above twice the objective are left out: the P99 of an overloaded replica only shows how long the
+    overload lasted.
     """
     measured = [
         FrontPoint(configuration=one.configuration, rate_rps=one.throughput_rps, p99_s=one.p99_s)

@@ -1,16 +1,17 @@
-"""The search: which point comes next, and when it ends. Pure; measured points come from outside, one after the other.
+"""The search for the best configuration: which point is measured next, and when the search ends. Pure.
 
 | step | points |
 | --- | --- |
-| 1 | one instance, callers rising (`profile`) |
-| 2 | more instances, while they gain (`profile`) |
-| 3 | none: all configurations are predicted by the simulator (`prediction`) |
-| 4 | those that could be best (`verification`) |
-| 5 | the winner and today's settings in turns (`turns`) |
-| 6 | none: replicas by the planner's sizing (`result`) |
+| 1 | one instance, with a rising number of callers (`profile`) |
+| 2 | more instances, while they raise the throughput (`profile`) |
+| 3 | none: the simulator predicts all configurations (`prediction`) |
+| 4 | the configurations that could be best (`verification`) |
+| 5 | the best configuration and the current settings in turns (`turns`) |
+| 6 | none: the planner's sizing gives the replicas (`result`) |
 
-The search ends when nothing unmeasured can beat the best by more than its error, when the budget is used up, after failures
-of several points in a row, or when the user ends it. Points of steps 1 to 4 leave room for those of step 5.
+Measured points come from outside, one after the other. The search ends when no unmeasured configuration can beat the
+best one by more than its error. It also ends when the budget is used up, when several points in a row fail, or when the
+user interrupts it. Step 4 leaves a part of the budget for step 5.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ from halcyon_tune.turns import MAX_ROUNDS, WORTH, Turns
 from halcyon_tune.verification import Verification
 
 MAX_POINTS = 28
-"""Most points of a search: a tenth of those of a sweep of 36 configurations with 8 loads each."""
+"""Maximum number of points of a search: a tenth of a sweep of 36 configurations with 8 loads each."""
 _ROUNDS_POINTS = 6
-"""Points that steps 1 to 4 leave for step 5: three rounds."""
+"""Number of points that step 4 leaves for step 5: three rounds."""
 _FAR = 0.85
-"""Score with full batches over the best score below which a configuration can't be the best."""
+"""Ratio of a configuration's score with full batches to the best score below which it isn't simulated."""
 _HOPE = 0.12
-"""Logarithm by which times may be shorter than predicted. A configuration that keeps the objective at no rate even then is out."""
+"""Logarithm of the largest factor by which batch times may be shorter than predicted. A configuration that still keeps
+the objective at no rate is dropped.
+"""
 _MAX_FAILURES = 3
 
 EndReason = Literal["decided", "undecided", "nothing to change", "budget", "interrupted", "failed"]
@@ -43,7 +46,7 @@ EndReason = Literal["decided", "undecided", "nothing to change", "budget", "inte
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """The next point."""
+    """A request of the search to measure a point."""
 
     step: int
     configuration: Configuration
@@ -52,7 +55,7 @@ class Ask:
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """The end of the search."""
+    """End of a search, with its reason."""
 
     reason: EndReason
     why: str
@@ -60,7 +63,7 @@ class End:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Limits of a search."""
+    """Limits of a search: its duration and its number of points."""
 
     seconds: float = 600.0
     points: int = MAX_POINTS
@@ -68,16 +71,16 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """State of a search."""
+    """State of a search. Each step returns a new state."""
 
     space: Space
     criterion: Criterion
     budget: Budget
     profile: Profile
     verification: Verification | None = None
-    """None until step 4."""
+    """State of step 4; None before it."""
     turns: Turns | None = None
-    """None until step 5, and if today's settings are the best."""
+    """State of step 5; None before it, and if the current settings are the best."""
     points: tuple[Point, ...] = ()
     asked: Ask | None = None
     stopped: End | None = None
@@ -87,7 +90,7 @@ class Search:
         """Return a search without points.
 
         Raises:
-            TuneError: there is only one configuration.
+            TuneError: there is only one configuration, so no field can be tuned.
         """
         if len(space.configurations) < 2:
             why = "; ".join(f"{one.field}: {one.why}" for one in space.left_out)
@@ -98,7 +101,7 @@ class Search:
         return cls(space=space, criterion=criterion, budget=budget or Budget(), profile=profile)
 
     def next(self) -> tuple[Search, Ask | End]:
-        """Return the next point or the end, and the search that expects it.
+        """Return the search and its next point, or the end if there is none. The search then expects that point.
 
         Raises:
             TuneError: the objective can't be kept, or no configuration works.
@@ -109,10 +112,10 @@ class Search:
         return replace(state, asked=found if isinstance(found, Ask) else None), found
 
     def question(self) -> Ask | End | Search:
-        """Return the next point, the end, or this search at the begin of its next step.
+        """Return the next point, the end, or the search at the beginning of its next step.
 
         Raises:
-            TuneError: as `next`.
+            TuneError: as for `next`.
         """
         if self.stopped is not None:
             return self.stopped
@@ -132,7 +135,7 @@ class Search:
         return self._winner(self.verification) if chosen is None else self._ask(4, chosen)
 
     def after(self, point: Point) -> Search:
-        """Return the search with the point that `next` asked for."""
+        """Return the search after the point that `next` returned was measured."""
         asked = self.asked
         assert asked is not None  # noqa: S101  # a point follows its question
         state = replace(self, points=(*self.points, point), asked=None)
@@ -146,21 +149,24 @@ class Search:
         return replace(state, turns=self.turns.after(asked.configuration, found))
 
     def interrupted(self) -> Search:
-        """Return the search as the user has ended it."""
+        """Return the search after an interrupt by the user."""
         return replace(self, stopped=End(reason="interrupted", why="it was interrupted; this is the best so far"))
 
     def seconds(self) -> float:
-        """Return the time of all points."""
+        """Return the total duration of all points, in seconds."""
         return sum(one.seconds for one in self.points)
 
     def best(self) -> Configuration | None:
-        """Return the best configuration that was measured, that of step 5 from there on; None if step 4 has no point."""
+        """Return the best measured configuration; None before step 4 has a point.
+
+        From step 5 on, it no longer changes.
+        """
         if self.turns is not None:
             return self.turns.winner
         return None if self.verification is None else self.verification.best()
 
     def _winner(self, known: Verification) -> End | Search:
-        """Return the search at the begin of step 5, or the end if there is nothing to compare."""
+        """Return the search at the beginning of step 5, or the end if there is nothing to compare."""
         winner = known.best()
         if winner is None:
             return End(reason="failed", why="no configuration was shown to keep the objective at any rate")
@@ -177,7 +183,7 @@ class Search:
         return Ask(step=step, configuration=configuration, load=self.criterion.load(self._capacity(configuration)))
 
     def _used_up(self, reserve: int) -> str:
-        """Return why no further point is made, if this many must still be possible after it; empty if it can be."""
+        """Return why the budget allows no further point followed by `reserve` more; empty if it does."""
         longest = max((one.seconds for one in self.points), default=0.0)
         if len(self.points) + reserve >= self.budget.points:
             return f"{len(self.points)} points were measured, as many as it has"
@@ -186,7 +192,7 @@ class Search:
         return ""
 
     def _predicted(self) -> Verification:
-        """Return step 4 at its begin. Those that could be the best are simulated."""
+        """Return step 4 at its beginning. Its candidates are the configurations that could be best by simulation."""
         times, profile, predictor = self.profile.times, self.profile, self.criterion.predictor
         rows = self.space.rows_per_request
         lines = {one: line for one in self.space.configurations if (line := times.line(one, rows)) is not None}
@@ -197,7 +203,7 @@ class Search:
             and (one == self.space.today or not profile.is_out(one))
         ]
         power = {one: profile.power_w(one.family) for one in tried}
-        # No objective allows more than full batches.
+        # The rate with full batches is an upper bound for any objective.
         most = {one: predictor.peak_rps(lines[one], one) / (power[one] or 1.0) for one in tried}
         near: set[Configuration] = set()
         best = 0.0
@@ -217,7 +223,10 @@ class Search:
         return Verification(space=self.space, candidates=frozenset(near), values=values)
 
     def _capacity(self, configuration: Configuration) -> float:
-        """Return the rate that a configuration is expected to have. A further point is higher if it could show more."""
+        """Return the expected capacity of a configuration, at which it is measured.
+
+        If earlier points of the configuration could hide a much higher rate, the result is above the expected capacity.
+        """
         assert self.verification is not None  # noqa: S101  # from step 4 on
         opinion = self.verification.opinion(configuration)
         if self.turns is not None or not opinion.points or not opinion.hides_more:

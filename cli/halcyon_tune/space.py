@@ -1,4 +1,4 @@
-"""The configurations that may be tried for a model, and the fields that stay as they are, each with the reason. Pure.
+"""The search space of a model: the configurations to try, and the fields that can't be tuned, each with a reason. Pure.
 
 | model | batching | instances | threads |
 | --- | --- | --- | --- |
@@ -26,18 +26,20 @@ THREAD_PARAMETERS: Mapping[str, str] = {
     "pytorch": "INTRA_OP_THREAD_COUNT",
     "openvino": "INFERENCE_NUM_THREADS",
 }
-"""Parameter of the model's configuration with the threads of an instance, by backend."""
+"""Key of the backend's parameter for the threads of an instance (`model.parameters`), by backend."""
 _COUNTS = (1, 2, 4, 8, 16)
 _MAX_INSTANCES = 8
 _MAX_BATCH, _MAX_MAX_BATCH = 32, 256
-"""Largest batch that is tried at least, and at most unless today's is larger."""
+"""Limits of the largest batch to try, which is twice the current one: at least 32, and at most 256 or the current one
+if larger.
+"""
 _DELAY_SHARES = (1 / 20, 1 / 8)
-"""Delays that are tried, as shares of the objective."""
+"""Queue delays to try, as shares of the latency objective."""
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A field that isn't tuned."""
+    """A field that can't be tuned, with the reason."""
 
     field: str
     why: str
@@ -45,27 +47,27 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """The configurations of a model."""
+    """Search space of a model."""
 
     today: Configuration
     configurations: tuple[Configuration, ...]
-    """All that may be tried, with today's."""
+    """All configurations to try, including the current one."""
     tuned: tuple[str, ...]
-    """Fields of the spec that differ between them."""
+    """Fields of the spec in which the configurations differ."""
     left_out: tuple[LeftOut, ...]
     thread_parameter: str = ""
     max_replicas: int = 1000
     rows_per_request: float = 1.0
-    """Mean rows of a request."""
+    """Mean number of rows of a request."""
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """Largest batches, ascending."""
+        """Values of `max_batch` in the search space, ascending."""
         return tuple(sorted({one.max_batch for one in self.configurations}))
 
     @property
     def families(self) -> tuple[tuple[int, int | None], ...]:
-        """Instances and threads: first today's threads with rising instances, then other threads."""
+        """Pairs of instances and threads: the current threads with a rising number of instances, then other threads."""
         own = self.today.threads
         found = {one.family for one in self.configurations}
         return tuple(sorted(found, key=lambda family: (family[1] != own, family[1] or 0, family[0])))
@@ -80,12 +82,13 @@ def space(
     max_replicas: int | None = None,
     rows: tuple[int, int] = (1, 1),
 ) -> Space:
-    """Return the configurations of a model.
+    """Return the search space of a model.
 
     Args:
         spec: the model's spec.
-        config: its configuration in Triton, as `/v2/models/NAME/config` has it, merged with the spec; empty if it is unknown.
-        objective_s: the latency objective, of which delays are a share.
+        config: its configuration in Triton, as `/v2/models/NAME/config` has it, merged with the spec; empty if it is
+            unknown.
+        objective_s: the latency objective, of which the delays to try are shares.
         cores: CPU cores of a pod; None if it has no limit.
         max_replicas: the site's limit of a model's replicas.
         rows: rows of the smallest and of the largest request, which must fit into a batch.
@@ -153,7 +156,7 @@ def _batching(
     objective_s: float,
     max_rows: int,
 ) -> tuple[Sequence[int], Sequence[float], Sequence[tuple[int, ...]]]:
-    """Return the largest batches, delays and preferred sizes to try."""
+    """Return the largest batches, the delays and the preferred batch sizes to try."""
     own = [today.max_batch], [today.delay_s], [today.preferred]
     why = ""
     if _is_ensemble(config):
@@ -175,7 +178,7 @@ def _batching(
     most = max(2 * today.max_batch, _MAX_BATCH)
     most = min(most, max(_MAX_MAX_BATCH, today.max_batch))
     if _backend(spec, config) == "tensorrt":
-        # A plan is built for a largest batch.
+        # A TensorRT plan is built for a largest batch.
         most = _number(config.get("max_batch_size")) or today.max_batch
         left_out.append(
             LeftOut("batching.maxBatchSize", f"above {most}: the TensorRT plan is built for batches up to that")
@@ -221,7 +224,7 @@ def _threads(
     cores: float | None,
     instances: Sequence[int],
 ) -> tuple[str, Sequence[int | None]]:
-    """Return the parameter with the threads, and the numbers to try: those that share the cores among the instances."""
+    """Return the key of the parameter for threads, and the numbers to try, which share cores among instances."""
     parameter = _thread_parameter(spec, config)
     why = ""
     if spec.runtime.gpus:
@@ -277,7 +280,7 @@ def _powers(most: int) -> set[int]:
 
 
 def _rounded(seconds: float) -> float:
-    """Return the time with one digit, in whole microseconds."""
+    """Return a time rounded to one significant digit, in whole microseconds."""
     return max(round(float(f"{seconds:.1g}"), 6), 1e-6)
 
 
@@ -286,7 +289,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _number(value: Any) -> int:
-    """Return a whole number of a JSON document; Triton writes 64-bit ones as text."""
+    """Return an integer of a JSON document. Triton writes 64-bit integers as strings."""
     try:
         return int(value or 0)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The six steps of a search, each with what it found, in words. Pure."""
+"""The six steps of a search, each with its findings in sentences. Pure."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Step:
-    """A step with its sentences."""
+    """A step of a search, with its findings in sentences."""
 
     number: int
     found: tuple[str, ...]
 
     @property
     def title(self) -> str:
-        """What the step does."""
+        """Short description of the step."""
         return TITLES[self.number]
 
 
 def steps(search: Search, replicas: str = "") -> tuple[Step, ...]:
-    """Return the steps that have found something; `replicas` is what the last one has found."""
+    """Return the steps that have findings. `replicas` has the sentence about step 6."""
     found = {1: _first(search), 2: _second(search), 3: _third(search), 4: _fourth(search), 5: _fifth(search)}
     found[6] = [replicas] if replicas else []
     return tuple(Step(number, tuple(lines)) for number, lines in found.items() if lines)
 
 
 def point_text(point: Point) -> str:
-    """Return one measured point in a line."""
+    """Return a measured point as one line of text."""
     head = f"{point.configuration.text()}, {point.load.text()}"
     if point.failure is not None:
         return f"{head}: {point.why}"

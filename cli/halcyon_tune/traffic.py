@@ -1,7 +1,8 @@
-"""What the planner has learnt from traffic, as predictions without a pod. Pure.
+"""Predictions from what the planner has learnt from traffic, without a trial pod. Pure.
 
-`status.capacity.lines` has the time of a batch by the number of instances. Nothing is known of other instances, of delays or of
-threads, so these stay as they are. A batch of up to twice the largest executed one lies on the line, as far as is known.
+`status.capacity.lines` has the batch times for some numbers of instances. Nothing is known about other numbers of
+instances, delays or threads, so these stay as they are. The learnt line holds for batches of up to twice the largest
+executed one.
 """
 
 from __future__ import annotations
@@ -18,34 +19,34 @@ from halcyon_tune.points import Configuration
 from halcyon_tune.space import Space
 
 _BEYOND = 2
-"""Factor of the largest executed batch up to which a batch is predicted."""
+"""Ratio to the largest executed batch up to which batches are predicted."""
 
 
 @dataclass(frozen=True)
 class LearntLine:
-    """Time of a batch with these instances."""
+    """Learnt batch-time line for one number of instances."""
 
     line: ServiceLine
     largest: int
-    """Rows of the largest batch."""
+    """Number of rows of the largest executed batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """Predictions of all configurations that the lines say something about."""
+    """Predictions of all configurations for which a line is known."""
 
     rates: Mapping[Configuration, float]
-    """Largest rate within the objective, in requests per second; 0 if none keeps it."""
+    """Largest rate within the objective by configuration, in requests per second; 0 if no rate keeps the objective."""
     best: Configuration
     lines: Mapping[int, LearntLine]
 
     def extrapolates(self, configuration: Configuration) -> bool:
-        """Return whether a configuration has larger batches than were executed."""
+        """Return whether a configuration's largest batch is larger than any executed batch."""
         return configuration.max_batch > self.lines[configuration.instances].largest
 
 
 def lines(status: Mapping[str, Any]) -> dict[int, LearntLine]:
-    """Return the lines of a ModelDeployment's status by instances; those that aren't numbers are left out."""
+    """Return the learnt lines from a ModelDeployment's status, by number of instances. Invalid entries are left out."""
     capacity = status.get("capacity")
     found = {}
     for one in (capacity.get("lines") if isinstance(capacity, Mapping) else None) or ():
@@ -60,10 +61,10 @@ def lines(status: Mapping[str, Any]) -> dict[int, LearntLine]:
 
 
 def forecast(space: Space, criterion: Criterion, known: Mapping[int, LearntLine], *, name: str) -> Forecast:
-    """Predict the configurations with known lines.
+    """Predict the configurations for which a line is known.
 
     Raises:
-        TuneError: today's instances have no line, or the objective can't be kept.
+        TuneError: the current number of instances has no line, or the objective can't be kept.
     """
     today, objective_s = space.today, criterion.predictor.objective_s
     if today.instances not in known:
@@ -85,5 +86,5 @@ def forecast(space: Space, criterion: Criterion, known: Mapping[int, LearntLine]
         and (one.delay_s, one.preferred, one.threads) == (today.delay_s, today.preferred, today.threads)
     }
     best = max(rates, key=lambda one: (rates[one], one == today, -one.max_batch))
-    # A difference below the precision of a simulation isn't one.
+    # A difference below the precision of a simulation doesn't count.
     return Forecast(rates=rates, best=today if rates[best] < 1.02 * rates[today] else best, lines=known)

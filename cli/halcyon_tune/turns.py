@@ -1,4 +1,7 @@
-"""Step 5: the winner and today's settings in turns, until an interval decides between them. Pure."""
+"""Step 5 of a search: the best configuration and the current settings, measured in turns. Pure.
+
+The step ends when the difference is clear, or after its maximum number of rounds.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from halcyon_tune.points import Configuration
 
 MAX_ROUNDS = 5
 WORTH = 0.03
-"""Gain below which a change isn't worth a rollout."""
+"""Relative gain below which a change isn't worth a rollout."""
 _NARROW = 0.05
-"""Half width of the interval, as a ratio, at which a clear gain needs no more rounds."""
+"""Half width of the gain's interval at or below which a clear gain needs no further rounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """Winner over today's settings: a ratio minus 1, with its 95 % interval."""
+    """Relative gain of the best configuration over the current settings, with its 95 % confidence interval."""
 
     value: float
     interval: tuple[float, float] | None
@@ -26,16 +29,16 @@ class Gain:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the winner is better beyond doubt, and by enough for a change."""
+        """Whether the gain is statistically significant and large enough for a change."""
         return self.interval is not None and self.interval[0] > 0 and self.value >= WORTH
 
     @property
     def is_open(self) -> bool:
-        """Whether the winner could be better by enough for a change, but the noise is too large to show it."""
+        """Whether the gain seems large enough for a change, but isn't significant because of noise."""
         return not self.is_shown and self.value >= WORTH
 
     def rounds_needed(self) -> int | None:
-        """Return about how many rounds would decide; None if the gain is too small to be shown by any."""
+        """Return about how many rounds would make the gain significant; None if no number would."""
         if self.interval is None or self.value <= 0 or not self.is_open:
             return None
         reach = (math.log1p(self.interval[1]) - math.log1p(self.interval[0])) / 2
@@ -45,17 +48,20 @@ class Gain:
 
 @dataclass(frozen=True, kw_only=True)
 class Turns:
-    """Rounds so far. In each, both configurations have one point, in the order ABBA, so that a steady drift counts for none."""
+    """Rounds so far.
+
+    Each has one point of both configurations, and the order alternates (ABBA), so that a steady drift cancels out.
+    """
 
     today: Configuration
     winner: Configuration
     rounds: int = MAX_ROUNDS
-    """Most rounds."""
+    """Maximum number of rounds."""
     scores: tuple[tuple[Configuration, Estimate | None], ...] = ()
-    """Points of the step in their order; None if one failed."""
+    """Configurations of the measured points in their order, each with its estimate; None for a failed point."""
 
     def next(self) -> Configuration | None:
-        """Return the configuration of the next point; None if no more is needed."""
+        """Return the configuration of the next point; None if no further point is needed."""
         if any(found is None for _, found in self.scores):
             return None
         done, half = divmod(len(self.scores), 2)
@@ -72,11 +78,11 @@ class Turns:
         return order[0]
 
     def after(self, configuration: Configuration, estimate: Estimate | None) -> Turns:
-        """Return the rounds with a point; None if it failed or kept the objective at no rate."""
+        """Return the rounds with a further point; `estimate` is None if it failed."""
         return replace(self, scores=(*self.scores, (configuration, estimate)))
 
     def gain(self) -> Gain | None:
-        """Return the gain over the whole rounds; None before the first."""
+        """Return the gain over all complete rounds; None before the first one."""
         logs = []
         for number in range(len(self.scores) // 2):
             pair = dict(self.scores[2 * number : 2 * number + 2])
@@ -93,5 +99,5 @@ class Turns:
         )
 
     def capacities(self, configuration: Configuration) -> list[float]:
-        """Return the largest rates within the objective that the points of a configuration show."""
+        """Return the largest rates within the objective by each point of a configuration."""
         return [found.capacity_rps for one, found in self.scores if one == configuration and found is not None]

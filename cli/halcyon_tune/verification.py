@@ -1,12 +1,12 @@
-"""Step 4: the configurations that could be best are measured, and predictions are corrected by their own errors. Pure.
+"""Step 4 of a search: measuring the configurations that could be the best, and correcting predictions by their errors.
 
-A prediction's error is one of its batch times: the factor with which the simulator agrees with a point. Factors of measured
-configurations correct those of others, so that an error of times isn't taken for one of a rate, which grows near the limit.
-A configuration's own points outweigh the prediction.
+Pure. A prediction is corrected through its batch times, by the factor with which the simulated P99 matches a point.
+Factors of measured configurations correct the others. Errors of rates would be misleading, because near the limit a
+rate changes much with a small change of times. A configuration's own points outweigh its prediction.
 
-The next point is of the configuration that could be best, until no unmeasured one can beat the best by more than its error. A
-delay is never believed: it is measured for the best configuration. If corrected times are off by more than 15 %, the
-neighbourhood of the best is halved by points instead.
+The next point is of the configuration that could be the best, until no unmeasured one can beat the best by more than
+its error. Predictions of delays aren't trusted: delays are measured for the best configuration. If corrected times are
+off by more than 15 %, the search instead halves the configurations near the best one by their points.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ from halcyon_tune.points import Configuration, Point
 from halcyon_tune.space import Space
 
 _PRIOR_ERROR = 0.06
-"""Standard error of the logarithm of a predicted time before any was measured."""
+"""Standard error of the logarithm of a predicted batch time before any point was measured."""
 _NEVER = 1.5
-"""Factor of that error for a group of which nothing was measured at a rate."""
+"""Factor of the standard error for a group of configurations without a point."""
 _OFF = math.log(1.15)
-"""Error of corrected times from which the neighbourhood is searched by points."""
+"""Error of a corrected batch time, as a logarithm, above which the time counts as off (`Verification.is_off`)."""
 _MIN_CONFIGURATIONS = 3
 _KNOWN = 0.04
-"""Error of a configuration's points from which the best one is measured again."""
+"""Error of the best configuration's points above which it is measured again."""
 _MAX_POINTS_EACH = 3
 _NEIGHBOURS = 8
 _PLAIN = 1.03
-"""Ratio of scores from which a configuration with a delay is tried before one without."""
+"""Ratio by which the score of a configuration with a delay must exceed that of one without."""
 _VARIANTS = 2
-"""Delays and preferred sizes of the best configuration that are measured."""
+"""Maximum number of measured configurations with a delay or preferred batch sizes, before the search ends."""
 
 Values = Callable[[Configuration, float], tuple[float, float]]
-"""Score and capacity of a configuration for the logarithm of a factor of its batch times."""
+"""Function that returns the score and the capacity of a configuration, for a logarithm of the factor of its batch
+times.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """State of the step."""
+    """State of step 4."""
 
     space: Space
     candidates: frozenset[Configuration]
@@ -49,12 +51,12 @@ class Verification:
     estimates: Mapping[Configuration, tuple[Estimate, ...]] = field(default_factory=dict)
     failed: frozenset[Configuration] = frozenset()
     halving: tuple[Configuration, ...] = ()
-    """Neighbourhood that is halved; empty if predictions are good."""
+    """Configurations left in the successive halving; empty while predictions are good."""
     surprises: tuple[float, ...] = ()
-    """Logarithms of measured over predicted times, when a configuration was measured for the first time."""
+    """Logarithms of measured over predicted batch times, one for each configuration's first point."""
 
     def next(self) -> Configuration | None:
-        """Return the configuration of the next point; None if the best one is known."""
+        """Return the configuration of the next point; None if the best one is known well enough."""
         opinions = {one: self.opinion(one) for one in self.candidates - self.failed}
         unmeasured = [one for one in opinions if one not in self.estimates and opinions[one].upper > 0]
         best = self.best()
@@ -88,7 +90,7 @@ class Verification:
         return max(variants, key=lambda one: (opinions[one].score, -one.delay_s), default=None)
 
     def after(self, point: Point, estimate: Estimate | None) -> Verification:
-        """Return the state with a point, and what it shows; None if it failed."""
+        """Return the state after a point; `estimate` is None if it failed."""
         configuration = point.configuration
         if estimate is None:
             out = {one for one in self.candidates if point.rules_out(one)}
@@ -102,28 +104,31 @@ class Verification:
 
     @property
     def is_off(self) -> bool:
-        """Whether corrected times were off by more than `_OFF`, twice, or once by twice as much. The first one isn't corrected yet."""
+        """Whether corrected times were off by more than `_OFF` twice, or by more than `2 * _OFF` once.
+
+        The first measured configuration doesn't count, because its prediction isn't corrected.
+        """
         corrected = [abs(one) for one in self.surprises[1:]]
         return sum(one > _OFF for one in corrected) >= 2 or max(corrected, default=0.0) > 2 * _OFF
 
     @property
     def worst_surprise(self) -> float:
-        """Largest error of corrected times, as a ratio; 0 if none was corrected."""
+        """Largest relative error of corrected batch times; 0 if no prediction was corrected."""
         return max((math.expm1(abs(one)) for one in self.surprises[1:]), default=0.0)
 
     def best(self) -> Configuration | None:
-        """Return the best measured configuration; None if none keeps the objective."""
+        """Return the best measured configuration; None if no measured one keeps the objective."""
         scores = {one: self.opinion(one).score for one in self.estimates if one not in self.failed}
         found = max(scores, key=lambda one: (scores[one] * _plainness(one), one), default=None)
         return found if found is not None and scores[found] > 0 else None
 
     def opinion(self, configuration: Configuration) -> Opinion:
-        """Return what is thought of a configuration."""
+        """Return the combined estimate of a configuration."""
         middle, error = self.times(configuration)
         own = self.estimates.get(configuration, ())
         score, capacity = self.values(configuration, middle)
         upper, upper_rps = self.values(configuration, middle - error)
-        # A rate that was kept is kept, whatever the simulator makes of its P99: near a limit, rates change with a hair of time.
+        # A rate that was measured within the objective counts, even if the simulator predicts less from its P99.
         score = max(score, *(one.kept for one in own), 0.0)
         capacity = max(capacity, *(one.kept_rps for one in own), 0.0)
         return Opinion(
@@ -144,14 +149,15 @@ class Verification:
         return total / weights, 1 / math.sqrt(weights)
 
     def factor(self, configuration: Configuration) -> float:
-        """Return by how much a configuration's batch times are longer than those of its line."""
+        """Return the ratio of a configuration's batch times to those of its line."""
         return math.exp(self.times(configuration)[0])
 
     def correction(self, configuration: Configuration) -> tuple[float, float]:
-        """Return the logarithm of the factor by which predicted times are corrected, and the standard error that is left.
+        """Return the logarithm of the factor that corrects predicted times, and its remaining standard error.
 
-        Factors of the same instances, threads and use of a delay count; those of others as much as one of them. The
-        configuration's own ones don't count: its points are an opinion of their own.
+        The factor is a mean over the configurations with the same instances, threads and use of a delay. The mean of
+        all configurations has the weight of one more. The configuration's own factors don't count, because `times` adds
+        its points separately.
         """
         factors = {one: _mean(found) for one, found in self.estimates.items() if one != configuration}
         group = [factor for one, factor in factors.items() if _group(one) == _group(configuration)]
@@ -163,7 +169,7 @@ class Verification:
         return correction, spread * (1 if group else _NEVER)
 
     def neighbourhood(self) -> tuple[Configuration, ...]:
-        """Return the best configuration and those that differ from it by a step or two, nearest and best first."""
+        """Return the best configuration and those at most two steps away from it, nearest and best first."""
         best = self.best()
         if best is None:
             return ()
@@ -180,7 +186,10 @@ class Verification:
         return tuple(near[:_NEIGHBOURS])
 
     def _halved(self, opinions: Mapping[Configuration, Opinion]) -> Configuration | None:
-        """Return the next point of the successive halving: all that are in get one more point, then the worse half goes."""
+        """Return the configuration of the next point in the successive halving; None at its end.
+
+        In each round, all remaining configurations get one more point, and then the worse half is dropped.
+        """
         left, need = [one for one in self.halving if one not in self.failed], 1
         while len(left) > 1 and need <= _MAX_POINTS_EACH:
             missing = [one for one in left if len(self.estimates.get(one, ())) < need]
@@ -196,7 +205,10 @@ class Verification:
 
 
 def _plainness(configuration: Configuration) -> float:
-    """Return the factor by which a configuration with a delay must promise more, since most gain nothing by theirs."""
+    """Return the factor of a configuration's score in comparisons.
+
+    It is below 1 with a delay, because most gain nothing by one.
+    """
     return 1.0 if not configuration.delay_s and not configuration.preferred else 1 / _PLAIN
 
 
@@ -205,6 +217,6 @@ def _group(configuration: Configuration) -> tuple[object, ...]:
 
 
 def _mean(found: tuple[Estimate, ...]) -> float:
-    """Return the mean of the logarithms of factors, weighed by their errors."""
+    """Return the mean of the estimates' `log_factor`, weighted by the inverse squares of their errors."""
     weights = [1 / one.error**2 for one in found]
     return math.fsum(w * one.log_factor for w, one in zip(weights, found, strict=True)) / math.fsum(weights)

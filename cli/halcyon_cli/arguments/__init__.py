@@ -1,1 +1,1 @@
-"""Options, option types and output formats shared by the commands."""
+"""Options, option types and output formats that several commands share."""

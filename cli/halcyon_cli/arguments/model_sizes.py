@@ -11,7 +11,7 @@ def parse_batches(argument: str) -> tuple[int, ...]:
     """Parse batch sizes such as 1,8,32.
 
     Raises:
-        InputError: one isn't a positive whole number.
+        InputError: a size isn't a positive whole number.
     """
     sizes = [part.strip() for part in argument.split(",")] if argument else []
     for size in sizes:
@@ -24,7 +24,7 @@ def parse_dims(arguments: Sequence[str]) -> dict[str, int]:
     """Parse sizes of dimensions such as sequence=128.
 
     Raises:
-        InputError: one isn't NAME=N, or a name has two sizes.
+        InputError: a text isn't NAME=N, or a name has two sizes.
     """
     sizes: dict[str, int] = {}
     for argument in arguments:

@@ -1,4 +1,4 @@
-"""Options shared by the user commands, their value types, and the output of results.
+"""Options that several user commands share, with their value types and the output of results.
 
 Out of scope: how a command uses its options.
 """
@@ -71,12 +71,15 @@ def name_argument(*, required: bool = True) -> Callable[[Command], Command]:
 
 
 def names_argument() -> Callable[[Command], Command]:
-    """Add any number of names of ModelDeployments, received by the command as `names`, with the same completion."""
+    """Add an argument for any number of ModelDeployment names, received by the command as `names`.
+
+    Shell completion reads the names from the cluster.
+    """
     return click.argument("names", nargs=-1, metavar="[NAME]", shell_complete=_complete_name)
 
 
 def selector_option(command: Command) -> Command:
-    """Add -l, received by the command as `selector`."""
+    """Add the option -l for a label selector, received by the command as `selector`."""
     option = click.option("-l", "--selector", metavar="LABELS", default="", help="Only models with these labels, for example team=vision,tier!=test.")  # fmt: skip
     return option(command)
 
@@ -136,7 +139,10 @@ def _use_color(no_color: bool) -> bool:
 
 
 class _PlainDumper(yaml.SafeDumper):
-    """A dumper that repeats a value instead of referring to it by an anchor, which no tool of Kubernetes writes."""
+    """YAML dumper that repeats a value instead of referring to it by an anchor.
+
+    No Kubernetes tool writes anchors.
+    """
 
     @override
     def ignore_aliases(self, data: Any) -> bool:
@@ -165,7 +171,8 @@ class Output:
     def changed(self, value: Mapping[str, Any], what: str, then: str = "") -> None:
         """Print the result of a change as kubectl does, for example `modeldeployment.serving.halcyon.dev/x scaled`.
 
-        `what` says what was done, and `then` is a command for the next step. With -o, the changed object is printed.
+        `what` describes the change, and `then` is a command for the next step. With -o, the changed object is printed
+        instead.
         """
         if self.is_data:
             self.data(value)
@@ -175,7 +182,7 @@ class Output:
             emit(f"{object_name(value)} {what}" + (f"\n  next: {then}" if then else ""))
 
     def objects(self, values: Sequence[Mapping[str, Any]], *, single: bool = False) -> None:
-        """Print objects as kubectl does: their names, or one object if `single`, else a List as JSON or YAML."""
+        """Print objects as kubectl does: only their names, one object if `single`, or a List as JSON or YAML."""
         if self.form == "name":
             for value in values:
                 emit(object_name(value))
@@ -196,13 +203,16 @@ class Output:
 
 
 def object_name(value: Mapping[str, Any]) -> str:
-    """Return the name of an object as in `kubectl get -o name`, for example `modeldeployment.serving.halcyon.dev/x`."""
+    """Return the name of an object as `kubectl get -o name` prints it.
+
+    An example is `modeldeployment.serving.halcyon.dev/x`.
+    """
     group, kind = str(value.get("apiVersion", "")).rpartition("/")[0], str(value.get("kind", "")).lower()
     return f"{kind}{'.' if group else ''}{group}/{(value.get('metadata') or {}).get('name')}"
 
 
 def emit(page: str) -> None:
-    """Print a page to stdout; a closed pipe is not an error."""
+    """Print a page to stdout. A closed pipe isn't an error."""
     try:
         print(page, flush=True)
     except BrokenPipeError:
@@ -216,5 +226,5 @@ def warn(command: str, text: str) -> None:
 
 
 def program() -> str:
-    """Return how this command was called: `halcyon`, or `kubectl halcyon` as a plug-in."""
+    """Return the name by which this program was called: `halcyon`, or `kubectl halcyon` if it is a kubectl plugin."""
     return "kubectl halcyon" if PurePath(sys.argv[0]).name.startswith("kubectl-") else "halcyon"

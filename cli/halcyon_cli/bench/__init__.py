@@ -1,1 +1,1 @@
-"""`halcyon bench`: its options, and the place in which a measurement runs."""
+"""Package of `halcyon bench`: its options, and the places in which a measurement runs."""

@@ -1,4 +1,4 @@
-"""`halcyon bench --again FILE`: the arguments of an earlier measurement, and what of it can't be repeated.
+"""`halcyon bench --again FILE`: the arguments of an earlier measurement, without those that can't be repeated.
 
 Out of scope: which arguments a document has (`bench.options.group.repeatable`).
 """
@@ -42,7 +42,7 @@ _SCENARIO = (
 
 
 class RepeatingCommand(click.Command):
-    """A command with the option --again, whose file's arguments come before those that were given."""
+    """A command with the option --again. The arguments recorded in its file are put before the given ones."""
 
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -50,7 +50,7 @@ class RepeatingCommand(click.Command):
 
 
 def again_option(command: Any) -> Any:
-    """Add --again, which `RepeatingCommand` replaces by arguments."""
+    """Add the option --again, which `RepeatingCommand` replaces with the recorded arguments."""
     option = click.option(
         "--again",
         metavar="FILE",
@@ -61,11 +61,13 @@ def again_option(command: Any) -> Any:
 
 
 def expanded(command: click.Command, args: Sequence[str]) -> list[str]:
-    """Return the arguments with those of the file in place of --again. Notes on what differs are printed to stderr.
+    """Return the arguments, with those recorded in the file in place of --again.
+
+    Notes on differences are printed to stderr.
 
     Raises:
         MeasureError: the file isn't a result.
-        InputError: it has several, or a file of the measurement has changed.
+        InputError: the file has several results, or a file that the measurement used has changed.
     """
     rest, path = _taken(args)
     if path is None:
@@ -92,7 +94,7 @@ def expanded(command: click.Command, args: Sequence[str]) -> list[str]:
 
 
 def files(load: LoadOptions, inputs: InputOptions) -> tuple[UsedFile, ...]:
-    """Return the files that the load of these options is made of. Those that hold secrets are left out."""
+    """Return the files that the load of these options uses, except files with secrets."""
     from halcyon_measure.results.used_files import used  # noqa: PLC0415
 
     paths = [named(one)[1] for one in inputs.inputs]
@@ -101,10 +103,10 @@ def files(load: LoadOptions, inputs: InputOptions) -> tuple[UsedFile, ...]:
 
 
 def reconstructed(document: BenchDocument) -> list[str]:
-    """Return arguments for the target and the scenario of a document that has none.
+    """Return arguments for the target and the scenario of a document that has no recorded arguments.
 
     Raises:
-        InputError: it is of a trace, whose arrivals the document doesn't have.
+        InputError: the document is of a trace, and doesn't contain its arrivals.
     """
     target, scenario = document.target, document.scenario
     if scenario.kind == "trace":
@@ -123,7 +125,7 @@ def reconstructed(document: BenchDocument) -> list[str]:
 
 
 def _taken(args: Sequence[str]) -> tuple[list[str], str | None]:
-    """Return the arguments without --again, and its value."""
+    """Return the arguments without --again, and the value of --again."""
     rest: list[str] = []
     path = None
     given = iter(args)
@@ -140,7 +142,7 @@ def _taken(args: Sequence[str]) -> tuple[list[str], str | None]:
 
 
 def _known(command: click.Command, recorded: Sequence[str]) -> list[str]:
-    """Return recorded arguments, each option apart from its value, if a result can have them.
+    """Return the recorded arguments, each option separate from its value, after checking that a result can have them.
 
     Raises:
         InputError: an option is unknown, or one of the command itself, such as --save.
@@ -163,10 +165,10 @@ def _known(command: click.Command, recorded: Sequence[str]) -> list[str]:
 
 
 def _without(command: click.Command, recorded: Sequence[str], given: Sequence[str]) -> list[str]:
-    """Return recorded arguments without the options that are given: of one with several values, all are replaced."""
+    """Return the recorded arguments without the given options. All recorded values of a given option are dropped."""
     names = {one.partition("=")[0] for one in given if one.startswith("-")}
     flags = {name for one in command.params if isinstance(one, click.Option) and one.is_flag for name in one.opts}
-    # Another ModelDeployment, or an address, takes the place of the recorded one.
+    # A given ModelDeployment or URL replaces the recorded one.
     has_name = bool(given) and not given[0].startswith("-")
     if has_name:
         names |= {"--url", "--model"}
@@ -182,10 +184,10 @@ def _without(command: click.Command, recorded: Sequence[str], given: Sequence[st
 
 
 def _without_secrets(recorded: Sequence[str], given: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments without what is secret, and notes on it.
+    """Return the recorded arguments without secret ones, and a note on each of them.
 
-    Values of headers aren't recorded. Files of keys are, but a result can come from another person, whose server must not
-    get a key because a file names it.
+    Values of headers aren't recorded. Paths of key files are, but they aren't used: a result from another person could
+    name a key file of this user and send the key to that person's server.
     """
     kept: list[str] = []
     notes: list[str] = []
@@ -207,12 +209,13 @@ def _without_secrets(recorded: Sequence[str], given: Sequence[str]) -> tuple[lis
 
 
 def _check_files(document: BenchDocument, recorded: Sequence[str]) -> None:
-    """Check that the files of the arguments are those of the measurement.
+    """Check that the files of the arguments are the same as in the measurement.
 
-    A file that isn't is neither sent nor run: the result would be another one, and the arguments may be those of another person.
+    A file that differs is neither sent nor run: it would change the result, and the arguments may come from another
+    person.
 
     Raises:
-        InputError: a file has changed, has no digest, or isn't there any more.
+        InputError: a file has changed, has no digest, or doesn't exist any more.
     """
     from halcyon_measure.results.used_files import digest  # noqa: PLC0415
 
@@ -231,7 +234,7 @@ def _check_files(document: BenchDocument, recorded: Sequence[str]) -> None:
 
 
 def _changes(document: BenchDocument) -> list[str]:
-    """Return what the cluster decides at each measurement."""
+    """Return notes on what differs because the cluster decides it: the model's revision and the node."""
     place = document.place
     if place is None or place.kind == "url":
         return []

@@ -1,6 +1,6 @@
 """The runs of a search for the largest rate that keeps an objective.
 
-Out of scope: which run comes next, and what a run shows (`halcyon_measure.capacity`).
+Out of scope: which run comes next, and how a run is evaluated (`halcyon_measure.capacity`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ _SINGLE_S, _SINGLE_WARM_UP_S = 4.0, 8.0
 _SATURATION_S = (5.0, 20.0)
 _INTERRUPTED = "it was interrupted"
 _CALLERS, _SLOW_CALLERS, _SLOW_S = 128, 48, 1.0
-"""Callers that saturate a server whose batches aren't known, and one whose execution takes `_SLOW_S` or longer."""
+"""Numbers of callers that saturate a server with unknown batches. The second is for requests that take `_SLOW_S`
+seconds or longer.
+"""
 
 
 def run(prepared: Measurement, percentile: float, shown: Callable[[str], None]) -> tuple[Run, BenchDocument]:
-    """Search, and return the last run near the answer, and its document with the section `capacity`.
+    """Search for the capacity, and return the run at the result, and its document with the section `capacity`.
 
-    Ctrl-C ends the search, and gives the result so far.
+    If there is no run at the result, the last run is returned. Ctrl-C ends the search, and the result so far is
+    returned.
 
     Raises:
         MeasureError: a process of the load failed.
@@ -54,10 +57,10 @@ def run(prepared: Measurement, percentile: float, shown: Callable[[str], None]) 
 def run_in_turns(
     prepared: Sequence[tuple[str, Measurement]], percentile: float, shown: Callable[[str], None]
 ) -> list[tuple[Run, BenchDocument]]:
-    """Search for the rates of several named servers, a run of each in turn, and return the results in the same order.
+    """Search for the rates of several named servers in turns, and return the results in the same order.
 
-    A round has one run of each search that isn't over, and the next round has them in reverse, so that a drift of the
-    machine is alike for all. Ctrl-C ends all searches, and gives the results so far.
+    A round has one run of each search that isn't finished. Every second round is in reverse order, so that a drift of
+    the machine affects all servers alike. Ctrl-C ends all searches, and the results so far are returned.
 
     Raises:
         MeasureError: a process of the load failed, or a server has no run yet.
@@ -84,7 +87,7 @@ def _named(shown: Callable[[str], None], name: str, text: str) -> None:
 
 
 class _Runner:
-    """The runs of one search."""
+    """Runner of one search, whose runs are measured one by one."""
 
     def __init__(self, prepared: Measurement, percentile: float, shown: Callable[[str], None]) -> None:
         self._base, self._shown = prepared, shown
@@ -95,7 +98,7 @@ class _Runner:
         self._interrupts = 0
         self._state: Search | None = None
         self._reason = ""
-        """Why there is no answer, if there is no state."""
+        """Reason why the search has no result, if it ended before its first step."""
 
     def is_interrupted(self) -> bool:
         """Return whether a run was interrupted."""
@@ -103,11 +106,11 @@ class _Runner:
 
     @property
     def has_run(self) -> bool:
-        """Whether a run is over, so that there is a result."""
+        """Whether at least one run has ended, so that there is a result."""
         return self._last is not None
 
     def runs(self) -> Iterator[int]:
-        """Yield the number of runs after each run but the last."""
+        """Yield the number of runs so far after each run except the last one."""
         single = self._measure(
             "one caller",
             Scenario(kind="blocking", duration_s=_SINGLE_S, seed=self._goal.seed),
@@ -135,7 +138,7 @@ class _Runner:
             state = self._state = self._step(state, step)
 
     def _saturate(self, single: BenchDocument, mean_s: float) -> BenchDocument:
-        """Measure with always more to do than the server can."""
+        """Measure under saturation: with more callers than the server can process at once."""
         callers = _CALLERS if mean_s < _SLOW_S else _SLOW_CALLERS
         batches = single.batches
         if batches is not None and batches.largest.value and batches.instances.value:
@@ -198,7 +201,7 @@ class _Runner:
         early: EarlyEnd | None = None,
         rate_rps: float | None = None,
     ) -> tuple[Run, BenchDocument, float]:
-        """Run a load, and return the run, its document, and the time that it took."""
+        """Run a load, and return the run, its document, and its duration in seconds."""
         # Idle power is measured once, before the confirmation, whose energy counts.
         sampling = self._base.sampling
         if sampling is not None and purpose != "confirmation":
@@ -223,14 +226,14 @@ class _Runner:
         seconds = time.monotonic() - began
         interrupted = made.partial and not ended
         self._interrupts += interrupted
-        # A run that is decided has all it needs: it wasn't interrupted.
+        # A run that ended early because it was decided doesn't count as interrupted.
         made = replace(made, partial=interrupted)
         document = measurement.document(made, made_by=f"halcyon {version('halcyon-cli')}")
         self._last = made, document
         return made, document, seconds
 
     def result(self) -> tuple[Run, BenchDocument]:
-        """Return the run near the answer, or the last one, and its document with the section `capacity`."""
+        """Return the run at the search's result, or the last run, and its document with the section `capacity`."""
         assert self._last is not None  # noqa: S101  # the first run is over
         rate = None if self._state is None else self._state.answer()[0]
         made, document = self._last if rate is None else self._by_rate.get(rate, self._last)

@@ -1,4 +1,4 @@
-"""The runs of a comparison: two servers in turns, or one against an earlier result.
+"""The runs of a comparison: two servers measured in turns, or one server against an earlier result.
 
 Out of scope: differences and their intervals (`halcyon_measure.compare`).
 """
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from halcyon_measure.results.settling import Block
 
 _LOAD = 0.6
-"""Rate of the default load over the saturation rate of the slower side."""
+"""Rate of the default load, as a share of the saturation rate of the slower server."""
 _ROUND_S, _SATURATION_S, _CALLERS = 6.0, 3.0, 32
 _WARM_UP = WarmUp(1.5, fixed=True)
 
 
 def is_url(text: str) -> bool:
-    """Return whether --against names a server."""
+    """Return whether the value of --against is the URL of a server."""
     return "://" in text
 
 
 def is_file(text: str) -> bool:
-    """Return whether --against names a file of an earlier result."""
+    """Return whether the value of --against is the file of an earlier result."""
     return not is_url(text) and (text.endswith((".json", ".html")) or Path(text).is_file())
 
 
 def earlier(path: str) -> BenchDocument:
-    """Return the only result of a file.
+    """Return the single result in a file.
 
     Raises:
         MeasureError: the file isn't a result.
-        InputError: it has several.
+        InputError: the file has several results.
     """
     found = document_file.read(Path(path))
     if len(found) != 1:
@@ -59,13 +59,13 @@ def conditions(answer: AnswerOptions) -> tuple[Condition, ...]:
     """Return the conditions of --fail-if.
 
     Raises:
-        MeasureError: one is invalid.
+        MeasureError: a condition is invalid.
     """
     return tuple(map(Condition.parse, answer.fail_if))
 
 
 def like(prepared: Measurement, stored: BenchDocument) -> Measurement:
-    """Return the measurement with the load of an earlier result.
+    """Return the measurement, with its load replaced by that of an earlier result.
 
     Raises:
         InputError: the earlier load was a trace, whose arrivals a result doesn't have.
@@ -93,10 +93,10 @@ def like(prepared: Measurement, stored: BenchDocument) -> Measurement:
 def with_result(
     stored: tuple[str, BenchDocument], made: tuple[str, BenchDocument], answer: AnswerOptions
 ) -> BenchDocument:
-    """Return the document with the comparison to an earlier result.
+    """Return the document, extended by the comparison with an earlier result.
 
     Raises:
-        MeasureError: they can't be compared, or a condition is invalid.
+        MeasureError: the results can't be compared, or a condition is invalid.
     """
     comparison = section.build(
         (stored[0], [stored[1]]),
@@ -117,12 +117,12 @@ def in_turns(
     shown: Callable[[str], None],
     named: tuple[str, str] | None = None,
 ) -> tuple[Run, BenchDocument]:
-    """Measure two prepared servers in turns, and return the last run of the second and its document with the comparison.
+    """Measure two prepared servers in turns, and return the last run and the document of the second one.
 
-    `named` are their names; without, those of their models or URLs are used.
+    `named` has their names. Without it, the names are those of their models, or their URLs.
 
     Raises:
-        MeasureError: a process of the load failed, they can't be compared, or a condition is invalid.
+        MeasureError: a process of the load failed, the results can't be compared, or a condition is invalid.
     """
     wanted = conditions(answer)
     names = _names(baseline, candidate) if named is None else {"A": named[0], "B": named[1]}
@@ -156,7 +156,7 @@ def in_turns(
 
 
 def _default_load(sides: Sequence[Measurement], names: dict[str, str], shown: Callable[[str], None]) -> Scenario:
-    """Return random arrivals at a part of what the slower side takes."""
+    """Return a load of random arrivals, at a share of the saturation rate of the slower server."""
     rates = []
     for name, side in zip(names.values(), sides, strict=True):
         load = Scenario(kind="blocking", callers=_CALLERS, duration_s=_SATURATION_S, seed=side.scenario.seed)
@@ -183,7 +183,7 @@ def _measure(
 
 
 def _names(baseline: Measurement, candidate: Measurement) -> dict[str, str]:
-    """Return names that differ: of the models, else of the servers."""
+    """Return distinct names for the two servers: their models if these differ, else their URLs."""
     first, second = baseline.target, candidate.target
     if first.model and second.model and first.model != second.model:
         return {"A": first.model, "B": second.model}

@@ -1,4 +1,4 @@
-"""A measurement from where the command runs: from its options to its run and document.
+"""A measurement that runs on the user's machine: from the command's options to the run and its document.
 
 Out of scope: the load itself and its statistics (`halcyon_measure`).
 """
@@ -36,7 +36,7 @@ def measurement(
     """Return the measurement of the command's options.
 
     Raises:
-        MeasureError, InputError: an option is invalid, or two don't fit each other.
+        MeasureError, InputError: an option is invalid, or two options contradict each other.
     """
     from halcyon_measure.measurement import Measurement  # noqa: PLC0415  # NumPy and the clients take a second to import
 
@@ -60,10 +60,10 @@ def measurement(
 
 
 def prepared_within(made: Measurement, seconds: float) -> Measurement:
-    """Return the prepared measurement once its server has the model.
+    """Return the prepared measurement once the server has loaded the model.
 
     Raises:
-        MeasureError: it hasn't within this time, it can't load the model, or the measurement can't be made.
+        MeasureError: the server doesn't load the model within this time, or the measurement can't be prepared.
     """
     from halcyon_measure.errors import TargetError  # noqa: PLC0415
     from halcyon_measure.protocols.repository import Repository  # noqa: PLC0415
@@ -82,12 +82,14 @@ def prepared_within(made: Measurement, seconds: float) -> Measurement:
 
 
 def run(prepared: Measurement, *, to_log: bool = False) -> tuple[Run, BenchDocument]:
-    """Run a prepared measurement, with its progress on stderr if that is a terminal or a log that is followed.
+    """Run a prepared measurement, and show its progress on stderr.
+
+    The progress is shown if stderr is a terminal or a log that someone follows.
 
     Raises:
         MeasureError: a process of the load failed.
     """
-    # A Job's end, like Ctrl-C, gives the result so far.
+    # The end of a Job (SIGTERM) gives the result so far, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     shown = line_of_progress(to_log=to_log)
 
@@ -102,7 +104,9 @@ def run(prepared: Measurement, *, to_log: bool = False) -> tuple[Run, BenchDocum
 
 
 def run_search(prepared: Measurement, answer: AnswerOptions, *, to_log: bool = False) -> tuple[Run, BenchDocument]:
-    """Search for the largest rate that keeps the objective, and return the run at it, with its progress as in `run`.
+    """Search for the largest rate that keeps the objective, and return the run at this rate.
+
+    The progress is shown as in `run`.
 
     Raises:
         MeasureError: a process of the load failed.
@@ -119,7 +123,7 @@ def run_search(prepared: Measurement, answer: AnswerOptions, *, to_log: bool = F
 def run_sweep(
     prepared: Measurement, load: LoadOptions, answer: AnswerOptions, *, to_log: bool = False
 ) -> tuple[Run, BenchDocument]:
-    """Measure the points of --sweep, with progress as in `run`.
+    """Measure the points of --sweep. The progress is shown as in `run`.
 
     Raises:
         MeasureError, InputError: a grid is invalid or too large, or a process of the load failed.
@@ -140,12 +144,12 @@ def run_comparison(
     answer: AnswerOptions,
     remade: Callable[[ServerOptions], Measurement],
 ) -> tuple[Run, BenchDocument]:
-    """Compare with the server or the file of --against, with progress as in `run`.
+    """Compare with the server or the file of --against. The progress is shown as in `run`.
 
-    `remade` returns the measurement of other server options.
+    `remade` returns the measurement for other server options.
 
     Raises:
-        MeasureError: a process of the load failed, or the two can't be compared.
+        MeasureError: a process of the load failed, or the results can't be compared.
         InputError: --against is neither a URL nor a file.
     """
     from halcyon_cli.bench import capacity_runs, comparison_runs  # noqa: PLC0415
@@ -180,10 +184,10 @@ def run_comparison(
 def run_within_guard(
     prepared: Measurement, latency_s: float | None, *, to_log: bool = False
 ) -> tuple[Run, BenchDocument]:
-    """Run the steps of a measurement of a served model, and return the last one within the bounds.
+    """Measure a served model in steps of a rising rate, and return the last step within the bounds.
 
     Raises:
-        GuardError: the first step has no answer.
+        GuardError: no request of the first step was answered.
         MeasureError: a process of the load failed.
     """
     from halcyon_cli.bench import live_steps  # noqa: PLC0415
@@ -199,13 +203,16 @@ def run_within_guard(
 
 
 def line_of_progress(*, to_log: bool = False) -> Callable[[str], None]:
-    """Return a function that shows progress: on a terminal in one line of stderr, in a log a line each, else not at all."""
+    """Return a function that shows progress.
+
+    On a terminal, it overwrites one line of stderr. In a log, it writes a line per call. Otherwise, it shows nothing.
+    """
 
     def in_place(text: str) -> None:
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
     def in_log(text: str) -> None:
-        # On the stream of the result, so that no line of it comes in between.
+        # Progress goes to the stream of the result, so that the lines of both don't mix.
         if text:
             print(text, flush=True)
 
@@ -215,7 +222,7 @@ def line_of_progress(*, to_log: bool = False) -> Callable[[str], None]:
 
 
 def write_log(document: BenchDocument, run: Run) -> None:
-    """Write the result as lines that `bench.place.log_result` reads from the log."""
+    """Write the result to stdout as lines that `bench.place.log_result` reads from the pod's log."""
     for line in log_result.lines(log_result.DOCUMENT, document.model_dump_json().encode()):
         print(line)
     with tempfile.TemporaryDirectory(prefix="halcyon-bench-") as folder:

@@ -1,6 +1,6 @@
-"""A measurement of a served model within its guard: steps of a rising rate, until clients suffer or the rate is reached.
+"""Measurement of a served model, with steps of a rising rate until its clients suffer or the highest rate is reached.
 
-Out of scope: what suffering is, and which rate comes next (`place.guard`).
+Out of scope: the bounds that protect clients, and the choice of rates (`place.guard`).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 class GuardError(Failure):
-    """A served model that must not be loaded."""
+    """A served model that must not be put under load."""
 
 
 def run(prepared: Measurement, latency_s: float | None, shown: Callable[[str], None]) -> tuple[Measurement, Run, str]:
-    """Raise the rate in steps, and return the last step within the bounds, its run, and why no further one followed.
+    """Raise the rate in steps, and return the last step within the bounds, its run, and the reason why the steps ended.
 
     The highest rate is that of the scenario; without one, only the bounds end the measurement. At the highest rate, the
     scenario's whole duration is measured.
 
     Raises:
-        GuardError: no request of the first step was answered, or the first one already suffers.
+        GuardError: no request of the first step was answered, or clients already suffer in it.
         MeasureError: a process of the load failed.
     """
     from halcyon_measure.schedule.scenario import MAX_RATE_RPS, Scenario  # noqa: PLC0415
@@ -68,7 +68,7 @@ def _none() -> Any:
 
 
 def _impatient(prepared: Measurement, limits: ClientBounds) -> Any:
-    """Wait for answers only as long as the decision needs: a step ends soon after its last request."""
+    """Return the target with a short request timeout, so that a step ends soon after its last request."""
     return replace(prepared.target, timeout_s=min(prepared.target.timeout_s, max(2 * limits.p95_s, 2.0)))
 
 
@@ -83,7 +83,7 @@ def _step(result: Run, rate_rps: float) -> Step:
 def _watched(
     rate_rps: float, limits: ClientBounds | None, shown: Callable[[str], None]
 ) -> tuple[Callable[[str, float, Block], bool], list[str]]:
-    """Return a function that ends the run when clients suffer, and the list that then has the reason."""
+    """Return a function that ends the run when clients suffer, and a list to which it adds the reason."""
     seconds: list[tuple[int, int, float | None]] = []
     why: list[str] = []
 

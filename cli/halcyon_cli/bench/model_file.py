@@ -1,4 +1,4 @@
-"""The sections of a result that come from the model's file: its counts, the model alone and the roofline."""
+"""Sections of a result from the model's file: operation counts, the model without a server, and the roofline."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def check_file(options: ModelFileOptions) -> None:
 
 
 def with_model(document: BenchDocument, options: ModelFileOptions) -> BenchDocument:
-    """Return the document with what is known by the model's file; unchanged without a file.
+    """Return the document with the sections from the model's file; unchanged if no file is given.
 
-    What was measured isn't lost for a file that can't be counted or run: stderr says why, and the sections are missing.
+    If the model can't be counted or run, the measurement is kept without these sections, and stderr has the reason.
     """
     if options.onnx is None:
         return document
@@ -77,7 +77,7 @@ def _sections(document: BenchDocument, options: ModelFileOptions, file: Path) ->
 
 
 def executions(document: BenchDocument) -> list[Execution]:
-    """Return the executions of the served model: by the size of their batches, else one from its rate of rows."""
+    """Return the executions of the served model: one per batch size, or one derived from the rate of rows."""
     from halcyon_measure.roofline.build import Execution  # noqa: PLC0415
 
     if document.batches is not None:
@@ -96,7 +96,7 @@ def executions(document: BenchDocument) -> list[Execution]:
 
 
 def server_cost(document: BenchDocument, alone: Alone) -> Figure:
-    """Return the median latency of the server minus that of the model alone, for requests of one size."""
+    """Return the median latency through the server minus that of the model alone, at the same number of rows."""
     from halcyon_measure.results.figure import Figure, unmeasured  # noqa: PLC0415
 
     rows = _rows(document)
@@ -119,5 +119,5 @@ def server_cost(document: BenchDocument, alone: Alone) -> Figure:
 
 
 def _rows(document: BenchDocument) -> int | None:
-    """Return the rows of each request; None if they differ."""
+    """Return the number of rows of a request; None if requests differ."""
     return int(document.target.rows) if document.target.rows.isdigit() else None

@@ -1,4 +1,4 @@
-"""Results of several models, servers and files: a comparison with an earlier one, and a leaderboard.
+"""Results of several models, servers and files: a comparison with a baseline, and a leaderboard.
 
 Out of scope: the measurement of a model (`bench.place`) and of a server (`bench.from_here`).
 """
@@ -21,7 +21,7 @@ LAST = "last"
 
 
 def is_model(name: str | None) -> bool:
-    """Return whether a name, or the value of --against, is that of a ModelDeployment."""
+    """Return whether a name or a value of --against is the name of a ModelDeployment."""
     if not name or name == LAST or "://" in name:
         return False
     from halcyon_cli.bench import comparison_runs  # noqa: PLC0415  # NumPy takes a while to import
@@ -32,12 +32,12 @@ def is_model(name: str | None) -> bool:
 def baseline(
     cluster: ObjectWriter, name: str, answer: AnswerOptions, measured: Callable[[str], BenchDocument]
 ) -> tuple[str, BenchDocument]:
-    """Return the result to which `name` is compared, with the name that the comparison shows.
+    """Return the baseline for the comparison of `name`, and the name of the baseline in the comparison.
 
-    `measured` measures another ModelDeployment.
+    `measured` is called to measure the baseline if it is another ModelDeployment.
 
     Raises:
-        InputError: there is no such result.
+        InputError: the baseline doesn't exist.
         MeasureError: a file isn't a result, or a condition is invalid.
     """
     from halcyon_cli.bench import comparison_runs  # noqa: PLC0415  # NumPy takes a while to import
@@ -63,7 +63,7 @@ def baseline(
 def compared(
     stored: tuple[str, BenchDocument], name: str, document: BenchDocument, answer: AnswerOptions
 ) -> BenchDocument:
-    """Return the document with its comparison.
+    """Return the document with its comparison to the baseline.
 
     Raises:
         MeasureError: the results can't be compared.
@@ -79,10 +79,10 @@ def leaderboard(
     measured: Callable[[str], BenchDocument],
     in_turns: Callable[[Sequence[str]], Sequence[BenchDocument] | None],
 ) -> BenchDocument:
-    """Return the best document, with the leaderboard of all.
+    """Return the best document, with the leaderboard of all results.
 
-    A name is that of a ModelDeployment, a URL with the model after #, or a file; `measured` measures the first two. Several
-    ModelDeployments are measured by `in_turns`, unless it returns None.
+    A name is that of a ModelDeployment, a URL with the model after #, or a file. `measured` measures a ModelDeployment
+    or a URL. Several ModelDeployments are measured by `in_turns`, unless it returns None.
 
     Raises:
         MeasureError: a file isn't a result, or the objectives differ.

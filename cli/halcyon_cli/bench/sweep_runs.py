@@ -1,4 +1,4 @@
-"""The runs of a sweep, one after the other, and what the forms of a payload cost by themselves.
+"""The runs of a sweep, one after the other, and the cost of each payload format on the client.
 
 Out of scope: the points of a grid (`halcyon_measure.sweep.grid`).
 """
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from halcyon_measure.results.settling import Block
 
 POINT_S = 5.0
-"""Measured time of a point, unless --duration says more."""
+"""Measured time of a point in seconds, unless --duration is given."""
 _BESIDE_S = 2.5
-"""Warm-up and start of a point."""
+"""Time of a point's warm-up and start, in seconds."""
 _WARM_UP = WarmUp(1.0, fixed=True)
 _COST_S = 0.05
 _BY_GRPC = ("raw", "typed")
@@ -48,7 +48,9 @@ _FORMS: tuple[Encoding, ...] = ("binary", "json", "raw", "typed")
 def run(
     prepared: Measurement, answer: AnswerOptions, *, duration_s: float | None, shown: Callable[[str], None]
 ) -> tuple[Run, BenchDocument]:
-    """Measure all points, and return the last run, and its document with the section `sweep`. Ctrl-C ends after a point.
+    """Measure all points, and return the last run, and its document with the section `sweep`.
+
+    Ctrl-C ends the sweep after the current point.
 
     Raises:
         MeasureError: a grid is invalid, or a process of the load failed.
@@ -105,7 +107,10 @@ def _measurement(prepared: Measurement, point: Point, length_s: float) -> Measur
 
 
 def _target(target: Target, point: Point) -> Target:
-    """Return the target with the point's form of tensors. The other protocol is at the next port, as Triton has it by default."""
+    """Return the target with the point's encoding of tensors.
+
+    If the encoding belongs to the other protocol, the port is the next or previous one, as in Triton's defaults.
+    """
     if point.shared_memory is not None:
         target = replace(target, shared_memory=point.shared_memory)
     if point.encoding is None or target.api != "kserve":
@@ -127,7 +132,7 @@ def _text(point: Point) -> str:
 
 
 def _costs(measurement: Measurement) -> Iterator[PayloadCost]:
-    """Yield what the forms of the same tensors cost: size, and CPU to make and to read them."""
+    """Yield the costs of the payload in each format: its size, and the CPU time to write and to read it."""
     target = measurement.target
     payload = measurement.payload.payloads(target)[0]
     rows = str(payload.rows)
@@ -147,7 +152,7 @@ def _costs(measurement: Measurement) -> Iterator[PayloadCost]:
 
 
 def _form(form: Target, payload: Payload) -> PayloadCost:
-    """Return what the payload costs in the form of a target."""
+    """Return the costs of the payload in the encoding of a target."""
     if form.transport == "grpc":
         from halcyon_measure.protocols import grpc_client  # noqa: PLC0415  # grpcio takes half a second
 
@@ -191,7 +196,7 @@ def _arrow(payload: Payload, rows: str) -> PayloadCost:
     def write() -> Any:
         columns = {name: arrow.array(array.reshape(-1)) for name, array in payload.tensors.items()}
         sink = arrow.BufferOutputStream()
-        # Tensors of different sizes are batches of their own.
+        # Tensors of different sizes need separate record batches.
         for name, column in columns.items():
             batch = arrow.record_batch([column], names=[name])
             with arrow.ipc.new_stream(sink, batch.schema) as stream:
@@ -209,7 +214,7 @@ def _arrow(payload: Payload, rows: str) -> PayloadCost:
 
 
 def _timed(action: Callable[[], Any]) -> Figure:
-    """Return the mean CPU of an action, over at least `_COST_S`."""
+    """Return the mean CPU time of an action, which is repeated for at least `_COST_S`."""
     count, began = 0, time.process_time()
     while (spent := time.process_time() - began) < _COST_S:
         action()

@@ -1,6 +1,6 @@
-"""A tuning of a ModelDeployment: the search with points of a trial pod, or predictions from what the planner has learnt.
+"""A tuning run of a ModelDeployment, by points of a trial pod or by predictions from what the planner has learnt.
 
-Out of scope: which point comes next and what the points show (`halcyon_tune`), and the pod (`bench.trial`).
+Out of scope: the choice and the evaluation of points (`halcyon_tune`), and the pod (`bench.trial`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from halcyon_tune.steps import TITLES, point_text
 Json = Mapping[str, Any]
 
 _MORE_S = 300.0
-"""Time that the pod outlives the budget: the model's first load, and the points that are under way."""
+"""Time in seconds that the pod exists beyond the budget: for the model's first load, and for unfinished points."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class TuneRequest:
         """Return the objective: the given one, or the model's latency target.
 
         Raises:
-            InputError: there is neither.
+            InputError: neither is set.
         """
         if self.objective_s is not None:
             return self.objective_s
@@ -64,10 +64,10 @@ class TuneRequest:
         return duration_s(target)
 
     def criterion(self, spec: Spec, rows_per_request: float) -> Criterion:
-        """Return what is optimised.
+        """Return the criterion of the search.
 
         Raises:
-            InputError: the latency is to be the least, and no rate is given.
+            InputError: latency is minimised, and no rate is given.
         """
         each = None
         if self.minimise == "latency":
@@ -89,11 +89,11 @@ def measured(
     inputs: InputOptions,
     place: PlaceOptions,
 ) -> TuneResult:
-    """Tune by the points of a trial pod, whose client runs the command `bench`.
+    """Tune by points in a trial pod, whose client runs the command `bench`.
 
     Raises:
-        InputError: the model can't be tuned, or something refuses the pod.
-        ClusterError, PlaceError, TuneError: the tuning failed.
+        InputError: the model can't be tuned, or the cluster would reject the pod.
+        ClusterError, PlaceError, TuneError: the tuning run failed.
     """
     model = cluster.model(request.name)
     spec = _spec(request.name, model)
@@ -121,7 +121,7 @@ def measured(
 
 
 def from_traffic(model: Json, request: TuneRequest) -> TuneResult:
-    """Tune by what the planner has learnt.
+    """Tune by predictions from what the planner has learnt, without a trial pod.
 
     Raises:
         InputError, TuneError: nothing is known, or the objective can't be kept.
@@ -135,7 +135,7 @@ def from_traffic(model: Json, request: TuneRequest) -> TuneResult:
     largest = known[instances].largest if instances in known else 0
     config: dict[str, Any] = {"instance_group": [{"count": instances}]}
     if largest > 1:
-        # Batches that were executed show that the model forms them.
+        # Executed batches show that batching is on for the model.
         config |= {"max_batch_size": largest, "dynamic_batching": {}}
     configurations = space(spec, config, objective_s=criterion.predictor.objective_s)
     forecast = traffic.forecast(configurations, criterion, known, name=request.name)
@@ -145,7 +145,7 @@ def from_traffic(model: Json, request: TuneRequest) -> TuneResult:
 
 
 def run(search: Search, measuring: Measuring, shown: Callable[[str], None]) -> tuple[Search, End]:
-    """Measure the points that a search asks for, until its end. Ctrl-C ends it with the best so far.
+    """Measure the points that a search requests, until its end. Ctrl-C ends it with the best result so far.
 
     Raises:
         TuneError: no point can be measured any more, or the objective can't be kept.
@@ -176,6 +176,6 @@ def _spec(name: str, model: Json) -> Spec:
 
 
 def _cores(spec: Spec) -> float | None:
-    """Return the cores of a server pod; None if it has no limit."""
+    """Return the CPU limit of a server pod in cores; None if it has no limit."""
     limits = spec.runtime.resources.limits
     return None if limits is None or limits.cpu is None else float(quantity(limits.cpu))

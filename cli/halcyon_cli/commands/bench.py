@@ -1,7 +1,7 @@
-"""`halcyon bench NAME`, or `--url URL --model NAME`: puts a load on a server, and shows what it answered, and how fast.
+"""`halcyon bench NAME`, or `--url URL --model NAME`: puts a load on a server, and shows its answers and their latency.
 
-Out of scope: the options, each group in a module of `bench.options`, the measurement from here (`bench.from_here`), and the
-one in the cluster (`bench.place`).
+Out of scope: the options, each group in a module of `bench.options`, the measurement from the user's machine
+(`bench.from_here`), and the measurement in the cluster (`bench.place`).
 """
 
 from __future__ import annotations
@@ -307,9 +307,10 @@ def _measure_several(
     target: Target,
     output: Output,
 ) -> int:
-    """Search for the capacity of several models and servers, and show them with those of files as a leaderboard.
+    """Search for the capacity of several models and servers, and show the results as a leaderboard.
 
-    Two ModelDeployments under a given load are compared, the second with the first.
+    Results from files are part of the leaderboard. If two ModelDeployments are given with a load, the second one is
+    compared with the first instead.
     """
     if load.is_given and len(names) == 2 and all(map(several_results.is_model, names)) and not answer.against:
         request = BenchRequest(

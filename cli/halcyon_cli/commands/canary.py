@@ -1,7 +1,7 @@
 """`halcyon promote NAME [--step]` and `halcyon abort NAME`: manual control of the current canary.
 
-Each sets an annotation that names the revision (and the step), so it applies to nothing else. Out of scope: its effect
-the annotation (`control.rollout`).
+Each command sets an annotation with the name of the revision, and the step if given, so it affects no other revision.
+Out of scope: the effect of the annotation (`control.rollout`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _annotate(action: str, name: str, target: Target, output: Output) -> int:
 
 
 def superseded_canary(resource: Mapping[str, Any]) -> str | None:
-    """Return the canary revision that was replaced by a newer spec whose rollout is in progress, else None.
+    """Return the canary revision that a newer spec has replaced during its rollout, else None.
 
     If the replaced revision wasn't a canary, the annotation has no effect on it.
     """
@@ -95,7 +95,7 @@ def superseded_canary(resource: Mapping[str, Any]) -> str | None:
 
 
 def _canary(resource: Mapping[str, Any], name: str) -> tuple[str, str]:
-    """Return the current canary as (revision, progress as text).
+    """Return the revision of the current canary, and its progress as text.
 
     Raises:
         ClusterError: the model has no canary in progress.

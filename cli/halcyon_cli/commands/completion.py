@@ -11,7 +11,7 @@ from halcyon_cli.arguments.options import emit
 
 VARIABLE = "_HALCYON_COMPLETE"
 _DEFAULT, _NO_FILES = 0, 4
-"""Completion directives of kubectl's plugin protocol: 0 also completes file names, 4 doesn't."""
+"""Completion directives of kubectl's plugin protocol: 0 lets the shell also complete file names, 4 doesn't."""
 _EPILOG = """\
 \b
 examples:

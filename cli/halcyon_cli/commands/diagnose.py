@@ -71,9 +71,9 @@ class _Evidence:
     facts: Facts
     objects: dict[Kind, list[Mapping[str, Any]]] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
-    """Log text by path, which is POD/CONTAINER."""
+    """Log text by its path in the bundle, POD/CONTAINER."""
     unread: list[str] = field(default_factory=list)
-    """Objects and logs that could not be read, with the reason, one sentence each."""
+    """Objects and logs that could not be read, each as a sentence with the reason."""
 
 
 @click.command("diagnose", epilog=_EPILOG)
@@ -121,7 +121,7 @@ def main(  # noqa: PLR0917  # click passes them by keyword
 
 
 def page(subject: str, likely: Sequence[Cause], unread: Sequence[str] = ()) -> str:
-    """Return the likely causes, and what could not be read, as text."""
+    """Return the likely causes as text, with a list of what could not be read."""
     count = "no likely cause" if not likely else f"{len(likely)} likely cause{'s' if len(likely) > 1 else ''}"
     lines = [f"{subject}: {count}"]
     for n, cause in enumerate(likely, 1):
@@ -158,7 +158,7 @@ def _collect_facts(cluster: Cluster, name: str, now: datetime) -> _Evidence:
 
 
 def _collect_bundle(cluster: Cluster, name: str, evidence: _Evidence, lines: int) -> None:
-    """Add to the evidence what only the bundle contains: objects of other kinds, and logs."""
+    """Add to the evidence what only the bundle needs: objects of further kinds, and logs."""
     selector = f"{names.OWNER_LABEL}={name}"
     for kind in _BUNDLE_KINDS:
         evidence.objects[kind] = (
@@ -180,7 +180,7 @@ def _collect_bundle(cluster: Cluster, name: str, evidence: _Evidence, lines: int
 
 
 def _logs(cluster: Cluster, pod: Mapping[str, Any], lines: int) -> dict[str, str]:
-    """Return the last lines of a pod's logs by path, including the logs of its containers' previous runs."""
+    """Return the last lines of a pod's logs by path, including logs of previous runs of its containers."""
     pod_name, logs = str(pod["metadata"]["name"]), {}
     for container in _containers(pod):
         for previous in (False, True):
@@ -206,7 +206,7 @@ def _read_or_note(evidence: _Evidence, read: Any, what: str) -> Any:  # of any t
 
 
 def _is_about(event: Mapping[str, Any], name: str) -> bool:
-    """Return True if the event's object is the model or has a name that starts with the model's name."""
+    """Return True if the event is about the model, or about an object whose name starts with the model's name."""
     regarding = fields.mapping(event.get("regarding") or event.get("involvedObject")).get("name")
     return regarding == name or str(regarding).startswith(f"{name}-")
 
@@ -215,7 +215,7 @@ def _is_about(event: Mapping[str, Any], name: str) -> bool:
 
 
 def _contents(cluster: Cluster, evidence: _Evidence, likely: Sequence[Cause], now: datetime) -> dict[str, str]:
-    """Return the redacted texts of the bundle, by path."""
+    """Return the redacted texts of the bundle, by their path."""
     inventory = evidence.facts.inventory
     model = inventory.model
     name = str(model["metadata"]["name"])
@@ -240,7 +240,7 @@ def _contents(cluster: Cluster, evidence: _Evidence, likely: Sequence[Cause], no
 
 
 def _without_model(name: str, obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Remove the user's files from a ConfigMap that holds a copy of the model; its configuration stays."""
+    """Return the object. If it is a ConfigMap with a copy of the model, only config.pbtxt keeps its content."""
     if obj.get("kind") != "ConfigMap" or not str(obj["metadata"]["name"]).startswith(f"{name}-model-"):
         return obj
     sections = {part: fields.mapping(obj.get(part)) for part in ("data", "binaryData")}

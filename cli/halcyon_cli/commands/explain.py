@@ -1,8 +1,8 @@
 """`halcyon explain NAME`: the reason for a model's replica count, taken from the status that the operator writes.
 
-The command reads one ModelDeployment. If pods are unschedulable, it also reads the capacity of the nodes and the pods
-that use it. It also reads the Events of benches of the served model. It changes nothing. Out of scope: the contents of the report (`explain.build`) and its layout
-(`report_text`).
+The command reads one ModelDeployment. It also reads Events about measurements of the served model and, if pods are
+unschedulable, the nodes and the pods on them. It changes nothing. Out of scope: the contents of the report
+(`explain.build`) and its layout (`report_text`).
 """
 
 from __future__ import annotations

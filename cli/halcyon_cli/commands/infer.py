@@ -31,7 +31,7 @@ from halcyon_cli.kube.client import Cluster, Target
 WAIT_S = 60.0
 _MAX_BYTES = 256 * 2**20
 _VALUES = 8
-"""Number of values to show from each output tensor."""
+"""Number of values shown of each output tensor."""
 _EPILOG = """\
 \b
 examples:
@@ -117,7 +117,10 @@ def main(  # noqa: PLR0917  # click passes them by keyword
 
 
 def _file(argument: str) -> tuple[str | None, str, bytes]:
-    """Parse [INPUT=]FILE into (input, path, content). An existing file whose name contains = is read as FILE alone."""
+    """Parse [INPUT=]FILE into (input, path, content).
+
+    If a file with the whole text as its name exists, all of it is the path.
+    """
     name, sign, path = argument.partition("=")
     if not sign or Path(argument).exists():
         name, path = "", argument
@@ -132,7 +135,7 @@ def _file(argument: str) -> tuple[str | None, str, bytes]:
 
 
 def _served(model: Mapping[str, Any], name: str) -> str:
-    """Return the model name to use in requests."""
+    """Return the model name that requests must use."""
     spec, status = (fields.mapping(fields.mapping(model.get(part)).get("model")) for part in ("spec", "status"))
     return fields.text(status.get("name")) or fields.text(spec.get("name")) or name
 

@@ -1,4 +1,4 @@
-"""`halcyon lint -f FILE...`: finds errors in the ModelDeployments of files before they are applied. Works offline.
+"""`halcyon lint -f FILE...`: finds errors in the ModelDeployments of files before they are applied. It works offline.
 
 Out of scope: the rules (`halcyon.api`) and how violations get their line numbers (`lint.checks`).
 """

@@ -1,4 +1,4 @@
-"""`halcyon logs NAME`: logs of a model's pods, of one component, once or continuously.
+"""`halcyon logs NAME`: shows logs of one component of a model's pods, once or continuously.
 
 Out of scope: the requests (`kube.client`).
 """
@@ -25,9 +25,9 @@ COMPONENTS: Mapping[str, tuple[str, str]] = {
     "agent": (names.BALANCER, "agent"),
     "haproxy": (names.BALANCER, "haproxy"),
 }
-"""Component label of the pods and name of the container, by the value of -c."""
+"""(component label of the pods, name of the container) for each value of -c."""
 MAX_FOLLOWED = 20
-"""Maximum number of logs that are followed at once; each one is a connection to the API server."""
+"""Maximum number of logs that are followed at the same time. Each log is a connection to the API server."""
 _EPILOG = """\
 \b
 examples:
@@ -93,7 +93,7 @@ def _prefixed(lines: Sequence[str], pod: str) -> Iterator[str]:
 
 
 def _follow(cluster: Cluster, pods: Sequence[str], container: str, query: Mapping[str, str], *, prefixed: bool) -> int:
-    """Print new lines of all pods until each log has ended, which it does when the container stops."""
+    """Print new lines of all pods' logs, until every container has stopped."""
     arrived: queue.Queue[tuple[str, str | None, Any]] = queue.Queue()
 
     def read(pod: str) -> None:

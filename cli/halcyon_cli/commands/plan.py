@@ -273,7 +273,7 @@ def _spec(name: str, spec_fields: Mapping[str, Any], file: Path) -> Spec:
 
 
 def _load_memory(file: Path | None) -> PlannerMemory:
-    """Load the planner memory, with a warning for each part that can't be read. A file that isn't JSON is an error."""
+    """Load the planner memory, and print a warning for each unreadable part. A file that isn't JSON is an error."""
     if file is None:
         return PlannerMemory()
     try:
@@ -287,7 +287,7 @@ def _load_memory(file: Path | None) -> PlannerMemory:
 
 
 def _check_memory_is_older(first: RecordedReading, memory: PlannerMemory, options: _Options) -> None:
-    """Raise an error if the memory is newer than the observations: the replay would use data from their future."""
+    """Raise an error if the memory is newer than the observations: a replay would use data from their future."""
     times = memory.arrivals.times
     if times and times[-1] > first.now:
         raise InputError(
@@ -313,7 +313,10 @@ def _write(file: Path, text: str) -> None:
 
 
 def _table(timed: _TimedDecision) -> str:
-    """Return the time, the summary, and a line per part, limit and open schedule. A star marks the deciding one."""
+    """Return a decision as text: time, summary, and one line per part, limit and open schedule.
+
+    A star marks the deciding part.
+    """
     decision = timed.plan
     rows: list[tuple[str, str, str, str]] = [
         (term.name, str(term.replicas), "*" if term.name == decision.winner else "", term.why)
@@ -328,7 +331,7 @@ def _table(timed: _TimedDecision) -> str:
 
 
 def _similarity_key(timed: _TimedDecision) -> tuple[object, ...]:
-    """Return the fields that are compared to detect a repeated decision, which is only counted in the output."""
+    """Return the fields by which repeated decisions are detected. The output only counts a repeated decision."""
     decision = timed.plan
     return (
         decision.count,
@@ -349,7 +352,7 @@ def _bounds(window: OpenWindow) -> str:
 
 
 def _next_evaluation(timed: _TimedDecision) -> str:
-    """Return when the operator would make its next decision if no report arrived before."""
+    """Return the time of the operator's next decision if no report arrives before."""
     wait_s = timed.plan.next_decision_at - timed.now
     return f"next evaluation in {wait_s:.3g} s" if math.isfinite(wait_s) else "next evaluation on the next report"
 

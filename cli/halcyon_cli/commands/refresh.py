@@ -1,4 +1,4 @@
-"""`halcyon refresh NAME|--all`: rolls model pods to the pod template that the running operator renders.
+"""`halcyon refresh NAME|--all`: replaces model pods by pods with the template that the running operator renders.
 
 The command sets an annotation that contains the revision's name, so it affects only that revision. Out of scope: the
 effect of the annotation (`control.rollout.refresh`), and the detection of outdated models: the operator sets the
@@ -115,7 +115,7 @@ class OutdatedModel:
 
 
 class _Results:
-    """Results of a run: printed as one line per model immediately, or as one list of objects at the end."""
+    """Results of a run. Text output shows one line per model immediately; JSON and YAML show one list at the end."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -191,7 +191,7 @@ def wait(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> State:
-    """Poll until the rollout is no longer waiting or the time limit passes, and return the last state."""
+    """Poll until the state of a rollout is no longer waiting, or until the time limit, and return the last state."""
     deadline = clock() + within_s
     while (now := state()) == "waiting" and clock() < deadline:
         pause(POLL_INTERVAL_S)
@@ -204,7 +204,7 @@ def wait(
 # yes                   no        no                                waiting
 # yes                   no        yes                               served
 def rollout_state(model: Json, before: str) -> State:
-    """Return the state of a refresh. `before` is the target revision before it."""
+    """Return the state of a refresh. `before` is the model's target revision before the refresh."""
     status = fields.mapping(model.get("status"))
     revision = fields.mapping(status.get("revision"))
     conditions = {str(c.get("type")): c.get("status") for c in fields.mappings(status.get("conditions"))}

@@ -91,7 +91,7 @@ _ALL_OPTIONS = (
 
 
 def _many(command: Any) -> Any:
-    """Add --all, --site, -A and -l to a command."""
+    """Add the options --all, --site, -A and -l to a command."""
     for option in (*reversed(_ALL_OPTIONS), selector_option):
         command = option(command)
     return command
@@ -168,7 +168,7 @@ def resume(  # noqa: PLR0917  # click passes them by keyword
 
 
 def _switch(cluster: Cluster, reason: str, name: str | None, output: Output, *, every: bool) -> int:
-    """Set the site's switch that stops scaling down; an empty reason turns it off."""
+    """Set or clear the site's switch that stops scaling down. An empty reason clears it."""
     if name is not None or every:
         raise InputError("--site is for the whole site; omit the name and --all")
     operator = only_operator(cluster, kinds.DEPLOYMENT)["metadata"]
@@ -186,7 +186,7 @@ def _selected(
     """Return the models that --all selects.
 
     Raises:
-        InputError: a name and --all were given, or neither.
+        InputError: both a name and --all were given, or neither of them.
     """
     if every and name is not None:
         raise InputError(f"--all is for all models, and {name} names one; omit one of them")
@@ -198,7 +198,10 @@ def _selected(
 def _change_all(
     cluster: Cluster, changes: list[tuple[Mapping[str, Any], dict[str, Any]]], what: str, total: int, output: Output
 ) -> int:
-    """Apply a patch to each model, and print the results. A model that can't be changed is reported, and doesn't stop the others."""
+    """Apply a patch to each model, and print the results.
+
+    If a model can't be changed, the others still are, and the error comes last.
+    """
     changed, failed = [], []
     for model, patch in changes:
         meta = fields.mapping(model.get("metadata"))
@@ -219,13 +222,13 @@ def _change_all(
 
 
 def _scaling(model: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return spec.scaling, or None."""
+    """Return spec.scaling of a model; None if it has none."""
     scaling = fields.mapping(model.get("spec")).get("scaling")
     return scaling if isinstance(scaling, Mapping) else None
 
 
 def _patch_with_reason(spec: Mapping[str, Any], reason: str | None) -> dict[str, Any]:
-    """Return a patch of the spec that also sets the annotation for the reason, or removes it if there is no reason."""
+    """Return a patch with these fields of the spec, which also sets or removes the annotation for the reason."""
     return {"metadata": {"annotations": {REASON: reason or None, PAUSED_FROM: None}}, "spec": dict(spec)}
 
 

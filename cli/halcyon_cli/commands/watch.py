@@ -23,7 +23,7 @@ from halcyon_cli.kube.inventory import READ_KINDS, Inventory, assemble, read_inv
 from halcyon_cli.kube.object_caches import ObjectCaches, Selection
 
 DEBOUNCE_S = 0.2
-"""Changes that arrive within this time, in seconds, cause one redraw."""
+"""Time in seconds within which several changes cause only one redraw."""
 AGE_REFRESH_INTERVAL_S = 10.0
 """Maximum time between two redraws, in seconds, so that the ages shown stay current."""
 
@@ -90,14 +90,14 @@ def changes(
 
 
 class _PageWriter(contextlib.AbstractContextManager["_PageWriter"]):
-    """Base class of the page outputs for terminals and streams."""
+    """Base class of the outputs that show pages: on a terminal, or in a stream."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
 
     @abstractmethod
     def show(self, inventory: Inventory, warning: str) -> None:
-        """Show a page for these objects, with the warning if there is one."""
+        """Show a page for these objects, with the warning if it isn't empty."""
 
     def finish(self, text: str) -> None:
         """Print the last line of the output."""
@@ -109,7 +109,7 @@ class _PageWriter(contextlib.AbstractContextManager["_PageWriter"]):
 
 
 class _StreamWriter(_PageWriter):
-    """Page output for a file or a pipe: prints a page and an empty line if anything except the ages has changed."""
+    """Page output for a file or a pipe. It prints a page and an empty line if anything except the ages has changed."""
 
     _last: object = None
 
@@ -124,7 +124,7 @@ class _StreamWriter(_PageWriter):
 
 
 class _TerminalWriter(_PageWriter):
-    """Page output for a terminal: one page, redrawn in place."""
+    """Page output for a terminal, which redraws one page in place."""
 
     def __init__(self, output: Output) -> None:
         from rich.console import Console  # noqa: PLC0415  # as in `get`

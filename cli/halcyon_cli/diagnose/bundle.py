@@ -1,4 +1,4 @@
-"""Writer of the bundle, a tar.gz of text files readable only by its owner.
+"""Writer of the bundle of `halcyon diagnose`, a tar.gz of text files that only its owner can read.
 
 Out of scope: its contents (`commands.diagnose`).
 """
@@ -15,7 +15,7 @@ from halcyon_cli.errors import InputError
 
 
 def write(file: Path, contents: Mapping[str, str], *, root: str, at: float) -> None:
-    """Write an archive of `contents` (path -> text) in a folder named `root`.
+    """Write an archive with the folder `root`, which contains the texts of `contents` by path.
 
     `at` is the modification time of the files, in seconds since the epoch.
 
@@ -40,6 +40,6 @@ def write(file: Path, contents: Mapping[str, str], *, root: str, at: float) -> N
 
 
 def already_exists(file: Path) -> InputError:
-    """Return the error for a bundle file that exists already."""
+    """Return the error for a bundle file that already exists."""
     other = f"{str(file).removesuffix('.tar.gz')}-2.tar.gz"
     return InputError(f"{file}: exists already; choose another name, for example --bundle {other}")

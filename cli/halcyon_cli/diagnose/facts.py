@@ -19,7 +19,7 @@ MAX_NAMED_PODS = 3
 
 @dataclass(frozen=True)
 class Facts:
-    """Input of the rules."""
+    """Input of the rules: the model with its objects, and further facts about the cluster."""
 
     inventory: Inventory
     now: datetime
@@ -27,7 +27,7 @@ class Facts:
     operators: Sequence[Json] | None = None
     """Pods of the operator; None if the user may not list them."""
     free_capacity: Sequence[FreeCapacity] = ()
-    """Capacity of the resources that unschedulable pods are waiting for."""
+    """Free capacity of the resources that unschedulable pods are waiting for."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Cause:
     """A likely cause of a problem, with its evidence and a next step."""
 
     weight: int
-    """Likelihood and severity for sorting, from 100 (nothing can work) to 1 (worth a check)."""
+    """Likelihood and severity of the cause, for sorting: from 100 (nothing can work) to 1 (worth a check)."""
     summary: str
     evidence: tuple[str, ...]
     next_step: str
@@ -53,17 +53,17 @@ class Cause:
 
 @dataclass(frozen=True)
 class ConditionIndex:
-    """Lookup of a model's spec, status, conditions and pod stages."""
+    """Lookup of a model's spec, status and conditions, and of the stages of its pods."""
 
     name: str
     spec: Json
     status: Json
     conditions: Mapping[str, Json]
     stages: Sequence[tuple[Json, Stage]]
-    """The model pods, each with its stage."""
+    """Model pods, each with its stage."""
 
     def message_if(self, kind: str, status: str, *reasons: str) -> str | None:
-        """Return the message of the condition `kind` if its status (and reason) match, else None."""
+        """Return the message of the condition `kind` if its status (and a given reason) match, else None."""
         condition = self.conditions.get(kind, {})
         if condition.get("status") != status or (reasons and condition.get("reason") not in reasons):
             return None
@@ -83,7 +83,7 @@ class ConditionIndex:
 
 
 def pod_evidence(pods: Sequence[tuple[Json, Stage]]) -> tuple[str, ...]:
-    """Return evidence text: the names and messages of the first pods, and the number of the others."""
+    """Return the evidence text for pods: names and messages of the first ones, and the number of the others."""
     lines = [
         f"pod {pod_name(pod)}: {pod_stage.message or pod_stage.reason or pod_stage.state}"
         for pod, pod_stage in pods[:MAX_NAMED_PODS]

@@ -1,4 +1,7 @@
-"""Rules of `diagnose` for a model's conditions, its Deployments, the operator and events. They are pure functions."""
+"""Rules of `diagnose` for a model's conditions, its Deployments, the operator and events.
+
+All rules are pure functions.
+"""
 
 from __future__ import annotations
 
@@ -204,7 +207,7 @@ def ineffective_fields(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def recent_warnings(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Detect recent warning events, except of deleted or ready pods: most pods fail a probe while they start."""
+    """Detect recent warning events, except those of deleted or ready pods: most pods fail a probe while they start."""
     failing_pods = {pod_name(pod) for pod, pod_stage in index.stages if pod_stage.state != "ready"}
     recent = []
     for event in facts.events:
@@ -232,7 +235,7 @@ def recent_warnings(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def _last(event: Json, fallback: datetime) -> datetime:
-    """Return when an event last occurred. Older Kubernetes components write this time to other fields."""
+    """Return the time of an event's last occurrence. Older Kubernetes components write it to other fields."""
     series = fields.mapping(event.get("series")).get("lastObservedTime")
     timestamp = series or event.get("deprecatedLastTimestamp") or event.get("eventTime")
     return fields.time(timestamp) or fallback

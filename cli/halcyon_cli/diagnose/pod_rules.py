@@ -1,4 +1,7 @@
-"""Rules of `diagnose` for pods. They are pure functions, and quote the original message as evidence if there is one."""
+"""Rules of `diagnose` for pods.
+
+All rules are pure functions, and quote the original message as evidence if there is one.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from halcyon_cli.kube.free_capacity import insufficient_resources
 from halcyon_cli.kube.pod_stage import Stage
 
 SLOW_START_S = 300.0
-"""Start duration in seconds above which a start is reported as slow."""
+"""Duration of a pod's start, in seconds, above which the start is reported as slow."""
 _SCHEDULER_MESSAGES = (
     (re.compile(r"nvidia\.com/(gpu|mig)\S*|Insufficient [\w.-]+/\S+", re.IGNORECASE), "no node has a free GPU", "free GPUs, add a GPU node, or lower the request (spec.runtime.gpu.count, spec.scaling.maxReplicas)"),
     (re.compile(r"allocate all claims", re.IGNORECASE), "no node has free devices for the pod's ResourceClaim", "free devices, add a node, or lower the request: kubectl get resourceslices shows the devices, kubectl get resourceclaims -A who holds them"),

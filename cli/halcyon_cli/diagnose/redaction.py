@@ -29,12 +29,14 @@ _WEBHOOKS = r"(?<=[a-z0-9]_)webhook(?=[_\d]|s?\Z)|webhook[-_]?ur[li]"
 _SECRET = re.compile(f"{_SENSITIVE}|{_KEYS}|{_WEBHOOKS}", re.IGNORECASE)
 """Pattern of names whose value is secret. It doesn't match `tokenizer` or `author`."""
 _FOLDERS = {"PWD", "OLDPWD"}
-"""Shell variables that look like passwords by name but hold a folder."""
+"""Shell variables whose names look like passwords, but whose values are folders."""
 _NAME_FIELDS = {"secretName", "secretKeyRef", "secretRef", "imagePullSecrets", "automountServiceAccountToken", "secret", "tokenExpirationSeconds", "serviceAccountToken", "projected"}  # fmt: skip
 """Fields of Kubernetes objects that match the pattern, although their values are names and not secrets."""
 _NAMES_IN_TEXT = {"imagePullSecrets", "serviceAccountToken"}
 _NUMBER = re.compile(r"\d{1,7}(?:\.\d{1,7})?|true|false|null", re.IGNORECASE)
-"""Pattern of values that are numbers of tokens (`max_tokens`), token ids or switches rather than secrets."""
+"""Pattern of values that aren't secrets although their names look so: numbers of tokens (`max_tokens`), token ids and
+switches.
+"""
 _NEVER_COUNTED = re.compile(r"pass|pwd|secret|key|credential", re.IGNORECASE)
 """Pattern of names whose value is secret even if it is a number."""
 _DROPPED = {"managedFields", "kubectl.kubernetes.io/last-applied-configuration"}
@@ -86,7 +88,7 @@ _IN_TEXT = (
 )
 _PART = re.compile(r"(?<![\w-])[\w-]{11,}+(?=\.[\w-]{8,}+\.)")
 _TWO_PARTS = re.compile(r"\.[\w-]++\.[\w-]*+")
-"""The last two of the three parts of a JSON web token. The first part starts with `eyJ`."""
+"""Pattern of the last two of the three parts of a JSON web token. The first part starts with `eyJ`."""
 _PARAMETER = re.compile(
     r"""(?i)(key\s*+:\s*+"([^"]*+)"\s*+,?\s*+value\s*+:?\s*+\{\s*+string_value\s*+:\s*+)"([^"]*+)\""""
 )
@@ -94,7 +96,7 @@ _PARAMETER = re.compile(
 _NAME = re.compile(r"""(?<![\w./-])([\w./-]++)\\*+["']?+\s*+[:=]\s*+""")
 _QUOTE = re.compile(r"""\\*+["']""")
 _VALUE = re.compile(r"""[^\s"',;&}]++""")
-"""Pattern of a value, which ends at a space, a quote, a comma, a semicolon, & or a closing brace."""
+"""Pattern of a value. It ends at a space, a quote, a comma, a semicolon, & or a closing brace."""
 
 
 def text(value: str) -> str:
@@ -176,7 +178,10 @@ def _redact(value: Any) -> Any:
 
 
 def _redact_string(value: str) -> str:
-    """Redact a string in an object. JSON is parsed, because a name and its value may be far apart in it."""
+    """Return a string of an object without secrets.
+
+    JSON in it is parsed, because a name and its value may be far apart.
+    """
     if value.lstrip().startswith(("{", "[")):
         try:
             return json.dumps(_redact(json.loads(value)), ensure_ascii=False)

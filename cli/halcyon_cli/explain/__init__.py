@@ -1,1 +1,1 @@
-"""The reason for a model's replica count, as data."""
+"""Report on a model's number of replicas, as data."""

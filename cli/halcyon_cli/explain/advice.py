@@ -1,4 +1,4 @@
-"""Advice in a model's status, and the patch that follows it. Pure."""
+"""Advice in a model's status, and the patches that follow it. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ShownAdvice:
     rule: str
     field: str
     current_value: str | None
-    """Value in the spec; None if it isn't set."""
+    """Current value in the spec; None if it isn't set."""
     value: str
     """Advised value."""
     evidence: str
@@ -34,7 +34,7 @@ class ShownAdvice:
 
 
 def read(status: Mapping[str, Any]) -> tuple[ShownAdvice, ...]:
-    """Return the advice in a status, in its order; entries without a field and a value are left out."""
+    """Return the advice in a status, in the order of the status. Entries without a field or a value are left out."""
     found = []
     for entry in fields.mappings(status.get("advice")):
         field, value = fields.text(entry.get("field")), fields.text(entry.get("value"))

@@ -1,4 +1,4 @@
-"""Builds the report on a model's replica count from a ModelDeployment read from the API server. Pure.
+"""Builder of the report on a model's replica count from a ModelDeployment read from the API server. Pure.
 
 The report shows the operator's status and evaluates nothing itself. Another version of the operator may have written
 the status, so missing and malformed fields are skipped. Out of scope: reading the resource (`commands.explain`), the
@@ -56,14 +56,15 @@ LIMITS = {
 """Meaning of each value in `status.scaling.limitedBy`."""
 _COUNT_PREFIX = re.compile(r"^\d+ replicas?(?: \([^)]*\))?: ")
 """Pattern of the replica counts at the start of a decision's message. They are removed, because the report has them in
-fields."""
+fields of its own.
+"""
 _LIMITED = re.compile(r"^\d+ replicas?, (although \d+ replicas? (?:is|are) desired: .*)$", re.DOTALL)
-"""Pattern of the message of a decision that is limited by something other than the planner or the HPA's rules."""
+"""Pattern of a decision's message if something other than the planner or the HPA's rules limits the decision."""
 
 
 @dataclass(frozen=True)
 class _ScalingState:
-    """The parts of a resource that concern its replicas."""
+    """Parts of a ModelDeployment that concern its replicas."""
 
     spec: Mapping[str, Any]
     """spec.scaling; empty if the spec has no such field."""
@@ -311,7 +312,7 @@ _COUNT_ONLY = re.compile(r"\d+ of \d+ (?:server|model pod)s (?:is|are) ready")
 
 
 def _notes(state: _ScalingState, headline: str) -> Iterator[Note]:
-    """Yield a note for each condition with an abnormal status, without repeated messages."""
+    """Yield a note for each condition with an abnormal status. Repeated messages are left out."""
     seen: set[str] = set()
     for kind, expected in _EXPECTED.items():
         condition, message = state.conditions.get(kind, {}), state.message(kind)
@@ -328,7 +329,7 @@ def _notes(state: _ScalingState, headline: str) -> Iterator[Note]:
 
 
 def _outdated(meta: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Note]:
-    """Yield the reasons why the status, and so the whole report, may be out of date."""
+    """Yield a note for each reason why the status, and so the whole report, may be out of date."""
     if meta.get("deletionTimestamp"):
         yield Note("Deleted", "True", "BeingDeleted", "the ModelDeployment is being deleted")
     generation, observed = meta.get("generation"), status.get("observedGeneration")

@@ -14,7 +14,7 @@ from halcyon_cli.kube.free_capacity import FreeCapacity
 
 @dataclass(frozen=True)
 class ShownWindow:
-    """A schedule that is open or opens next. Its times are in the schedule's own time zone."""
+    """A schedule that is open now, or that opens next. Its times are in the schedule's own time zone."""
 
     name: str
     opens: datetime
@@ -28,7 +28,7 @@ class ReplicaBounds:
     """Minimum and maximum replicas."""
 
     low: int
-    """Minimum that applies now, including open schedules."""
+    """Minimum that applies now, with open schedules taken into account."""
     high: int
     min_replicas: int
     """Minimum in spec.scaling."""
@@ -36,7 +36,7 @@ class ReplicaBounds:
     open: tuple[ShownWindow, ...] = ()
     upcoming: ShownWindow | None = None
     conflict: str | None = None
-    """Description of a conflict between schedules, or None."""
+    """Description of a conflict between schedules; None if there is none."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ShownSignal:
 
 @dataclass(frozen=True)
 class Part:
-    """One entry of `status.scaling.parts`; `wins` marks the largest, which decides."""
+    """One entry of `status.scaling.parts`. `wins` marks the part with the most replicas, which decides."""
 
     name: str
     replicas: int
@@ -64,7 +64,7 @@ class Part:
 
 @dataclass(frozen=True)
 class ShownLimit:
-    """A limit that changed or held the decision made from the parts."""
+    """A limit that changed the decision made from the parts, or held it back."""
 
     name: str
     meaning: str
@@ -72,7 +72,7 @@ class ShownLimit:
 
 @dataclass(frozen=True)
 class PodCounts:
-    """Counts of model pods."""
+    """Numbers of model pods."""
 
     desired: int
     ready: int
@@ -104,7 +104,7 @@ class ShownChange:
 
 @dataclass(frozen=True)
 class ShownLine:
-    """Time of a batch, with a number of instances in a replica."""
+    """Batch-time line of a replica for a number of model instances."""
 
     instances: int
     constant_milliseconds: str
@@ -112,7 +112,7 @@ class ShownLine:
     max_batch_size: int
 
     def describe(self) -> str:
-        """Return the times in one sentence."""
+        """Return the batch times in one sentence."""
         instances = "1 instance" if self.instances == 1 else f"{self.instances} instances"
         return (
             f"{self.constant_milliseconds} ms + {self.per_row_milliseconds} ms per row, "
@@ -122,24 +122,24 @@ class ShownLine:
 
 @dataclass(frozen=True)
 class ShownCapacity:
-    """Capacity of a replica, with its source."""
+    """Capacity of one replica, with the source of the figures."""
 
     source: str | None
-    """Source of the figures; None if there are none, but a measurement is ignored."""
+    """Source of the figures; None if the only content is an ignored measurement."""
     requests_per_second: str | None
     why: str
     sustained_requests_per_second: str | None = None
-    """Requests per second within the objective, or at the planned utilisation."""
+    """Requests per second of one replica within the objective, or at the planned utilisation."""
     lines: tuple[ShownLine, ...] = ()
     observed_at: datetime | None = None
     revision: str | None = None
     image: str | None = None
     gpu_product: str | None = None
     ignored: str | None = None
-    """Reason why the ConfigMap NAME-capacity is ignored; None if it isn't."""
+    """Reason why the ConfigMap NAME-capacity is ignored; None if it isn't ignored."""
 
     def describe(self) -> list[str]:
-        """Return the capacity, the times of batches, and why a measurement is ignored, each in one sentence."""
+        """Return sentences about the capacity, the batch times, and the reason why a measurement is ignored."""
         said = []
         if self.source is not None:
             value = "unknown" if self.requests_per_second is None else f"{self.requests_per_second} req/s per replica"
@@ -161,9 +161,9 @@ class Report:
     headline: str
     """Headline: the replicas, the desired replicas if different, and the reason."""
     replicas: int
-    """The replicas in force."""
+    """Replicas in force."""
     desired: int | None
-    """The desired replicas; None if the operator has made no decision."""
+    """Desired replicas; None if the operator has made no decision."""
     why: str | None
     policy: str | None
     mode: str | None
@@ -171,23 +171,24 @@ class Report:
     actuator_reason: str | None
     decided_at: datetime | None
     limits: ReplicaBounds | None
-    """The replica limits; None if the model has no spec.scaling."""
+    """Replica limits; None if the model has no spec.scaling."""
     signals: tuple[ShownSignal, ...]
     parts: tuple[Part, ...]
     limited_by: tuple[ShownLimit, ...]
     capacity: ShownCapacity | None
-    """Capacity of a replica that the decision is based on; None if it isn't based on one."""
+    """Capacity of a replica on which the decision is based; None if it has no such basis."""
     pods: PodCounts | None
     start: str | None
     """Progress of starting pods and the duration of the last start; None if no pod is starting."""
     free_capacity: tuple[FreeCapacity, ...]
-    """Capacity of the resources that unschedulable pods are waiting for. Empty if no pod is waiting, or if the user may
-    not list nodes."""
+    """Free capacity of the resources that unschedulable pods are waiting for. Empty if no pod is waiting, or if the
+    user may not list nodes.
+    """
     notes: tuple[Note, ...]
     decisions: tuple[ShownChange, ...]
     """Recent changes of the desired replicas, newest first."""
     advice: tuple[ShownAdvice, ...] = ()
-    """Changes of the spec that would help, the largest gain first."""
+    """Changes of the spec that the operator advises, the largest gain first."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form: names in camel case, times as strings, null for unknown values."""

@@ -1,4 +1,4 @@
-"""One HTTP connection to a model, with the duration of each phase: to a URL, or to a pod through the API server.
+"""One HTTP connection to a model, by URL or through the API server to a pod, which measures each phase of a request.
 
 Out of scope: the tensors (`tensors`) and Triton's protocol (tritonclient).
 """
@@ -32,7 +32,7 @@ class Phases:
     send: float
     """Time to send the request."""
     wait: float
-    """Time until the first byte of the response: queue, batch, model and network."""
+    """Time until the first byte of the response, spent on queue, batch, model and network."""
     receive: float
     """Time to receive the rest of the response."""
 
@@ -74,7 +74,7 @@ class ModelConnection:
     """An open HTTP connection to a model."""
 
     def __init__(self, connection: http.client.HTTPConnection, connect_s: float, peer: str, prefix: str = "") -> None:
-        """Wrap an open connection. `peer` is its name in messages; `prefix` is put in front of every path."""
+        """Store an open connection. `peer` is its name in messages, and `prefix` is put before every path."""
         self._connection, self._connect_s, self._prefix = connection, connect_s, prefix
         self.peer = peer
 

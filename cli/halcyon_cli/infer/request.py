@@ -18,7 +18,7 @@ from halcyon_cli.infer.connection import HttpResponse, ModelConnection, Phases
 from halcyon_measure.inputs.tensors import Array, InputFile, model_inputs, tensors
 
 _LENGTH = "inference-header-content-length"
-"""Header with the length of the JSON that precedes Triton's binary data."""
+"""Name of the header with the length of the JSON part, which precedes Triton's binary data."""
 
 
 class InferenceError(Failure):
@@ -56,9 +56,9 @@ def infer(
     *,
     pixel_scale: float | None = None,
 ) -> InferenceResult:
-    """Convert (input, path, content) to the model's input tensors, send them, and return the result.
+    """Convert files, given as (input, path, content), to the model's input tensors, send them, and return the result.
 
-    If the model is scaled to zero, this starts a pod first.
+    If the model is scaled to zero, the request starts a pod.
 
     Raises:
         TensorError: the files don't fit the model's inputs.

@@ -1,1 +1,1 @@
-"""Access to a cluster: a synchronous client, a model's objects, free capacity, and model names for completion."""
+"""Access to a cluster: a synchronous client, the objects of a model, free capacity, and model names."""

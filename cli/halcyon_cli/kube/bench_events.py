@@ -1,4 +1,4 @@
-"""Events of measurements of a served model, which explain a rise of its load."""
+"""Events about measurements of a served model, which explain a rise of its load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ MAX_SHOWN = 4
 
 
 def recent(cluster: Cluster, model: str) -> list[tuple[str, str]]:
-    """Return (reason, text) of each recent Event of a measurement of a model; none if the user may not read Events."""
+    """Return (reason, text) for each recent Event about measurements of a model.
+
+    The result is empty if the user may not read Events.
+    """
     try:
         found = cluster.items(EVENT, fields=f"involvedObject.name={model},involvedObject.kind={KIND}") or []
     except ClusterError:
@@ -26,9 +29,9 @@ def recent(cluster: Cluster, model: str) -> list[tuple[str, str]]:
 
 
 def shown(events: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return (reason, text) of the Events of measurements, the newest first. Pure."""
+    """Return (reason, text) for each Event about a measurement, the newest first. Pure."""
     ours = [one for one in events if one.get("reason") in {BEGAN, ENDED}]
-    # Of the same second, the end is the newer one.
+    # Of two Events of the same second, the one about the end is newer.
     ours.sort(key=lambda one: (str(one.get("lastTimestamp")), one.get("reason") == ENDED), reverse=True)
     return [
         (

@@ -35,40 +35,41 @@ TIMEOUT_S = 10.0
 INSTALL_COMMAND = (
     "helm install halcyon charts/halcyon -n halcyon-system --create-namespace --values build/images-values.yaml --wait"
 )
-"""The install command of docs/guides/install.md. The chart requires image values; `make images push` writes the file
-with them."""
+"""Install command of docs/guides/install.md. The chart requires the values of images, in a file that `make images push`
+writes.
+"""
 MAX_NAMES = 10
-"""Maximum number of names listed in the error message if the requested name doesn't exist."""
+"""Maximum number of existing names in the error message for an unknown name."""
 _CHUNK = 500
 _SILENCE_S = 100.0
-"""Time without a byte after which a watch counts as lost, in seconds."""
+"""Time without received data after which a watch counts as lost, in seconds."""
 _MERGE, _PLAIN, _APPLY = "application/merge-patch+json", "application/json", "application/apply-patch+yaml"
 _CONNECTION = re.compile(r"^HTTPS?Connection(Pool)?\([^)]*\): ")
-"""Prefix of urllib3's error messages, which is removed."""
+"""Prefix of urllib3's error messages, which is removed for users."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The cluster and namespace that a command uses. None stands for the kubeconfig's value."""
+    """Cluster and namespace of a command. None stands for the value in the kubeconfig."""
 
     command: str
-    """Command name for the example in the error message about a wrong name, such as `explain`."""
+    """Name of the command, such as `explain`, for the example in the error message about an unknown name."""
     kubeconfig: Path | None = None
     context: str | None = None
     namespace: str | None = None
     timeout_s: float = TIMEOUT_S
-    """Timeout of each request."""
+    """Timeout of each request, in seconds."""
 
 
 class NoSuchModelError(ClusterError):
-    """There is no ModelDeployment with this name."""
+    """Error for a ModelDeployment that doesn't exist."""
 
 
 class Cluster:
     """Client for the cluster of a kubeconfig, or for the cluster in which this pod runs.
 
     Raises:
-        ClusterError: there is no usable configuration.
+        ClusterError: the kubeconfig can't be used, or there is none.
     """
 
     def __init__(self, target: Target) -> None:
@@ -113,7 +114,7 @@ class Cluster:
         """Return the ModelDeployment with this name.
 
         Raises:
-            ClusterError: it doesn't exist, the user may not read it, or the API server is unreachable.
+            ClusterError: the ModelDeployment doesn't exist, the user may not read it, or the API server is unreachable.
         """
         model = self.find(kinds.MODEL_DEPLOYMENT, name)
         if model is None:
@@ -121,7 +122,7 @@ class Cluster:
         return model
 
     def models(self, *, all_namespaces: bool = False, selector: str = "") -> list[Object]:
-        """Return all ModelDeployments of the namespace or, with `all_namespaces`, of the cluster, with these labels.
+        """Return the ModelDeployments that match the label selector, in the namespace or in all namespaces.
 
         Raises:
             ClusterError: as for `model`, or the CRD isn't installed.
@@ -135,7 +136,7 @@ class Cluster:
         """Apply a merge patch to a ModelDeployment, and return the patched object.
 
         Raises:
-            ClusterError: as for `model`, or the user may not change it.
+            ClusterError: as for `model`, or the user may not change the ModelDeployment.
         """
         patched = self._json("PATCH", kinds.MODEL_DEPLOYMENT.path(self.namespace, name), body=body)
         if patched is None:
@@ -143,11 +144,14 @@ class Cluster:
         return patched
 
     def annotate(self, name: str, annotations: Mapping[str, str | None]) -> Object:
-        """Set annotations of a ModelDeployment, remove those whose value is None, and return the patched object."""
+        """Set annotations of a ModelDeployment, and return the changed object.
+
+        An annotation whose value is None is removed.
+        """
         return self.patch(name, {"metadata": {"annotations": dict(annotations)}})
 
     def set_switch(self, name: str, data: Mapping[str, str]) -> Object:
-        """Set keys of a ConfigMap in the client's namespace, which is created if it doesn't exist.
+        """Set keys of a ConfigMap in the client's namespace. The ConfigMap is created if it doesn't exist.
 
         Raises:
             ClusterError: the user may not change it, or the API server is unreachable.
@@ -167,7 +171,7 @@ class Cluster:
     def dry_run(self, method: Literal["POST", "PUT", "PATCH"], kind: Kind, name: str, body: Object) -> Object | None:
         """Return the object as the API server would store it after this write; None if the user may not write it.
 
-        PATCH is a server-side apply, as the operator does it.
+        The method PATCH stands for a server-side apply, as the operator uses it.
 
         Raises:
             ClusterError: the API server would reject the write.
@@ -208,7 +212,7 @@ class Cluster:
     def listing(
         self, kind: Kind, *, selector: str = "", all_namespaces: bool = False, fields: str = ""
     ) -> tuple[list[Object], str] | None:
-        """Return the same as `items`, and the resource version of the list."""
+        """Return the objects as `items` does, and the resource version of the list."""
         query = {"limit": str(_CHUNK), "labelSelector": selector, "fieldSelector": fields}
         path = kind.path("" if all_namespaces or not kind.namespaced else self.namespace)
         items: list[Object] = []
@@ -254,7 +258,7 @@ class Cluster:
         """Yield the type and the object of each change after a resource version, until the API server ends the watch.
 
         Raises:
-            ClusterError: as for `find`, the version is too old, or the connection was lost.
+            ClusterError: as for `find`, the resource version is too old, or the connection was lost.
         """
         query = {"watch": "1", "resourceVersion": since, "allowWatchBookmarks": "true", "labelSelector": selector, "fieldSelector": fields}  # fmt: skip
         permission = f"get, list and watch on {kind.plural} in namespace {self.namespace}"
@@ -265,7 +269,7 @@ class Cluster:
             yield event["type"], event["object"]
 
     def _lines(self, path: str, query: Mapping[str, str], permission: str, silence_s: float | None) -> Iterator[bytes]:
-        """Yield the lines of a response as they arrive. A time without a byte of `silence_s` ends it with an error."""
+        """Yield the lines of a response as they arrive. If no byte arrives for `silence_s`, an error is raised."""
         from urllib3 import Timeout  # noqa: PLC0415  # loaded by now
         from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
@@ -350,7 +354,7 @@ class Cluster:
         content: str = _MERGE,
         timeout: Timeout,
     ) -> BaseHTTPResponse:
-        """Send a request, and return the response with its body unread."""
+        """Send a request, and return the response. Its body isn't read yet."""
         headers = {"Accept": f"{_PLAIN}, */*", "Content-Type": _PLAIN if body is None else content}
         whole = path + (f"?{urlencode(query)}" if query else "")
         data = None if body is None else json.dumps(body).encode()

@@ -10,7 +10,7 @@ from halcyon.api.timestamps import parse_rfc3339
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return the value if it is an object, else an empty one."""
+    """Return the value if it is a JSON object, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 

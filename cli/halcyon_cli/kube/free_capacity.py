@@ -1,8 +1,9 @@
-"""Free units of a resource on the nodes, and the workloads that hold units, to explain why pods are unschedulable.
+"""Free units of a resource on the nodes, and the workloads that hold the others.
 
-The operator may list neither nodes nor pods of other workloads, and its decisions don't depend on them. So user
-commands measure the capacity with the user's permissions. Only extended resources, such as nvidia.com/gpu, are
-measured. They come in whole units, and a pod holds its units from the time it is scheduled until it ends.
+They explain why pods are unschedulable. The operator may list neither nodes nor pods of other workloads, and its
+decisions don't depend on them. So user commands measure the capacity with the user's permissions. Only extended
+resources, such as nvidia.com/gpu, are measured. They come in whole units, and a pod holds its units from the time it is
+scheduled until it ends.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from halcyon_cli.kube.client import Cluster
 
 Json = Mapping[str, Any]
 MAX_NAMED_HOLDERS = 3
-"""Maximum number of holders named; the others are only counted."""
+"""Maximum number of holders that are named. The others are only counted."""
 _NODE = Kind("v1", "Node", "nodes", namespaced=False)
 _SCHEDULED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
@@ -38,20 +39,20 @@ class Holder:
 
 @dataclass(frozen=True)
 class FreeCapacity:
-    """Capacity of one resource on the nodes."""
+    """Free capacity of one resource on the nodes."""
 
     resource: str
     total: int
     """Units on all nodes that accept new pods."""
     free: int
     max_per_node: int
-    """Largest number of free units on one node: a pod needs all of its units on the same node."""
+    """Largest number of free units on one node, because a pod needs all of its units on the same node."""
     nodes: int
     """Number of nodes that have the resource and accept new pods."""
     holders: tuple[Holder, ...]
     """Workloads that hold units on these nodes, the largest first."""
     offered: tuple[str, ...] = ()
-    """Extended resources that nodes have, if none has this one."""
+    """Extended resources that nodes have instead, if no node has this one."""
 
     def describe(self) -> str:
         """Return text such as `0 of 8 nvidia.com/gpu free on 2 nodes; team/digits holds 6, batch/train 2`."""
@@ -137,7 +138,7 @@ def _accepts_pods(node: Json) -> bool:
 
 
 def _requested_by_pod(pod: Json, resource: str) -> int:
-    """Return the units that a pod requests, computed as the scheduler does.
+    """Return the units that a pod requests, computed in the same way as by the scheduler.
 
     This is the sum over containers and sidecars, or the request of an init container if that is larger.
     """

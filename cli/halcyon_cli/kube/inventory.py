@@ -15,7 +15,7 @@ from halcyon_cli.kube.client import Cluster
 
 Object = Mapping[str, Any]
 READ_KINDS = (kinds.DEPLOYMENT, kinds.POD, kinds.HPA, kinds.CONTROLLER_REVISION)
-"""Kinds that are read in addition to the ModelDeployment."""
+"""Kinds of objects that are read in addition to the ModelDeployment."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Inventory:
     hpas: Sequence[Object] = ()
     revisions: Sequence[Object] = ()
     unreadable: tuple[str, ...] = ()
-    """Kinds that could not be read, with the reason, one sentence each."""
+    """Kinds that could not be read, each as a sentence with the reason."""
 
     @property
     def slots(self) -> list[Object]:
@@ -55,7 +55,7 @@ def read_inventory(cluster: Cluster, name: str) -> Inventory:
     """Read a ModelDeployment and its objects. Unreadable kinds are skipped and listed in `unreadable`.
 
     Raises:
-        ClusterError: the ModelDeployment itself can't be read.
+        ClusterError: the ModelDeployment itself doesn't exist or can't be read.
     """
     model = cluster.model(name)
     objects: dict[Kind, list[Object]] = {}

@@ -1,7 +1,7 @@
 """Kubeconfig files: the cluster, the namespace and the credentials of a context. Out of scope: requests (`transport`).
 
-Several files are merged as kubectl merges them: the first file that has a name or a current context wins, and relative
-paths are relative to the file that has them.
+Several files are merged as kubectl merges them: the first file with an entry of a name, or with a current context,
+wins. Relative paths are relative to the file that contains them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 import yaml
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Folder with the credentials of a pod."""
+"""Folder with the service account's credentials in a pod."""
 _PLUGIN_SETTINGS = "client.authentication.k8s.io/exec"
-"""Name of the cluster's extension for credential plugins."""
+"""Name of the cluster's extension in a kubeconfig that holds settings for credential plugins."""
 
 
 class KubeconfigError(ValueError):
@@ -27,10 +27,10 @@ class KubeconfigError(ValueError):
 
 
 class UnknownContextError(KubeconfigError):
-    """There is no context with the requested name."""
+    """Error for a context that no kubeconfig contains."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
-        """Create the error; `known` has the names of all contexts."""
+        """Create the error. `known` has the names of all contexts."""
         super().__init__(f"no context {name}")
         self.known = known
 
@@ -54,34 +54,34 @@ class ExecPlugin:
 
 @dataclass(frozen=True)
 class Access:
-    """What is needed to send requests to a cluster."""
+    """Settings for sending requests to a cluster."""
 
     server: str
     """URL without a trailing slash."""
     namespace: str = "default"
     ca: str | Path | None = None
-    """Certificates of trusted authorities as PEM, or their file. None: those of the system."""
+    """Certificates of trusted authorities as PEM, or the path of their file; None for those of the system."""
     verified: bool = True
     """Whether the server's certificate is verified."""
     server_name: str | None = None
     """Name in the server's certificate, if it isn't the host of the URL."""
     proxy: str | None = None
-    """URL of a proxy; None: the one of the environment, if any."""
+    """URL of a proxy; None for the proxy of the environment, if there is one."""
     certificate: bytes | Path | None = None
-    """Client certificate as PEM, or its file."""
+    """Client certificate as PEM, or the path of its file."""
     key: bytes | Path | None = None
-    """Key of the client certificate as PEM, or its file."""
+    """Key of the client certificate as PEM, or the path of its file."""
     token: str | Path | None = None
-    """Bearer token, or the file that has it, which is read before each request."""
+    """Bearer token, or the path of its file, which is read before each request."""
     basic: tuple[str, str] | None = None
     """User and password."""
     plugin: ExecPlugin | None = None
     impersonated: tuple[tuple[str, str], ...] = ()
-    """Headers of the impersonated user."""
+    """Headers for the impersonation of another user."""
 
 
 def in_cluster() -> Access:
-    """Return the access of a pod's service account to its cluster.
+    """Return the access to its own cluster from a pod, with the pod's service account.
 
     Raises:
         KubeconfigError: this process doesn't run in a pod with a service account.
@@ -96,7 +96,7 @@ def in_cluster() -> Access:
 
 
 def read(files: Sequence[Path], context: str | None = None) -> Access:
-    """Return the access of a context, or of the current one. Files that don't exist are skipped.
+    """Return the access for a context, or for the current one. Files that don't exist are skipped.
 
     Raises:
         KubeconfigError: a file is invalid, or the context is incomplete.
@@ -172,7 +172,7 @@ def _plugin(given: Mapping[str, Any], cluster: Mapping[str, Any], ca: bytes | Pa
 
 
 def _description(cluster: Mapping[str, Any], ca: bytes | Path | None) -> dict[str, Any]:
-    """Return the cluster as an ExecCredential has it: with the authorities as data, and with the plugin's own settings."""
+    """Return the cluster's description for an ExecCredential, with certificate data and the plugin's settings."""
     described = {name: cluster[name] for name in cluster if name not in {"extensions", "certificate-authority"}}
     if isinstance(ca, Path):
         try:
@@ -186,7 +186,7 @@ def _description(cluster: Mapping[str, Any], ca: bytes | Path | None) -> dict[st
 
 
 def _provider_token(provider: Mapping[str, Any]) -> str:
-    """Return the token that a login has stored. kubectl renews it; this program doesn't."""
+    """Return the token that a login has stored in the kubeconfig. kubectl renews such a token; this program doesn't."""
     token = (provider.get("config") or {}).get("id-token")
     if not token:
         raise KubeconfigError(
@@ -206,7 +206,7 @@ def _impersonated(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _data(given: Mapping[str, Any], name: str, folder: Path) -> bytes | Path | None:
-    """Return the decoded field `NAME-data`, else the path in the field `NAME`."""
+    """Return the decoded field `NAME-data`; without it, the path in the field `NAME`."""
     if given.get(f"{name}-data"):
         try:
             return base64.b64decode(str(given[f"{name}-data"]), validate=False)

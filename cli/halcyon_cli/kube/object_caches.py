@@ -1,7 +1,7 @@
 """Copies of all objects of some kinds, kept current by watches, one thread per kind.
 
-After a failed watch the objects are listed again, so that deletions in between are noticed too. The threads end with the
-process: one that waits for the API server can't be interrupted.
+After a failed watch, the objects are listed again, so that deletions in between are detected. The threads end with the
+process, because a thread that waits for the API server can't be interrupted.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from halcyon_cli.kube.client import Cluster
 Object = Mapping[str, Any]
 
 STEADY_S = 5.0
-"""Duration below which a watch that ends without an event counts as failed, in seconds. Failures after it count from 1."""
+"""Duration in seconds from which a watch counts as steady. A shorter watch without an event counts as failed. A failure
+after a steady watch is the first in a row.
+"""
 MAX_DELAY_S = 10.0
-"""Maximum delay before the objects are listed again, in seconds."""
+"""Maximum delay before the objects are listed again after a failure, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Selection:
 
 @dataclass
 class ObjectCaches:
-    """Copies of the selected objects of each kind."""
+    """Copies of the selected objects of several kinds."""
 
     cluster: Cluster
     selections: Mapping[Kind, Selection]
@@ -46,11 +48,11 @@ class ObjectCaches:
     _stopped: bool = False
 
     def __post_init__(self) -> None:
-        """Start without objects and threads."""
+        """Begin without objects and threads."""
         self._condition = threading.Condition()
 
     def start(self) -> None:
-        """Start the watches."""
+        """Start the watches, one thread per kind."""
         for kind in self.selections:
             threading.Thread(target=self._keep, args=(kind,), name=f"watch-{kind.plural}", daemon=True).start()
 
@@ -66,7 +68,7 @@ class ObjectCaches:
 
     @property
     def warning(self) -> str:
-        """Reason why a kind may be out of date; empty if none is."""
+        """Reason why the objects of a kind may be out of date; empty if there is none."""
         with self._condition:
             return next(iter(self._warnings.values()), "")
 
@@ -76,7 +78,7 @@ class ObjectCaches:
             return [found for _, found in sorted(self._objects.get(kind, {}).items())]
 
     def wait(self, limit_s: float) -> None:
-        """Wait until something has changed since the last call, for at most `limit_s` seconds."""
+        """Wait until something has changed since the last call, but at most `limit_s` seconds."""
         with self._condition:
             self._condition.wait_for(lambda: self._changes != self._seen, limit_s)
             self._seen = self._changes

@@ -1,4 +1,4 @@
-"""A cluster client that also creates, replaces and deletes objects, for commands that need objects of their own."""
+"""A cluster client that also creates, replaces and deletes objects of any kind."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _PLAIN = "application/json"
 
 
 class ObjectWriter(Cluster):
-    """Client for the cluster of a kubeconfig, or for the cluster in which this pod runs."""
+    """Cluster client that can also create, change and delete objects of any kind."""
 
     def create(self, kind: Kind, body: Object, *, verb: Literal["create", "update"] = "create") -> Object | None:
-        """Create an object in the client's namespace, or replace it, and return it; None if another writer was first.
+        """Create or replace an object in the client's namespace, and return it; None if another writer was first.
 
         Raises:
-            ClusterError: the user may not do this, the API server rejects it, or it is unreachable.
+            ClusterError: the user may not write the object, or the API server rejects it or is unreachable.
         """
         name = str(body["metadata"]["name"]) if verb == "update" else ""
         method = "PUT" if verb == "update" else "POST"
@@ -41,7 +41,7 @@ class ObjectWriter(Cluster):
         return self._json("PATCH", kind.path(self.namespace, name), body=body)
 
     def delete(self, kind: Kind, name: str, uid: str) -> None:
-        """Delete an object with this uid, and let Kubernetes delete what it owns. It need not exist any more.
+        """Delete the object with this uid if it still exists, and let Kubernetes delete the objects that it owns.
 
         Raises:
             ClusterError: as for `create`.
@@ -56,7 +56,7 @@ class ObjectWriter(Cluster):
         """Return whether the user may use a verb on a kind in the client's namespace.
 
         Raises:
-            ClusterError: the API server doesn't answer the question.
+            ClusterError: the API server doesn't answer the access review.
         """
         group = kind.api_version.rpartition("/")[0]
         asked = {"namespace": self.namespace, "verb": verb, "group": group, "resource": kind.plural}

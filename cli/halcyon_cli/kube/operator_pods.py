@@ -1,4 +1,4 @@
-"""The operators in a cluster: their Deployments, found by the labels of the chart."""
+"""The operators in a cluster, found by the labels of the chart."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ SELECTOR = "app.kubernetes.io/name=halcyon,app.kubernetes.io/component=operator"
 
 
 def of_operators(cluster: Cluster, kind: Kind) -> list[Mapping[str, Any]]:
-    """Return the operators' objects of a kind in all namespaces; if the user may not list these, those in the client's namespace.
+    """Return the operators' objects of a kind in all namespaces.
+
+    If the user may not list these, return those in the client's namespace.
 
     Raises:
-        ClusterError: the user may list neither.
+        ClusterError: the user may not list them in the client's namespace either.
     """
     try:
         found = cluster.items(kind, selector=SELECTOR, all_namespaces=True)
@@ -26,10 +28,10 @@ def of_operators(cluster: Cluster, kind: Kind) -> list[Mapping[str, Any]]:
 
 
 def only_operator(cluster: Cluster, kind: Kind) -> Mapping[str, Any]:
-    """Return the object of the only operator; with several, of that in the client's namespace.
+    """Return the object of the only operator. If there are several, return that in the client's namespace.
 
     Raises:
-        ClusterError: there is none, or none of several is in the client's namespace.
+        ClusterError: there is no operator, or there are several and none is in the client's namespace.
     """
     found = of_operators(cluster, kind)
     if not found:

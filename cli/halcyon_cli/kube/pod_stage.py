@@ -23,9 +23,9 @@ def stage(pod: Json) -> Stage:
 
 
 def _complete(pod: Json) -> dict[str, Any]:
-    """Return the pod with every field that the operator's code expects, with the right type.
+    """Return the pod with every field that the operator's code expects, and with values of the right type.
 
-    Other writers may omit some of these fields.
+    Other writers than the API server may omit some of these fields.
     """
     meta, spec, status = (fields.mapping(pod.get(part)) for part in ("metadata", "spec", "status"))
     texts = ("namespace", "name", "uid", "resourceVersion")
@@ -65,7 +65,7 @@ def _containers(value: object) -> list[Json]:
 
 
 def _state(value: object) -> Json:
-    """Return a container's state as the API has it: one key, such as `running`, with its fields."""
+    """Return a container's state in the API's form: one key, such as `running`, with its fields."""
     return {str(key): _scalars(item) for key, item in fields.mapping(value).items() if isinstance(item, Mapping)}
 
 

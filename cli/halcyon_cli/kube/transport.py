@@ -30,12 +30,14 @@ class Transport:
 
     access: Access
     _expires: datetime | None = None
-    """Time at which the credentials of the plugin expire; None: they don't, or there are none yet."""
+    """Time at which the plugin's credentials expire; None if they don't expire, or if there are none yet."""
     _given: Access | None = None
-    """Access with the credentials of the plugin."""
+    """Access settings with the plugin's credentials; None before the plugin has run."""
 
     def headers(self) -> urllib3.HTTPHeaderDict:
-        """Return the headers that authenticate a request. A plugin runs before the first one, and when its token expires.
+        """Return the headers that authenticate a request.
+
+        A credential plugin runs before the first request, and after its credentials have expired.
 
         Raises:
             KubeconfigError: the plugin failed, or the token's file can't be read.
@@ -63,7 +65,7 @@ class Transport:
         body: bytes | None = None,
         timeout: urllib3.Timeout,
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request, and return the response with its body unread.
+        """Send a request, and return the response. Its body isn't read yet.
 
         Raises:
             urllib3.exceptions.HTTPError, OSError: there was no response.
@@ -99,14 +101,14 @@ class Transport:
 
     @property
     def proxy(self) -> str | None:
-        """URL of the proxy: the kubeconfig's, else the one of the environment for this server."""
+        """URL of the proxy, from the kubeconfig or else from the environment; None if there is none."""
         parts = urlsplit(self.access.server)
         from_environment = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
         return self.access.proxy or from_environment
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
-        """TLS with the cluster's authorities and the client's certificate.
+        """TLS settings with the cluster's authorities and the client's certificate.
 
         Raises:
             KubeconfigError: a certificate or key is invalid.
@@ -143,7 +145,10 @@ class Transport:
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: bytes | Path, key: bytes | Path | None) -> None:
-    """Load a client certificate. Python reads files only, so data are in a private file for as long as that takes."""
+    """Load a client certificate.
+
+    Python only reads certificates from files, so certificate data are written to a private file for that time.
+    """
     parts = [part.read_bytes() if isinstance(part, Path) else part for part in (certificate, key) if part is not None]
     with tempfile.NamedTemporaryFile(prefix="halcyon-") as file:  # readable by this user alone
         file.write(b"\n".join(parts))
@@ -152,10 +157,10 @@ def _load_certificate(context: ssl.SSLContext, certificate: bytes | Path, key: b
 
 
 def _run(plugin: ExecPlugin, access: Access) -> tuple[Access, datetime | None]:
-    """Run a credential plugin; return the access with its credentials, and the time when they expire.
+    """Run a credential plugin, and return the access with its credentials, and their time of expiry.
 
     Raises:
-        KubeconfigError: the plugin can't be run, failed, or printed something else.
+        KubeconfigError: the plugin can't be run, failed, or didn't print credentials.
     """
     interactive = plugin.interactive and sys.stdin.isatty()
     spec: dict[str, Any] = {"interactive": interactive}

@@ -1,7 +1,7 @@
 """Connections to a pod's port through the API server and the kubelet, as `kubectl port-forward` opens them.
 
-One connection is a WebSocket whose messages begin with a channel: 0 is the pod's port, 1 its errors. The first message
-of each channel has the number of the port.
+One connection is a WebSocket. Each message begins with the number of a channel: 0 for data of the pod's port, 1 for
+errors. The first message of each channel contains the port's number.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _CONNECT_TIMEOUT_S = 30.0
 
 
 class TunnelError(Exception):
-    """A tunnel that can't be opened. The message is the reason."""
+    """Error for a tunnel that can't be opened. The message is the reason."""
 
 
 def open_tunnel(transport: Transport, path: str, port: int) -> socket.socket:
-    """Open a tunnel to a port of the pod with this URL path, and return a socket.
+    """Open a tunnel to a port of the pod with this URL path, and return a socket connected to it.
 
     Raises:
         TunnelError: the API server refuses it, or can't be reached.
@@ -63,7 +63,7 @@ def open_tunnel(transport: Transport, path: str, port: int) -> socket.socket:
 
 
 def _to_pod(local: socket.socket, tunnel: websocket.WebSocket) -> None:
-    """Copy what the program sends, until it closes its socket."""
+    """Copy data from the program to the pod, until the program closes its socket."""
     with contextlib.suppress(OSError, websocket.WebSocketException):
         while data := local.recv(_CHUNK):
             tunnel.send_binary(_DATA + data)
@@ -74,7 +74,7 @@ def _to_pod(local: socket.socket, tunnel: websocket.WebSocket) -> None:
 
 
 def _from_pod(local: socket.socket, tunnel: websocket.WebSocket) -> None:
-    """Copy what the pod sends, until it or the API server closes the tunnel, or reports an error."""
+    """Copy data from the pod to the program, until either side closes the tunnel or the API server reports an error."""
     first = {_DATA, _ERROR}
     with contextlib.suppress(OSError, websocket.WebSocketException):
         while True:
@@ -96,7 +96,7 @@ def _from_pod(local: socket.socket, tunnel: websocket.WebSocket) -> None:
 
 
 def _reason(error: websocket.WebSocketBadStatusException) -> str:
-    """Return the API server's message for a refused tunnel."""
+    """Return the API server's message for a tunnel that it has refused."""
     try:
         return str(json.loads(error.resp_body or b"")["message"])
     except (ValueError, TypeError, KeyError):

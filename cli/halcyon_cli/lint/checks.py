@@ -29,11 +29,11 @@ _PATH = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_]+|\[\d+\])+")
 _STEP = re.compile(r"([A-Za-z0-9_]+)|\[(\d+)\]")
 _FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
 _ANY_NAME = "model"
-"""Valid name, for checks of an object without one."""
+"""Valid name for checks of an object that has no name."""
 _VALID_SPEC = {"model": {"source": {"uri": "s3://models/model"}}}
-"""Valid spec, for checks of parts of an invalid one."""
+"""Valid spec for checks of single parts of an invalid spec."""
 _NON_JSON_TAGS = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary"}
-"""YAML types of unquoted values that don't exist in JSON, and so not in the API server."""
+"""YAML types of unquoted values that don't exist in JSON, the format of the API server."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class Finding:
     line: int
     """Line number, from 1."""
     rule: str
-    """Id of the rule, one of `lint.rules`."""
+    """Id of the violated rule, one of `lint.rules`."""
     name: str
     """Name of the ModelDeployment; empty if unknown."""
     message: str
 
     @property
     def level(self) -> Level:
-        """Level of the rule."""
+        """Level of the violated rule."""
         return RULES[self.rule].level
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class FileResult:
-    """The findings in one file."""
+    """Findings in one file."""
 
     models: int
     """Number of ModelDeployments in the file."""
@@ -95,7 +95,7 @@ def check(text: str, file: str) -> FileResult:
 
 
 def _resources(node: Node | None) -> Iterator[MappingNode]:
-    """Yield the objects of a YAML document: the object itself, or the items of a List."""
+    """Yield the objects in a YAML document: the object itself, or the items of a List."""
     if not isinstance(node, MappingNode):
         return
     items = _child(node, "items")
@@ -210,7 +210,10 @@ def _schedules(spec: Spec | None) -> Iterator[tuple[str, str]]:
 
 
 def _only_schedules(spec_fields: Any) -> Spec | None:
-    """Return a valid spec with the schedules of an invalid one, so that they are checked; None if they are invalid."""
+    """Return a valid spec with the schedules of an invalid one, so that the schedules can be checked.
+
+    The result is None if there are no schedules, or if they are invalid.
+    """
     scaling = spec_fields.get("scaling") if isinstance(spec_fields, dict) else None
     given = scaling.get("schedules") if isinstance(scaling, dict) else None
     try:
@@ -220,7 +223,7 @@ def _only_schedules(spec_fields: Any) -> Spec | None:
 
 
 def _unmeasured_gpu(spec: Spec) -> Iterator[str]:
-    """Yield a sentence if the target for GPU utilisation is set, but no gauge covers one slice or share of a GPU."""
+    """Yield a warning if a target for GPU utilisation is set, but no metric covers the GPU's slice or share."""
     resource = (spec.runtime.gpu and spec.runtime.gpu.resource) or ""
     if spec.scaling is None or spec.scaling.targets.gpu_utilization is None:
         return
@@ -295,7 +298,7 @@ def _non_json_scalars(node: Node, visited: set[int]) -> Iterator[ScalarNode]:
 
 
 def _descendants(node: Node, visited: set[int]) -> Iterator[Node]:
-    """Yield a node and its descendants, each of them once, even if aliases refer to it repeatedly."""
+    """Yield a node and its descendants, each only once, even if aliases refer to it several times."""
     if id(node) in visited:
         return
     visited.add(id(node))

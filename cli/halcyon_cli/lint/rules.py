@@ -1,4 +1,4 @@
-"""The rules of `halcyon lint`: an id, a level and a description for each. Ids are stable across versions."""
+"""Rules of `halcyon lint`, each with an id, a level and a description. Ids are stable across versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class LintRule:
 
     level: Level
     text: str
-    """What the rule requires, in one sentence."""
+    """Requirement of the rule, in one sentence."""
 
 
 RULES: Final[Mapping[str, LintRule]] = {

@@ -13,7 +13,7 @@ _HELP: Final = "https://halcyon.dev/docs/reference/cli.md#lint"
 
 
 def sarif(findings: Sequence[Finding], version: str) -> dict[str, Any]:
-    """Return the findings as a SARIF log with one run. `version` is that of halcyon."""
+    """Return the findings as a SARIF log with one run. `version` is the version of Halcyon."""
     ids = list(RULES)
     rules = [
         {
@@ -46,7 +46,7 @@ def sarif(findings: Sequence[Finding], version: str) -> dict[str, Any]:
 
 
 def github(findings: Sequence[Finding]) -> str:
-    """Return the findings as workflow commands, which GitHub shows beside the lines of a pull request."""
+    """Return the findings as workflow commands, which GitHub shows next to the lines of a pull request."""
     return "\n".join(
         f"::{finding.level} file={_escaped(finding.file, ',:')},line={finding.line},title={finding.rule}::"
         + _escaped(f"{finding.name}: {finding.message}" if finding.name else finding.message)

@@ -23,7 +23,7 @@ UNKNOWN = "-"
 
 @dataclass(frozen=True)
 class ModelRow:
-    """One model as a row of the list."""
+    """One model as a row of a table."""
 
     namespace: str
     name: str
@@ -35,7 +35,7 @@ class ModelRow:
     max_replicas: int | None
     desired: str
     range: str
-    """Minimum and maximum replicas, for example `1-8`."""
+    """Minimum and maximum replicas, such as 1-8."""
     queue: str
     """Number of queued requests, with the target if one is set."""
     gpu: str
@@ -53,12 +53,14 @@ class ModelRow:
     waiting: float | None
     utilization: float | None
     gpus: int
-    """Number of GPUs of the pods that have a node, as in the status; of all existing pods if the status does not have it."""
+    """Number of GPUs that the model holds, from the status. If the status lacks it, it is computed from all existing
+    pods.
+    """
     cost_per_hour: float | None
     """Cost of the model's GPUs per hour, from the status; None if no price is configured."""
     currency: str
     note: str
-    """Reason that the user gave for the replicas or for a pause."""
+    """Reason that a user gave for the replicas or for a pause."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -107,7 +109,7 @@ def build_row(model: Json) -> ModelRow:
 
 
 def _number(*texts: object) -> float | None:
-    """Return the first argument that is a number."""
+    """Return the first argument that is a number; None if none is."""
     for text in texts:
         try:
             return float(str(text))
@@ -119,7 +121,7 @@ def _number(*texts: object) -> float | None:
 def list_table(
     rows: Sequence[ModelRow], now: datetime, *, wide: bool, all_namespaces: bool
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the cells of the list, which has the columns of `kubectl get mdep`."""
+    """Return the header and the cells of the models' list, which has the columns of `kubectl get mdep`."""
     head = ["NAME", "STATUS", "READY", "DESIRED", "RANGE", "AGE"]
     head += ["QUEUE", "GPU%", "BATCH", "URL", "IMAGE", "POLICY", "ACTUATOR", "SCALED", "CAPACITY"] if wide else []
     cells = []
@@ -154,14 +156,14 @@ def sorted_rows(rows: Sequence[ModelRow], key_name: SortKey) -> list[ModelRow]:
 
 
 def hourly_cost(row: ModelRow, price: float | None) -> float | None:
-    """Return the cost of a model's GPUs per hour: from `price` per GPU and hour if given, else from the status."""
+    """Return the cost of a model's GPUs per hour, from `price` per GPU and hour, or else from the status."""
     return row.cost_per_hour if price is None else row.gpus * price
 
 
 def top_table(
     rows: Sequence[ModelRow], *, price: float | None, wide: bool, all_namespaces: bool
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the cells of `halcyon top`, with totals.
+    """Return the header and the cells of the table of `halcyon top`, with totals.
 
     `price`, per GPU and hour, replaces the configured prices.
     """

@@ -35,12 +35,12 @@ def render(explained: Report, now: datetime, *, width: int = 100, color: bool = 
 
 
 def ago(then: datetime | None, now: datetime) -> str:
-    """Return an age in one unit, such as `12s`, `3m`, `5h` or `2d`; `-` if unknown, `0s` if it is in the future."""
+    """Return an age in one unit, such as `12s`, `3m`, `5h` or `2d`; `-` if unknown, `0s` for a future time."""
     return "-" if then is None else _span((now - then).total_seconds())
 
 
 def _span(seconds: float) -> str:
-    """Return a duration in the largest unit of which it has at least two; a single day is 24h."""
+    """Return a duration in the largest unit of which it has at least two. For example, a single day is 24h."""
     remaining = max(int(seconds), 0)
     for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
         if remaining >= 2 * length:
@@ -109,7 +109,10 @@ class _Page:
         return [self._styled("!", _YELLOW) + first[1:], *rest]
 
     def _table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-        """Return a table: columns as wide as their widest cell, numbers right-aligned, and a last column that wraps."""
+        """Return the lines of a table.
+
+        Columns are as wide as their widest cell, numbers are right-aligned, and the last column wraps.
+        """
         if not rows:
             return []
         kept = [n for n in range(len(head)) if any(row[n] for row in rows)]

@@ -1,4 +1,4 @@
-"""The tree of states and reasons of a ModelDeployment and its objects. Pure.
+"""The tree of a ModelDeployment and its objects, each with its state and the reason. Pure.
 
 It is built only from objects of the API server, without requests to Triton or to a balancer. Out of scope: reading the
 objects (`inventory`), the stage of a pod (`pod_stage`), the layout (`tables`).
@@ -21,7 +21,7 @@ from halcyon_cli.kube.pod_stage import Stage, stage
 Json = Mapping[str, Any]
 Tone = Literal["good", "busy", "bad", "calm"]
 MAX_INACTIVE_REVISIONS = 3
-"""Maximum number of inactive revisions listed; the others are only counted."""
+"""Maximum number of inactive revisions that are listed. The others are only counted."""
 _TONES: Mapping[str, Tone] = {
     "ready": "good",
     "failed": "bad",
@@ -29,7 +29,7 @@ _TONES: Mapping[str, Tone] = {
     "draining": "calm",
     "ended": "calm",
 }
-"""Colors of pod states; states that aren't listed are in progress."""
+"""Colors of pod states. A state that isn't listed counts as in progress."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class Node:
     state: str
     tone: Tone = "calm"
     reason: str = ""
-    """Reason for the state, as one word."""
+    """Reason for the state, in one word."""
     info: str = ""
     """Further information, at most one sentence."""
     created: datetime | None = None
     children: tuple[Node, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON form, without empty fields."""
         plain: dict[str, Any] = {"name": self.name, "kind": self.kind, "state": self.state}
         plain |= {key: value for key, value in (("reason", self.reason), ("info", self.info)) if value}
         if self.created is not None:
@@ -72,7 +72,7 @@ class Tree:
 
 
 def build_tree(inventory: Inventory) -> Tree:
-    """Build the tree from these objects."""
+    """Build the tree of a model from the objects of an inventory."""
     meta, spec, status = (fields.mapping(inventory.model.get(part)) for part in ("metadata", "spec", "status"))
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
     children = (
@@ -175,7 +175,7 @@ def _cost(cost: Json, scaling: Json) -> str:
 
 
 _ATTENTION = {**LOUD, "RuntimeOutdated": "True"}
-"""Conditions that the page shows, each with the status that needs attention."""
+"""Conditions that the page shows, each with the status that requires attention."""
 
 
 def _notes(
@@ -264,7 +264,10 @@ def _slots(inventory: Inventory, name: str, revision: str) -> Iterator[Node]:
 
 
 def _deployment_state(deployment: Json | None, ready: int) -> tuple[str, str, str]:
-    """Return (state, reason, message) of a Deployment, given how many of its current pods are ready."""
+    """Return (state, reason, message) of a Deployment.
+
+    `ready` is the number of its ready pods with the current template.
+    """
     status = fields.mapping((deployment or {}).get("status"))
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
     failure = conditions.get("ReplicaFailure", {})
@@ -353,7 +356,7 @@ def _created(obj: Json | None) -> datetime | None:
 
 
 def _desired_replicas(deployment: Json | None) -> int:
-    """Return a Deployment's desired number of pods; the default of Kubernetes is 1."""
+    """Return a Deployment's desired number of pods. If it isn't set, Kubernetes uses 1."""
     replicas = fields.count(fields.mapping((deployment or {}).get("spec")).get("replicas"))
     return 1 if replicas is None else replicas
 

@@ -27,23 +27,22 @@ from halcyon.render import names
 Object = dict[str, Any]
 Change = Literal["create", "change", "same", "delete"]
 DryRun = Callable[[Kind, Object], Mapping[str, Any] | None]
-"""Function that returns the object as the API server would store it after an apply; None if the user may not apply
-it."""
+"""Function that returns an object as the API server would store it after an apply; None without the right to apply."""
 _CONTEXT = 2
-"""Number of context lines around a difference."""
+"""Number of unchanged lines shown around a difference."""
 
 
 @dataclass(frozen=True)
 class ChildDiff:
-    """An object, and the change that a reconcile would make in it."""
+    """An object of the plan, and the change that a reconcile would make in it."""
 
     change: Change
     kind: str
     name: str
     desired: Mapping[str, Any] | None
-    """The object as it would be applied; None if it would be deleted."""
+    """Object as it would be applied; None if it would be deleted."""
     diff: tuple[str, ...] = ()
-    """Lines of YAML, each prefixed with +, - or a space."""
+    """Lines of YAML, each with the prefix +, - or a space."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -52,7 +51,7 @@ class ChildDiff:
 
 
 def diff_children(scope: Scope, planned: ReconcilePlan, dry_run: DryRun) -> list[ChildDiff]:
-    """Return a diff for every object, in the order in which they would be written; deletions come last."""
+    """Return a diff for every object, in the order in which a reconcile writes them. Deletions come last."""
     diffs = []
     for desired in (*planned.first, *planned.then):
         kind, name = kind_of(desired), str(desired["metadata"]["name"])
@@ -66,7 +65,7 @@ def diff_children(scope: Scope, planned: ReconcilePlan, dry_run: DryRun) -> list
 
 
 def restarts(scope: Scope, planned: ReconcilePlan) -> str:
-    """Return a sentence on whether the change restarts model pods."""
+    """Return a sentence that says whether the change restarts model pods."""
     rollout = planned.rollout
     if rollout is None:
         return "nothing is served, and nothing would be served"
@@ -87,7 +86,10 @@ def _servers(count: int) -> str:
 
 
 def merged(live: Any, desired: Any) -> Any:  # any JSON values
-    """Compute the result of an apply locally: other fields stay, and lists of a different length are replaced."""
+    """Return the result of an apply, computed locally.
+
+    Fields that aren't applied stay, and lists of a different length are replaced.
+    """
     if isinstance(live, Mapping) and isinstance(desired, Mapping):
         return {**live, **{key: merged(live.get(key), value) for key, value in desired.items()}}
     if isinstance(live, list) and isinstance(desired, list) and len(live) == len(desired):
@@ -115,11 +117,11 @@ def _as_yaml(obj: Mapping[str, Any]) -> str:
 
 
 _REVISION = "deployment.kubernetes.io/revision"
-"""Annotation that the Deployment controller sets. It and Halcyon's own annotations are left out of the diff."""
+"""Annotation that the Deployment controller sets. The diff leaves it out, as it does with Halcyon's own annotations."""
 
 
 def _decode_json(value: Any) -> Any:
-    """Decode JSON in a ConfigMap's value, for a readable diff. Return other values unchanged."""
+    """Return the parsed value if it is JSON, for a readable diff. Other values are returned unchanged."""
     try:
         return json.loads(value)
     except (TypeError, ValueError):

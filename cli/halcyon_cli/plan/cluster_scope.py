@@ -1,7 +1,7 @@
 """The reconcile scope of a ModelDeployment that isn't applied yet, read from a cluster or built offline.
 
-The cluster is read with the user's permissions, and `notes` lists everything that the user may not read. Out of scope:
-the resulting objects (`child_diff`).
+The cluster is read with the user's permissions. `PlannedScope.notes` lists everything that the user may not read. Out
+of scope: the resulting objects (`child_diff`).
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _find_readable(cluster: Cluster, kind: Kind, name: str, notes: list[str]) ->
 
 
 def _operator_options(cluster: Cluster) -> dict[str, list[str]]:
-    """Return the operator's command line options, with its namespace added as `namespace`.
+    """Return the operator's command line options. Its namespace is added as the option `namespace`.
 
     The result is empty if its Deployment can't be read.
     """
@@ -170,7 +170,7 @@ def _operator_options(cluster: Cluster) -> dict[str, list[str]]:
 
 
 def _options_from_children(children: Mapping[tuple[Kind, str], Object], name: str) -> dict[str, list[str]]:
-    """Return the operator's options as far as the model's own pods show them; empty if it has none."""
+    """Return those options of the operator that the model's Deployments reveal; empty without a balancer Deployment."""
     balancer = _pod_of(children.get((kinds.DEPLOYMENT, names.balancer(name))))
     servers = next(
         (p for slot in names.SLOTS if (p := _pod_of(children.get((kinds.DEPLOYMENT, names.server(name, slot)))))), {}
@@ -244,7 +244,7 @@ def _collector(balancer: Object | None) -> CollectorAddress | None:
 def _metrics_api(
     cluster: Cluster, resource: Object, options: Mapping[str, list[str]], notes: list[str]
 ) -> ExternalMetricsApi:
-    """Return which component serves the external metrics API: from the model's status, or from the APIService."""
+    """Return which component serves the external metrics API: from the model's status, or else from the APIService."""
     scaling = fields.mapping(fields.mapping(resource.get("status")).get("scaling"))
     if (actuator := scaling.get("actuator")) in {"HPA", "Direct"}:
         return ExternalMetricsApi(
@@ -272,7 +272,7 @@ def _source(
     *,
     allow_missing: bool = False,
 ) -> tuple[SourceState, list[str]]:
-    """Return the state of the model's source, with notes on the parts that are assumed."""
+    """Return the state of the model's source, and notes on assumptions about it."""
     source = fields.mapping(fields.mapping(fields.mapping(document.get("spec")).get("model")).get("source"))
     claim_name = fields.mapping(source.get("persistentVolumeClaim")).get("claimName")
     if claim_name is not None:

@@ -39,7 +39,7 @@ def parse_observations(text: str | bytes, *, file: str) -> tuple[RecordedReading
     """Return the readings of a file, in chronological order.
 
     Raises:
-        ObservationsError: the file is invalid. The message is about the first error.
+        ObservationsError: the file is invalid. The message describes the first error.
     """
     try:
         document = json.loads(text)

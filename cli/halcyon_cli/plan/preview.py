@@ -44,7 +44,10 @@ def show(
 
 
 def _applicable(desired: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the object as kubectl can apply it: without an owner that doesn't exist yet, which has no uid."""
+    """Return the object in a form that kubectl can apply.
+
+    An owner that doesn't exist yet is left out, because it has no uid.
+    """
     meta = dict(desired["metadata"])
     owners = [owner for owner in meta.pop("ownerReferences", ()) if owner.get("uid") not in {"", UNKNOWN_UID}]
     return {**desired, "metadata": meta | ({"ownerReferences": owners} if owners else {})}

@@ -1,4 +1,4 @@
-"""Progress of the rollout of a model's current spec, in one sentence. Pure."""
+"""Progress of the rollout of a model's current spec, as a phase and a sentence. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _FAILED = frozenset({"Failed", "RollingBack", "RolledBack"})
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of the rollout of the current spec."""
+    """Progress of the rollout of a model's current spec."""
 
     phase: Phase
     text: str
-    """One sentence with the reason."""
+    """Progress in one sentence, with the reason."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -34,7 +34,7 @@ class Progress:
 # yes             True       complete               no        False   Waiting
 # yes             True       complete               no        True    Served
 def progress(model: Mapping[str, Any]) -> Progress:
-    """Return the progress of a ModelDeployment. A missing status counts as not observed."""
+    """Return the rollout progress of a ModelDeployment. A missing status counts as not observed."""
     meta, status = fields.mapping(model.get("metadata")), fields.mapping(model.get("status"))
     name, generation = str(meta.get("name")), fields.count(meta.get("generation")) or 0
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}

@@ -1,4 +1,4 @@
-"""The revisions of a model as its ControllerRevisions have them, and the change that restores one of them. Pure."""
+"""Past revisions of a model, read from its ControllerRevisions, and the patch that restores one of them. Pure."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ class PastRevision:
 
     number: int
     name: str
-    """Name of its ControllerRevision."""
+    """Name of the ControllerRevision."""
     state: str
-    """serving, target or canary for a current one; else the result of its last rollout in lower case."""
+    """For a current revision: serving, canary, rolling out or failed. For another one: the result of its last rollout
+    in lower case, or pending.
+    """
     served: str
-    """Time at which a rollout to it last succeeded, in RFC 3339; empty if none did."""
+    """Time in RFC 3339 at which a rollout of this revision last succeeded; empty if none did."""
     finished: datetime | None
-    """Time at which its last rollout ended."""
+    """Time at which the revision's last rollout ended; None if unknown."""
     cause: str
-    """Cause of a failure, else the image of its server."""
+    """Message of its last rollout, for example about a failure; without one, the image of its server."""
     spec: Json | None
-    """Parts of its spec; None if an older version recorded it."""
+    """Recorded parts of its spec; None if an older version of Halcyon recorded the revision."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -43,7 +45,7 @@ class PastRevision:
 
 
 def past_revisions(model: Json, stored: Sequence[Json]) -> list[PastRevision]:
-    """Return the revisions of a model, the newest first. ControllerRevisions that can't be read are omitted."""
+    """Return the revisions of a model, the newest first. Invalid ControllerRevisions are left out."""
     status = fields.mapping(model.get("status"))
     current, target = (fields.mapping(status.get("revision")).get(part) for part in ("current", "target"))
     in_canary = bool(fields.mapping(status.get("rollout")).get("canary"))
@@ -71,13 +73,16 @@ def _image(template: Json) -> str:
 
 
 def previous(found: Sequence[PastRevision]) -> PastRevision | None:
-    """Return the revision that a roll-back restores: the last one served before the newest one; None if there is none."""
+    """Return the revision that a roll-back restores: of those before the newest one, the one that was served last."""
     earlier = [past for past in found[1:] if past.served]
     return max(earlier, key=lambda past: past.served, default=None)
 
 
 def restoring_patch(name: str, spec: Json, past: Json) -> dict[str, Any]:
-    """Return the merge patch of the spec of model `name` that restores the parts of a revision; empty if they are the same."""
+    """Return the merge patch of the spec that restores the parts of a past revision; empty if nothing differs.
+
+    `name` is the name of the model.
+    """
     patch = {}
     now = _without_defaults(name, spec)
     for part in _PARTS:
@@ -89,7 +94,7 @@ def restoring_patch(name: str, spec: Json, past: Json) -> dict[str, Any]:
 
 
 def _without_defaults(name: str, spec: Json) -> Json:
-    """Return the parts of a spec without defaults, as a revision has them; the spec itself if it is invalid."""
+    """Return a spec without default values, as a revision stores it. An invalid spec is returned as it is."""
     try:
         known = parse(name, spec)
     except SpecError:
@@ -101,7 +106,7 @@ _SAME = object()
 
 
 def merge_patch(now: Any, wanted: Any) -> Any:  # JSON values
-    """Return the JSON merge patch that makes `now` into `wanted`, or `_SAME`."""
+    """Return the JSON merge patch that turns `now` into `wanted`; `_SAME` if they are equal."""
     if isinstance(now, Mapping) and isinstance(wanted, Mapping):
         patch: dict[str, Any] = {}
         for key in {**now, **wanted}:

@@ -1,1 +1,1 @@
-"""Starts of server pods, watched from the pod's creation until it is ready."""
+"""Cold starts of server pods, watched from the creation of a pod until it is ready."""

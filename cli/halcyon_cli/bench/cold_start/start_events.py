@@ -1,6 +1,6 @@
-"""The boundaries of a pod's start, from what was seen of the pod, and from Triton's log. Pure.
+"""The times of the steps of a pod's start, from readings of the pod and from Triton's log. Pure.
 
-Times in a pod's status have whole seconds, so a boundary is the time at which it was first seen.
+Times in a pod's status have whole seconds, so the time of a step is that of the first reading that shows it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.?(\d*)Z (.*)", re.DOTALL
 
 
 def boundaries(seen: Sequence[tuple[float, Json]], log: Sequence[str], *, model: str, failure: str = "") -> Boundaries:
-    """Return the boundaries of one pod.
+    """Return the times of the steps of one pod's start.
 
-    `seen` are readings of the pod as (seconds since the epoch, pod), oldest first, and at least one. `log` are lines of
-    Triton's log with Kubernetes' timestamps.
+    `seen` has at least one reading of the pod as (seconds since the epoch, pod), oldest first. `log` has the lines of
+    Triton's log with the timestamps of Kubernetes.
     """
     from halcyon_measure.breakdown.cold_start import Boundaries  # noqa: PLC0415  # NumPy takes a while to import
 
@@ -51,7 +51,10 @@ def is_ready(pod: Json) -> bool:
 
 
 def _created(seen: Sequence[tuple[float, Json]]) -> float:
-    """Return when the pod was made: its creation has whole seconds, and is at most one second before what was seen."""
+    """Return the time at which the pod was created, in seconds since the epoch.
+
+    The creation timestamp has whole seconds. The result is the time of the first reading, limited to that second.
+    """
     first, pod = seen[0]
     stamp = fields.text(fields.mapping(pod.get("metadata")).get("creationTimestamp"))
     if not stamp:

@@ -1,4 +1,4 @@
-"""Starts of a model's server pods, one after the other: the first as it is made, each further one by a deletion.
+"""Watch of several starts of a model's server pods. For each start after the first, the pod is deleted.
 
 The pods are read ten times a second. Out of scope: the parts of a start (`halcyon_measure.breakdown.cold_start`).
 """
@@ -34,9 +34,9 @@ def watch(
     timeout_s: float,
     keep: Callable[[], None],
 ) -> list[Boundaries]:
-    """Watch this many starts of a ModelDeployment with one replica, and return their boundaries.
+    """Watch this many starts of a ModelDeployment with one replica, and return the times of their steps.
 
-    `keep` is called with each reading, for example to extend a lease.
+    `keep` is called after each reading, for example to extend a lease.
 
     Raises:
         ClusterError: the user may not read or delete its pods, or the API server is unreachable.
@@ -62,7 +62,10 @@ def watch(
 def _seen(
     cluster: ObjectWriter, selector: str, known: set[str], timeout_s: float, keep: Callable[[], None]
 ) -> tuple[list[tuple[float, Json]], str]:
-    """Return the readings of the first new pod until it is ready, and why it isn't; empty if it is."""
+    """Return the readings of the first new pod until it is ready, and the reason if it isn't ready in time.
+
+    The reason is empty if the pod is ready, or if no pod appeared.
+    """
     seen: list[tuple[float, Json]] = []
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
@@ -83,7 +86,7 @@ def _seen(
 
 
 def _log(cluster: ObjectWriter, pod: str) -> list[str]:
-    """Return Triton's log with timestamps; empty if it can't be read, so that its boundaries aren't seen."""
+    """Return the lines of Triton's log with timestamps; an empty list if the log can't be read."""
     try:
         return list(cluster.follow_log(pod, names.TRITON, {"follow": "false", "timestamps": "true"}))
     except ClusterError:

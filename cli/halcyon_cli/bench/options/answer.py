@@ -1,4 +1,4 @@
-"""Options for the answer of a bench: the largest rate that keeps an objective, or a comparison."""
+"""Options for the kind of result: the largest rate that keeps an objective, a sweep, or a comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerOptions:
-    """Values of the options."""
+    """Values of the options for the kind of result."""
 
     percentile: float = 99.0
     against: str | None = None
@@ -27,7 +27,7 @@ class AnswerOptions:
     yes: bool = False
 
     def of_client(self) -> AnswerOptions:
-        """Return the options for the client in the cluster, which doesn't compare."""
+        """Return the options for the client in the cluster, which makes no comparison."""
         return AnswerOptions(percentile=self.percentile, sweep=self.sweep, yes=self.yes)
 
     def of_turns(self) -> AnswerOptions:
@@ -41,10 +41,10 @@ class AnswerOptions:
         )
 
     def check(self) -> AnswerOptions:
-        """Return these options if they are valid.
+        """Return these options after checking them.
 
         Raises:
-            InputError: a percentile isn't one of those that a result has.
+            InputError: the percentile isn't one that a result contains.
         """
         if self.percentile not in _PERCENTILES:
             known = ", ".join(f"{one:g}" for one in _PERCENTILES)

@@ -1,4 +1,4 @@
-"""A group of options that a command receives as one value."""
+"""Group of command line options that a command receives as one value."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from halcyon_cli.arguments.options import Command, with_options
 
 
 def option_group(name: str, kind: type[Any], *options: Any) -> Callable[[Command], Command]:
-    """Return a decorator that adds options to a command, which receives them as `name`, a value of the dataclass `kind`.
+    """Return a decorator that adds a group of options to a command.
 
-    `options` are click's decorators, one for each field of `kind`, in the order of the help page. Each field has a default,
-    which is that of its option.
+    The command receives the group as the argument `name`, an instance of the dataclass `kind`. `options` has one click
+    decorator for each field of `kind`, in the order of the help page. The default of each field is the default of its
+    option.
     """
     own = [field.name for field in fields(kind)]
 
@@ -30,7 +31,7 @@ def option_group(name: str, kind: type[Any], *options: Any) -> Callable[[Command
 
 
 def arguments(command: click.Command, *groups: Any) -> list[str]:
-    """Return the arguments for which `command` receives these values of groups, without those that are defaults."""
+    """Return the command line arguments that give `command` these values, without arguments that equal the defaults."""
     found: list[str] = []
     for group in groups:
         defaults = type(group)()
@@ -44,7 +45,10 @@ def arguments(command: click.Command, *groups: Any) -> list[str]:
 
 
 def repeatable(command: click.Command, *groups: Any) -> tuple[str, ...]:
-    """Return `arguments` for the document of a run: with the seed, and without the values of headers, which may be secrets."""
+    """Return the command line arguments for the document of a run.
+
+    They include the seed, but not the values of headers, which may be secret.
+    """
     hidden = [
         replace(group, headers=tuple(header.partition(":")[0] + ":REDACTED" for header in group.headers))
         if hasattr(group, "headers")

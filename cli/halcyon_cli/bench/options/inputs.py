@@ -1,4 +1,4 @@
-"""Options for the tensors of a request, and for the answers that are expected."""
+"""Options for the tensors of a request, and for the expected answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class InputOptions:
-    """Values of the options."""
+    """Values of the options for inputs."""
 
     inputs: Sequence[str] = ()
     rows: str = ""
@@ -33,11 +33,11 @@ class InputOptions:
 
     @property
     def is_timed(self) -> bool:
-        """Whether requests are prepared when they are due."""
+        """Whether each request is prepared only when it is due."""
         return bool(self.decode or self.prepare)
 
     def payload(self, *, preset: str, seed: int) -> PayloadSettings:
-        """Return where the payloads come from.
+        """Return the source of the payloads.
 
         Raises:
             MeasureError, InputError: a file, a shape or the number of rows is invalid.
@@ -57,7 +57,7 @@ class InputOptions:
         )
 
     def hooks(self) -> HookSettings:
-        """Return the functions that prepare requests and take answers.
+        """Return the settings of the functions that prepare requests and process answers.
 
         Raises:
             MeasureError: an input file doesn't exist.
@@ -123,13 +123,16 @@ input_options = option_group(
 
 
 def named(argument: str) -> tuple[str, str]:
-    """Parse [INPUT=]PATH into (input, path). An existing path whose name contains = is read as PATH alone."""
+    """Parse [INPUT=]PATH into (input, path).
+
+    If a file with the whole text as its name exists, all of it is the path.
+    """
     name, sign, path = argument.partition("=")
     return (name, path) if sign and not Path(argument).exists() else ("", argument)
 
 
 def samples(arguments: Sequence[str]) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """Return the files of each request: one for each file of a folder, or one with all the given files.
+    """Return the files of each request: one per file of a folder, or a single list of all given files.
 
     Raises:
         MeasureError, InputError: a file doesn't exist, or a folder is combined with other inputs.

@@ -1,4 +1,4 @@
-"""Options for the load: its scenario, its warm-up, and the processes that send it."""
+"""Options for the load: its scenario, its warm-up, and the processes that generate it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PRESETS = ("singlestream", "multistream", "server", "offline")
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """Values of the options. Those that are None follow from the scenario."""
+    """Values of the options for the load. For an option that is None, the scenario determines the value."""
 
     scenario: Kind | None = None
     preset: str | None = None
@@ -45,13 +45,13 @@ class LoadOptions:
 
     @property
     def is_given(self) -> bool:
-        """Whether one of the options describes a load; without one, the command searches for the capacity."""
+        """Whether an option describes a load. If not, the command searches for the capacity."""
         load = (self.scenario, self.preset, self.duration, self.requests, self.callers, self.think, self.rate)
         shape = (self.to_rps, self.cv, self.on_s, self.off_s, self.trace)
         return any(value is not None for value in (*load, *shape))
 
     def made_scenario(self) -> Scenario:
-        """Return the scenario of the options.
+        """Return the scenario that the options describe.
 
         Raises:
             MeasureError, InputError: an option is invalid, or has no effect in this scenario.
@@ -85,7 +85,7 @@ class LoadOptions:
         return replace(base, **changes, max_in_flight=self.max_in_flight, seed=self.seed).check()  # type: ignore[arg-type]  # each is of its field's type
 
     def _implied(self) -> Kind:
-        """Return the scenario that the options imply."""
+        """Return the kind of scenario that the given options imply."""
         if self.trace is not None:
             return "trace"
         if self.to_rps is not None:
@@ -95,10 +95,10 @@ class LoadOptions:
         return "sustained" if self.rate is not None else "blocking"
 
     def made_warm_up(self) -> WarmUp:
-        """Return the warm-up of the options.
+        """Return the warm-up that the options describe.
 
         Raises:
-            InputError: it isn't a duration.
+            InputError: the value isn't a duration.
         """
         from halcyon.api.types import duration_s  # noqa: PLC0415
         from halcyon_measure.engine.pool import WarmUp  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Options for the file of the measured model: what the server could do, and what it costs."""
+"""Options for the file of the measured model, which shows the hardware's limit and the cost of the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from halcyon_cli.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFileOptions:
-    """Values of the options."""
+    """Values of the options for the model's file."""
 
     onnx: Path | None = None
     dims: Sequence[str] = ()
@@ -24,10 +24,10 @@ class ModelFileOptions:
     gpu: str | None = None
 
     def check(self) -> None:
-        """Check that the options fit each other, before anything is sent.
+        """Check that the options fit together, before any request is sent.
 
         Raises:
-            InputError: they don't.
+            InputError: two options contradict each other.
         """
         if self.onnx is None and (self.dims or self.is_alone or self.has_roofline or self.gpu):
             raise InputError("--dim, --alone, --roofline and --gpu need the file of the model: --onnx model.onnx")

@@ -1,4 +1,4 @@
-"""Options for the place of a measurement: the copy, its client, and what is asked of the cluster."""
+"""Options for the place of a measurement: the copy of the model, the client, and their resources in the cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _START_S = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceOptions:
-    """Values of the options."""
+    """Values of the options for the place."""
 
     live: bool = False
     trial: bool = False
@@ -32,10 +32,10 @@ class PlaceOptions:
     teach: bool = False
 
     def check(self) -> PlaceOptions:
-        """Return these options if they are valid.
+        """Return these options after checking them.
 
         Raises:
-            InputError: a quantity is invalid, or two options don't fit each other.
+            InputError: a quantity is invalid, or two options contradict each other.
         """
         for option, text, low, good in (
             ("--client-cpu", self.client_cpu, "100m", "2"),

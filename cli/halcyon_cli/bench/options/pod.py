@@ -1,4 +1,4 @@
-"""Options for the process that sends the load: those with which a Job runs it."""
+"""Options for the process that sends the load. Most are hidden, and set only in the arguments of a Job's pod."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from halcyon_cli.bench.options.group import option_group
 
 @dataclass(frozen=True, kw_only=True)
 class PodOptions:
-    """Values of the options."""
+    """Values of the options for the process that sends the load."""
 
     wait: float | None = None
     to_log: bool = False

@@ -1,4 +1,4 @@
-"""Options for what is read beside the load: metrics, energy, carbon and price."""
+"""Options for data that is read during the load: metrics, energy, carbon intensity and price."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
-    """Values of the options."""
+    """Values of the options for sampling."""
 
     no_sampling: bool = False
     metrics_urls: Sequence[str] = ()
@@ -29,7 +29,7 @@ class SamplingOptions:
     price_per_hour: float | None = None
 
     def settings(self) -> SamplingSettings | None:
-        """Return what is read; None for nothing.
+        """Return the sampling settings; None if sampling is off.
 
         Raises:
             MeasureError: a URL is invalid.
@@ -48,7 +48,7 @@ class SamplingOptions:
         ).check()
 
     def prices(self) -> Prices:
-        """Return what the site says about carbon and money.
+        """Return the given carbon intensity and price.
 
         Raises:
             MeasureError: a figure is negative, not a number, or too large.

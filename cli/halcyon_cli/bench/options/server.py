@@ -1,4 +1,4 @@
-"""Options for the server and how to speak to it."""
+"""Options for the server and its protocol."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENCODINGS = ("binary", "json", "raw", "typed")
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """Values of the options."""
+    """Values of the options for the server."""
 
     url: str | None = None
     model: str = ""
@@ -44,7 +44,7 @@ class ServerOptions:
         """Return the server and the model to measure.
 
         Raises:
-            MeasureError, InputError: an option is invalid, or two don't fit each other.
+            MeasureError, InputError: an option is invalid, or two options contradict each other.
         """
         from halcyon_measure.protocols import target  # noqa: PLC0415
         from halcyon_measure.protocols.target import Tls  # noqa: PLC0415
@@ -138,7 +138,7 @@ server_options = option_group(
 
 
 def request_headers(arguments: Sequence[str], key_file: Path | None) -> tuple[tuple[str, str], ...]:
-    """Return the headers of every request from NAME:VALUE arguments and the file of an API key.
+    """Return the headers of every request, from NAME:VALUE arguments and the file of an API key.
 
     Raises:
         InputError: an argument isn't NAME:VALUE, or the file can't be read.
@@ -158,7 +158,9 @@ def request_headers(arguments: Sequence[str], key_file: Path | None) -> tuple[tu
 
 
 def _key_in(path: Path) -> Path:
-    """Return the file of an API key: of a folder, the first one that isn't hidden, as those of Kubernetes in a mounted Secret are.
+    """Return the path of an API key's file.
+
+    For a folder, it is the first file that isn't hidden: a mounted Secret has hidden files of Kubernetes.
 
     Raises:
         OSError: the folder has none, or can't be read.

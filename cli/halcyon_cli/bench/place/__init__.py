@@ -1,1 +1,1 @@
-"""A measurement in the cluster: a copy of a served model, the Job of its client, and what is left of them, a history."""
+"""Measurements in the cluster: the copy of a served model, the Job of the client, and the transfer of its result."""

@@ -1,8 +1,8 @@
-"""Everything that can refuse a measurement, asked before anything is made.
+"""Checks whether the cluster would accept a measurement, before anything is created.
 
-In this order: the user's rights, the API server's schema and policies for the copy (a dry run), the operator's own rules and
-names, Pod Security and the namespace's defaults (dry runs of the pods), ResourceQuotas, free GPUs. What the user may not read
-is skipped: the cluster decides it later, and the pods' states are shown.
+The order is: the user's rights, the API server's schema and policies for the copy (a dry run), the operator's own rules
+and names, Pod Security and the namespace's defaults (dry runs of the pods), ResourceQuotas, and free GPUs. A check of
+objects that the user may not read is skipped: the cluster decides later, and the command shows the states of the pods.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NEEDED: tuple[tuple[str, Kind, str], ...] = (
 
 @dataclass(frozen=True)
 class PlannedPods:
-    """Pods of one kind that a measurement adds."""
+    """Pods of one kind that a measurement creates."""
 
     what: str
     template: Json
@@ -52,7 +52,7 @@ class PlannedPods:
 
 
 def check_rights(cluster: ObjectWriter, *, needs_files: bool, copies: bool) -> None:
-    """Check that the user may make the objects of a measurement.
+    """Check that the user may create the objects of a measurement.
 
     Raises:
         InputError: a right is missing; the message has every verb and resource.
@@ -73,7 +73,7 @@ def _right(verb: str, kind: Kind, part: str) -> str:
 
 
 def check_free(cluster: ObjectWriter, model: str, *, copies: bool) -> None:
-    """Check that no other measurement of the model runs, and that nothing else has the names.
+    """Check that no other measurement of the model is running, and that the copy's name is free.
 
     Raises:
         InputError: the Job or the copy exists.
@@ -93,7 +93,7 @@ def check_free(cluster: ObjectWriter, model: str, *, copies: bool) -> None:
 
 
 def rendered(cluster: ObjectWriter, copy: CopiedModel, model: str) -> list[Json]:
-    """Return the objects that the operator would make for a copy of a model.
+    """Return the objects that the operator would create for a copy of a model.
 
     Raises:
         InputError: the API server or the operator would refuse the copy.
@@ -109,7 +109,7 @@ def rendered(cluster: ObjectWriter, copy: CopiedModel, model: str) -> list[Json]
 
 
 def planned(objects: Sequence[Json], copy: CopiedModel, client: ClientSettings) -> list[PlannedPods]:
-    """Return the pods of a copy with these objects, and of its client. Pure."""
+    """Return the pods that the operator would create for a copy with these objects, and the client's pod. Pure."""
     found = []
     for obj in objects:
         if obj["kind"] != "Deployment":
@@ -124,12 +124,12 @@ def planned(objects: Sequence[Json], copy: CopiedModel, client: ClientSettings) 
 
 
 def client_pods(client: ClientSettings) -> PlannedPods:
-    """Return the client's pod."""
+    """Return the client's pod as an entry for the checks."""
     return PlannedPods("client", pod(client), {"labels": labels(client.model)}, 1)
 
 
 def trial_pods(trial: TrialPod) -> PlannedPods:
-    """Return the trial pod."""
+    """Return the trial pod as an entry for the checks."""
     return PlannedPods("trial", trial.spec, trial.template["metadata"], 1)
 
 
@@ -137,7 +137,7 @@ def check_pods(cluster: ObjectWriter, pods: Sequence[PlannedPods]) -> None:
     """Check that the namespace would admit the pods, that its quotas have room for all of them, and that GPUs are free.
 
     Raises:
-        InputError: a pod would be refused, a quota is too small, or no node has as many GPUs free.
+        InputError: a pod would be refused, a quota is too small, or no node has enough free GPUs.
     """
     for one in pods:
         _check_admitted(cluster, one)
@@ -168,12 +168,13 @@ def check_pods(cluster: ObjectWriter, pods: Sequence[PlannedPods]) -> None:
 def check_budget(
     cluster: ObjectWriter, copy: CopiedModel, budget: int | None, *, besides: Sequence[CopiedModel] = ()
 ) -> None:
-    """Check that the site's GPU budget has room for a copy, which the operator would not hold back: it never scales.
+    """Check that a copy fits into the site's GPU budget.
 
-    `besides` are copies that are made with it.
+    The operator enforces the budget only in scaling, and a copy never scales. `besides` has the copies that are created
+    together with it.
 
     Raises:
-        InputError: it has not.
+        InputError: the budget is too small.
     """
     if budget is None or not gpus_of(copy.document):
         return
@@ -186,7 +187,7 @@ def check_budget(
 
 
 def gpus_of(model: Json) -> int:
-    """Return the GPUs that the replicas of a model hold. Pure."""
+    """Return the number of GPUs that all replicas of a model hold. Pure."""
     spec = fields.mapping(model.get("spec"))
     each = fields.mapping(fields.mapping(spec.get("runtime")).get("gpu")).get("count", 0)
     replicas = spec.get("replicas", 1)
@@ -194,7 +195,7 @@ def gpus_of(model: Json) -> int:
 
 
 def lacking_budget(models: Sequence[Json], copy: Json, budget: int) -> str:
-    """Return a sentence if the budget has no room for the copy beside these models; empty if it has. Pure."""
+    """Return an error sentence if the copy and these models together exceed the budget; empty if they don't. Pure."""
     held = {f"{one['metadata'].get('namespace')}/{one['metadata'].get('name')}": gpus_of(one) for one in models}
     used, wanted = sum(held.values()), gpus_of(copy)
     if used + wanted <= budget:
@@ -223,7 +224,10 @@ def _check_admitted(cluster: ObjectWriter, one: PlannedPods) -> None:
 
 
 def lacking_quota(quotas: Sequence[Json], pods: Sequence[PlannedPods]) -> str:
-    """Return a sentence for the first kind of pods for which the quotas have no room after those before; empty if all fit. Pure."""
+    """Return an error sentence for the first pods that the quotas don't admit; empty if all fit. Pure.
+
+    The pods before them in the sequence already count as admitted.
+    """
     promised: list[Promised] = []
     for one in pods:
         room = resource_quotas.room(list(map(dict, quotas)), one.template, present=0, promised=promised)
@@ -237,7 +241,10 @@ def lacking_quota(quotas: Sequence[Json], pods: Sequence[PlannedPods]) -> str:
 
 
 def gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
-    """Return the extended resources that one pod needs, by name: the most of any of these pods. Pure."""
+    """Return by name the extended resources of one pod: for each, the largest amount that any of these pods needs.
+
+    Pure.
+    """
     found: dict[str, int] = {}
     for one in pods:
         for name, amount in _of_pod(one.template):
@@ -246,7 +253,7 @@ def gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
 
 
 def all_gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
-    """Return the extended resources that all of these pods need together, by name. Pure."""
+    """Return by name the extended resources that all of these pods need together. Pure."""
     found: dict[str, int] = {}
     for one in pods:
         for name, amount in _of_pod(one.template):
@@ -255,7 +262,10 @@ def all_gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
 
 
 def _of_pod(template: Json) -> Iterator[tuple[str, int]]:
-    """Yield the extended resources of a pod's containers, of which a trial pod's server is an init container."""
+    """Yield name and amount of the extended resources of a pod's containers.
+
+    Init containers count too: in a trial pod, the server is one.
+    """
     containers = (*fields.mappings(template.get("containers")), *fields.mappings(template.get("initContainers")))
     for container in containers:
         for name, amount in fields.mapping(fields.mapping(container.get("resources")).get("limits")).items():

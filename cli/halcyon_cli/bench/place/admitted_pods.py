@@ -1,6 +1,6 @@
-"""The pods of a measurement of a ModelDeployment: what they are made of, and everything that can refuse them.
+"""The pods of a ModelDeployment's measurement: their settings, and the checks that they must pass.
 
-Out of scope: making them, and their life (`beside_model`).
+Out of scope: creating, watching and removing them (`beside_model`).
 """
 
 from __future__ import annotations
@@ -33,18 +33,20 @@ from halcyon_cli.rollout.revisions import past_revisions
 Json = Mapping[str, Any]
 
 ClientArguments = Callable[[ServerOptions, LoadOptions, InputOptions, SamplingOptions], Sequence[str]]
-"""Function that returns the arguments of the client's command, for options with the paths and the URLs in its pod."""
+"""Function that returns the arguments of the client's command. Its parameters are options with the paths and URLs
+inside the client's pod.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdmittedPods:
-    """Pods of a measurement that nothing refuses."""
+    """Pods of a measurement, after they have passed all checks."""
 
     client: ClientSettings
     measured: CopiedModel
-    """The copy, the served model itself with --live, or what the server of a trial pod is made of."""
+    """The copy, or with --live the served model itself, or the model whose server the trial pod runs."""
     copy: CopiedModel | None
-    """The copy to make; None if none is needed."""
+    """The copy to create; None if none is needed."""
     trial: TrialPod | None
     network_policy: bool
     """Whether the client needs a NetworkPolicy of its own."""
@@ -52,10 +54,10 @@ class AdmittedPods:
 
 
 def admitted(cluster: ObjectWriter, model: Json, request: BenchRequest, command: ClientArguments) -> AdmittedPods:
-    """Return the pods for a measurement of a model, after everything that can refuse them was asked.
+    """Return the pods for a measurement of a model, after all checks.
 
     Raises:
-        InputError: something refuses them.
+        InputError: a check failed.
         ClusterError: the API server is unreachable.
     """
     place = request.place
@@ -127,10 +129,10 @@ def admitted(cluster: ObjectWriter, model: Json, request: BenchRequest, command:
 
 
 def check_stateless(cluster: ObjectWriter, name: str) -> None:
-    """Check that the requests of a model need no sequences.
+    """Check that the model accepts requests that form no sequences.
 
     Raises:
-        InputError: they do.
+        InputError: the model needs sequences.
     """
     servers = _readable(
         cluster, kinds.POD, ",".join(f"{key}={value}" for key, value in names.selector(name, names.SERVER).items())
@@ -145,7 +147,7 @@ def check_stateless(cluster: ObjectWriter, name: str) -> None:
 def metrics_read(
     measured: CopiedModel, sampling: SamplingOptions, site: BenchSite, *, is_copy: bool
 ) -> tuple[tuple[str, str], ...]:
-    """Return the model with each component whose metrics the client reads."""
+    """Return pairs of the model's name and a component whose metrics the client reads."""
     if sampling.no_sampling:
         return ()
     found = metrics_access.components(
@@ -166,10 +168,10 @@ def copied(cluster: ObjectWriter, model: Json, request: BenchRequest, priority_c
 
 
 def _served(model: Json) -> CopiedModel:
-    """Return the served model itself, if it may be loaded.
+    """Return the served model itself, if it may be put under load.
 
     Raises:
-        InputError: it may not.
+        InputError: it may not be put under load.
     """
     copied_model.check_served(model)
     if why := guard.refusal(model):

@@ -1,4 +1,4 @@
-"""The options of a measurement of a ModelDeployment, and how long it may take. Pure."""
+"""The options of a ModelDeployment's measurement, and the deadlines that follow from them. Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from halcyon_cli.errors import InputError
 
 _WARM_UP_S, _END_S = 30.0, 60.0
 _SEARCH_S = 480.0
-"""Longest search for the capacity: six minutes of runs, with their starts and last answers."""
+"""Maximum duration of a search for the capacity, in seconds: six minutes of runs, and the time to start and finish each
+run.
+"""
 _NOT_HERE = ("url", "model", "api_key_file", "ca", "server_name", "cert", "key")
-"""Options of a server that a ModelDeployment decides."""
+"""Options for a server by URL, which are invalid for a ModelDeployment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +40,10 @@ class BenchRequest:
     place: PlaceOptions
 
     def check(self) -> BenchRequest:
-        """Return this request if its options fit a ModelDeployment.
+        """Return this request after checking that its options are valid for a ModelDeployment.
 
         Raises:
-            InputError: an option doesn't.
+            InputError: an option is invalid.
         """
         self.place.check()
         self.answer.check()
@@ -74,13 +76,13 @@ class BenchRequest:
         return self
 
     def url(self, measured: str) -> str:
-        """Return the URL of a host in the model's namespace: gRPC for its encodings, else HTTP."""
+        """Return the URL of a host in the model's namespace: gRPC if the encoding belongs to it, else HTTP."""
         if self.server.encoding in {"raw", "typed"}:
             return f"grpc://{measured}:{names.GRPC_PORT}"
         return f"http://{measured}:{names.HTTP_PORT}"
 
     def repeat(self, command: click.Command) -> tuple[str, ...]:
-        """Return the arguments that repeat the measurement."""
+        """Return the command line arguments that repeat this measurement."""
         return (
             self.name,
             *repeatable(command, self.server, self.load, self.answer, self.inputs, self.sampling, self.place),
@@ -88,7 +90,7 @@ class BenchRequest:
 
 
 def deadlines(request: BenchRequest) -> Deadlines:
-    """Return the times after which a measurement is given up."""
+    """Return the times after which the command gives up a measurement."""
     scenario = request.load.made_scenario()
     measured = scenario.trace[-1] if scenario.kind == "trace" else scenario.duration_s
     warm_up = max(request.load.made_warm_up().limit_s, _WARM_UP_S)

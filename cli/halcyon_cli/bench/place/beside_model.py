@@ -1,7 +1,7 @@
-"""A measurement in the cluster, from the Job of its client to its result: makes, watches, reads, and removes.
+"""A measurement in the cluster: creates its objects, watches the pods, reads the result, and removes everything.
 
-The order matters: the Job is made first, and everything else is owned by it. Whenever the command ends, also when it is
-killed, Kubernetes removes all of it: the Job is deleted here, or its lease runs out (`client_job`).
+The Job of the client is created first, and owns everything else. So Kubernetes removes everything when the command
+ends, even if it is killed: either the command deletes the Job, or the Job's lease expires (`client_job`).
 """
 
 from __future__ import annotations
@@ -32,45 +32,45 @@ Json = Mapping[str, Any]
 _POLL_S = 1.0
 _RENEW_S = 20.0
 _REMOVAL_S = 60.0
-"""Time for Kubernetes to delete what an earlier measurement has left."""
+"""Maximum time for Kubernetes to delete the objects of an earlier measurement, in seconds."""
 _LOG_LINES = 1_000_000
 _LOG_ATTEMPTS = 5
 
 
 class PlaceError(Failure):
-    """A measurement in the cluster that ended without a result."""
+    """Failure of a measurement in the cluster, which ended without a result."""
 
 
 @dataclass(frozen=True)
 class PlacedResult:
-    """What a client in the cluster has measured, and the pods that took part."""
+    """Result of a client in the cluster, and the pods that took part."""
 
     document: bytes
-    """bench.json."""
+    """Content of bench.json."""
     requests: bytes | None
-    """requests.npz, if it was small enough for a log."""
+    """Content of requests.npz; None if it was too large for a log."""
     servers: tuple[Json, ...]
-    """Measured server pods, as they were when the client ended."""
+    """Measured server pods, as they were at the end of the client."""
     client: Json
     """Pod of the client."""
     usage: UsageLog
-    """CPU and memory of the measured pods, while the client ran."""
+    """CPU and memory of the measured pods during the measurement."""
     others: tuple[bytes, ...] = ()
-    """Documents of the further models, in their order."""
+    """Documents of further measured models, in their order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deadlines:
-    """Times after which a measurement is given up, in seconds."""
+    """Times after which the command gives up a measurement, in seconds."""
 
     start_s: float
-    """Until the copy's pods and then the client run."""
+    """Maximum time until the copy's pods run; the same time is then allowed for the client's container."""
     run_s: float
-    """From the client's start to its end."""
+    """Maximum time from the start of the client to its end."""
 
 
 class BesideModel:
-    """One measurement. As a context manager, it removes what it made when the context is left."""
+    """One measurement. As a context manager, it creates the Job, and at the end removes everything that it created."""
 
     def __init__(
         self,
@@ -84,10 +84,11 @@ class BesideModel:
         on_copy: Callable[[Callable[[], None]], None] | None = None,
         others: Sequence[CopiedModel] = (),
     ) -> None:
-        """Keep the settings.
+        """Store the settings.
 
-        `trial` is measured instead of a copy or the served model. `on_copy` is called when the copies are made, with a function
-        that extends the Job's lease. `others` are copies of further models, which the same client measures in turns.
+        `trial` is measured instead of a copy or the served model. `on_copy` is called after the copies are created,
+        with a function that extends the Job's lease. `others` are copies of further models, which the same client
+        measures in turns.
         """
         self._cluster, self._client, self._limits, self._progress = cluster, client, limits, progress
         self._copies = (*([] if copy is None else [copy]), *others)
@@ -112,11 +113,13 @@ class BesideModel:
         self._cluster.delete(JOB, str(meta["name"]), str(meta["uid"]))
 
     def run(self, *, network_policy: bool) -> PlacedResult:
-        """Make the copy and the client's pod, wait for the result, and return it. Ctrl-C gives the result so far.
+        """Create the copy and the client's pod, wait for the result, and return it.
+
+        On Ctrl-C, return the result so far.
 
         Raises:
             ClusterError: the user lacks a right, or the API server is unreachable.
-            PlaceError: a pod can't start, the client failed, or time is over.
+            PlaceError: a pod can't start, the client failed, or a deadline has passed.
         """
         servers = self._prepared(network_policy=network_policy)
         pod = self._started()
@@ -124,7 +127,7 @@ class BesideModel:
             servers = (pod,)
         try:
             pod = self._ended(pod)
-            # Its status has the digest of the image by now. Pods of a served model are gone if it was scaled down meanwhile.
+            # The pods' status has the image's digest by now. A served model's pods may be gone after a scale-down.
             servers = (tuple(self._measured()) or servers) if self._trial is None else (pod,)
             self._check_trial(pod)
             text = self._log(str(pod["metadata"]["name"]))
@@ -133,7 +136,7 @@ class BesideModel:
         return self._result(text, servers, pod)
 
     def start(self, *, network_policy: bool) -> Json:
-        """Make the client's pod with all that it needs, wait until its container runs, and return it.
+        """Create the client's pod with everything that it needs, wait until its container runs, and return it.
 
         Raises:
             ClusterError: the user lacks a right, or the API server is unreachable.
@@ -143,7 +146,7 @@ class BesideModel:
         return self._started()
 
     def keep(self, pod: str) -> None:
-        """Extend the Job's lease when it is time.
+        """Extend the Job's lease if it is due, and check that the client's pod still runs.
 
         Raises:
             PlaceError: the Job was deleted, or the client's pod has ended or is gone.
@@ -157,7 +160,10 @@ class BesideModel:
             raise PlaceError(f"the client has ended: {self._last_line(pod)}")
 
     def _prepared(self, *, network_policy: bool) -> tuple[Json, ...]:
-        """Make everything but the client's pod, let the Job make that, and return the measured pods, if they are others."""
+        """Create all objects, let the Job create the client's pod, and return the measured pods.
+
+        The result is empty for a trial pod, which is the client's pod itself.
+        """
         if self._client.files:
             self._create(kinds.CONFIG_MAP, client_job.config_map(self._client, self._job))
         if network_policy:
@@ -178,7 +184,10 @@ class BesideModel:
         return servers
 
     def _create(self, kind: Kind, obj: Json) -> None:
-        """Create an object. One of the same name, left by an earlier measurement, is being deleted by Kubernetes."""
+        """Create an object.
+
+        If one of the same name exists, wait for Kubernetes to delete it, as after an earlier measurement.
+        """
         end = time.monotonic() + _REMOVAL_S
         while self._cluster.create(kind, obj) is None:
             name = obj["metadata"]["name"]
@@ -196,7 +205,7 @@ class BesideModel:
         return trial_pod.network_policy(self._trial, self._client, self._job)
 
     def _check_trial(self, pod: Json) -> None:
-        """Raise an error if a trial pod can't measure, and print a note if its server was started again."""
+        """Raise an error if a trial pod can't measure, and print a note if its server has restarted."""
         if self._trial is None:
             return
         if why := trial_pod.problem(pod):
@@ -205,7 +214,10 @@ class BesideModel:
             print(f"halcyon bench: {why}", file=sys.stderr)
 
     def _open_metrics(self, *, network_policy: bool) -> None:
-        """Give the client a way to the metrics of the measured pods. Without it, the result says that they weren't read."""
+        """Create what lets the client read the metrics of the measured pods.
+
+        If that fails, the result says that they weren't read.
+        """
         try:
             for which in self._client.metrics:
                 self._cluster.create(kinds.SERVICE, metrics_access.service(self._client, self._job, *which))
@@ -216,7 +228,7 @@ class BesideModel:
             print(f"halcyon bench: without metrics of servers and balancers: {error}", file=sys.stderr)
 
     def _servers(self) -> tuple[Json, ...]:
-        """Wait until the measured pods have nodes, all of them ready if there are several, and return them."""
+        """Wait until the measured pods have nodes, and return them. If there are several, wait until all are ready."""
         count = sum(int(copy.document["spec"]["replicas"]) for copy in self._copies) if self._copies else 1
         end = time.monotonic() + self._limits.start_s
         while True:
@@ -246,7 +258,7 @@ class BesideModel:
         return found
 
     def _check_copies(self) -> None:
-        """Raise an error if the operator has refused a copy, or it can't be served without a change."""
+        """Raise an error if the operator has rejected a copy, or can't serve it without a change of its spec."""
         for copy in self._copies:
             model = self._cluster.find(kinds.MODEL_DEPLOYMENT, copy.name) or {}
             for one in fields.mappings(fields.mapping(model.get("status")).get("conditions")):
@@ -262,7 +274,7 @@ class BesideModel:
         return "; ".join(dict.fromkeys(said)) or "no pod was made"
 
     def _started(self) -> Json:
-        """Wait until the client's container runs or has ended, and return its pod."""
+        """Wait until the client's container is running or has ended, and return the client's pod."""
         end = time.monotonic() + self._limits.start_s
         selector = f"{client_job.BENCH_LABEL}={self._client.model},batch.kubernetes.io/job-name={client_job.job_name(self._client.model)}"
         while True:
@@ -351,7 +363,7 @@ class BesideModel:
         self._extend()
 
     def _extend(self) -> None:
-        """Extend the Job's lease when it is time."""
+        """Extend the Job's lease if it is due."""
         now = time.monotonic()
         if now - self._renewed >= _RENEW_S:
             longest = 2 * self._limits.start_s + self._limits.run_s + client_job.LEASE_S

@@ -1,8 +1,8 @@
 """The client of a measurement in the cluster: its Job, the files that it reads, and its NetworkPolicy. Pure.
 
-The Job is made first and owns everything else, so Kubernetes removes all of it when the Job is deleted. Its deadline is a
-lease: the command extends it while it runs (`lease_s`), so a command that is killed leaves nothing after some minutes. The
-client's pod is made when the copy's pods have nodes (`parallelism`), so that it can be placed near them.
+The Job is created first and owns everything else, so Kubernetes removes all of it when the Job is deleted. Its deadline
+is a lease, which the command extends while it runs (`lease_s`). So nothing is left some minutes after the command was
+killed. The client's pod is created when the copy's pods have nodes (`parallelism`), so that it can be placed near them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ BENCH_LABEL = f"{GROUP}/bench"
 COMPONENT = "bench"
 CONTAINER = "client"
 LEASE_S = 150
-"""Seconds after the last extension at which Kubernetes ends the Job."""
+"""Time after the last extension of its lease at which Kubernetes ends the Job, in seconds."""
 TTL_S = 30
-"""Seconds after which an ended Job is removed, with everything that it owns."""
+"""Time after which Kubernetes removes an ended Job with everything that it owns, in seconds."""
 MAX_FILES_BYTES = 700 * 2**10
-"""Size of all files together; a ConfigMap holds 1 MiB, and base64 adds a third."""
+"""Maximum size of all files together. A ConfigMap holds 1 MiB, and base64 adds a third."""
 NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
-"""Reasons of a container that waits because its image can't be pulled."""
+"""Reasons of a waiting container whose image can't be pulled."""
 _UID = 65532
 _FILES, _KEYS, _VOLUME = "/etc/halcyon/files", "/etc/halcyon/api-keys", "/data"
 _TOPOLOGY = {"node": "kubernetes.io/hostname", "zone": "topology.kubernetes.io/zone"}
@@ -44,50 +44,53 @@ _TOPOLOGY = {"node": "kubernetes.io/hostname", "zone": "topology.kubernetes.io/z
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    """What the client's pod is made of."""
+    """Settings of the client's pod."""
 
     model: str
-    """Name of the measured ModelDeployment's original; for `live`, of itself."""
+    """Name of the original ModelDeployment, also if a copy is measured."""
     namespace: str
     image: str
     arguments: tuple[str, ...]
-    """Arguments of `halcyon`."""
+    """Command line arguments of `halcyon` in the pod."""
     measured: str
-    """Name of the ModelDeployment that gets the load."""
+    """Name of the ModelDeployment that receives the load."""
     near: str = "zone"
-    """node, zone or any."""
+    """Where the pod is placed relative to the servers: node, zone or any."""
     cpu: str = "1"
     memory: str = "1Gi"
     api_keys: str = ""
-    """Secret with API keys; empty for none."""
+    """Name of the Secret with API keys; empty if there is none."""
     pull_secrets: tuple[str, ...] = ()
     fixed_user_ids: bool = True
     priority_class: str = ""
     tolerations: Sequence[Json] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Content of the files of the ConfigMap, by key."""
+    """Content of the ConfigMap's files, by key."""
     claim: str = ""
-    """PersistentVolumeClaim with inputs, mounted at /data; empty for none."""
+    """Name of the PersistentVolumeClaim with inputs, mounted at /data; empty if there is none."""
     others: tuple[str, ...] = ()
-    """Names of further ModelDeployments that get the load in turns."""
+    """Names of further ModelDeployments that receive the load in turns."""
     metrics: tuple[tuple[str, str], ...] = ()
-    """ModelDeployments and their components whose metrics the client reads (`metrics_access`)."""
+    """Pairs of ModelDeployment and component whose metrics the client reads (`metrics_access`)."""
     prometheus_port: int | None = None
-    """Port of the Prometheus that the client reads; None for none."""
+    """Port of the Prometheus that the client reads; None if it reads none."""
 
     @property
     def all_measured(self) -> tuple[str, ...]:
-        """Names of all ModelDeployments that get the load."""
+        """Names of all ModelDeployments that receive the load."""
         return (self.measured, *self.others)
 
 
 def job_name(model: str) -> str:
-    """Return the name of the Job, which no two measurements of a model can have at a time."""
+    """Return the name of the Job.
+
+    It depends only on the model, so two measurements of a model can't run at the same time.
+    """
     return f"{model}-bench"
 
 
 def labels(model: str) -> dict[str, str]:
-    """Return the labels of an object of a measurement."""
+    """Return the labels of all objects of a measurement."""
     return {BENCH_LABEL: model, names.COMPONENT_LABEL: COMPONENT, names.MANAGER_LABEL: names.MANAGER}
 
 
@@ -96,7 +99,7 @@ def job(
 ) -> dict[str, Any]:
     """Return the Job, which complies with the Pod Security Standard "restricted" and has no token.
 
-    `template` replaces the pod with the client alone.
+    `template` replaces the default pod, which has only the client's container.
     """
     marks = labels(settings.model)
     return {
@@ -164,7 +167,10 @@ def pod(settings: ClientSettings) -> dict[str, Any]:
 
 
 def _near(settings: ClientSettings) -> dict[str, Any]:
-    """Prefer the nodes of the measured servers: a full node must not keep the client pending."""
+    """Return an affinity that prefers the nodes near the measured servers.
+
+    It isn't required, so a full node doesn't keep the client pending.
+    """
     terms = [
         {
             "labelSelector": {"matchLabels": names.selector(measured, names.SERVER)},
@@ -184,7 +190,10 @@ def config_map(settings: ClientSettings, job: Json) -> dict[str, Any]:
 
 
 def network_policy(settings: ClientSettings, job: Json) -> dict[str, Any]:
-    """Return the NetworkPolicy of the client's pod: it may reach DNS, the measured model's pods, and the port of a Prometheus."""
+    """Return the NetworkPolicy of the client's pod.
+
+    It may reach DNS, the pods of the measured models, and the port of a Prometheus.
+    """
     used = [names.HTTP_PORT, names.GRPC_PORT, *([names.METRICS_PORT, names.AGENT_PORT] if settings.metrics else [])]
     ports = [{"port": port, "protocol": "TCP"} for port in used]
     prometheus = [{"ports": [{"port": port, "protocol": "TCP"}]} for port in [settings.prometheus_port] if port]
@@ -200,7 +209,7 @@ def network_policy(settings: ClientSettings, job: Json) -> dict[str, Any]:
 
 
 def owned(api_version: str, kind: str, settings: ClientSettings, job: Json, *, name: str = "") -> dict[str, Any]:
-    """Return an object without its content that the Job owns; its name is the Job's unless it has one of its own."""
+    """Return an object that the Job owns, without its content. Its name is that of the Job unless `name` is given."""
     meta = {
         "namespace": settings.namespace,
         "name": name or job_name(settings.model),
@@ -211,16 +220,16 @@ def owned(api_version: str, kind: str, settings: ClientSettings, job: Json, *, n
 
 
 def owner(job: Json) -> dict[str, Any]:
-    """Return a reference to the Job, with which Kubernetes deletes the objects that have it."""
+    """Return an owner reference to the Job, with which Kubernetes deletes an object together with the Job."""
     return {"apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
 
 
 def lease_s(since_created_s: float, longest_s: float) -> int:
-    """Return the Job's `activeDeadlineSeconds` for a command that runs now.
+    """Return the value of the Job's `activeDeadlineSeconds` that extends its lease from now on.
 
     Args:
         since_created_s: seconds since the Job was made, by the command's clock.
-        longest_s: seconds after which the measurement ends in any case.
+        longest_s: maximum duration of the measurement in seconds, which limits the result.
     """
     return max(min(int(since_created_s) + LEASE_S, int(longest_s)), 1)
 
@@ -231,10 +240,10 @@ def lease_s(since_created_s: float, longest_s: float) -> int:
 def packed(load: LoadOptions, inputs: InputOptions) -> tuple[LoadOptions, InputOptions, dict[str, bytes]]:
     """Return the options with the paths in the client's pod, and the files that these paths need, by key.
 
-    Paths below /data are those of a volume, and stay.
+    Paths below /data are on a volume, and don't change.
 
     Raises:
-        InputError: a file can't be read, or all together are too large for a ConfigMap.
+        InputError: a file can't be read, or all files together are too large for a ConfigMap.
     """
     files: dict[str, bytes] = {}
 
@@ -287,7 +296,10 @@ def packed(load: LoadOptions, inputs: InputOptions) -> tuple[LoadOptions, InputO
 
 
 def _members(path: str) -> Iterator[str]:
-    """Yield a file, or the visible files of a folder."""
+    """Yield the path itself, or the paths of the visible files of a folder.
+
+    A folder on the volume counts as one path.
+    """
     if not Path(path).is_dir() or path.startswith(f"{_VOLUME}/"):
         yield path
         return
@@ -299,10 +311,10 @@ def _members(path: str) -> Iterator[str]:
 
 
 def _key(name: str) -> str:
-    """Return a file name as a key of a ConfigMap."""
+    """Return a file name as a valid key of a ConfigMap."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name)[-200:]
 
 
 def key_arguments(api_keys: str) -> tuple[str, ...]:
-    """Return the arguments with which the client sends an API key of the Secret."""
+    """Return the arguments that make the client send an API key of the Secret."""
     return ("--api-key-file", _KEYS) if api_keys else ()

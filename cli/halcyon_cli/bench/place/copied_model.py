@@ -1,4 +1,4 @@
-"""The copy of a served ModelDeployment that is measured instead of it. Pure.
+"""The copy of a served ModelDeployment, which is measured instead of the original. Pure.
 
 field of the spec      in the copy
 model, runtime,        those of the serving revision, also during a rollout or a canary; the lowest priority
@@ -8,7 +8,7 @@ traffic                as the original's: mode, limits, overload, API keys. With
                        load balancer, which would compete with the original's or need its host name
 rollout                the default
 
-Out of scope: what may not exist twice (`admission`), and who owns the copy (`client_job`).
+Out of scope: conflicts of names (`admission`), and the owner of the copy (`client_job`).
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ COPY_LABEL = f"{GROUP}/copy-of"
 """Label of a copy; its value is the name of the original."""
 SUFFIX = "-bench"
 MAX_NAME = 52 - len(SUFFIX)
-"""Longest name of a model whose copy has a valid name."""
+"""Maximum length of a model's name for which the copy's name is valid."""
 _DRAIN = "5s"
-"""Drain timeout of the copy, which has no other clients."""
+"""Drain timeout of the copy. It is short because the copy has no other clients."""
 
 
 @dataclass(frozen=True)
 class CopiedModel:
-    """A copy, and what differs from the original beyond the number of replicas."""
+    """Copy of a ModelDeployment, with its differences from the original."""
 
     document: dict[str, Any]
     revision: str
-    """ControllerRevision of the original that the copy is made from."""
+    """Name of the original's ControllerRevision from which the copy is made."""
     model: str
-    """Name of the model in requests."""
+    """Model name that requests use."""
     is_direct: bool
-    """Whether clients connect to the servers."""
+    """Whether clients connect directly to the servers, without a balancer."""
     api_keys: str
-    """Secret with the API keys of its clients; empty if it needs none."""
+    """Name of the Secret with the API keys of its clients; empty if requests need no key."""
     notes: tuple[str, ...] = ()
     traffic_notes: tuple[str, ...] = ()
-    """What isn't part of a result, because requests reach the copy in another way than the original."""
+    """Notes on parts of the original's traffic that the result doesn't include, such as TLS."""
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ class CopiedModel:
         return str(self.document["metadata"]["name"])
 
     def owned_by(self, job: Json) -> dict[str, Any]:
-        """Return the document with the Job as its owner, with which Kubernetes deletes it."""
+        """Return the copy's manifest with the Job as its owner, with which Kubernetes deletes the copy."""
         return {**self.document, "metadata": {**self.document["metadata"], "ownerReferences": [owner(job)]}}
 
 
@@ -68,7 +68,7 @@ def copy_name(name: str) -> str:
     """Return the name of the copy of a model.
 
     Raises:
-        InputError: it would be too long.
+        InputError: the copy's name would be too long.
     """
     if len(name) > MAX_NAME:
         raise InputError(
@@ -79,10 +79,10 @@ def copy_name(name: str) -> str:
 
 
 def check_served(model: Json) -> None:
-    """Check that a model has been accepted and served, so that there is something to measure.
+    """Check that a model was accepted and is served, so that it can be measured.
 
     Raises:
-        InputError: it is itself a copy, or was never accepted or loaded.
+        InputError: the model is itself a copy, or was never accepted or loaded.
     """
     name = str(model["metadata"]["name"])
     if original := fields.mapping(model["metadata"].get("labels")).get(COPY_LABEL):
@@ -97,7 +97,7 @@ def check_served(model: Json) -> None:
 
 
 def keeps_state(pods: Sequence[Json]) -> bool:
-    """Return whether the fetcher has found a model whose requests form sequences, by the model's server pods."""
+    """Return whether the fetcher reported, in a server pod, that requests of the model must form sequences."""
     return any(
         sequence_batching.REPORT
         in str(fields.mapping(fields.mapping(one.get("state")).get("terminated")).get("message") or "")
@@ -107,7 +107,7 @@ def keeps_state(pods: Sequence[Json]) -> bool:
 
 
 def copied(model: Json, past: Sequence[PastRevision], *, replicas: int = 1, priority_class: str = "") -> CopiedModel:
-    """Return the copy of a served model, from its serving revision.
+    """Return the copy of a served model, made from its serving revision.
 
     Raises:
         InputError: the model can't be copied.
@@ -171,7 +171,10 @@ def _condition(model: Json, kind: str) -> Json:
 
 
 def _fix_replicas(spec: dict[str, Any], replicas: int) -> None:
-    """Remove scaling, except for the objective, from which balancers derive how long a request may wait."""
+    """Remove the scaling from a spec.
+
+    The latency target stays, because balancers derive the maximum waiting time from it.
+    """
     scaling = fields.mapping(spec.pop("scaling", None))
     latency = fields.mapping(scaling.get("targets")).get("latency")
     if latency and scaling.get("policy") != "Rules":
@@ -181,7 +184,7 @@ def _fix_replicas(spec: dict[str, Any], replicas: int) -> None:
 
 
 def _reduce_traffic(spec: dict[str, Any], notes: list[str]) -> str:
-    """Remove what only one model can have, and return the name of the Secret with the API keys."""
+    """Remove the traffic settings that two models can't share, and return the name of the Secret with the API keys."""
     traffic = spec.setdefault("traffic", {})
     for part in ("service", "gateway", "accessLog"):
         traffic.pop(part, None)

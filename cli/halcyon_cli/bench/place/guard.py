@@ -1,8 +1,8 @@
-"""The guard of a measurement of a served model: which rate comes next, and when clients suffer. Pure.
+"""The guard of a served model during its measurement: the rate of the next step, and the bounds for its clients. Pure.
 
-The requests of the bench wait in the same queue as those of other clients, so their latency and their failures stand for
-those of the others. The first step has one caller, who never has more than one request in flight: it shows what clients had
-before. Each further step doubles the rate, and from half of the bound on adds a quarter.
+The requests of the bench wait in the same queue as those of other clients, so their latency and failures represent
+those of the clients. The first step has one caller with one request in flight, and shows the latency that clients had
+before. Each further step doubles the rate. Once the latency is above half of its bound, a step adds a quarter instead.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Json = Mapping[str, Any]
 STEP_S = 4.0
 """Length of a step, in seconds."""
 FIRST_SHARE = 0.5
-"""First rate, as a share of the answers of one caller."""
+"""Rate of the second step, as a share of the answers per second of one caller."""
 MAX_FAILED = 0.01
-"""Share of failed requests above which clients suffer, unless more had failed before."""
+"""Share of failed requests above which clients suffer. It is higher if the first step already had failures."""
 MIN_FAILED = 3
-"""Failures below which a share isn't believed."""
+"""Minimum number of failures for a share of failures to count."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one step has measured. Times are in seconds."""
+    """Measurement of one step. Times are in seconds."""
 
     rate_rps: float
     due: int
@@ -38,17 +38,20 @@ class Step:
 
 @dataclass(frozen=True)
 class ClientBounds:
-    """What clients are not expected to bear."""
+    """Bounds of latency and failures above which clients suffer."""
 
     p95_s: float
     failed: float
-    """Largest share of failed requests."""
+    """Maximum share of failed requests."""
     source: str
-    """Where the bound of the latency comes from."""
+    """Source of the latency bound, for messages."""
 
 
 def bounds(first: Step, latency_s: float | None) -> ClientBounds | None:
-    """Return the bounds: the model's objective, or twice what clients had; None if the first step has no answer."""
+    """Return the bounds for clients; None if the first step has no answer.
+
+    The latency bound is the model's objective, or twice the first step's latency if that is above the objective.
+    """
     if first.p95_s is None:
         return None
     failed = max(MAX_FAILED, 2 * first.failed / max(first.due, 1))
@@ -58,7 +61,7 @@ def bounds(first: Step, latency_s: float | None) -> ClientBounds | None:
 
 
 def crossed(step: Step, limits: ClientBounds) -> str:
-    """Return a sentence if a step has crossed a bound; else an empty text."""
+    """Return a sentence if a step exceeded a bound; else an empty text."""
     at = f"at {step.rate_rps:.3g} requests/s"
     if step.failed >= MIN_FAILED and step.failed / max(step.due, 1) > limits.failed:
         return f"{at}, {step.failed} of {step.due} requests failed; the bound is {100 * limits.failed:.1f} %"
@@ -68,7 +71,7 @@ def crossed(step: Step, limits: ClientBounds) -> str:
 
 
 def crossed_within(seconds: Sequence[tuple[int, int, float | None]], rate_rps: float, limits: ClientBounds) -> str:
-    """Return a sentence if the last seconds of a step that still runs show a crossing; else an empty text.
+    """Return a sentence if the last two seconds of a running step exceed a bound; else an empty text.
 
     Args:
         seconds: (answered, failed, median latency in seconds) of each second so far.
@@ -90,7 +93,10 @@ def crossed_within(seconds: Sequence[tuple[int, int, float | None]], rate_rps: f
 
 
 def next_rate(first: Step, steps: Sequence[Step], limits: ClientBounds, highest_rps: float) -> float | None:
-    """Return the rate of the next step; None after a step at the highest one. `steps` are those after the first, none crossed."""
+    """Return the rate of the next step; None after a step at the highest rate.
+
+    `steps` has the steps after the first one, all of them within the bounds.
+    """
     if not steps:
         return min(max(FIRST_SHARE * first.rate_rps, 0.5), highest_rps)
     last = steps[-1]
@@ -101,7 +107,7 @@ def next_rate(first: Step, steps: Sequence[Step], limits: ClientBounds, highest_
 
 
 def refusal(model: Json) -> str:
-    """Return why the served model must not be loaded now; an empty text if it may."""
+    """Return the reason why the served model must not be put under load now; empty if it may be."""
     name = str(fields.mapping(model.get("metadata")).get("name"))
     spec, status = fields.mapping(model.get("spec")), fields.mapping(model.get("status"))
     scaling = fields.mapping(spec.get("scaling"))

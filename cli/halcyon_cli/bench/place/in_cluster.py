@@ -1,6 +1,6 @@
-"""`halcyon bench NAME`: from the options to the measured document, with a copy of the model or with `--live`.
+"""`halcyon bench NAME`: from the options to the document of a measurement in the cluster.
 
-Out of scope: the pods (`admitted_pods`), what may refuse them (`admission`), and their life (`beside_model`).
+Out of scope: the pods (`admitted_pods`), their checks (`admission`), and their creation and removal (`beside_model`).
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ Json = Mapping[str, Any]
 def run(
     cluster: ObjectWriter, request: BenchRequest, command: click.Command, progress: Callable[[str], None]
 ) -> tuple[BenchDocument, bytes | None]:
-    """Measure a copy of a served model, or itself, and return the document, and requests.npz if the log could hold it.
+    """Measure a copy of a served model, or with --live the model itself.
+
+    Return the document, and the content of requests.npz if it fitted into the log.
 
     Raises:
         InputError: the measurement can't be made.
-        ClusterError, PlaceError: it failed.
+        ClusterError, PlaceError: the measurement failed.
     """
     model = cluster.model(request.name)
 
@@ -100,7 +102,7 @@ def _with_starts(document: BenchDocument, starts: Sequence[Boundaries]) -> Bench
 
 
 def remember(cluster: ObjectWriter, model: Json, document: BenchDocument) -> None:
-    """Add the document to the model's history. A write of another command in between is repeated.
+    """Add the document to the model's history. If another command writes at the same time, the write is retried.
 
     Raises:
         ClusterError: the user may not write the ConfigMap.

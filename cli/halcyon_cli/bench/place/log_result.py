@@ -1,8 +1,8 @@
-"""The result of a client in the cluster, as lines of its log between markers. Pure.
+"""Transfer of a result from a client in the cluster, as lines of its log between markers. Pure.
 
-A log is the only way from a pod without a token to the command: through the API server, with the user's rights. Lines are
-base64 with a checksum at the end, so a cut-off or rotated log is recognized. `requests.npz` follows the document if it is
-small enough for a log.
+The client's pod has no token, so the command reads its log through the API server, with the user's rights. Lines are
+base64 with a checksum at the end, so a truncated or rotated log is detected. `requests.npz` follows the document if it
+is small enough for a log.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from halcyon_cli.errors import Failure
 BEGIN, END = "-----BEGIN HALCYON BENCH {name}-----", "-----END HALCYON BENCH {name} {digest}-----"
 DOCUMENT, REQUESTS = "bench.json", "requests.npz"
 MAX_REQUESTS_BYTES = 6 * 2**20
-"""Largest `requests.npz` in a log, which the kubelet rotates at 10 MiB."""
+"""Maximum size of `requests.npz` in a log. The kubelet rotates a log at 10 MiB."""
 _COLUMNS = 4000
 
 
 class ResultError(Failure):
-    """A log without a whole result."""
+    """A log that doesn't contain a complete result."""
 
 
 def document_name(number: int) -> str:
-    """Return the name of the n-th document in a log; the first has that of an only one."""
+    """Return the name of the n-th document in a log. The first one has the name that a single document has."""
     return DOCUMENT if number == 0 else f"bench-{number}.json"
 
 
 def lines(name: str, content: bytes) -> Iterator[str]:
-    """Yield the lines of a log that hold a file."""
+    """Yield the log lines that transfer a file."""
     yield BEGIN.format(name=name)
     yield from textwrap.wrap(base64.b64encode(zlib.compress(content, 9)).decode(), _COLUMNS)
     yield END.format(name=name, digest=_digest(content))
 
 
 def content(log: Sequence[str], name: str) -> bytes | None:
-    """Return the file of this name in a log; None if the log has none.
+    """Return the content of a file in a log; None if the log doesn't contain the file.
 
     Raises:
-        ResultError: it isn't whole.
+        ResultError: the file is incomplete.
     """
     begin = BEGIN.format(name=name)
     if begin not in log:

@@ -1,7 +1,7 @@
-"""`halcyon bench NAME -o yaml`: a Job that runs the command itself, for a CronJob or a pipeline.
+"""`halcyon bench NAME -o yaml`: manifest of a Job that runs the command, for a CronJob or a pipeline.
 
-The pod of this Job runs `halcyon bench NAME` with a token that may make copies and their clients, and nothing else. The
-client that it makes has no token. The result goes to the log and to the history beside the model.
+The pod of this Job runs `halcyon bench NAME` with a token that only allows creating copies and their clients. The
+client that it creates has no token. The result goes to the log and to the history beside the model.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ RULES: tuple[dict[str, Any], ...] = (
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": [*_READ, "create"]},
     {"apiGroups": ["gateway.networking.k8s.io"], "resources": ["httproutes", "grpcroutes"], "verbs": _READ},
 )
-"""Rights of the command: to make what a measurement needs, and to read what the operator's renderer reads."""
+"""Rights of the command: creating the objects of a measurement, and reading what the operator's renderer needs."""
 
 
 def text(request: BenchRequest, command: click.Command, site: BenchSite, namespace: str) -> str:
     """Return the manifest as YAML. Pure.
 
     Raises:
-        InputError: the options name files, which are on this machine.
+        InputError: the options name files, which exist only on the user's machine.
     """
     given = [*request.inputs.inputs, request.inputs.prepare, request.inputs.finish, request.inputs.expect]
     local = [one for one in map(str, [*given, request.load.trace or ""]) if one and "/data/" not in one]
@@ -117,7 +117,7 @@ def text(request: BenchRequest, command: click.Command, site: BenchSite, namespa
 
 
 class _Plain(yaml.SafeDumper):
-    """A dumper that repeats a value instead of referring to it by an anchor."""
+    """YAML dumper that repeats a value instead of referring to it by an anchor."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
         return True

@@ -1,12 +1,12 @@
-"""The client's way to the metrics of the pods that it measures: headless Services, and a NetworkPolicy. Pure.
+"""Access of the client to the metrics of the measured pods: headless Services, and a NetworkPolicy. Pure.
 
 component   port   what it publishes
 server      8002   Triton: counters of the model, GPUs, energy
 balancer    9100   its agent: time of requests with and without the balancer
 
-The client has no token, so it can't list pods: the name of a headless Service gives it their addresses. Services and policy
-are owned by the Job, as everything else. The policy opens these ports of the copy to its own client and to nothing else;
-metrics of a served model stay closed where the site has NetworkPolicies.
+The client has no token, so it can't list pods. It gets their addresses by resolving the name of a headless Service. The
+Job owns the Services and the policy. The policy opens these ports of the copy only to its client. Metrics of a served
+model stay closed if the site has NetworkPolicies.
 """
 
 from __future__ import annotations
@@ -46,14 +46,17 @@ def service_name(measured: str, component: str) -> str:
 
 
 def addresses(measured: str, component: str, found: Sequence[str]) -> tuple[str, ...]:
-    """Return the addresses of a component's metrics; none if it isn't among those that the client reads."""
+    """Return the host and port of a component's metrics; none if the client doesn't read this component."""
     if component not in found:
         return ()
     return (f"http://{service_name(measured, component)}:{PORTS[component]}/metrics",)
 
 
 def addressed(options: SamplingOptions, settings: ClientSettings, measured: str) -> SamplingOptions:
-    """Return the options with the addresses of a model's metrics, and its pods' names for Prometheus, unless they are given."""
+    """Return the options with the addresses of a model's metrics, and the pattern of its pods' names for Prometheus.
+
+    Values that the user has given stay.
+    """
     if options.no_sampling:
         return options
     found = [component for name, component in settings.metrics if name == measured]
@@ -66,7 +69,10 @@ def addressed(options: SamplingOptions, settings: ClientSettings, measured: str)
 
 
 def service(settings: ClientSettings, owner: Json, measured: str, component: str) -> dict[str, Any]:
-    """Return the headless Service of a component of a measured model. It has pods that aren't ready, too: they are read."""
+    """Return the headless Service of a component of a measured model.
+
+    It includes pods that aren't ready, which are read too.
+    """
     made = client_job.owned("v1", "Service", settings, owner, name=service_name(measured, component))
     return made | {
         "spec": {
@@ -79,7 +85,7 @@ def service(settings: ClientSettings, owner: Json, measured: str, component: str
 
 
 def network_policy(settings: ClientSettings, owner: Json, measured: str, component: str) -> dict[str, Any]:
-    """Return the NetworkPolicy that lets the client read a component of its copy."""
+    """Return the NetworkPolicy that lets the client read the metrics of a component of its copy."""
     name = service_name(measured, component)
     client = {"podSelector": {"matchLabels": client_job.labels(settings.model)}}
     return client_job.owned("networking.k8s.io/v1", "NetworkPolicy", settings, owner, name=name) | {
@@ -92,7 +98,7 @@ def network_policy(settings: ClientSettings, owner: Json, measured: str, compone
 
 
 def prometheus_port(options: SamplingOptions) -> int | None:
-    """Return the port of the Prometheus that the client reads; None for none."""
+    """Return the port of the Prometheus that the client reads; None if it reads none."""
     if options.no_sampling or not options.prometheus:
         return None
     parts = urlsplit(options.prometheus)
@@ -100,7 +106,7 @@ def prometheus_port(options: SamplingOptions) -> int | None:
 
 
 def named(document: BenchDocument, servers: Sequence[Json], measured: str) -> BenchDocument:
-    """Return the document with the names of the pods in place of their addresses."""
+    """Return the document with the pods' addresses replaced by their names."""
     if document.hardware is None:
         return document
     known = {
@@ -109,7 +115,7 @@ def named(document: BenchDocument, servers: Sequence[Json], measured: str) -> Be
         for one in fields.mappings(fields.mapping(pod.get("status")).get("podIPs"))
     }
     if len(servers) == 1:
-        # A name with one address is read by this name.
+        # With a single address, the client reads the metrics by the Service's name.
         known[f"{service_name(measured, names.SERVER)}:{PORTS[names.SERVER]}"] = str(servers[0]["metadata"]["name"])
     replicas = tuple(one.model_copy(update={"pod": known.get(one.pod, one.pod)}) for one in document.hardware.replicas)
     notes = tuple(_renamed(note, known) for note in document.hardware.notes)
@@ -119,7 +125,10 @@ def named(document: BenchDocument, servers: Sequence[Json], measured: str) -> Be
 
 
 def _renamed(note: str, known: Mapping[str, str]) -> str:
-    """Return a note, which begins with an address and a space or a colon, with the name of the pod."""
+    """Return a note with the address at its start replaced by the pod's name.
+
+    A space or a colon follows the address.
+    """
     for address, name in known.items():
         rest = note.removeprefix(address)
         if rest != note and rest[:1] in {" ", ":"}:

@@ -1,4 +1,4 @@
-"""The document of a measurement in the cluster, with the place that it was measured in, and what was read beside it."""
+"""The document of a measurement in the cluster, with its place and the usage of the measured pods."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def placed(
     arguments: tuple[str, ...],
     kind: Literal["copy", "live", "trial"],
 ) -> BenchDocument:
-    """Return the document with the place that it was measured in."""
+    """Return the document with the place of the measurement."""
     from halcyon_measure.results.document import BenchDocument  # noqa: PLC0415
     from halcyon_measure.results.place import Place  # noqa: PLC0415
 
@@ -66,11 +66,11 @@ def placed(
 
 
 def _server(servers: Sequence[Json]) -> tuple[str | None, str | None, Any]:
-    """Return image, image with digest, and limits of the container with Triton in the first pod."""
+    """Return the image, the image with its digest, and the limits of Triton's container in the first pod."""
     if not servers:
         return None, None, None
     spec, status = (fields.mapping(servers[0].get(part)) for part in ("spec", "status"))
-    # In a trial pod, it is a sidecar.
+    # In a trial pod, Triton's container is a sidecar.
     found = [
         one
         for part in ("containers", "initContainers")
@@ -110,7 +110,7 @@ def _source(source: Json) -> str | None:
 
 
 def gpu_product(cluster: ObjectWriter, servers: Sequence[Json]) -> str | None:
-    """Return the GPUs of the pods' nodes by their label; None for pods without a GPU, or if the user may not read nodes."""
+    """Return the GPU products of the pods' nodes by their label; None without GPUs, or without access to nodes."""
     limits = _server(servers)[2]
     if limits is None or not limits.gpu:
         return None

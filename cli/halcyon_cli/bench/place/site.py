@@ -1,7 +1,7 @@
-"""What the site has for measurements: the client's image, the lowest priority, the carbon intensity, from the operator's Deployment.
+"""Settings of the site for measurements, such as the client's image, from the operator's Deployment.
 
-The chart writes them as annotations. A user who may not read the Deployment gets the image by the name of the agents' image,
-which has the same registry and tag.
+The chart writes them as annotations. If the user may not read the Deployment, the image is derived from that of the
+agents, which has the same registry and tag.
 """
 
 from __future__ import annotations
@@ -32,22 +32,26 @@ class BenchSite:
 
     image: str
     priority_class: str = ""
-    """PriorityClass of copies and clients; empty if the site has none or the user can't read it."""
+    """Name of the PriorityClass of copies and clients; empty if the site has none or the user can't read it."""
     pull_secrets: tuple[str, ...] = ()
     fixed_user_ids: bool = True
     network_policies: bool = False
-    """Whether the site has NetworkPolicies around models."""
+    """Whether the site restricts traffic of models by NetworkPolicies."""
     gpu_budget: int | None = None
-    """GPUs that all models together may hold; None for no limit, or if the user can't read it."""
+    """Maximum number of GPUs that all models together may hold; None if there is no limit, or if the user can't read
+    it.
+    """
     carbon_intensity: str = ""
-    """Grams of carbon dioxide of a kWh, as the annotation has it; empty if the site names none or the user can't read it."""
+    """Grams of carbon dioxide per kWh, as the annotation's text; empty if the site doesn't set it or the user can't
+    read it.
+    """
 
 
 def read_site(cluster: Cluster, model: str, *, image: str = "") -> BenchSite:
     """Return the site's settings; `image` replaces the client's image.
 
     Raises:
-        InputError: the image is unknown.
+        InputError: the client's image is unknown.
     """
     try:
         operators = of_operators(cluster, kinds.DEPLOYMENT)
@@ -61,7 +65,7 @@ def site_of(operators: Sequence[Json], agents: Sequence[Json], *, image: str = "
     """Return the site's settings from the operators' Deployments and the pods with agents. Pure.
 
     Raises:
-        InputError: the image is unknown.
+        InputError: the client's image is unknown.
     """
     for operator in operators:
         annotations = fields.mapping(fields.mapping(operator.get("metadata")).get("annotations"))
@@ -117,7 +121,7 @@ def _number(arguments: Sequence[str], option: str) -> int | None:
 
 
 def push_hint(image: str) -> str:
-    """Return what to do if the nodes can't pull the client's image."""
+    """Return advice for nodes that can't pull the client's image."""
     return (
         f"the nodes can't pull the client's image {image}; push it with the others (make images push REGISTRY=...), or name "
         "another one with --bench-image; a registry with a password needs imagePullSecrets of the chart"

@@ -1,4 +1,6 @@
-"""The trial pod of a model: its server as the operator renders it, with explicit model control, beside the client. Pure.
+"""The trial pod of a model: the server, rendered as by the operator but with explicit model control, and the client.
+
+Pure.
 
 part                  in the trial pod
 fetcher               as in a server's pod
@@ -26,7 +28,7 @@ Json = Mapping[str, Any]
 ADDRESS = "127.0.0.1"
 NOTE = "a trial pod has no balancer: no queue, no rejection, no API key and no balancer time are part of the result"
 _CLOSED = ("--model-control-mode=", "--exit-timeout-secs=", "--http-restricted-api=", "--grpc-")
-"""Arguments of a server that don't fit: a served model can't be reloaded, has closed APIs, and drains."""
+"""Prefixes of server arguments that are removed: they fix the loaded models, close APIs, or make the server drain."""
 _PODS_OWN = ("automountServiceAccountToken", "enableServiceLinks", "securityContext")
 _PLACEMENT = (
     "affinity", "imagePullSecrets", "nodeSelector", "priorityClassName", "resourceClaims", "runtimeClassName", "serviceAccountName",
@@ -39,14 +41,16 @@ _RENDERED = (
 
 @dataclass(frozen=True)
 class TrialPod:
-    """A trial pod, and the objects that it needs."""
+    """A trial pod, and the other objects that it needs."""
 
     template: dict[str, Any]
     """Metadata and spec of the pod."""
     config_maps: tuple[dict[str, Any], ...]
-    """ConfigMaps with the configuration and, if it comes from one, the model; without an owner."""
+    """ConfigMaps with the server's configuration and, if the model is stored in a ConfigMap, the model. They have no
+    owner yet.
+    """
     egress: tuple[Json, ...]
-    """Rules of the NetworkPolicy for the model's download."""
+    """Egress rules of the NetworkPolicy for the download of the model."""
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -59,8 +63,8 @@ def trial_pod(objects: Sequence[Json], client: ClientSettings, *, model: str) ->
     """Return the trial pod.
 
     Args:
-        objects: what the operator would make for a copy of the model.
-        client: what the client's container is made of.
+        objects: objects that the operator would create for a copy of the model.
+        client: settings of the client's container.
         model: name of the model in requests.
     """
     server = next(one for one in objects if one["kind"] == "Deployment" and _component(one) == names.SERVER)
@@ -78,12 +82,12 @@ def trial_pod(objects: Sequence[Json], client: ClientSettings, *, model: str) ->
 
 
 def owned(obj: Json, job: Json) -> dict[str, Any]:
-    """Return an object with the Job as its owner, with which Kubernetes deletes it."""
+    """Return an object with the Job as its owner, with which Kubernetes deletes the object."""
     return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [client_job.owner(job)]}}
 
 
 def network_policy(pod: TrialPod, client: ClientSettings, job: Json) -> dict[str, Any]:
-    """Return the NetworkPolicy of the trial pod: it may download the model, and nothing reaches it."""
+    """Return the NetworkPolicy of the trial pod. It allows the download of the model, and no incoming traffic."""
     made = client_job.network_policy(client, job)
     spec = {key: value for key, value in made["spec"].items() if key != "egress"}
     # An empty list would be dropped by the API server; without rules, all egress is denied.
@@ -91,7 +95,7 @@ def network_policy(pod: TrialPod, client: ClientSettings, job: Json) -> dict[str
 
 
 def problem(pod: Json) -> str:
-    """Return why a trial pod has no result: the fetcher's message, or an image that can't be pulled; empty if neither."""
+    """Return why a trial pod can't measure: the fetcher's error, or an image that can't be pulled; empty if neither."""
     for status in fields.mappings(fields.mapping(pod.get("status")).get("initContainerStatuses")):
         name, state = str(status.get("name")), fields.mapping(status.get("state"))
         ended, waiting = fields.mapping(state.get("terminated")), fields.mapping(state.get("waiting"))
@@ -104,7 +108,7 @@ def problem(pod: Json) -> str:
 
 
 def restarts(pod: Json) -> str:
-    """Return a sentence if the server of a trial pod has ended and was started again; empty if not."""
+    """Return a sentence if the server of a trial pod has restarted; empty if it hasn't."""
     for status in fields.mappings(fields.mapping(pod.get("status")).get("initContainerStatuses")):
         count = fields.count(status.get("restartCount")) or 0
         if status.get("name") == names.TRITON and count:
@@ -130,7 +134,7 @@ def _metadata(rendered: Json, client: ClientSettings) -> dict[str, Any]:
 def _spec(rendered: Json, client: ClientSettings, model: str) -> dict[str, Any]:
     beside = client_job.pod(client)
     container = beside["containers"][0]
-    # The pod has volumes of the server by names such as tmp.
+    # The server's volumes have names such as tmp, too.
     volumes = [{**one, "name": f"client-{one['name']}"} for one in beside["volumes"]]
     mounts = [{**one, "name": f"client-{one['name']}"} for one in container["volumeMounts"]]
     shared = {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108  # the kernel's name for shared memory
@@ -150,7 +154,7 @@ def _spec(rendered: Json, client: ClientSettings, model: str) -> dict[str, Any]:
 
 
 def _server(triton: Json, model: str) -> dict[str, Any]:
-    """Return the server's container as a sidecar on localhost, with explicit model control."""
+    """Return the server's container as a sidecar that listens on localhost, with explicit model control."""
     kept = {
         key: triton[key]
         for key in ("name", "image", "imagePullPolicy", "command", "resources", "securityContext", "volumeMounts", "envFrom")
@@ -175,7 +179,7 @@ def _server(triton: Json, model: str) -> dict[str, Any]:
 
 
 def _config_maps(objects: Sequence[Json], rendered: Json, client: ClientSettings) -> list[dict[str, Any]]:
-    """Return the ConfigMaps that the pod mounts and that the operator would make."""
+    """Return the ConfigMaps among the operator's objects that the pod mounts."""
     mounted = {fields.mapping(one.get("configMap")).get("name") for one in rendered["volumes"]}
     return [
         {

@@ -1,1 +1,1 @@
-"""What the command knows beside a measurement: usage of the pods, carbon and prices of the site."""
+"""Values that the command adds to a measurement: CPU and memory of the pods, carbon intensity and prices."""

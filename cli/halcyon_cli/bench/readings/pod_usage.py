@@ -1,7 +1,7 @@
-"""CPU and memory of the measured pods by the Metrics API of the cluster, `metrics.k8s.io`, which the command reads.
+"""CPU and memory of the measured pods, which the command reads from the cluster's Metrics API, `metrics.k8s.io`.
 
-The API has the mean CPU of a window of the kubelet, usually 15 s, and its end. Only windows that lie within the measured part
-count, so a short run has none. What the client has measured itself, on the server's machine, isn't replaced.
+The API has the mean CPU in a window of usually 15 s, and the end of the window. Only windows within the measured time
+count, so a short run may have none. Values that the client measured itself on the server's machine aren't replaced.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Json = Mapping[str, Any]
 
 POD_METRICS = Kind("metrics.k8s.io/v1beta1", "PodMetrics", "pods")
 INTERVAL_S = 5.0
-"""Time between two requests to the API, whose values change every 15 s at most."""
+"""Minimum time between two requests to the API, in seconds. Its values change every 15 s at most."""
 SLACK_S = 2.0
-"""Share of a window, in seconds, that may lie outside of the measured part: both ends are known to a second."""
+"""Maximum time by which a window may extend beyond the measured time, in seconds. Both ends are known to a second."""
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|us|µs|m|s)")
 _UNIT_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 _SOURCE = "metrics.k8s.io"
@@ -36,10 +36,10 @@ _OF_BALANCERS = names.CONTAINERS - {names.TRITON, names.FETCHER}
 
 @dataclass(frozen=True)
 class Usage:
-    """What a container used in a window."""
+    """CPU and memory that a container used in a window."""
 
     measured: str
-    """ModelDeployment of the pod, from its labels."""
+    """Name of the pod's ModelDeployment, from its labels."""
     pod: str
     container: str
     end_s: float
@@ -51,15 +51,18 @@ class Usage:
 
 @dataclass
 class UsageLog:
-    """Everything that the API said during a measurement."""
+    """All values that the API returned during a measurement."""
 
     seen: dict[tuple[str, str, float], Usage] = field(default_factory=dict)
     reason: str = ""
-    """Why the last request had no answer; empty if it had one."""
+    """Reason why the last request failed; empty if it succeeded."""
     _next_s: float = 0.0
 
     def read(self, cluster: Cluster, measured: Sequence[str], now_s: float) -> None:
-        """Read the pods of these ModelDeployments, at most every `INTERVAL_S`. A failure is a reason, not an error."""
+        """Request the usage of these ModelDeployments' pods, at most every `INTERVAL_S`.
+
+        A failure sets `reason` instead of raising an error.
+        """
         if now_s < self._next_s:
             return
         self._next_s = now_s + INTERVAL_S
@@ -74,7 +77,7 @@ class UsageLog:
 
 
 def parse(items: Iterable[Json]) -> list[Usage]:
-    """Return the usages of PodMetrics. What can't be read is left out."""
+    """Return the usages in PodMetrics objects. Invalid entries are left out."""
     made = []
     for item in items:
         end, window = fields.time(item.get("timestamp")), _seconds(item.get("window"))
@@ -95,7 +98,7 @@ def parse(items: Iterable[Json]) -> list[Usage]:
 
 
 def added(document: BenchDocument, log: UsageLog, servers: Sequence[Json], measured: str) -> BenchDocument:
-    """Return the document with the usage of a model's servers and balancers in its measured part, and the verdict on it."""
+    """Return the document with the CPU and memory of a model's servers and balancers, and with a new verdict."""
     from halcyon_measure.breakdown import verdict  # noqa: PLC0415  # NumPy takes a while to import
 
     end, hardware = fields.time(document.made_at), document.hardware
@@ -119,7 +122,7 @@ def added(document: BenchDocument, log: UsageLog, servers: Sequence[Json], measu
         update["server_memory"] = _series(triton, lambda one: one.memory, "bytes", reason)
         update["server_memory_limit"] = _limit(servers, "memory", "bytes")
     if balancers:
-        # With HAProxy, which the agents' own counter doesn't have.
+        # These values include HAProxy; the agents' own counter doesn't.
         update["balancer_cpu"] = _series(balancers, lambda one: one.cores, "cores", reason)
     return verdict.judged(document.model_copy(update={"hardware": hardware.model_copy(update=update)}))
 
@@ -129,7 +132,10 @@ def _is_within(one: Usage, begin_s: float, end_s: float) -> bool:
 
 
 def _series(seen: Sequence[Usage], value: Callable[[Usage], float], unit: Any, reason: str) -> Any:
-    """Return the sum over the pods by window. Windows of pods differ, so each pod's n-th is added to the others' n-th."""
+    """Return the sum over the pods for each window.
+
+    The windows of pods don't coincide, so the n-th windows of all pods are added.
+    """
     from halcyon_measure.breakdown import hardware  # noqa: PLC0415
 
     by_container: dict[tuple[str, str], list[Usage]] = {}
@@ -142,7 +148,7 @@ def _series(seen: Sequence[Usage], value: Callable[[Usage], float], unit: Any, r
 
 
 def _limit(servers: Sequence[Json], resource: str, unit: Any) -> Any:
-    """Return the limit of all server containers together; not measured if one has none."""
+    """Return the sum of the server containers' limits as a figure; an unmeasured one if a container has no limit."""
     from halcyon_measure.results.figure import Figure, unmeasured  # noqa: PLC0415
 
     total = 0.0
@@ -159,7 +165,7 @@ def _limit(servers: Sequence[Json], resource: str, unit: Any) -> Any:
 
 
 def _seconds(duration: object) -> float | None:
-    """Return a duration of Go in seconds, such as 15.021s or 1m0s; None for another text."""
+    """Return a duration in Go's notation, such as 15.021s or 1m0s, in seconds; None for any other text."""
     text = fields.text(duration) or ""
     found = _DURATION.findall(text)
     if not found or "".join(number + unit for number, unit in found) != text:

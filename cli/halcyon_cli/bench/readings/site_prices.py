@@ -1,4 +1,4 @@
-"""What the site says about carbon and money, for the options that the user hasn't given. Pure."""
+"""Carbon intensity and price of the site, for options that the user hasn't given. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ Json = Mapping[str, Any]
 
 
 def of_site(options: SamplingOptions, intensity: str) -> SamplingOptions:
-    """Return the options with the site's carbon intensity, an empty text for none, unless one is given.
+    """Return the options with the site's carbon intensity, unless the user gave one.
+
+    An empty text means that the site has none.
 
     Raises:
-        InputError: the site's is impossible.
+        InputError: the site's value isn't possible.
     """
     if options.carbon_intensity is not None or not intensity:
         return options
@@ -36,7 +38,7 @@ def of_site(options: SamplingOptions, intensity: str) -> SamplingOptions:
 
 
 def priced(options: SamplingOptions, model: Json, measured_gpus: int) -> SamplingOptions:
-    """Return the options with the price of so many GPUs by the model's own costs, unless a price is given.
+    """Return the options with the price of this many GPUs, from the model's own costs, unless the user gave a price.
 
     The price of one GPU is `status.cost.perHour` over `status.cost.gpus`, as in `halcyon top`.
     """

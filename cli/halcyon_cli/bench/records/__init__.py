@@ -1,1 +1,1 @@
-"""What a measurement leaves in the cluster: the model's history, events about its load, and a capacity for the planner."""
+"""Records of measurements in the cluster: the model's history, Events, and a capacity for the planner."""

@@ -1,7 +1,7 @@
-"""The history of a model's measurements: the ten newest summaries, in one ConfigMap beside the model. Pure.
+"""The history of a model's measurements: a ConfigMap with the ten newest summaries. Pure.
 
-The ConfigMap is owned by the ModelDeployment, so it goes with it. A summary is the document without its timeline and with
-at most 20 KiB, so ten fit into one object.
+The ModelDeployment owns the ConfigMap, so Kubernetes deletes them together. A summary is the document without its
+timeline, limited to 20 KiB, so ten fit into one ConfigMap.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def name(model: str) -> str:
 
 
 def summary(document: BenchDocument) -> str:
-    """Return the document as one line of JSON, without its timeline, and without more until it fits.
+    """Return the document as one line of JSON, without its timeline, and shortened until it fits.
 
-    It is a valid document: lists become shorter, and optional parts, the largest first, are left out.
+    The result is still a valid document: lists become shorter, and optional parts are left out, the largest first.
     """
     fields = document.model_dump(mode="json") | {"timeline": []}
     optional = [name for name, field in BenchDocument.model_fields.items() if field.default is None and name != "place"]
@@ -44,14 +44,14 @@ def summary(document: BenchDocument) -> str:
 
 
 def key(document: BenchDocument) -> str:
-    """Return the key of a summary: keys sort by time."""
+    """Return the key of a summary in the ConfigMap. The keys' alphabetical order is that of time."""
     return re.sub(r"[^0-9TZ]", "", document.made_at) + ".json"
 
 
 def extended(model: Json, stored: Json | None, document: BenchDocument) -> dict[str, Any]:
-    """Return the ConfigMap with one more summary, and with the newest ones only.
+    """Return the ConfigMap with one more summary, and without the oldest ones beyond ten.
 
-    The result of a stored one has its resource version, so that a write in between isn't lost.
+    It keeps the resource version of the stored ConfigMap, so that a concurrent write is detected.
     """
     before = dict((stored or {}).get("data") or {})
     # Two measurements can end in the same second.
@@ -74,7 +74,7 @@ def extended(model: Json, stored: Json | None, document: BenchDocument) -> dict[
 
 
 def entries(stored: Json | None) -> list[dict[str, Any]]:
-    """Return the summaries of a ConfigMap, the newest first. Those that can't be read are omitted."""
+    """Return the summaries in a ConfigMap, the newest first. Invalid ones are left out."""
     data = (stored or {}).get("data") or {}
     found = []
     for one in sorted(data, reverse=True):

@@ -1,4 +1,4 @@
-"""Events that say that a served model was measured, for those who ask why its numbers rose."""
+"""Events on a measurement of a served model, which explain to others why its load rose."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Json = Mapping[str, Any]
 
 
 def event(model: Json, *, now: datetime, began: bool, ended: str | None = None) -> dict[str, Any]:
-    """Return the Event at the beginning or the end of a measurement. Pure, but for its name."""
+    """Return the Event for the beginning or the end of a measurement. Pure, except for its random name."""
     meta, reason = model["metadata"], BEGAN if began else ENDED
     at = now.isoformat(timespec="seconds").replace("+00:00", "Z")
     message = (
@@ -43,7 +43,7 @@ def event(model: Json, *, now: datetime, began: bool, ended: str | None = None) 
 
 
 def record(cluster: ObjectWriter, model: Json, *, began: bool, ended: str | None = None) -> None:
-    """Write the Event; without the right to do so, say it, and go on."""
+    """Create the Event. Without the right to create it, print a note and continue."""
     try:
         cluster.create(EVENT, event(model, now=datetime.now(UTC), began=began, ended=ended))
     except ClusterError as error:

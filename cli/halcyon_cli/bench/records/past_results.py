@@ -35,7 +35,7 @@ def show(cluster: ObjectWriter, name: str, output: Output) -> int:
 
 
 def row(summary: Mapping[str, Any]) -> list[str]:
-    """Return the cells of a summary. Pure."""
+    """Return the table cells of a summary. Pure."""
     place, scenario, run = (fields.mapping(summary.get(part)) for part in ("place", "scenario", "run"))
     requests, latency = (fields.mapping(summary.get(part)) for part in ("requests", "latency"))
     rate = scenario.get("rate_rps")

@@ -1,6 +1,6 @@
-"""`--teach`: what a measurement says about one replica, in the ConfigMap NAME-capacity, with which the autoscaler begins.
+"""`--teach`: the measured capacity of one replica, in the ConfigMap NAME-capacity, from which the planner starts.
 
-The operator decides whether it applies (`halcyon.control.state.measured_capacities`). Pure, but for `write`.
+The operator decides whether it applies (`halcyon.control.state.measured_capacities`). Pure, except for `write`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Json = Mapping[str, Any]
 
 _FEW_EXECUTIONS = 5
 _CONTRADICTED = 2.0
-"""Rate that batch times promise, as a multiple of the one at saturation, from which they don't show how long requests take."""
+"""Ratio of the rate that batch times predict to the measured saturation rate, above which batch times are not used."""
 _REACHED = 1.3
-"""The same, up to which batches of the configured size were reached at saturation."""
+"""The same ratio up to which batches of the configured size count as reached at saturation."""
 _ATTEMPTS = 5
 _MIN_MS = 0.001
 
 
 def measured(document: BenchDocument, *, source: Literal["bench", "tune"] = "bench") -> MeasuredCapacity:
-    """Return what a measurement of a copy says about one replica.
+    """Return the capacity of one replica, from a measurement of a copy.
 
     Raises:
-        InputError: it says nothing that could be used; the message has the reason.
+        InputError: the measurement can't be used; the message has the reason.
     """
     return of_lines(document, (line(document),), source=source)
 
@@ -42,10 +42,10 @@ def measured(document: BenchDocument, *, source: Literal["bench", "tune"] = "ben
 def of_lines(
     document: BenchDocument, lines: tuple[MeasuredLine, ...], *, source: Literal["bench", "tune"]
 ) -> MeasuredCapacity:
-    """Return a document with these lines, and with the place of a measurement.
+    """Return a measured capacity with these lines, and with revision, image and GPU of the measurement.
 
     Raises:
-        InputError: the place isn't known, or has several kinds of GPUs.
+        InputError: revision or image is unknown, or there are several GPU products.
     """
     place = document.place
     if place is None or place.revision is None or place.image is None:
@@ -65,10 +65,10 @@ def of_lines(
 
 
 def line(document: BenchDocument) -> MeasuredLine:
-    """Return the times of one replica: of its batches, or of requests at once if batches don't show them.
+    """Return the times of one replica: of its batches, or else of its concurrent requests.
 
     Raises:
-        InputError: neither was measured.
+        InputError: neither was measured, or the run isn't valid.
     """
     replicas = max((document.place.replicas if document.place is not None else None) or 1, 1)
     batches, capacity = document.batches, document.capacity
@@ -110,7 +110,11 @@ def line(document: BenchDocument) -> MeasuredLine:
 
 
 def _times(document: BenchDocument) -> dict[int, tuple[int, float]]:
-    """Return executions and mean milliseconds by rows, of sizes that ran often enough, as the planner counts them."""
+    """Return the number of executions and the mean milliseconds of a batch, by its rows.
+
+    The time includes input and output, as the planner counts it. Sizes with few executions are left out, unless all
+    have few.
+    """
     sizes = () if document.batches is None else document.batches.sizes
     found = {
         size.rows: (size.executions, sum(one.value or 0.0 for one in (size.input, size.model, size.output)))
@@ -121,9 +125,9 @@ def _times(document: BenchDocument) -> dict[int, tuple[int, float]]:
 
 
 def _fitted(times: Mapping[int, tuple[int, float]]) -> tuple[float, float]:
-    """Return constant and time per row in milliseconds, by least squares; neither is below 0.
+    """Return the constant and the time per row, in milliseconds, by least squares. Neither is negative.
 
-    If only one size ran, all of its time is constant, because a smaller batch takes no longer.
+    If only one batch size was executed, all of its time is constant.
     """
     weight = sum(count for count, _ in times.values())
     middle = sum(rows * count for rows, (count, _) in times.items()) / weight
@@ -135,7 +139,10 @@ def _fitted(times: Mapping[int, tuple[int, float]]) -> tuple[float, float]:
 
 
 def config_map(model: Json, stored: Json | None, document: MeasuredCapacity) -> dict[str, Any]:
-    """Return the ConfigMap beside a model, with the version of the stored one, so that a write in between isn't lost."""
+    """Return the ConfigMap of a model's measured capacity.
+
+    It keeps the stored one's resource version, so that a concurrent write is detected.
+    """
     meta = model["metadata"]
     name = str(meta["name"])
     metadata: dict[str, Any] = {
@@ -150,7 +157,7 @@ def config_map(model: Json, stored: Json | None, document: MeasuredCapacity) -> 
 
 
 def check_rights(cluster: ObjectWriter) -> None:
-    """Check that the user may write the ConfigMap.
+    """Check that the user may write the ConfigMap with the measured capacity.
 
     Raises:
         InputError: a right is missing.
@@ -164,10 +171,10 @@ def check_rights(cluster: ObjectWriter) -> None:
 
 
 def write(cluster: ObjectWriter, model: Json, document: MeasuredCapacity) -> None:
-    """Create or replace the ConfigMap. A write of another command in between is repeated.
+    """Create or replace the ConfigMap. After a concurrent write of another command, the write is retried.
 
     Raises:
-        ClusterError: the user may not write it, or other writers were first each time.
+        ClusterError: the user may not write it, or all attempts conflicted with other writes.
     """
     name = names.measured_capacity(str(model["metadata"]["name"]))
     for _ in range(_ATTEMPTS):
@@ -179,7 +186,7 @@ def write(cluster: ObjectWriter, model: Json, document: MeasuredCapacity) -> Non
 
 
 def sentence(model: Json, document: MeasuredCapacity) -> str:
-    """Return what was taught, and whether an autoscaler uses it."""
+    """Return a sentence about the stored capacity, and whether the planner uses it."""
     name = str(model["metadata"]["name"])
     said = []
     for one in document.lines:

@@ -1,1 +1,1 @@
-"""Points of a tuning, measured in a trial pod whose server changes its configuration in place."""
+"""Measured points of a tuning run, in a trial pod whose server changes its configuration in place."""

@@ -1,7 +1,8 @@
-"""The model's configuration in Triton with other settings of batches, instances and threads. Pure.
+"""Triton's configuration of the model with other settings of batches, instances and threads. Pure.
 
-A setting means here what the field of a ModelDeployment means to the fetcher (`halcyon.fetch.merge`), so a configuration
-that is found here serves the same as a spec. What the model's own configuration has besides stays.
+A setting has the same effect as the field of a ModelDeployment in the fetcher (`halcyon.fetch.merge`). So a
+configuration that a tuning run finds performs the same when it is set in the spec. Other parts of the model's own
+configuration don't change.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ from typing import Any
 from halcyon_tune.points import Configuration
 
 _OWN_PLACEMENT = "KIND_MODEL"
-"""Kind of a group whose instances the model itself places."""
+"""Kind of an instance group whose instances the model places itself."""
 _MEMORY = re.compile(
     r"out ?of ?memory|bad_alloc|memoryerror|cannot allocate memory|failed to allocate|shared memory pool size|\boom\b", re.IGNORECASE
 )  # fmt: skip
-"""What Triton, its backends and CUDA say of a lack of memory."""
+"""Pattern of messages of Triton, its backends and CUDA about a lack of memory."""
 
 
 def changed(config: Mapping[str, Any], configuration: Configuration, *, threads_parameter: str) -> dict[str, Any]:
     """Return the configuration of a model with the settings of `configuration`.
 
-    `threads_parameter` is the key of `model.parameters` for the threads of an instance; empty if they stay as they are.
+    `threads_parameter` is the key of `model.parameters` for the threads of an instance; empty if the threads don't
+    change.
     """
     made: dict[str, Any] = json.loads(json.dumps(config))
     batches = configuration.max_batch > 1 or int(made.get("max_batch_size", 0)) > 0
@@ -35,7 +37,7 @@ def changed(config: Mapping[str, Any], configuration: Configuration, *, threads_
         batching["max_queue_delay_microseconds"] = round(1e6 * configuration.delay_s)
         batching["preferred_batch_size"] = list(configuration.preferred)
     elif "dynamic_batching" in made:
-        # Its preferred sizes would be above the largest batch, which Triton rejects.
+        # The model's own preferred sizes could exceed the largest batch, which Triton rejects.
         made["dynamic_batching"] |= {"max_queue_delay_microseconds": 0, "preferred_batch_size": []}
     groups = made.setdefault("instance_group", [])
     if not groups:

@@ -1,4 +1,4 @@
-"""Points that the client in a trial pod measures, for a command elsewhere (`halcyon_tune.points.Measuring`).
+"""Client of the point server in a trial pod, which implements `halcyon_tune.points.Measuring` for the command.
 
 Out of scope: the pod itself (`trial_session`).
 """
@@ -19,11 +19,13 @@ from halcyon_tune.points import Configuration, Load, Point
 
 POLL_S = 0.5
 UNREACHABLE_S = 120.0
-"""Time after which a client that can't be reached is given up. A connection through the API server may break for a moment."""
+"""Time after which a point server that can't be reached is given up, in seconds. Connections through the API server may
+break for a moment.
+"""
 
 
 class PointClient:
-    """The side that measures the points of a tuning, in a pod."""
+    """Implementation of `Measuring` that requests points from the server in a trial pod."""
 
     def __init__(
         self,
@@ -34,12 +36,14 @@ class PointClient:
         shown: Callable[[str], None] = lambda _: None,
         unreachable_s: float = UNREACHABLE_S,
     ) -> None:
-        """Keep the settings.
+        """Store the settings.
 
         Args:
             connect: function that returns an open connection to the point server. It raises ClusterError or OSError.
-            threads_parameter: key of `model.parameters` for the threads of an instance; empty if they stay as they are.
-            keep: function that is called at least once a second: it keeps the pod, and raises an error if that is gone.
+            threads_parameter: key of `model.parameters` for the threads of an instance; empty if the threads don't
+                change.
+            keep: function that is called at least once a second. It extends the pod's lease, and raises an error if the
+                pod is gone.
             shown: function that shows progress.
             unreachable_s: time after which a server that can't be reached is given up.
         """
@@ -48,10 +52,10 @@ class PointClient:
         self._count = 0
 
     def config(self, within_s: float) -> dict[str, Any]:
-        """Return the model's configuration in Triton, once it is loaded.
+        """Return Triton's configuration of the model, once the model is loaded.
 
         Raises:
-            TuneError: the model doesn't load, or not within this time.
+            TuneError: the model can't be loaded, or isn't loaded within this time.
         """
         end = time.monotonic() + within_s
         while True:
@@ -66,7 +70,7 @@ class PointClient:
             self._wait(said)
 
     def measure(self, configuration: Configuration, load: Load) -> Point:
-        """Measure a point, and return what it showed.
+        """Measure a point, and return it.
 
         Raises:
             TuneError: no point can be measured any more.
@@ -83,7 +87,7 @@ class PointClient:
             self._wait(str(document.get("said")))
 
     def end(self) -> None:
-        """End the server, so that its Job ends by itself."""
+        """End the point server, so that its Job ends by itself."""
         self._exchange("POST", "/end")
 
     def _wait(self, said: str) -> None:
@@ -94,10 +98,10 @@ class PointClient:
     def _exchange(
         self, method: str, path: str, document: Mapping[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Send one request, again and again while the server can't be reached.
+        """Send one request, and retry while the server can't be reached.
 
         Raises:
-            TuneError: it can't be reached for too long.
+            TuneError: the server can't be reached for `unreachable_s`.
         """
         end = time.monotonic() + self._unreachable_s
         content = None if document is None else json.dumps(document).encode()

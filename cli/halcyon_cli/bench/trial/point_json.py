@@ -1,4 +1,4 @@
-"""The JSON form of points, for the way between a command and the client in a trial pod. Pure."""
+"""JSON form of points and of their requests, for the transfer between a command and the server in a trial pod. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Json = Mapping[str, Any]
 
 
 def request(configuration: Configuration, load: Load, *, threads_parameter: str) -> dict[str, Any]:
-    """Return the JSON form of a point that is to be measured."""
+    """Return the JSON form of a request to measure a point."""
     return {
         "configuration": asdict(configuration),
         "load": _load(load),
@@ -21,10 +21,10 @@ def request(configuration: Configuration, load: Load, *, threads_parameter: str)
 
 
 def parsed_request(document: Json) -> tuple[Configuration, Load, str]:
-    """Parse the output of `request`: configuration, load, and the parameter with the threads.
+    """Parse the output of `request` into configuration, load, and the key of the parameter for threads.
 
     Raises:
-        ValueError, KeyError, TypeError: it isn't one.
+        ValueError, KeyError, TypeError: the document isn't a request.
     """
     return (
         _parsed_configuration(document["configuration"]),
@@ -42,7 +42,7 @@ def parsed_point(document: Json) -> Point:
     """Parse the output of `point`.
 
     Raises:
-        ValueError, KeyError, TypeError: it isn't one.
+        ValueError, KeyError, TypeError: the document isn't a point.
     """
     return Point(**{
         **document,

@@ -1,14 +1,14 @@
-"""The client of a tuning in its trial pod: a server on localhost that measures one point after the other.
+"""The point server in a trial pod of a tuning run. It listens on localhost, and measures one point at a time.
 
 | request | answer |
 | --- | --- |
-| GET /config | the model's configuration in Triton; 503 until it is loaded, 500 with the reason if it can't be |
-| PUT /points/ID | 202; the point is measured when those before it are. The same ID twice is one point |
+| GET /config | the model's configuration in Triton; 503 until the model is loaded, 500 with the reason if it can't be |
+| PUT /points/ID | 202; the point is measured after those before it. A repeated ID has no effect |
 | GET /points/ID | 200 with the point, or with an error; 202 with the progress while it is measured |
 | POST /end | 202, and the process ends |
 
-A command reaches it through the API server, as `kubectl port-forward` does. Each request is short, so a connection that
-breaks costs nothing but another request. Points are measured in the main thread, which gets the signals.
+A command reaches it through the API server, as `kubectl port-forward` does. Requests are short, so after a broken
+connection the command only repeats a request. Points are measured in the main thread, which receives the signals.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _POINTS = "/points/"
 
 @dataclass
 class _Session:
-    """What the threads share. Its values are replaced, never changed."""
+    """State that the threads share. Its values are replaced, never modified."""
 
     config: Mapping[str, Any] | None = None
     problem: str = ""
-    """Why no point can be measured; empty if one can."""
+    """Reason why no point can be measured; empty if points can be measured."""
     said: str = "waiting until the model is loaded"
     results: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
-    """Answers by ID; None for a point that isn't measured yet."""
+    """Responses by ID of the point; None for a point that isn't measured yet."""
     todo: queue.Queue[tuple[str, Mapping[str, Any]] | None] = field(default_factory=queue.Queue)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -49,7 +49,10 @@ class _Session:
 def serve(
     prepare: Callable[[], Measurement], shown: Callable[[str], None], *, host: str = HOST, port: int = PORT
 ) -> int:
-    """Serve until the command ends it, and return the exit status. `prepare` waits until the model is loaded."""
+    """Serve requests until the command ends the server, and return the exit status.
+
+    `prepare` waits until the model is loaded.
+    """
     session = _Session()
     server = _Server((host, port), session)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True)
@@ -92,7 +95,7 @@ def _work(session: _Session, prepare: Callable[[], Measurement], said: Callable[
 
 
 class _Server(ThreadingHTTPServer):
-    """The server, whose handlers share a session."""
+    """HTTP server whose handlers share a session."""
 
     daemon_threads = True
 
@@ -102,7 +105,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """Handler of one connection."""
 
     server: _Server
 
@@ -120,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(*((202, {"said": session.said}) if result is None else (200, result)))
 
     def do_PUT(self) -> None:
-        """Take a point."""
+        """Add a point to the queue."""
         session = self.server.session
         try:
             length = int(self.headers.get("Content-Length") or 0)
@@ -141,7 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.session.todo.put(None)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name of the base class
-        """Log nothing: the log is for the progress."""
+        """Log nothing, because the log is for the progress."""
 
     def _answer_config(self, session: _Session) -> None:
         if session.problem:

@@ -1,4 +1,4 @@
-"""Points of a tuning on one Triton with explicit model control: a change of the configuration in place, then a load.
+"""Measurement of points on a Triton with explicit model control: a change of its configuration, then a load.
 
 Out of scope: which point comes next (`halcyon_tune`), and the pod (`bench.place.trial_pod`).
 """
@@ -30,21 +30,23 @@ from halcyon_tune.errors import TuneError
 from halcyon_tune.points import Configuration, FailureKind, Load, Point, Rate
 
 MIN_S, MAX_S = 3.0, 30.0
-"""Shortest and longest load of a point with callers, in seconds."""
+"""Minimum and maximum duration of the load of a point with callers, in seconds."""
 MIN_ANSWERS = 200
-"""Answers after which a load of callers ends, once it has its shortest time. Each caller needs `ROUNDS` of them."""
+"""Number of answers after which a load of callers may end, once its minimum duration is over. Each caller needs
+`ROUNDS` answers.
+"""
 ROUNDS = 12
 RESTART_WITHIN_S = 120.0
-"""Time for a server that has ended to be started again and to load the model."""
+"""Maximum time for an ended server to restart and to load the model, in seconds."""
 _NEW_WARM_UP_S, _SAME_WARM_UP_S = 10.0, 1.0
 _NEAR_LIMIT = 0.85
-"""Share of the limit of memory from which a server that ended is taken for one that had too little."""
+"""Share of the memory limit above which a server that ended counts as one with too little memory."""
 _POLL_S = 0.25
 _ATTEMPTS = 8
 
 
 class TrialRunner:
-    """The side that measures the points of a tuning, one after the other (`halcyon_tune.points.Measuring`)."""
+    """Implementation of `halcyon_tune.points.Measuring` that measures one point at a time."""
 
     def __init__(
         self,
@@ -55,14 +57,16 @@ class TrialRunner:
         shown: Callable[[str], None] = lambda _: None,
         restart_within_s: float = RESTART_WITHIN_S,
     ) -> None:
-        """Keep the settings.
+        """Store the settings.
 
         Args:
-            prepared: the measurement, of which each point has another load.
-            config: the configuration with which the server started, on which each change is based (`Repository.config`).
-            threads_parameter: key of `model.parameters` for the threads of an instance; empty if they stay as they are.
+            prepared: the measurement, whose load each point replaces.
+            config: the configuration with which the server started, and to which each change is applied
+                (`Repository.config`).
+            threads_parameter: key of `model.parameters` for the threads of an instance; empty if the threads don't
+                change.
             shown: function that shows progress.
-            restart_within_s: time for a server that has ended to be started again.
+            restart_within_s: maximum time for an ended server to restart, in seconds.
         """
         sampling = SamplingSettings() if prepared.sampling is None else prepared.sampling
         self._prepared = replace(prepared, sampling=replace(sampling, idle_s=0.0))
@@ -71,13 +75,13 @@ class TrialRunner:
         self._threads_parameter, self._shown, self._restart_within_s = threads_parameter, shown, restart_within_s
         self._current: Configuration | None = None
         self._memory: tuple[float, float] | None = None
-        """Last reading of the server's memory and its limit, in bytes."""
+        """Last reading of the server's memory and its memory limit, in bytes."""
 
     def measure(self, configuration: Configuration, load: Load) -> Point:
-        """Change to the configuration, put the load on it, and return what it showed.
+        """Change to the configuration, put the load on it, and return the measured point.
 
         Raises:
-            TuneError: the server has ended and wasn't started again in time, so no point can be measured any more.
+            TuneError: the server has ended and didn't restart in time, so no point can be measured any more.
             KeyboardInterrupt: the user ends the tuning.
         """
         began = time.monotonic()
@@ -143,7 +147,7 @@ class TrialRunner:
         return run
 
     def _answers(self) -> bool:
-        """Return whether the server is ready. One that a load has just ended on may need a moment."""
+        """Return whether the server is ready. After a load, a server may need a moment to respond."""
         for _ in range(_ATTEMPTS):
             if self._repository.is_ready():
                 return True
@@ -151,7 +155,7 @@ class TrialRunner:
         return False
 
     def _process(self) -> int | None:
-        """Return the server's process, by which a restart is found; None if it can't be seen."""
+        """Return the server's process, by which a restart is detected; None if it isn't visible."""
         target = self._prepared.target
         return local_process.listener(target.host, target.port) if local_process.is_local(target.host) else None
 
@@ -162,10 +166,10 @@ class TrialRunner:
                 self._memory = sample.memory, sample.memory_limit
 
     def _ended(self, said: str) -> tuple[FailureKind, str]:
-        """Wait until a server that has ended is started again, and return what it ended of.
+        """Wait until an ended server has restarted, and return the kind and the description of the failure.
 
         Raises:
-            TuneError: it isn't started again in time.
+            TuneError: the server doesn't restart in time.
         """
         self._current = None
         self._shown("the server has ended; waiting until it is started again")
@@ -181,10 +185,10 @@ class TrialRunner:
 
 
 def ending(said: str, memory: tuple[float, float] | None) -> tuple[FailureKind, str]:
-    """Return what a server ended of, in a word and in words. Pure.
+    """Return the kind and the description of the failure that ended a server. Pure.
 
-    `memory` is the last reading of its memory and its limit, in bytes. Its cgroup is gone with it, so a server that was near
-    its limit counts as one that had too little.
+    `memory` is the last reading of its memory and its limit, in bytes. The cgroup is removed with the process, so its
+    cause of death can't be read. A server that was near its limit counts as one with too little memory.
     """
     used, limit = memory or (0.0, 0.0)
     lacks = model_config.is_about_memory(said) or (limit > 0 and used >= _NEAR_LIMIT * limit)
@@ -195,7 +199,7 @@ def ending(said: str, memory: tuple[float, float] | None) -> tuple[FailureKind, 
 
 
 def point(configuration: Configuration, load: Load, run: Run, *, seconds: float) -> Point:
-    """Return what a run showed. Pure."""
+    """Return the point that a run measured. Pure."""
     columns = run.columns
     answered = columns.outcome == Outcome.ANSWERED
     latency = np.where(answered, columns.finished - columns.due, np.inf)
@@ -222,7 +226,7 @@ def point(configuration: Configuration, load: Load, run: Run, *, seconds: float)
 
 
 def _memory(seen: Observations | None) -> int | None:
-    """Return the peak of the GPUs' memory, or else that of the server's; None if neither is known."""
+    """Return the peak memory of the GPUs in bytes, or else that of the server; None if neither is known."""
     if seen is None:
         return None
     pages = [page for one in seen.servers for page in one.samples]
@@ -243,7 +247,7 @@ def _power(seen: Observations | None) -> float | None:
 
 
 def _messages(run: Run) -> str:
-    """Return the most frequent message of a run's failures that isn't a rejection; empty without one."""
+    """Return the most frequent error message of a run's failures, without rejections; empty if there is none."""
     columns = run.columns
     odd = ~np.isin(columns.outcome, (Outcome.ANSWERED, Outcome.REJECTED, Outcome.NOT_SENT)) & (columns.kind >= 0)
     if not np.any(odd):

@@ -1,8 +1,8 @@
-"""A trial pod for a command that measures point after point, from what can refuse it to its removal.
+"""A trial pod in which a command measures many points, from the checks before its creation to its removal.
 
-The search of a tuning runs in the command, because it needs the simulator, and loads are sent within the pod. The way
-between them is a tunnel through the API server, as `kubectl port-forward` opens it, so no Service and no network policy
-is needed.
+The search runs in the command, because it needs the simulator; loads are sent within the pod. The command connects to
+the pod by a tunnel through the API server, as `kubectl port-forward` does. So no Service and no NetworkPolicy is needed
+for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TIMEOUT_S = 10.0
 
 
 class TrialSession:
-    """A trial pod that measures points. As a context manager, it makes the pod, and removes it when the context is left."""
+    """A trial pod that measures points. As a context manager, it creates the pod, and removes it at the end."""
 
     def __init__(
         self,
@@ -49,18 +49,18 @@ class TrialSession:
         run_s: float,
         progress: Callable[[str], None],
     ) -> None:
-        """Check everything that can refuse the pod.
+        """Check that the cluster would accept the pod.
 
         Args:
             cluster: the cluster of the model.
             model: the ModelDeployment.
             request: options of the measurement; its place must be a trial pod.
             bench: the command `halcyon bench`, which the pod's client runs.
-            run_s: longest time of all points together, in seconds.
+            run_s: maximum time of all points together, in seconds.
             progress: function that shows progress.
 
         Raises:
-            InputError: something refuses the pod.
+            InputError: a check failed.
             ClusterError: the API server is unreachable.
         """
         if not cluster.may("create", kinds.POD, "portforward"):
@@ -96,7 +96,7 @@ class TrialSession:
         self._beside.__exit__()
 
     def config(self) -> dict[str, Any]:
-        """Return the model's configuration in Triton, once it is loaded.
+        """Return Triton's configuration of the model, once the model is loaded.
 
         Raises:
             TuneError, PlaceError: the model doesn't load, or the pod has ended.
@@ -104,9 +104,10 @@ class TrialSession:
         return self.points().config(self._start_s)
 
     def points(self, threads_parameter: str = "") -> PointClient:
-        """Return the side that measures points.
+        """Return the client that measures points in the pod.
 
-        `threads_parameter` is the key of `model.parameters` for the threads of an instance; empty if they stay as they are.
+        `threads_parameter` is the key of `model.parameters` for the threads of an instance; empty if the threads don't
+        change.
         """
         return PointClient(self._connect, threads_parameter=threads_parameter, keep=self._keep, shown=self._progress)
 

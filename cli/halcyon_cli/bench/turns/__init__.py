@@ -1,1 +1,1 @@
-"""Several ModelDeployments measured in turns: copies at the same time, and one client for all of them."""
+"""Measurement of several ModelDeployments in turns, with a copy of each and one client for all."""

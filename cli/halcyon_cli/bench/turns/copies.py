@@ -1,7 +1,7 @@
-"""Copies of several models at the same time, and the Job of the client that measures them in turns.
+"""Copies of several models that exist at the same time, and the Job of the client that measures them in turns.
 
-The Job has the name of the first model's. It owns all copies, so they are removed together. Out of scope: the turns themselves
-(`sides`), and one model alone (`place.in_cluster`).
+The Job is named after the first model. It owns all copies, so they are removed together. Out of scope: the turns
+themselves (`sides`), and one model alone (`place.in_cluster`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ROUND_S, _END_S = 3.0, 120.0
 
 @dataclass(frozen=True)
 class CopiedSide:
-    """One of the models, and its copy."""
+    """One of the measured models, with its copy."""
 
     request: BenchRequest
     model: Json
@@ -56,12 +56,12 @@ def run(
 ) -> list[BenchDocument] | None:
     """Measure copies of several models in turns, and return their documents in the order of the requests.
 
-    With --against, there are two requests, of which the first is the baseline, and one document, of the second. Returns None,
-    after a note on why, if the models can only be measured one after the other.
+    With --against, there are two requests, of which the first is the baseline, and only the second has a document. If
+    the models can't be measured in turns, a note with the reason is printed, and the result is None.
 
     Raises:
         InputError, MeasureError: a measurement can't be made.
-        ClusterError, PlaceError: it failed.
+        ClusterError, PlaceError: the measurement failed.
     """
     if why := not_together(requests):
         _say(why)
@@ -97,7 +97,7 @@ def run(
 
 
 def not_together(requests: Sequence[BenchRequest]) -> str:
-    """Return why options keep models from being measured in turns; empty if they don't. Pure.
+    """Return the reason why the options don't allow a measurement in turns; empty if they do. Pure.
 
     Raises:
         MeasureError: a condition is invalid.
@@ -121,7 +121,7 @@ def not_together(requests: Sequence[BenchRequest]) -> str:
 
 
 def unlike(sides: Sequence[CopiedSide]) -> str:
-    """Return what keeps these models from having one client; empty if nothing does. Pure.
+    """Return the reason why one client can't measure these models; empty if it can. Pure.
 
     Raises:
         InputError: their objectives differ, so their results couldn't be compared.
@@ -141,7 +141,7 @@ def unlike(sides: Sequence[CopiedSide]) -> str:
 
 
 def side_of(side: CopiedSide, settings: ClientSettings) -> Side:
-    """Return what the client needs to know of a model. Pure."""
+    """Return the client's settings for one of the models. Pure."""
     read = metrics_access.addressed(side.sampling, settings, side.copy.name)
     return Side(
         name=side.request.name,
@@ -172,10 +172,10 @@ def _side(cluster: ObjectWriter, request: BenchRequest, site: BenchSite) -> Copi
 
 
 def client_of(namespace: str, sides: Sequence[CopiedSide], site: BenchSite, command: click.Command) -> ClientSettings:
-    """Return the client of these models.
+    """Return the settings of the client that measures these models.
 
     Raises:
-        InputError: a file of the options can't be read, or all together are too large.
+        InputError: a file of the options can't be read, or all files together are too large.
     """
     first, place = sides[0], sides[0].request.place
     load, inputs, files = client_job.packed(first.load, first.request.inputs)
@@ -203,7 +203,7 @@ def client_of(namespace: str, sides: Sequence[CopiedSide], site: BenchSite, comm
         metrics=tuple(one for found in metrics for one in found),
         prometheus_port=metrics_access.prometheus_port(first.sampling),
     )
-    # What differs between the sides is in their own arguments.
+    # Differences between the models are in the arguments of their sides.
     shared = replace(first.sampling, metrics_urls=(), balancer_metrics=(), pods="", price_per_hour=None)
     server = replace(first.request.server, url=None, model="")
     asked = [one for side in sides for one in ("--side", side_of(side, settings).to_json())]
@@ -221,7 +221,7 @@ def client_of(namespace: str, sides: Sequence[CopiedSide], site: BenchSite, comm
 
 
 def _tolerations(runtimes: Sequence[Json]) -> list[Json]:
-    """Return the tolerations of all models, each once: the client may be on a node of any."""
+    """Return the tolerations of all models without duplicates, because the client may run on a node of any model."""
     found: list[Json] = []
     for runtime in runtimes:
         for one in fields.mappings(fields.mapping(runtime.get("placement")).get("tolerations")):
@@ -231,7 +231,7 @@ def _tolerations(runtimes: Sequence[Json]) -> list[Json]:
 
 
 def _limits(requests: Sequence[BenchRequest]) -> Deadlines:
-    """Return the deadlines: those of one measurement, as often as there are turns."""
+    """Return the deadlines: those of one measurement, multiplied by the number of turns."""
     one = deadlines(requests[0])
     request = requests[0]
     turns = len(requests)
@@ -244,7 +244,7 @@ def _limits(requests: Sequence[BenchRequest]) -> Deadlines:
 
 
 def _pods(result: PlacedResult, side: CopiedSide) -> tuple[Json, ...]:
-    """Return the server pods of one side."""
+    """Return the server pods of one model's copy."""
     labels = names.selector(side.copy.name, names.SERVER)
     return tuple(
         pod for pod in result.servers if labels.items() <= fields.mapping(pod["metadata"].get("labels")).items()
@@ -252,7 +252,10 @@ def _pods(result: PlacedResult, side: CopiedSide) -> tuple[Json, ...]:
 
 
 def _with_gpus(document: BenchDocument, first: str | None, second: str | None) -> BenchDocument:
-    """Return a comparison that says whether the sides had different GPUs. It is made without knowing the nodes."""
+    """Return the document, with a note in its comparison if the two models had different GPUs.
+
+    The client that makes the comparison can't read nodes.
+    """
     if first == second or document.comparison is None:
         return document
     unlike = (*document.comparison.unlike, f"GPU: {first or 'not known'} and {second or 'not known'}")
@@ -262,7 +265,7 @@ def _with_gpus(document: BenchDocument, first: str | None, second: str | None) -
 def _placed(
     cluster: ObjectWriter, result: PlacedResult, side: CopiedSide, command: click.Command, document: bytes
 ) -> BenchDocument:
-    """Return the document of one side, with its own pods."""
+    """Return the document of one model, with the place and the pods of its copy."""
     return placed_document.placed(
         cluster,
         replace(result, document=document, servers=_pods(result, side)),

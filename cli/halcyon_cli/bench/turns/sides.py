@@ -1,4 +1,4 @@
-"""The client of several models, which measures them in turns: rounds of one load, or a run of each search at a time."""
+"""The client that measures several models in turns: rounds of one load, or one run of each search at a time."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the models."""
+    """One of the measured models, as the client receives it."""
 
     name: str
-    """Name that the comparison shows."""
+    """Name of the model in the comparison."""
     url: str
     model: str
     metrics_urls: Sequence[str] = ()
@@ -35,15 +35,15 @@ class Side:
     pods: str = ""
     price_per_hour: float | None = None
     has_keys: bool = False
-    """Whether its requests need the API key."""
+    """Whether its requests need an API key."""
 
     def to_json(self) -> str:
-        """Return the value of the option --side."""
+        """Return the JSON text for the option --side."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Parse the value of the option --side."""
+        """Parse the JSON text of the option --side."""
         return cls(**json.loads(text))
 
 
@@ -58,7 +58,7 @@ def run(
 ) -> int:
     """Measure the models of --side in turns, write their documents to the log, and return the exit status.
 
-    With --against, there are two: the first is the baseline, and the second's document has the comparison.
+    With --against, there are two models: the first is the baseline, and the document of the second has the comparison.
 
     Raises:
         MeasureError: a process of the load failed, or two results can't be compared.
@@ -83,7 +83,7 @@ def run(
 
 
 def _own(side: Side, server: ServerOptions, sampling: SamplingOptions) -> tuple[ServerOptions, SamplingOptions]:
-    """Return the options of one side."""
+    """Return the options with the settings of one model."""
     keys = server.api_key_file if side.has_keys else None
     read = replace(
         sampling,

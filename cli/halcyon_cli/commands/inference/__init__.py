@@ -1,1 +1,1 @@
-"""Commands that send inference requests for results."""
+"""Commands that run inference for many inputs."""

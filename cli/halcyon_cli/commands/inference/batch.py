@@ -1,6 +1,7 @@
-"""`halcyon batch`: runs a data set through a served model, and lists, pauses, resumes and cancels what runs.
+"""`halcyon batch`: runs a data set through a served model, and lists and controls such batches.
 
-The commands write BatchInferences. Out of scope: what the operator makes of them (`halcyon.batch`).
+The commands create and change BatchInference objects. Out of scope: what the operator does with these objects
+(`halcyon.batch`).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ exit status:
 
 
 def _output_options(command: Any) -> Any:
-    """Add -o and --no-color. The long name --output is that of the results' place."""
+    """Add -o and --no-color. The long form --output is taken by the option for the place of the results."""
 
     def wrapper(form: OutputForm, no_color: bool, **others: Any) -> Any:  # noqa: ARG001  # its tables have no colour
         return command(output=Output(form), **others)
@@ -112,7 +113,7 @@ def main(words: tuple[str, ...], target: Target, output: Output, *, all_namespac
 
 
 def manifest(model: str, namespace: str, options: Json, *, now: float) -> Json:
-    """Return the BatchInference for these options; `now` is the time in seconds since the epoch.
+    """Return the BatchInference object for these options. `now` is the current time in seconds since the epoch.
 
     Raises:
         InputError: an option is missing or invalid.
@@ -191,7 +192,7 @@ def _list(cluster: ObjectWriter, output: Output, *, all_namespaces: bool) -> int
 
 
 def row(batch: Json) -> list[str]:
-    """Return the cells of a BatchInference in the list; `-` for what is unknown."""
+    """Return the table cells of a BatchInference; `-` for unknown values."""
     status = fields.mapping(batch.get("status"))
     rows = fields.mapping(status.get("rows"))
     cells = (
@@ -207,7 +208,7 @@ def row(batch: Json) -> list[str]:
 
 
 def _state(batch: Json) -> tuple[str, str, bool]:
-    """Return the reason and the message that matter most, and whether the batch has failed."""
+    """Return the reason and the message of the first condition, and whether the batch has failed."""
     conditions = fields.mappings(fields.mapping(batch.get("status")).get("conditions"))
     first = conditions[0] if conditions else {}
     return str(first.get("reason") or "Pending"), str(first.get("message") or ""), first.get("type") == "Failed"
@@ -256,7 +257,7 @@ def _wait_suspended(cluster: ObjectWriter, name: str) -> None:
 
 
 def _follow(cluster: ObjectWriter, name: str) -> int:
-    """Print each change of the progress until the end; return the exit status."""
+    """Print each change of the progress until the batch ends, and return the exit status."""
     shown: Sequence[str] = ()
     while True:
         batch = _find(cluster, name)

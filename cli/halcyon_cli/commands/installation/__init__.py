@@ -1,1 +1,1 @@
-"""Commands for the installation of Halcyon: `halcyon version`, `dashboard` and `images`."""
+"""Commands about an installation of Halcyon: `halcyon version`, `dashboard` and `images`."""

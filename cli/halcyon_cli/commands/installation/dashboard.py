@@ -1,4 +1,4 @@
-"""`halcyon dashboard`: the web dashboard, through a port-forward to a pod of the operator."""
+"""`halcyon dashboard`: opens the web dashboard through a port-forward to a pod of the operator."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def main(port: int, model: str | None, no_browser: bool, target: Target) -> int:
 
 
 def find(cluster: Cluster) -> tuple[Cluster, str, int, str]:
-    """Return the operator's namespace as a client, a ready pod of it, and the port and the scheme of its dashboard.
+    """Return a client for the operator's namespace, a ready pod of the operator, and port and scheme of the dashboard.
 
     Raises:
-        ClusterError: there is no operator, none is ready, or it has no dashboard.
+        ClusterError: there is no operator, no pod of it is ready, or the dashboard is off.
     """
     pods = of_operators(cluster, kinds.POD)
     if not pods:
@@ -99,7 +99,7 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
 
 
 def serve(listener: socket.socket, cluster: Cluster, pod: str, port: int) -> None:
-    """Forward each connection to the pod's port, until interrupted."""
+    """Forward each connection of the listener to the pod's port, until interrupted."""
     while True:
         client, _ = listener.accept()
         threading.Thread(target=_forward, args=(client, cluster, pod, port), daemon=True).start()
@@ -117,7 +117,7 @@ def _forward(client: socket.socket, cluster: Cluster, pod: str, port: int) -> No
 
 
 def copy_both_ways(one: socket.socket, other: socket.socket) -> None:
-    """Copy what either socket receives to the other one, until one of them is closed."""
+    """Copy data between two sockets in both directions, until one of them is closed."""
     while True:
         for ready in select.select((one, other), (), ())[0]:
             data = ready.recv(_CHUNK)

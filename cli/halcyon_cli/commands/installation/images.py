@@ -1,4 +1,4 @@
-"""`halcyon images`: all images of an installation, for mirrors and for sites without access to the internet."""
+"""`halcyon images`: lists all images of an installation, for mirrors and for sites without access to the internet."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _in_file(file: Path) -> list[Any]:
 
 
 def images(documents: Iterable[Any]) -> Iterator[str]:
-    """Yield the images that objects name: in containers, arguments such as `--server-image`, annotations and models."""
+    """Yield the images named by objects: in containers, arguments such as `--server-image`, annotations and models."""
     for document in documents:
         found = fields.mapping(document)
         if found.get("kind") == "List":

@@ -1,4 +1,4 @@
-"""`halcyon version`: the versions of this command line, of the operators in the cluster, and of the API server."""
+"""`halcyon version`: shows the versions of this command line, the operators in the cluster, and the API server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ exit status: 0, or 2 if the cluster can't be read: no access, no cluster.
 
 @dataclass(frozen=True)
 class OperatorVersion:
-    """An operator in the cluster."""
+    """Version of an operator in the cluster."""
 
     namespace: str
     name: str
@@ -71,12 +71,12 @@ def main(only_client: bool, target: Target, output: Output) -> int:
 
 
 def skewed(one: str, other: str) -> bool:
-    """Return whether two known versions differ in their major or minor number."""
+    """Return whether two versions differ in their major or minor number. The result is False if `other` is unknown."""
     return bool(other) and one.split(".")[:2] != other.split(".")[:2]
 
 
 def _operators(cluster: Cluster) -> Sequence[OperatorVersion]:
-    """Return the operators that the user may see."""
+    """Return the operators that the user may read."""
     try:
         return [_operator(deployment) for deployment in of_operators(cluster, kinds.DEPLOYMENT)]
     except ClusterError:

@@ -1,1 +1,1 @@
-"""Commands that read or make measurements, beside `halcyon bench` itself."""
+"""Commands that read or make measurements, except `halcyon bench`."""

@@ -1,4 +1,4 @@
-"""`halcyon analyse model.onnx`: operations, parameters and bytes of a model, and how close to the machine's limit it runs.
+"""`halcyon analyse model.onnx`: shows a model's operations, parameters and bytes, and its roofline.
 
 Out of scope: the counts and the measurements (`halcyon_measure`).
 """
@@ -122,7 +122,7 @@ def _measured(
     gpu: str | None,
     threads: int | None,
 ) -> tuple[Alone | None, Roofline | None]:
-    """Return the model alone and its roofline, each None if it wasn't asked for."""
+    """Return the measurement of the model without a server, and its roofline; None for one that wasn't requested."""
     from halcyon_measure.roofline import build, published  # noqa: PLC0415
 
     if gpu:

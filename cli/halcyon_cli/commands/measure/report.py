@@ -78,9 +78,10 @@ def main(files: tuple[Path, ...], to: str | None, kind: str | None) -> int:
 
 
 def chart_library() -> tuple[str, str]:
-    """Return source and style of uPlot; empty texts if it isn't installed.
+    """Return the JavaScript and the CSS of uPlot; empty texts if it isn't installed.
 
-    It is in the wheel of the command line (scripts/wheel.py), and in a clone in the dashboard's folder alone.
+    The wheel of the command line contains both (scripts/wheel.py). In a clone of the repository, only the dashboard's
+    folder has them.
     """
     for package, folder in (("halcyon_measure.report", "static/uplot"), ("halcyon.dashboard", "static/uplot")):
         try:

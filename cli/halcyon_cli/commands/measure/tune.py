@@ -1,6 +1,6 @@
-"""`halcyon tune NAME`: finds batches, instances and threads with which a model serves most within its objective.
+"""`halcyon tune NAME`: finds the batch sizes, instances and threads that serve most within an objective.
 
-Out of scope: the search (`halcyon_tune`), and the points (`halcyon_cli.bench.tune_run`).
+Out of scope: the search (`halcyon_tune`), and the measurement (`halcyon_cli.bench.tune_run`).
 """
 
 from __future__ import annotations

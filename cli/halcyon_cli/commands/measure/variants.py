@@ -1,4 +1,4 @@
-"""`halcyon variants model.onnx`: makes the model in other precisions, and shows what each gains and loses.
+"""`halcyon variants model.onnx`: converts a model to other precisions, and compares speed and accuracy.
 
 Out of scope: the conversions and the comparison (`halcyon_measure.variants`).
 """

@@ -1,4 +1,4 @@
-"""`halcyon status NAME [--watch]`: whether the current spec of a model is served, with an exit status for scripts.
+"""`halcyon status NAME [--watch]`: shows whether a model's current spec is served, with an exit status for scripts.
 
 Out of scope: the rules (`halcyon_cli.rollout.progress`).
 """
@@ -63,9 +63,9 @@ def follow(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> Progress:
-    """Poll until the rollout has ended or the time has passed, show each change, and return the last progress.
+    """Poll until the rollout or the time limit ends, show each change, and return the last progress.
 
-    A failed request counts as no change, because a rollout may take longer than a restart of the API server.
+    A failed request counts as no change, because the API server may restart during a long rollout.
     """
     found, started, shown = first, clock(), ""
     while True:
