@@ -92,7 +92,10 @@ def leaderboard(
 
 
 def _lead(rows: Sequence[LeaderboardRow], results: Mapping[str, BenchDocument]) -> str:
-    """Return how far the best is before the second, with an interval from within their runs; empty if it isn't known."""
+    """Return how far the first row of the leaderboard is ahead of the second, with an interval.
+
+    The text is empty if that is unknown.
+    """
     if len(rows) < 2 or not rows[0].rate.value or not rows[1].rate.value:
         return ""
     found = difference.of_results(results[rows[1].name], results[rows[0].name])
@@ -135,7 +138,7 @@ def _row(name: str, document: BenchDocument) -> LeaderboardRow:
 
 
 def _sentence(baseline: str, candidate: str, differences: Sequence[Difference]) -> str:
-    """Return the differences that are shown, or that none is."""
+    """Return a sentence with the significant differences, or one that there are none."""
     known = [one for one in differences if one.figure in _SHOWN and one.change.value is not None]
     shown = [one for one in known if one.result in {"higher", "lower"}]
     if shown:
