@@ -1,4 +1,4 @@
-"""Starts the measured process and reads its result."""
+"""Start of the child process, and the reading of its result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_S = 1800.0
 
 
 def call(job: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Return the result of a job.
+    """Run a job in the child process, and return its result.
 
     Raises:
         ModelError: the process failed; `what` names the model.
