@@ -1,4 +1,4 @@
-"""The document of a run, from its requests. Pure."""
+"""Construction of a run's document from its requests. Pure."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def build(
 
 
 def accuracy(requests: Requests) -> Figure:
-    """Return the share of the answers that are the expected ones, with its 95 % interval (Wilson's)."""
+    """Return the share of the answers that equal the expected ones, with Wilson's 95 % interval."""
     n = requests.answered + requests.wrong
     if not n:
         return unmeasured("ratio", "no request was answered", _EXPECTED)
