@@ -28,7 +28,7 @@ from halcyon_simulator.policies.registry import BALANCED, HALCYON, OWN, Named, p
 
 @dataclass(frozen=True)
 class Effort:
-    """Number of seeds per scenario: for the grid of knobs (0: no grid), and for the compared points."""
+    """Number of seeds for a scenario: for the grid of knobs (0: no grid), and for the compared points."""
 
     grid: int
     compared: int
@@ -283,7 +283,7 @@ class Table:
         ]
 
     def complete(self, title: str, runs: Sequence[tuple[Cell, Named, int]]) -> None:
-        """Do those of these runs that the store doesn't have, and store them."""
+        """Execute the runs that aren't in the store, and store the results."""
         jobs.complete(self._store, title, runs, processes=self._jobs)
 
 

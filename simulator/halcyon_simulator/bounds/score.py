@@ -12,7 +12,7 @@ from halcyon_simulator.engine.case import Case, RunOutcome
 from halcyon_simulator.engine.run import Trajectory, Write
 
 _BAND = 0.1
-"""The replicas have settled when they stay within this share of their final value."""
+"""Maximum deviation from the final number of replicas, as a share of it, at which the replicas count as settled."""
 _STEP_S = 30.0
 _STEP_RATIO = 2.0
 _STEP_SIGMA = 5.0
