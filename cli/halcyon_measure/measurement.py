@@ -84,7 +84,7 @@ class Measurement:
                 f"server, and {target.model} with perf_analyzer --sequence-length"
             )
         if not self.hooks.prepare:
-            # A file that doesn't fit must show before any process is started.
+            # Read the files now, so that an error is found before any process is started.
             self.payload.payloads(target)
         return replace(self, target=target)
 

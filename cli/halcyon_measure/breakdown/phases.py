@@ -51,7 +51,7 @@ def build(answered: Mapping[str, Durations], client: ClientFacts, means: Means) 
         )
     parts = [*_before(answered, client), *_balancer(means, count), *_server(means), *_after(answered, client)]
     known = sum(part.mean.value for part in parts if part.mean.value is not None) / 1000
-    # Times of a counter can't be longer than the latency that contains them. If they are, the sum shows it.
+    # Times from counters can't exceed the latency that contains them. If they do, the sum of the phases shows it.
     rest = max(mean - known, 0.0)
     missing = [part.name for part in parts if part.mean.value is None]
     parts.append(

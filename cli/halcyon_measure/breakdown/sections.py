@@ -48,7 +48,7 @@ def added(
     client = ClientFacts(
         prepares=prepares,
         finishes=finishes,
-        # gRPC's client reports headers only if they are asked for, as for the name of the pod.
+        # The gRPC client reports headers only on request. They are requested for the name of the pod.
         has_first_byte=document.target.protocol == "http" or bool(run.pods),
         encode_each_s=max((one["encode_each_s"] for one in run.usage if "encode_each_s" in one), default=None),
     )

@@ -104,7 +104,7 @@ def _of_phases(phases: Phases) -> dict[str, Figure]:
         put("waiting", ("balancer_held", "balancer_queued", "queue"))
     put("model", ("input", "model", "output"))
     put("transmission", ("send", "receive"))
-    # Without the server's parts the rest contains them.
+    # If the server's phases weren't measured, the rest contains them.
     if by_name["model"].value is not None and phases.adds_up:
         put("rest", ("rest",))
     unknown = by_name["balancer_queued"].value is None

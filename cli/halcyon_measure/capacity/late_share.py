@@ -108,7 +108,7 @@ def _estimate(
     count = int(length_s / block_s + 1e-9) - 1
     if count < 2:  # a variance needs two values
         return None
-    # The blocks fill the run to its end.
+    # The last block ends with the run.
     begin = length_s - count * block_s
     total = _counts(at_s, begin, block_s, count)
     requests = float(total.sum())
@@ -116,7 +116,7 @@ def _estimate(
         return None
     each = requests / count
     raw = _counts(at_s[late], begin, block_s, count) / each
-    # Late requests come in clusters, so few blocks without any don't show that there are none.
+    # Late requests come in clusters, so a few blocks without late requests don't show that there are none.
     share, error = float(raw.mean()), max(_error(raw), 2 * limit / math.sqrt(count))
     values, removed = raw, False
     if expected is not None:

@@ -60,7 +60,7 @@ class LongRun:
 
     def slope(self, rate_rps: float) -> float:
         """Return the slope of the logarithm of the late share over the logarithm of the rate, at least 1."""
-        # Near saturation, the share goes from 0 to 1 within a percent.
+        # Near saturation, the share rises from 0 to 1 within one percent of the rate.
         for step in _SLOPE_STEPS:
             low, high = rate_rps * (1 - step), min(rate_rps * (1 + step), _MOST * self.law.saturation_rps)
             if high <= low:

@@ -66,7 +66,7 @@ class QueueLaw:
         begin, count, batch = 0, len(due), self.batch
         times = [self.execution_s(size) for size in range(batch + 1)]
         due += [math.inf] * batch  # so that a batch never reaches beyond the list
-        # Hundreds of thousands of steps for each rate, so comparisons take the place of calls.
+        # There are hundreds of thousands of steps for each rate, so comparisons are used instead of function calls.
         while begin < count:
             start = free[0]
             if (arrived := due[begin]) > start:

@@ -133,7 +133,7 @@ class Search:
             return self._step("search", self._rate(self.long_run.capacity(self.goal.limit)), left)
         last = self.judged[-1]
         rate, error = self.estimate()
-        # A first confirmation is cautious if little was known before it; then a second one is nearer.
+        # A first confirmation at a cautiously low rate is followed by a second one nearer to the estimate.
         if last.step.purpose == "confirmation" and last.kept and last.step.rate_rps >= rate * (1 - _CAUTIOUS):
             return None
         near = abs(math.log(last.step.rate_rps / rate)) <= max(_NEAR, error)
@@ -181,7 +181,7 @@ class Search:
                 continue
             rate = one.step.rate_rps
             slope = self.long_run.slope(predicted)
-            # Below a part of the limit, shares say no more than that the rate is too small.
+            # A share far below the limit shows only that the rate is too low, so it is raised to 0.2 x limit.
             share, expected = (
                 min(max(found, 0.2 * limit), 0.5) for found in (one.late.share, self.long_run.late(rate))
             )
@@ -326,6 +326,6 @@ def _middle(laws: list[QueueLaw], goal: Goal) -> QueueLaw:
     """Return the law with the median prediction of the rate."""
     if len(laws) == 1 or goal.objective_s is None:
         return laws[0]
-    # Few draws will do: the first run decides between the laws.
+    # A few draws are enough, because the first run selects the law.
     by_rate = sorted(laws, key=lambda law: law.latencies(np.arange(64) / law.saturation_rps)[-1])
     return by_rate[len(by_rate) // 2]

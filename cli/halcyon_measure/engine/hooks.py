@@ -65,7 +65,7 @@ class Hooks:
         """Total time in seconds that the functions ran, without the time spent waiting for a process."""
         self._pool: Executor = ProcessPoolExecutor(
             settings.processes,
-            # A forked process would share the sockets of the load.
+            # The processes are spawned, because a forked process would share the sockets of the load.
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_begin,
             initargs=(settings.to_dict(), target.to_dict()),

@@ -94,7 +94,7 @@ class Pool:
     def __enter__(self) -> Self:
         count = len(self._results)
         for index, result in enumerate(self._results):
-            # A session of its own: Ctrl-C reaches only this process, which then ends the load in order.
+            # The workers have their own session, so Ctrl-C reaches only this process, which then ends the load.
             worker = subprocess.Popen(
                 [sys.executable, "-m", "halcyon_measure.engine.worker"],
                 stdin=subprocess.PIPE,

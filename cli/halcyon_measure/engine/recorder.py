@@ -128,7 +128,7 @@ class Recorder:
         if self._folded is None and self._kept > self.fold_above:
             self._folded = Folded(self.good_within_s)
         if self._folded is not None:
-            # Two for each new one, so that a pause stays short.
+            # Fold two chunks for each new one, so that each pause is short.
             for _ in range(min(2, len(self._chunks))):
                 self._folded.add(self._chunks.popleft())
 

@@ -67,7 +67,7 @@ class Sender:
             if delay > 0:
                 await self._wait(delay)
             else:
-                # A schedule that is behind must not keep answers from being read.
+                # Let answers be read, even if requests are due faster than they can be sent.
                 await asyncio.sleep(0)
             if self._stop.is_set():
                 return

@@ -163,7 +163,7 @@ class Worker:
             await sender.run_offline(self._due(), begin=start, in_flight=most, end=self._end)
         else:
             await sender.run_open(self._due(), begin=start, max_in_flight=in_flight)
-            # Silence at the end of a schedule belongs to the run.
+            # The time after the last request of a schedule belongs to the run.
             await self._until(self._end)
 
     async def _warm_up(self, sender: Sender, in_flight: int) -> None:

@@ -122,7 +122,7 @@ def _random(session: Any, batch: int, sizes: Mapping[str, int], seed: int) -> Ar
             size if isinstance(size, int) else sizes.get(size or f"{given.name}:{index}", batch)
             for index, size in enumerate(given.shape)
         ]
-        # Integers are often indices: 0 and 1 are in every table.
+        # Integers are often indices, and 0 and 1 are valid indices of every table.
         values: Any = rng.random(shape) if np.issubdtype(kind, np.floating) else rng.integers(0, 2, shape)
         feed[given.name] = values.astype(kind)
     return feed

@@ -21,7 +21,7 @@ def call(job: Mapping[str, Any], what: str) -> dict[str, Any]:
         ModelError: the process failed; `what` names the model.
         ModuleNotFoundError: a package of the extra models isn't installed.
     """
-    # The BLAS of NumPy would start threads of its own beside those of the job.
+    # NumPy's BLAS would start threads in addition to those of the job.
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "halcyon_measure.in_process.child"]
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)

@@ -132,7 +132,7 @@ def _sizes(rows: Rows, rng: np.random.Generator) -> list[int]:
     """Return the number of rows of each payload, in random order."""
     span = rows.most - rows.least + 1
     count = max(MAX_PAYLOADS, span)
-    # Whole rounds only: otherwise some sizes would be sent more often than others.
+    # Only whole rounds: otherwise some sizes would be sent more often than others.
     sizes = [rows.least + n % span for n in range(max(count // span, 1) * span)]
     return [sizes[int(n)] for n in rng.permutation(len(sizes))]
 

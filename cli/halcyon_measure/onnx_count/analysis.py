@@ -96,7 +96,7 @@ def _batch(shapes: Sequence[TensorShape], known: Sequence[str], sizes: Mapping[s
     """Return the names of the batch dimensions: one named "batch...", else the first dimensions of the inputs."""
     first = [name for name in _first(shapes) if name not in sizes]
     called = [name for name in known if name.lower().startswith("batch") and name not in sizes]
-    # Several names at the front: one is the batch, for example batch and frames.
+    # If the first dimensions have several names (for example batch and frames), only one is the batch.
     one = (called or [name for name in first if ":" not in name])[:1]
     return one + [name for name in first if ":" in name]
 

@@ -147,7 +147,7 @@ class _Constants:
                 self._sizes[root] = tensor
                 size = tensor.bytes or 0
                 if node.operator in _GATHERS and index == 0 and node.outputs:
-                    # Only the rows that the indices name are read.
+                    # Only the rows that the indices select are read.
                     size = min(size, _bytes(self.tensors, node.outputs[0]) or size)
                 self._traffic[root] = max(self._traffic.get(root, 0), size)
                 total += size

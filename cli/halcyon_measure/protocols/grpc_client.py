@@ -27,7 +27,7 @@ _OUTCOMES = {
     grpc.StatusCode.UNAVAILABLE: Outcome.REJECTED,
     grpc.StatusCode.DEADLINE_EXCEEDED: Outcome.TIMED_OUT,
 }
-# What gRPC's core says of a connection. With any other text, the status came from the server.
+# Messages of gRPC's core about a connection. With any other message, the status came from the server.
 _BROKEN = (
     "failed to connect",
     "socket closed",
@@ -51,14 +51,14 @@ class GrpcClient:
     def __init__(self, target: Target, *, clock: Callable[[], float] = time.monotonic, pod_header: str = "") -> None:
         self._target, self._clock, self._pod_header = target, clock, pod_header
         self._metadata = tuple((name.lower(), value) for name, value in target.headers)
-        # Without pools of their own, channels to one address share a connection.
+        # Without separate subchannel pools, channels to one address share a connection.
         options = [
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
         ]
         self._channels = [_channel(target, options) for _ in range(target.channels)]
-        # The message is sent as it was serialised, and parsed only if somebody wants its outputs.
+        # Messages are sent as serialised bytes. A response is parsed only if its outputs are needed.
         self._calls = [channel.unary_unary(_METHOD) for channel in self._channels]
 
     def encode(self, payload: Payload) -> Prepared:

@@ -33,7 +33,7 @@ class Repository:
     """The model repository of a server, for the model of a target."""
 
     def __init__(self, target: Target, *, load_within_s: float = 600.0) -> None:
-        # gRPC is at the port after HTTP's, as Triton has it by default.
+        # By default, Triton's gRPC port is the one after the HTTP port.
         port = target.port - 1 if target.transport == "grpc" else target.port
         self._target = replace(target, transport="http", port=port, timeout_s=load_within_s)
         self._model = quote(target.model, safe="")
@@ -80,7 +80,7 @@ class Repository:
         status, body = self._post("load", document)
         if status >= 400:
             said = _message(body)
-            # Triton names what is wrong with a configuration only in its log.
+            # Triton gives the error in a configuration only in its log.
             hint = (
                 "; it rejects the configuration, and the server's log has the reason"
                 if said.endswith(_REJECTED)

@@ -129,7 +129,7 @@ class SharedRegion:
             self._memory.close()
             raise
         finally:
-            # The server has its own mapping by now, and a client that is killed leaves no file.
+            # The server has its own mapping by now. Without the file, a killed client leaves nothing behind.
             (_FOLDER / self.name).unlink(missing_ok=True)
         self.requests = [
             self._request(index, payload, slots)
@@ -163,7 +163,7 @@ class SharedRegion:
 
     def close(self) -> None:
         """Unregister the region from the server, and unmap it in this process."""
-        # A server that has ended has no region either.
+        # If the server has ended, it has no region to unregister.
         with contextlib.suppress(TargetError):
             self._call("unregister", {"name": self.name})
         self._memory.close()
@@ -171,7 +171,7 @@ class SharedRegion:
     def _made(self) -> mmap.mmap:
         descriptor = os.open(_FOLDER / self.name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         try:
-            # Without it, a full file system would end the process at the first write.
+            # Without this allocation, a full file system would kill the process at the first write.
             os.posix_fallocate(descriptor, 0, max(self._size, 1))
             return mmap.mmap(descriptor, max(self._size, 1))
         except OSError as error:

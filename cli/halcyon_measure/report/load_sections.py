@@ -47,7 +47,7 @@ def _sentences(document: BenchDocument) -> list[Html]:
     sentence = _NUMBER_AND_UNIT.sub("\\1\u00a0\\2", text.answer(document))
     answers = [one.sentence for one in (document.capacity, document.comparison) if one is not None]
     said = [element("p", _NUMBER_AND_UNIT.sub("\\1\u00a0\\2", one), class_="answer") for one in answers]
-    # The answer of a search or of a comparison comes before the run that it ended with.
+    # The sentence on a search or a comparison is shown before the one on its last run.
     said.append(element("p", sentence, class_="verdict" if answers else "answer"))
     if document.verdict is not None:
         verdict = document.verdict

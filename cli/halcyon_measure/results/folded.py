@@ -27,7 +27,7 @@ PARTS: Mapping[str, Callable[[Columns], Floats]] = {
     "prepare": lambda one: one.prepared - one.due - one.encode,
     "serialise": lambda one: one.encode,
     "late": lambda one: one.sent - one.prepared,
-    # A server may answer before it has read a body: then sending ends with the answer.
+    # A server may answer before it has read the whole body. Sending then ends with the answer.
     "send": lambda one: np.minimum(one.written, one.first_byte) - one.sent,
     "receive": lambda one: one.done - one.first_byte,
     "decode": lambda one: one.decode,

@@ -101,7 +101,7 @@ class BalancerSample:
     """Time from the arrival of the requests to the response headers, in seconds."""
     responses: float | None = None
     response_s: float | None = None
-    """Time in seconds from sending the requests to a server to the response headers, without the wait in the balancer."""
+    """Time in seconds from the sending of the requests to a server to the response headers."""
     held: float | None = None
     """Number of requests that are held until the first replica is ready."""
     queued: float | None = None

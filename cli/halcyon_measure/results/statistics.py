@@ -56,7 +56,7 @@ class Blocks:
         table = _counts(block, column, self._count, len(used), often=counts)
         self._answered = table.sum(axis=1)
         draws = np.random.default_rng(seed).integers(0, self._count, (_DRAWS, self._count))
-        # How often each block is in each draw.
+        # Number of times that each block is in each draw.
         number = np.repeat(np.arange(_DRAWS), self._count)
         self._weights = _counts(number, draws.ravel(), _DRAWS, self._count).astype(np.float32)
         self._edges = _LEAST_S * 10 ** ((used + 0.5) / _BINS_PER_DECADE)
@@ -67,7 +67,7 @@ class Blocks:
         if self._count < MIN_BLOCKS or not len(self._edges):
             return None
         totals = self._drawn[:, -1:]
-        # The rows ascend, so this is the index of the first value that isn't below.
+        # The rows are ascending, so this is the index of the first value that isn't below.
         index = (self._drawn < share * totals).sum(axis=1)
         return _middle(self._edges[np.minimum(index, len(self._edges) - 1)][totals[:, 0] > 0])
 

@@ -51,7 +51,7 @@ def build(
     counted, length = tally.of(run, objective_s), run.measured_s
     latency = counted.answered["latency"]
     late, p50 = counted.late.percentile(0.99), latency.percentile(0.5)
-    # What is due at once can't be sent at once: in `offline` it waits by design.
+    # In `offline` all requests are due at once, so most of them are sent late by design.
     limit = judge(run.usage, late_p99_s=late, p50_s=p50, is_open=scenario.is_open and scenario.kind != "offline")
     requests = _requests(counted)
     n = counted.ended

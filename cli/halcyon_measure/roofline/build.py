@@ -106,7 +106,7 @@ def _point(line: _Line, one: Execution, top: float, bandwidth: float, source: st
     intensity = line.intensity(one.batch)
     roof = min(top, intensity * bandwidth)
     flops = line.flops(one.batch)
-    # The slowest time is the lowest rate.
+    # The longest time gives the lowest rate.
     rates = (flops / one.interval[1], flops / one.interval[0]) if one.interval else None
     how = f"operations of {one.batch} rows over the mean time of an execution"
     return RooflinePoint(

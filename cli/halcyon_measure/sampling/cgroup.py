@@ -91,7 +91,7 @@ def of(pid: int, *, proc: Path = PROC) -> Cgroup | None:
             if folder.is_dir():
                 found[controller] = folder
     if _UNIFIED in found and not (found[_UNIFIED] / "cpu.stat").is_file():
-        # Beside version 1, the hierarchy of version 2 has no controllers.
+        # If version 1 is in use, the hierarchy of version 2 has no controllers.
         del found[_UNIFIED]
     return Cgroup(found) if found else None
 

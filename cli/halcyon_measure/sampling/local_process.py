@@ -75,7 +75,7 @@ class LocalServer:
         for pid in self._tree:
             with contextlib.suppress(OSError, IndexError, ValueError):
                 fields = (_PROC / str(pid) / "stat").read_text("utf-8").rpartition(")")[2].split()
-                # Children that have ended count at their parent.
+                # The time of children that have ended is included in that of their parent.
                 cpu_s += sum(map(int, fields[11:15])) * _TICK_S
                 resident, shared = (_PROC / str(pid) / "statm").read_text("ascii").split()[1:3]
                 memory += (int(resident) - int(shared)) * _PAGE
@@ -101,7 +101,7 @@ def rapl_joules() -> dict[str, float]:
     """Return the energy counters of the CPU packages in joules; empty if there are none, or they can't be read."""
     found = {}
     for package in sorted(_RAPL.glob("intel-rapl:*")) if _RAPL.is_dir() else ():
-        # intel-rapl:0:1 is a part of intel-rapl:0.
+        # Skip parts of a package: intel-rapl:0:1 is a part of intel-rapl:0.
         if package.name.count(":") == 1:
             value = _number(package / "energy_uj")
             if value is not None:

@@ -265,7 +265,7 @@ class _Page:
         return found
 
     def _get(self) -> str:
-        # A server may close an idle connection between two readings: then a new one is tried once.
+        # A server may close an idle connection between two samples. A new connection is then tried once.
         for attempt in (0, 1):
             reused = self._connection is not None
             if self._connection is None:

@@ -49,7 +49,7 @@ def _fp16(model: Path, made: Path, _: Arrays, __: int) -> tuple[LeftOperator, ..
     import onnx  # noqa: PLC0415  # of the extra models
     from onnxruntime.transformers.float16 import convert_float_to_float16  # noqa: PLC0415
 
-    # Requests keep their types: a client needs no change.
+    # Inputs and outputs keep their types, so that clients need no change.
     converted = convert_float_to_float16(onnx.load(model), keep_io_types=True)
     onnx.save(converted, made)
     return left_in_float(converted)
@@ -72,7 +72,7 @@ def _static(model: Path, made: Path, calibration: Arrays, batch: int) -> tuple[L
         """Reader that returns the calibration rows in batches, as ONNX Runtime requires it."""
 
         def __init__(self) -> None:
-            # Only whole batches, unless there are fewer rows than one.
+            # Use only whole batches, unless there are fewer rows than one batch.
             self._begins = iter(range(0, rows - rows % batch or rows, batch))
 
         def get_next(self) -> dict[str, Any] | None:
@@ -147,7 +147,7 @@ def _prepared(model: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="halcyon-variants-") as folder:
         ready = Path(folder) / "model.onnx"
         try:
-            # The symbolic inference needs a package that isn't ours; ONNX's own is enough.
+            # Symbolic shape inference needs another package; ONNX's own inference is enough.
             quant_pre_process(model, ready, skip_symbolic_shape=True)
         except Exception:  # noqa: BLE001  # it raises anything
             ready = model

@@ -85,7 +85,7 @@ def make(
         compared, calibrating = data.split(request.calibration or request.data, rows, calibration)
     fixed = _fixed_batch(inputs)
     if fixed:
-        # Each execution has the rows that the model was exported with.
+        # Each execution has the number of rows with which the model was exported.
         request = replace(request, batch=fixed)
         compared = compared.part(0, len(compared) // fixed * fixed)
         if not len(compared):
@@ -174,7 +174,7 @@ def _write(
         return convert(name, model, file, calibrating.inputs, rows=fixed)
     import onnx  # noqa: PLC0415  # of the extra models
 
-    # One file without external data, as the others are.
+    # Write one file without external data, as for the other variants.
     onnx.save(onnx.load(model), file)
     return ()
 

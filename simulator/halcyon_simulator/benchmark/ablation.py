@@ -135,7 +135,7 @@ class Runs:
         members: dict[str, list[Figures]] = {}
         wrong = 0
         for cell in self._seeds:
-            # The 35 cases of S9 have no rows of their own in the table either.
+            # The 35 cases of S9 aren't separate rows of the table.
             name = cell.family if cell.family == "S9" else cell.scenario
             members.setdefault(name, []).append(self._figures(cell, policy))
             wrong += sum(result.wrong_scalings for result in self._results(cell, policy))
