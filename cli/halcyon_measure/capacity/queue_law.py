@@ -46,9 +46,8 @@ class QueueLaw:
     def _single(self, due: Floats) -> Floats:
         """Return the end time of each request if instances execute one request at a time.
 
-        All executions take the same time S, so requests are assigned to the instances in turn. A request starts at the
-        maximum of due[j] + n x S over all earlier requests j of the same instance and itself, where n is the number of
-        executions since j.
+        All executions take the same time S, so requests are assigned to the instances in turn. Request k of an instance
+        starts at the maximum of due[j] + (k - j) x S over j from 0 to k.
         """
         service = self.execution_s(1)
         ends = np.empty_like(due)

@@ -20,9 +20,9 @@ _TITLES = (
     "Changes of direction per hour",
 )
 _THRESHOLDS = (0.1, 0.01, 0.5)
-"""Maximum difference of each figure at which a scenario counts as equal. The differences are a tenth of the violations
-that a p99 objective allows, a hundredth of the clairvoyant schedule's GPU time, and one change of direction in two
-hours."""
+"""Maximum difference of each figure at which a scenario counts as equal. For violations, it is a tenth of what a p99
+objective allows. For GPU time, it is a hundredth of the clairvoyant schedule's. For changes of direction, it is one in
+two hours."""
 _DIGITS = (2, 2, 1)
 
 

@@ -1,9 +1,9 @@
 """AIBrix's APA: a per-pod mean over three minutes times the present replicas.
 
 Source: the project's facts on autoscaling, section 3.6 (aibrix e3e10f9e). This code follows our reading of AIBrix's
-source; AIBrix itself was not run. Because the mean is old and the replicas are current, a step of the load makes the
-result swing between one replica and the maximum. On the way up, the stabilizer uses the maximum within the window, and
-on the way down the minimum, as in AIBrix's source.
+source; AIBrix itself was not run. The mean is old and the replicas are current. So after a step of the load, the result
+swings between one replica and the maximum. On the way up, the stabilizer uses the maximum within the window, and on the
+way down the minimum, as in AIBrix's source.
 """
 
 from __future__ import annotations

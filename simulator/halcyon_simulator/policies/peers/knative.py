@@ -103,7 +103,7 @@ class Kpa:
         return max(asked for _, asked in self._asked)
 
     def _to_zero(self, count: int, view: PolicyView) -> int:
-        """Return the replicas. They are 0 only after the grace period."""
+        """Return `count`, or the current replicas if it is 0 before the end of the grace period."""
         if count > 0 or self._low > 0 or view.replicas == 0:
             self._idle_since_s = None
             return count
