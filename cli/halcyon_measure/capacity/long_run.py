@@ -1,4 +1,4 @@
-"""Long-run behaviour of a law under random arrivals: share of late requests, mean latency, and maximum rates."""
+"""Long-run behaviour of a queueing law under random arrivals: late share, mean latency, and maximum rates."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Search:
-    """Immutable state of a search."""
+    """Immutable state of a search for the maximum rate."""
 
     goal: Goal
     facts: Facts

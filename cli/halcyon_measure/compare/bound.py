@@ -28,7 +28,7 @@ class Condition:
         """Parse a condition.
 
         Raises:
-            SettingError: it isn't of the form FIGURE > +N% or FIGURE < -N%, or the figure is unknown.
+            SettingError: the text isn't of the form FIGURE > +N% or FIGURE < -N%, or the figure is unknown.
         """
         found = _FORM.fullmatch(text)
         if found is None:

@@ -35,7 +35,7 @@ def build(
         anyway: whether results that differ in more than the server are compared.
 
     Raises:
-        SettingError: they differ in more than the server.
+        SettingError: the results differ in more than the server, and `anyway` is False.
     """
     first, second = baseline[1], candidate[1]
     unlike = likeness.unlike(first[-1], second[-1])
@@ -66,7 +66,7 @@ def leaderboard(
     `in_turns` says that the runs of their searches alternated.
 
     Raises:
-        SettingError: their objectives differ.
+        SettingError: the objectives of the results differ.
     """
     goals = {name: f"{likeness.objective(one)} at P{_percentile(one)}" for name, one in results}
     if len(set(goals.values())) > 1 and not anyway:

@@ -79,7 +79,7 @@ class Hooks:
         """Return the prepared request with this number.
 
         Raises:
-            HookError: the function raised an exception, or returned something else than tensors.
+            HookError: the user function raised an exception, or returned something other than tensors.
         """
         prepared: Prepared = await self._run(_prepare, number)
         return prepared

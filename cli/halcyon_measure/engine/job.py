@@ -33,7 +33,7 @@ class PayloadSettings:
         """Return the payloads for the model of the target.
 
         Raises:
-            TensorError: a file can't be read or doesn't fit, or a size is unknown.
+            TensorError: a file can't be read or doesn't fit its input, or a size of an input is unknown.
         """
         if target.api == "post":
             return [Payload({"body": np.frombuffer(_content(path), np.uint8)}, 1) for ((_, path),) in self.samples]

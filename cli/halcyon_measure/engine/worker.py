@@ -102,7 +102,7 @@ class Worker:
         """Run the job, and return the data of the event `done`.
 
         Raises:
-            MeasureError: a payload doesn't fit, or a function of the user failed.
+            MeasureError: a payload doesn't fit the model, or a user function failed.
         """
         job = self._job
         client = connect.client(job.target, pod_header=job.pod_header)

@@ -19,7 +19,7 @@ def call(job: Mapping[str, Any], what: str) -> dict[str, Any]:
 
     Raises:
         ModelError: the process failed; `what` names the model.
-        ModuleNotFoundError: a package of the extra models isn't installed.
+        ModuleNotFoundError: a package of the extra `models` isn't installed.
     """
     # NumPy's BLAS would start threads in addition to those of the job.
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

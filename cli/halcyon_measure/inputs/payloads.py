@@ -37,7 +37,7 @@ class Rows:
         """Parse a number of rows such as `8`, or a range such as `1..8`.
 
         Raises:
-            TensorError: it is neither, or out of range.
+            TensorError: the text has neither form, or a number is out of range.
         """
         match = _ROWS.fullmatch(text.strip())
         least = int(match[1]) if match else 0
@@ -78,7 +78,7 @@ def random_payloads(
     `shapes` has the sizes of the dimensions without the rows, for inputs whose metadata leaves them open.
 
     Raises:
-        TensorError: a size is unknown, or the model takes one row only.
+        TensorError: a size is unknown, or the model accepts only one row.
     """
     _check_rows(inputs, rows)
     _check_names(inputs, shapes)
@@ -103,7 +103,7 @@ def file_payloads(
     """Return a payload for each sample, the files of one request. A sample of one row is repeated to `rows` rows.
 
     Raises:
-        TensorError: a file doesn't fit; the samples are larger than `MAX_BYTES`.
+        TensorError: a file doesn't fit its input, or the samples are larger than `MAX_BYTES`.
     """
     _check_rows(inputs, rows)
     rng = np.random.default_rng(seed)

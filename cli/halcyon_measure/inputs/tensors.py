@@ -70,7 +70,7 @@ def tensors(
     """Return a tensor for every input, with its data type and shape. `pixel_scale` is the value of a white pixel.
 
     Raises:
-        TensorError: a file doesn't fit; the message has the file, the input, and the actual and required values.
+        TensorError: a file doesn't fit its input; the message has the file, the input, and the actual and required values.
     """
     known = {model_input.name: model_input for model_input in inputs}
     arrays: dict[str, Array] = {}
@@ -189,7 +189,7 @@ def fit(array: Array, model_input: ModelInput, path: str) -> Array:
     """Convert an array to the input's type and shape. A single item becomes a batch of one if the model batches.
 
     Raises:
-        TensorError: it doesn't fit; the message begins with `path`.
+        TensorError: the array doesn't fit the input; the message begins with `path`.
     """
     if array.ndim == len(model_input.shape) - 1 and model_input.shape[0] in {-1, 1}:
         array = array[np.newaxis]

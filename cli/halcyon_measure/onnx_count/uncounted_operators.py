@@ -5,7 +5,7 @@ from __future__ import annotations
 MICROSOFT = "com.microsoft"
 """Domain of ONNX Runtime's own operators."""
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
-"""Operators that return their first input, if need be in another shape. They move no data."""
+"""Operators whose output is their first input, unchanged or with another shape. They move no data."""
 MOVES = VIEWS | frozenset(
     [
         "Shape",

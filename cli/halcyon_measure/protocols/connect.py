@@ -35,7 +35,7 @@ def outputs(target: Target, reply: Reply) -> dict[str, Any]:
     """Return the output tensors of an answer by name; empty for a plain POST.
 
     Raises:
-        ValueError, KeyError: the answer isn't one of the protocol.
+        ValueError, KeyError: the answer isn't valid in the protocol.
     """
     if target.transport == "grpc":
         from halcyon_measure.protocols import grpc_client  # noqa: PLC0415

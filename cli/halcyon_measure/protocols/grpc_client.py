@@ -145,7 +145,7 @@ def call(target: Target, method: str, **fields: Any) -> Any:
     """Call any method of the server with a request that has these fields, and return the response.
 
     Raises:
-        grpc.RpcError: the server didn't answer, or refused.
+        grpc.RpcError: the server didn't answer, or returned an error.
     """
     request, response = (getattr(service_pb2, f"{method}{kind}") for kind in ("Request", "Response"))
     with _sync_channel(target) as channel:

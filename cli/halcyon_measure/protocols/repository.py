@@ -42,7 +42,7 @@ class Repository:
         """Return the configuration with which the server has loaded the model.
 
         Raises:
-            TargetError: the server doesn't answer, or hasn't loaded it.
+            TargetError: the server doesn't answer, or hasn't loaded the model.
         """
         found = connect.fetch(self._target, f"/v2/models/{self._model}/config")
         if not isinstance(found, dict):
@@ -72,7 +72,7 @@ class Repository:
         one.
 
         Raises:
-            LoadError: it doesn't load. No model is loaded then.
+            LoadError: the model can't be loaded with this configuration. It is unloaded then.
             TargetError: the server doesn't answer, or has no explicit model control.
         """
         self.unload()
@@ -108,7 +108,7 @@ class Repository:
         """Return state and reason of each version of the model. A model that was never loaded has empty texts.
 
         Raises:
-            TargetError: the server doesn't answer, or has no index.
+            TargetError: the server doesn't answer, or has no repository index.
         """
         status, body = connect.exchange(self._target, "POST", "/v2/repository/index", {})
         if status >= 400:

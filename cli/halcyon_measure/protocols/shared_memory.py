@@ -58,7 +58,7 @@ def check(target: Target, *, has_functions: bool) -> None:
     """Check that shared memory can be used for this target. Pure.
 
     Raises:
-        TargetError: the protocol has no shared memory, or two options don't fit each other.
+        TargetError: the protocol has no shared memory, or two options exclude each other.
     """
     if target.api != "kserve":
         raise TargetError(f"api {target.api} has no shared memory; KServe v2 has, with Triton")
@@ -111,8 +111,8 @@ class SharedRegion:
         """Create the region, fill it with the payloads, and register it with the server.
 
         Raises:
-            TensorError: /dev/shm has no room for it.
-            TargetError: the server has no access to it, or doesn't answer.
+            TensorError: /dev/shm has no space for the region.
+            TargetError: the server has no access to the region, or doesn't answer.
         """
         check(target, has_functions=False)
         self._target, self.name = target, f"halcyon-bench-{uuid.uuid4().hex[:12]}"
@@ -141,7 +141,7 @@ class SharedRegion:
         """Return the output tensors of an answer by name, from the region or from the answer itself.
 
         Raises:
-            ValueError, KeyError, TypeError: the answer isn't one of the protocol.
+            ValueError, KeyError, TypeError: the answer isn't valid in the protocol.
         """
         if self._target.transport == "grpc":
             return self._grpc_outputs(reply)

@@ -70,7 +70,7 @@ def embedded(html: str, path: str = "the report") -> list[tuple[str, Any]]:
     """Return the names and JSON values of the documents in a report.
 
     Raises:
-        DocumentError: it has none, or the report is cut off.
+        DocumentError: the report has no documents, or is cut off.
     """
     found = _EMBEDDED.search(html)
     if found is None:

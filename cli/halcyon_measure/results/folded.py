@@ -35,7 +35,7 @@ PARTS: Mapping[str, Callable[[Columns], Floats]] = {
 }
 """Functions that compute the durations of answered requests, by name."""
 _ALL = "late_of_all"
-"""Name of the sending delay of all sent requests, including failed ones."""
+"""Name of the sending delays of all sent requests, including those that failed."""
 _NAMES = (*PARTS, _ALL)
 _COMPACT = 1_000_000
 

@@ -26,7 +26,7 @@ class Prometheus:
         """Parse the URL of Prometheus.
 
         Raises:
-            SettingError: it isn't one of HTTP.
+            SettingError: the URL isn't an HTTP URL.
         """
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:

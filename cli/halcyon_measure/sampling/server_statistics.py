@@ -18,7 +18,7 @@ def parse(document: Any) -> Statistics:
     """Parse the response of Triton's statistics extension in JSON form. The values of all versions are summed.
 
     Raises:
-        TargetError: it isn't one.
+        TargetError: the document isn't a response of the statistics extension.
     """
     try:
         total, sizes = Counters(0, 0, 0, 0, 0, 0, 0), dict[int, SizeCounters]()

@@ -20,7 +20,7 @@ def read(path: Path, *, scale: float = 1.0) -> tuple[float, ...]:
     A `scale` of 2 replays the trace at twice its rate.
 
     Raises:
-        ScenarioError: the file is unreadable, has no column t_s, has an invalid time, is out of order or too long.
+        ScenarioError: the file is unreadable, has no column t_s, has an invalid time, isn't sorted, or is too long.
     """
     if not (math.isfinite(scale) and 0 < scale <= 1000):
         raise ScenarioError(f"scale is {scale:g}; it must be above 0 and at most 1000, for example 2")

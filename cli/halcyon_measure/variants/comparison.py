@@ -79,7 +79,7 @@ def scored(values: Any, rows: int, where: str) -> Figure:
     """Return the mean of the user function's results: one value per row, either True or False, or from 0 to 1.
 
     Raises:
-        ModelError: it returned something else.
+        ModelError: the function returned other values or another number of values.
     """
     array = np.asarray(values)
     if array.shape != (rows,) or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):

@@ -75,7 +75,7 @@ def split(path: Path, rows: LabelledRows, calibration: LabelledRows | None) -> t
     Without a calibration file, a quarter of the rows is used.
 
     Raises:
-        ModelError: there are too few rows.
+        ModelError: there are too few rows for comparison or calibration.
     """
     if calibration is not None:
         if len(calibration) < MIN_CALIBRATION_ROWS:

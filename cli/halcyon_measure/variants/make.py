@@ -64,7 +64,7 @@ def make(
     """Write the model repositories of the variants, and return their figures. No other files remain.
 
     Raises:
-        MeasureError: the model or its data can't be used. A variant that can't be made has its failure instead.
+        MeasureError: the model or its data can't be used. If a single variant can't be made, its entry has the failure.
     """
     repository.check_empty(request.out)
     score = None

@@ -22,7 +22,7 @@ def check_empty(folder: Path) -> None:
     """Check that a folder is empty or can be created.
 
     Raises:
-        ModelError: it is a file, or it has files, which would be mixed with the variants.
+        ModelError: the path is a file, or the folder contains files, which the variants would be mixed with.
     """
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"--out {folder}: it is a file; give a new folder, for example --out variants")

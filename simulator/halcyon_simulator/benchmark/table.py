@@ -53,8 +53,8 @@ _SLACK = 0.3
 """Limit for dropping a point after the first seed: another point is better in both figures by more than this share. A
 small limit suffices, because all points run on the same load."""
 _LENT_SLACK = 0.1
-"""The same limit for the best points of another scenario. In the full results, it dropped no point that was on the
-front with all seeds. Half of this limit wouldn't have dropped one either."""
+"""Limit like `_SLACK`, but for the best points of another scenario. In the full results, it dropped no point that was
+on the front with all seeds. Half of this limit wouldn't have dropped one either."""
 _FAR = 0.2
 """Limit for running a point of the front on all seeds: its excess over Halcyon's point exceeds the nearest point's by
 at most this share. Others keep the seeds of the grid, unless a verdict depends on them (`Table._deciding`). Over the

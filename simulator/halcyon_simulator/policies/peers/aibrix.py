@@ -29,9 +29,9 @@ class AibrixKnobs:
     stable_window_s: Positive = 180.0
     """Window of the mean, in seconds."""
     up_fluctuation_tolerance: NotNegative = 0.1
-    """`up-fluctuation-tolerance`, a share."""
+    """`up-fluctuation-tolerance`: increase that changes nothing, as a share."""
     down_fluctuation_tolerance: NotNegative = 0.1
-    """`down-fluctuation-tolerance`, a share."""
+    """`down-fluctuation-tolerance`: decrease that changes nothing, as a share."""
     max_scale_up_rate: Positive = 2.0
     """`max-scale-up-rate`: largest factor per sync."""
     max_scale_down_rate: Positive = 2.0
