@@ -82,8 +82,8 @@ def estimate(
 
     Args:
         at_s: time of each request in seconds since the beginning of the run, in any order.
-        late: whether it failed or missed the objective.
-        expected: the same of the law on the same arrivals, and the law's late share in the long run.
+        late: whether each request failed or missed the objective.
+        expected: times and lateness under the law on the same arrivals, and the law's late share in the long run.
         length_s: length of the run.
         block_s: length of a block. The first block is left out, because the law begins with an empty queue.
         limit: largest share that keeps the objective.

@@ -29,10 +29,10 @@ def build(
 
     Args:
         baseline: name and results of the first side.
-        candidate: name and results of the second side, as many.
-        in_turns: whether their rounds alternated; else one run of each is compared.
-        conditions: those of --fail-if.
-        anyway: whether results that differ in more than the server are compared.
+        candidate: name and results of the second side, as many as of the first.
+        in_turns: True if the rounds of both sides alternated; otherwise the last run of each side is compared.
+        conditions: conditions of the option --fail-if.
+        anyway: True to compare results that differ in more than the server.
 
     Raises:
         SettingError: the results differ in more than the server, and `anyway` is False.
@@ -63,10 +63,10 @@ def leaderboard(
 ) -> Comparison:
     """Return the leaderboard of named results with a capacity at one objective, the largest rate first.
 
-    `in_turns` says that the runs of their searches alternated.
+    `in_turns` is True if the runs of the searches alternated.
 
     Raises:
-        SettingError: the objectives of the results differ.
+        SettingError: the objectives of the results differ, and `anyway` is False.
     """
     goals = {name: f"{likeness.objective(one)} at P{_percentile(one)}" for name, one in results}
     if len(set(goals.values())) > 1 and not anyway:

@@ -70,7 +70,7 @@ def tensors(
     """Return a tensor for every input, with its data type and shape. `pixel_scale` is the value of a white pixel.
 
     Raises:
-        TensorError: a file doesn't fit its input; the message has the file, the input, and the actual and required values.
+        TensorError: a file doesn't fit; the message has the file, the input, and the actual and required values.
     """
     known = {model_input.name: model_input for model_input in inputs}
     arrays: dict[str, Array] = {}

@@ -1,4 +1,4 @@
-"""Latency at many shares of the requests, for a plot of percentiles. Pure."""
+"""Latency at many percentiles, for a plot. Pure."""
 
 from __future__ import annotations
 
