@@ -12,8 +12,8 @@ from typing import Literal
 Limit = Literal["none", "preparing", "client CPU", "cores"]
 
 BUSY = 0.85
-"""Share of one core above which a process of the load counts as busy. It can't use more than one, because its event
-loop is one thread."""
+"""Share of one core above which a process of the load counts as busy. Its event loop is one thread, so it can't use
+more."""
 PREPARING = 0.9
 """Share of the time in which the user's functions run, from which they limit the client."""
 WAITING = 0.2

@@ -1,8 +1,8 @@
 """Peak rates published by NVIDIA, by the node label `nvidia.com/gpu.product`. Pure.
 
 The peaks are those of the products' data sheets: dense (without sparsity), at the clock rates that the data sheets
-assume. No workload reaches them. FP32 is the rate of the tensor cores in TF32 if the product has it, because libraries
-use it for FP32.
+assume. No workload reaches them. FP32 has the rate of TF32 on tensor cores if the product supports it, because
+libraries use TF32 for FP32.
 """
 
 from __future__ import annotations

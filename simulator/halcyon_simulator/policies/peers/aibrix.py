@@ -58,7 +58,7 @@ class Aibrix:
         self._begun = False
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a sync."""
+        """Return the desired replicas after a sync."""
         self._sample(view)
         if not self._samples:
             return view.replicas

@@ -55,7 +55,7 @@ class Cortex:
         self._begun_s: float | None = None
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a decision."""
+        """Return the desired replicas after a decision."""
         now, current, knobs = view.now, view.replicas, self.knobs
         if self._begun_s is None:
             self._begun_s = now

@@ -66,7 +66,7 @@ class Hpa:
         self._autoscaler = HpaController(case, pace)
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a sync."""
+        """Return the desired replicas after a sync."""
         value = total(self.knobs.metric, view, self._service, window_s=self.knobs.window_s)
         pods = living_pods(view)
         proposal = average_value(value, self._target, pods=pods, tolerance=self.knobs.tolerance)
@@ -112,7 +112,7 @@ class Wva:
         self._autoscaler = HpaController(case, Behavior(scale_up=rules, scale_down=rules))
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a sync."""
+        """Return the desired replicas after a sync."""
         value = total("inflight", view, self._service, window_s=self.period_s)
         proposal = average_value(value, self._target, pods=living_pods(view), tolerance=self.knobs.tolerance)
         return self._autoscaler.synced(view, proposal)
@@ -149,7 +149,7 @@ class Kserve:
         self._autoscaler = HpaController(case, pace)
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a sync."""
+        """Return the desired replicas after a sync."""
         ready = ready_pods(view)
         busy = busy_percent(view, self._service, window_s=self.knobs.window_s)
         proposal = pods_mean(
@@ -195,7 +195,7 @@ class TritonGke:
         self._autoscaler = HpaController(case, None, high=knobs.cap)
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a sync."""
+        """Return the desired replicas after a sync."""
         busy = busy_percent(view, self._service, window_s=self.knobs.window_s)
         proposal = average_value(busy, self.knobs.target, pods=living_pods(view), tolerance=self.knobs.tolerance)
         return self._autoscaler.synced(view, proposal)
@@ -229,7 +229,7 @@ class TritonOnprem:
         self._autoscaler = HpaController(case, None, high=knobs.cap)
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a sync."""
+        """Return the desired replicas after a sync."""
         ready = ready_pods(view)
         proposal = pods_mean(
             queue_us(view, window_s=self.knobs.window_s, ready=ready),

@@ -110,7 +110,7 @@ class _ScaledObject:
         self._active_s: float | None = None
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after the operator's poll or the HPA's sync, whichever is due."""
+        """Return the desired replicas after the operator's poll or the HPA's sync, whichever is due."""
         value = self._read(view)
         active = value is not None and value > self._activation
         poll = view.now % self._poll_s == 0

@@ -71,7 +71,7 @@ class Kpa:
         self._idle_since_s: float | None = None
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a tick."""
+        """Return the desired replicas after a tick."""
         knobs = self.knobs
         stable = usable(view.mean(SampleColumn.INFLIGHT, knobs.stable_window_s))
         panic = usable(

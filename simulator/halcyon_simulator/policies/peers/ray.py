@@ -51,7 +51,7 @@ class Ray:
         """Number of consecutive decisions in one direction: positive for up, negative for down."""
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after one loop."""
+        """Return the desired replicas after one loop."""
         ongoing = usable(view.mean(SampleColumn.INFLIGHT, self.knobs.look_back_period_s))
         current = view.replicas
         if ongoing is None:
