@@ -28,7 +28,7 @@ class Block:
 
 
 def together(parts: Sequence[Block]) -> Block:
-    """Return the sum of the blocks of several processes. The median is the mean of their medians, weighted by answers."""
+    """Return the sum of several processes' blocks. Its median is the mean of their medians, weighted by answers."""
     answered = sum(part.answered for part in parts)
     weighted = sum(part.median_s * part.answered for part in parts if part.median_s is not None)
     return Block(
