@@ -29,7 +29,7 @@ class Facts:
     """Mean latency of one caller, in seconds."""
     saturation_rps: float
     constant_s: float | None = None
-    """Constant part of a batch's execution time, in seconds, from the server's statistics; None if they aren't known."""
+    """Constant part of a batch's execution time, in seconds, from the server's statistics; None if unknown."""
     per_request_s: float | None = None
     largest: int | None = None
     """Number of requests in the largest executed batch, from the server's statistics."""

@@ -68,7 +68,7 @@ class Draw:
     start_s: float
     seed: int
     cv: float
-    """Coefficient of variation of the gaps between arrivals in generated loads; 1 is Poisson. Recorded loads ignore it."""
+    """Coefficient of variation of arrival gaps in generated loads; 1 is Poisson. Recorded loads don't use it."""
     rng: np.random.Generator
 
     @property

@@ -52,7 +52,7 @@ class HpaController:
         self._memory = HpaMemory()
 
     def synced(self, view: PolicyView, proposal: int | None) -> int:
-        """Return the desired replicas after a sync. A proposal of None (a failed metric) changes nothing."""
+        """Return the desired replicas after a sync. A proposal of None, a failed metric, has no effect."""
         current = view.replicas
         self._memory = first_seen(self._memory, now=view.now, current=current)
         if not self.low <= current <= self.high:
