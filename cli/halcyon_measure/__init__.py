@@ -1,4 +1,5 @@
 """Measurement of a served model: schedules, payloads, protocols, the load engine, and results.
 
-It is a layer below the commands: it reads no cluster and prints nothing. `schedule` and `results` are pure.
+The package is a layer below the commands: it doesn't access the Kubernetes API and prints nothing. `schedule` and
+`results` are pure.
 """

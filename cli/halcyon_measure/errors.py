@@ -1,4 +1,4 @@
-"""Errors of a measurement, each with the object, the field, the value, the limit and an example.
+"""Errors of a measurement. Each message has the object, the field, the value, the limit and an example.
 
 MeasureError
 ├── ScenarioError  a load can't be run as it is described
@@ -37,4 +37,4 @@ class ModelError(MeasureError):
 
 
 class SettingError(MeasureError):
-    """A figure that the site or an option gives, and that is impossible."""
+    """An impossible value that the user or an option gives."""

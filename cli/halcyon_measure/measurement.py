@@ -1,4 +1,7 @@
-"""One measurement of a target, from its settings to its document: the face of this package for commands."""
+"""One measurement of a target, from its settings to its document.
+
+This module is the interface of the package for commands.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from halcyon_measure.schedule.scenario import Scenario
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What to measure, and how."""
+    """Settings of a measurement: target, load, payloads and sampling."""
 
     target: Target
     scenario: Scenario
@@ -38,21 +41,21 @@ class Measurement:
     hooks: HookSettings = field(default_factory=HookSettings)
     warm_up: WarmUp = field(default_factory=WarmUp)
     processes: int | None = None
-    """Processes that send; None for as many as the load needs."""
+    """Number of sending processes; None for as many as the load needs."""
     objective_s: float | None = None
-    """Latency in seconds up to which an answer is good."""
+    """Latency objective in seconds. An answer within it counts as good."""
     expect: str = ""
-    """Path of an .npz file with the outputs that every answer must have."""
+    """Path of an .npz file with the outputs that every answer must have; empty for no check."""
     pod_header: str = ""
-    """Header of an answer that names the replica; empty for none."""
+    """Name of the response header that names the replica; empty for none."""
     sampling: SamplingSettings | None = field(default_factory=SamplingSettings)
-    """What is read of servers and machines beside the load; None for nothing."""
+    """Settings for sampling servers and machines during the load; None for no sampling."""
     prices: Prices = field(default_factory=Prices)
     fold_above: int = FOLD_ABOVE
-    """Requests above which they are counted in a histogram instead of kept."""
+    """Number of requests above which they are counted in a histogram instead of kept as rows."""
 
     def prepare(self) -> Measurement:
-        """Return this measurement with the model's inputs, if it can be made.
+        """Return this measurement with the model's inputs filled in. Check that it can be made.
 
         Raises:
             MeasureError: the server can't be reached, or a setting, a file or a function is invalid.
@@ -81,7 +84,7 @@ class Measurement:
                 f"server, and {target.model} with perf_analyzer --sequence-length"
             )
         if not self.hooks.prepare:
-            # A file that doesn't fit must show before any process is started.
+            # Read the files now, so that an error is found before any process is started.
             self.payload.payloads(target)
         return replace(self, target=target)
 
@@ -117,7 +120,7 @@ class Measurement:
         return replace(run, observations=sampler.observations())
 
     def document(self, run: Run, *, made_by: str) -> BenchDocument:
-        """Return the document of a run that ended now."""
+        """Return the document of a run that has just ended."""
         rows = self.payload.rows
         made = summary.build(
             run,
@@ -144,7 +147,7 @@ class Measurement:
 
 
 def save(folder: Path, document: BenchDocument, run: Run) -> Sequence[Path]:
-    """Write bench.json and the requests into a folder, which is made if it doesn't exist, and return their paths."""
+    """Write bench.json and the requests into a folder, which is created if needed, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     result = folder / "bench.json"
     result.write_text(document.model_dump_json(indent=2) + "\n", "utf-8")

@@ -1,1 +1,4 @@
-"""Where the time and the energy of a run went, and what limited it: from requests, counters and samples. Pure."""
+"""Analysis of a run: phases, batches, hardware use, energy, cold start, and the verdict on what limited it.
+
+The input is requests, counters and samples. Pure.
+"""

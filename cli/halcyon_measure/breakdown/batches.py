@@ -1,4 +1,4 @@
-"""Executions by batch size, the line S(b) = a + c b through them, and how busy the instances were."""
+"""Executions by batch size, the line S(b) = a + c b fitted to their durations, and the busy share of the instances."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ _CONFIG = "configuration of the model"
 
 
 def line(sizes: Statistics) -> tuple[float, float, float] | None:
-    """Return a, c and the largest relative deviation of S(b) = a + c b in seconds; None with fewer than two sizes.
+    """Return a, c and the largest relative deviation of the line S(b) = a + c b, in seconds.
 
-    Sizes weigh as much as their executions, because a mean of few is uncertain.
+    The result is None with fewer than two sizes.
+
+    Each size is weighted by its number of executions, because a mean of few executions is uncertain.
     """
     rows = np.array(sorted(sizes.sizes), dtype=np.float64)
     if len(rows) < 2:  # a line has two points
@@ -34,7 +36,10 @@ def line(sizes: Statistics) -> tuple[float, float, float] | None:
 
 
 def build(grown: Statistics | None, config: ServerConfig, *, wall_s: float, replicas: int, reason: str) -> Batches:
-    """Return the batches of a run of `wall_s` seconds on that many replicas, or why there are none."""
+    """Return the section `batches` of a run. If there are no batches, it has the reason.
+
+    The run took `wall_s` seconds on `replicas` replicas.
+    """
     instances = None if config.instances is None else config.instances * max(replicas, 1)
     described = "the model's configuration couldn't be read"
     delay = _figure(

@@ -1,4 +1,4 @@
-"""The parts of a replica's start, from the times at which it passed its boundaries.
+"""The parts of a replica's start, computed from the times at which it passed the boundaries between them.
 
 | part | from | to |
 | --- | --- | --- |
@@ -31,12 +31,13 @@ _BOUNDARIES: tuple[tuple[StartPartName, str], ...] = (
     ("steady", "steady"),
 )
 _PRECISION_S = 0.1
-"""Boundaries come from different clocks, so one may precede the one before by this much."""
+"""Maximum time in seconds by which a boundary may precede the previous one, because their times come from different
+clocks."""
 
 
 @dataclass(frozen=True)
 class Boundaries:
-    """Times in seconds at which one replica passed the boundaries of its start. None: not seen."""
+    """Times in seconds at which one replica passed the boundaries of its start; None if not observed."""
 
     pod: str
     created: float
@@ -53,9 +54,9 @@ class Boundaries:
 
 
 def parts(start: Boundaries) -> tuple[dict[StartPartName, float], list[str]]:
-    """Return the length in seconds of each part whose two ends were seen, and notes on the others.
+    """Return the length in seconds of each part whose beginning and end were observed, and notes on the others.
 
-    A boundary that wasn't seen joins two parts: the later one has the time of both, and a note says so.
+    If a boundary wasn't observed, the next part that ends at a known boundary has the time of both, and a note says so.
     """
     found: dict[StartPartName, float] = {}
     notes: list[str] = []
@@ -79,7 +80,7 @@ def parts(start: Boundaries) -> tuple[dict[StartPartName, float], list[str]]:
 
 
 def build(starts: Sequence[Boundaries], first_executions: Sequence[FirstExecution] = ()) -> ColdStart:
-    """Return the section for these starts."""
+    """Return the section `cold_start` for these starts."""
     notes = [f"{one.pod} didn't start: {one.failure}" for one in starts if one.failure]
     whole = [one for one in starts if not one.failure]
     split = [parts(one) for one in whole]
@@ -113,4 +114,4 @@ def _figure(values: Sequence[float], value: float | None) -> Figure:
 
 
 BOUNDARY_NAMES: tuple[str, ...] = tuple(one.name for one in fields(Boundaries))[2:-1]
-"""Names of the boundaries in order, for those that watch a start."""
+"""Names of the boundaries in order, for code that watches a start."""

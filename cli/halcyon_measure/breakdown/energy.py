@@ -1,11 +1,13 @@
-"""Energy, carbon and cost of an inference, from counters if there are any, else from the integral of power.
+"""Energy, carbon and cost of an inference.
+
+Energy is read from counters if there are any, else it is the integral of power.
 
 | what | source, in this order |
 | --- | --- |
 | GPU | Triton's nv_energy_consumption; DCGM's counter in Prometheus; the integral of Triton's power |
 | CPU | RAPL on the server's machine; Kepler's counter in Prometheus |
 
-Nothing stands in for a measurement: no table of powers, no constant of a country.
+No value is assumed in place of a measurement, such as a table of powers or the carbon intensity of a country.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from halcyon_measure.results.observations import Observations, Readings, ServerS
 from halcyon_measure.results.sections.energy import Energy
 
 MAX_G_PER_KWH = 2000.0
-"""Coal has about 1,000 g/kWh at the plant."""
+"""Maximum carbon intensity in g/kWh. Electricity from coal has about 1,000 g/kWh at the plant."""
 MAX_PRICE_PER_HOUR = 10_000.0
 _J_PER_KWH = 3.6e6
 _TRITON = "nv_energy_consumption"
@@ -33,14 +35,14 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Prices:
-    """What the site says about carbon and money; None if it doesn't."""
+    """Carbon intensity and price that the user gives; None if one isn't given."""
 
     g_per_kwh: float | None = None
     per_hour: float | None = None
-    """Price of all measured replicas together, in any currency."""
+    """Price per hour of all measured replicas together, in any currency."""
 
     def check(self) -> Prices:
-        """Return these prices if they are possible.
+        """Check that these prices are possible, and return them.
 
         Raises:
             SettingError: a value is negative, not a number, or above its limit.
@@ -56,12 +58,12 @@ def _within(name: str, value: float | None, most: float, unit: str, example: str
 
 
 def cost_per_thousand(price_per_hour: float, inferences_per_s: float) -> float:
-    """Return the price of a thousand inferences: the hour's price over the inferences of an hour, as in the status."""
+    """Return the price of a thousand inferences, computed as in the status of a ModelDeployment."""
     return price_per_hour / (3600 * inferences_per_s) * 1000
 
 
 def build(seen: Observations, prices: Prices, *, rows: int, wall_s: float) -> Energy:
-    """Return the energy of a run with that many answered rows, whose samples span `wall_s` seconds."""
+    """Return the energy of a run that answered `rows` rows, and whose samples span `wall_s` seconds."""
     gpu, idle = _gpu(seen), _idle_power(seen)
     cpu = _cpu(seen)
     gross = None if gpu.value is None else gpu.value + (cpu.value or 0.0)
@@ -91,7 +93,10 @@ def build(seen: Observations, prices: Prices, *, rows: int, wall_s: float) -> En
 
 
 def integral(points: Points) -> float | None:
-    """Return the integral of (time in seconds, value) by trapezia; None with fewer than two points."""
+    """Return the integral of points (time in seconds, value) by the trapezoidal rule.
+
+    The result is None with fewer than two points.
+    """
     if len(points) < 2:  # an interval has two ends
         return None
     return sum((t - s) * (a + b) / 2 for (s, a), (t, b) in pairwise(points))
@@ -135,7 +140,10 @@ def _cpu(seen: Observations) -> Figure:
 
 
 def _idle_power(seen: Observations) -> Figure:
-    """Return the power of the GPUs before the load: from their counters, else the mean of their power."""
+    """Return the power of the GPUs before the load.
+
+    Source: their energy counters if possible, else their power samples.
+    """
     if not any(one.samples for one in seen.idle):
         return unmeasured("W", "idle power isn't measured, because there is no source of energy")
     counters, powers = _by_gpu(seen.idle)
@@ -152,7 +160,10 @@ def _idle_power(seen: Observations) -> Figure:
 
 
 def _by_gpu(servers: Sequence[Readings[ServerSample]]) -> tuple[dict[str, Points], dict[str, Points]]:
-    """Return counters and powers by GPU. A GPU that two servers publish counts once."""
+    """Return energy counters and powers by GPU.
+
+    If two servers publish the same GPU, only the first one's values are used.
+    """
     counters: dict[str, list[tuple[float, float]]] = {}
     powers: dict[str, list[tuple[float, float]]] = {}
     owners: dict[str, str] = {}
@@ -169,7 +180,7 @@ def _by_gpu(servers: Sequence[Readings[ServerSample]]) -> tuple[dict[str, Points
 
 
 def _sum(found: Mapping[str, Points], name: str) -> tuple[float | None, list[str]]:
-    """Return the growth of all counters, or None and why one of them isn't believed."""
+    """Return the growth of all counters together. If one of them isn't plausible, return None and the reasons."""
     total, doubts = 0.0, []
     for points in found.values():
         grown, why = growth.counter(points, name)

@@ -1,4 +1,4 @@
-"""How much counters grew in a run, and whether they can be believed."""
+"""Growth of counters during a run, and checks whether it is plausible."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from itertools import pairwise
 from halcyon_measure.results.observations import Counters, ServerSample, Statistics
 
 TOLERANCE = 0.05
-"""Share of foreign or missing requests up to which the server's means are those of this run."""
+"""Maximum difference between the server's and the client's number of requests, as a share. Within it, the server's
+means are used for this run."""
 _FEW = 20
-"""Requests of the warm-up that may still be in flight when the measured part begins."""
+"""Number of requests of the warm-up that may still be in flight when the measured part begins."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Growth of one replica's counters in the run."""
+    """Growth of one replica's counters during the run."""
 
     counters: Counters
     restarts: int = 0
-    """How often they began at 0 again, because the pod was replaced or restarted. The parts are added."""
+    """Number of times that the counters restarted at 0, because the pod was replaced or restarted. The growth of all
+    processes is summed."""
 
 
 def of_samples(samples: Sequence[ServerSample]) -> Growth | None:
     """Return the growth of a replica's counters; None with fewer than two readings.
 
-    Counters that fall belong to a new process, whose work counts from 0. What the old one did after its last
+    If counters fall, they are those of a new process, which began at 0. What the previous process did after its last
     reading is unknown.
     """
     known = [sample.counters for sample in samples if sample.counters is not None]
@@ -42,7 +44,7 @@ def of_samples(samples: Sequence[ServerSample]) -> Growth | None:
 
 
 def of_statistics(before: Statistics, after: Statistics) -> tuple[Statistics | None, str]:
-    """Return what happened between two answers, or why it can't be believed."""
+    """Return the growth of the statistics between two readings. If it isn't plausible, return None and the reason."""
     grown = after.counters.minus(before.counters)
     if min(grown.requests, grown.executions, grown.queue_s, grown.model_s) < 0:
         return None, (
@@ -61,7 +63,7 @@ def of_statistics(before: Statistics, after: Statistics) -> tuple[Statistics | N
 
 
 def doubt(grown: Counters, answered: int, in_flight: int = 0) -> tuple[bool, str]:
-    """Return whether counters can stand for `answered` requests of this run, and what is odd about them.
+    """Return whether the growth of counters is usable for `answered` requests of this run, and a reason for doubt.
 
     `in_flight` is the number of requests of the warm-up that may have ended in the measured part.
     """
@@ -81,7 +83,10 @@ def doubt(grown: Counters, answered: int, in_flight: int = 0) -> tuple[bool, str
 
 
 def counter(points: Sequence[tuple[float, float]], name: str) -> tuple[float | None, str]:
-    """Return the growth of a single counter over (time, value), or None and why it isn't believed."""
+    """Return the growth of a single counter over points (time, value).
+
+    If it isn't plausible, return None and the reason.
+    """
     if len(points) < 2:  # a difference needs two
         return None, f"{name} was read {len(points)} times; a difference needs two"
     for (_, old), (at, new) in pairwise(points):

@@ -1,4 +1,4 @@
-"""Utilisation, memory, power and CPU over the run, from samples."""
+"""Utilisation, memory, power and CPU over a run, from samples."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from halcyon_measure.results.observations import GpuSample, Observations, Proces
 from halcyon_measure.results.sections.hardware import Hardware, ReplicaUse, Series
 
 BUSY = 0.8
-"""Utilisation from which a GPU counts as fully used."""
+"""Minimum utilisation at which a GPU counts as fully used."""
 _PAGE = "Triton's metrics, once a second"
 
 
 def build(seen: Observations, *, wall_s: float) -> Hardware:
-    """Return the use of hardware in a run whose samples span `wall_s` seconds."""
+    """Return the section `hardware` of a run whose samples span `wall_s` seconds."""
     servers, processes = seen.servers, seen.processes
     no_page = _reason(servers, "no server's metrics could be read")
     no_gpu = no_page or "the server publishes no GPU metrics: it has no GPU, or its metrics of GPUs are switched off"
@@ -88,7 +88,7 @@ _ABSENT = "the server doesn't publish it"
 
 
 def series(values: Sequence[float], unit: Unit, source: str, reason: str) -> Series:
-    """Return mean, P10, P90 and maximum of samples, or the reason why there are none."""
+    """Return mean, P10, P90 and maximum of the samples; without samples, a series with the reason."""
     if not len(values):
         none = unmeasured(unit, reason)
         return Series(mean=none, p10=none, p90=none, max=none)
@@ -112,7 +112,10 @@ def _reason(readings: Sequence[Readings[ServerSample]] | Sequence[Readings[Proce
 def _over_gpus(
     servers: Iterable[Readings[ServerSample]], value: Callable[[GpuSample], float | None], how: str
 ) -> list[float]:
-    """Return one value per sample over all GPUs. Two servers that share a GPU publish it twice: it counts once."""
+    """Return the sum or the mean over all GPUs, as `how` says, for each second.
+
+    A GPU that two servers publish counts once.
+    """
     made = []
     for pages in _together(servers):
         gpus = {uuid: gpu for page in pages for uuid, gpu in page.gpus.items()}
@@ -134,7 +137,7 @@ def _over_pages(
 
 
 def _together(servers: Iterable[Readings[ServerSample]]) -> list[list[ServerSample]]:
-    """Return the samples of all servers by second."""
+    """Return lists of the samples of all servers, one list per second."""
     by_second: dict[int, list[ServerSample]] = {}
     for one in servers:
         for sample in one.samples:
@@ -145,7 +148,10 @@ def _together(servers: Iterable[Readings[ServerSample]]) -> list[list[ServerSamp
 def _summed(
     processes: Sequence[Readings[ProcessSample]], value: Callable[[ProcessSample], float | None]
 ) -> list[float]:
-    """Return the sum over the servers by sample; empty unless every server has the value."""
+    """Return, for each sampling time, the sum of a value over the servers.
+
+    Times at which a server lacks the value are left out.
+    """
     columns = [[value(sample) for sample in one.samples] for one in processes if one.samples]
     made = []
     for row in zip(*columns, strict=False):
@@ -156,7 +162,10 @@ def _summed(
 
 
 def _rates(processes: Sequence[Readings[ProcessSample]], value: Callable[[ProcessSample], float | None]) -> list[float]:
-    """Return the growth per second of a time over all servers. A counter that fell belongs to a new process."""
+    """Return the growth per second of a cumulative time, summed over all servers.
+
+    Falls of the counter (a new process) are left out.
+    """
     columns = []
     for one in processes:
         known = [(sample.at_s, found) for sample in one.samples if (found := value(sample)) is not None]

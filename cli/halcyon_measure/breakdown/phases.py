@@ -1,4 +1,4 @@
-"""The means of the parts of a request's way, from due to finished."""
+"""Mean durations of the phases of a request, from its due time to the end of its processing."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from halcyon_measure.results.observations import Counters
 from halcyon_measure.results.sections.phases import Phase, PhaseName, Phases, Side
 
 ADDS_UP = 0.02
-"""Share of the mean latency by which the sum of the parts may differ."""
+"""Maximum difference between the sum of the phases and the mean latency, as a share of the latency."""
 _MEANS = "a mean of counters has no percentiles"
 
 
 @dataclass(frozen=True)
 class Means:
-    """Means of counters in seconds; None with a reason if they weren't measured."""
+    """Mean times from the counters of server and balancers, in seconds; None with a reason if they weren't measured."""
 
     server: Counters | None = None
     no_server: str = ""
@@ -30,19 +30,19 @@ class Means:
 
 @dataclass(frozen=True)
 class ClientFacts:
-    """What the client's parts depend on."""
+    """Facts about the client that determine which phases a request has."""
 
     prepares: bool
-    """Whether requests were prepared when they were due."""
+    """True if requests are prepared when they are due."""
     finishes: bool
     has_first_byte: bool = True
-    """Whether the first byte of an answer is known apart from its last."""
+    """True if the time of an answer's first byte is known apart from that of its last byte."""
     encode_each_s: float | None = None
-    """Time to serialise one request before the run."""
+    """Mean time to serialise one request before the run, in seconds."""
 
 
 def build(answered: Mapping[str, Durations], client: ClientFacts, means: Means) -> Phases:
-    """Return the parts of answered requests, from their durations by name of `folded.PARTS`."""
+    """Return the phases of answered requests. `answered` has their durations by the names in `folded.PARTS`."""
     count, mean = answered["latency"].n, answered["latency"].mean
     if mean is None:
         reason = "no request was answered"
@@ -51,7 +51,7 @@ def build(answered: Mapping[str, Durations], client: ClientFacts, means: Means) 
         )
     parts = [*_before(answered, client), *_balancer(means, count), *_server(means), *_after(answered, client)]
     known = sum(part.mean.value for part in parts if part.mean.value is not None) / 1000
-    # Times of a counter can't be longer than the latency that contains them. If they are, the sum shows it.
+    # Times from counters can't exceed the latency that contains them. If they do, the sum of the phases shows it.
     rest = max(mean - known, 0.0)
     missing = [part.name for part in parts if part.mean.value is None]
     parts.append(
@@ -162,7 +162,7 @@ def _client(name: PhaseName, seconds: Durations, source: str) -> Phase:
 
 
 def _absent(name: PhaseName, reason: str) -> Phase:
-    """Return a part that isn't in the way of these requests: its time is 0, and the reason says why."""
+    """Return a phase that these requests don't have: its time is 0, with the reason."""
     figure = Figure(value=0.0, unit="ms", n=0, source="the options of the run", reason=reason)
     return Phase(name=name, side="client", mean=figure, p99=figure)
 

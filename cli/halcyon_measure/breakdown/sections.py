@@ -1,4 +1,4 @@
-"""The sections of a document that explain a run, from its requests and what was read beside them."""
+"""Sections of a document that explain a run, computed from its requests and from the readings taken during it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from halcyon_measure.results.observations import (
 from halcyon_measure.results.run import Run
 
 MIN_SAMPLES = 5
-"""Readings of a queue below which its mean says nothing."""
+"""Minimum number of readings of a queue for a meaningful mean."""
 _OF_STEPS = (
     "{model} is an ensemble, which executes nothing itself: queue, batches and model are those of its steps. Latency, rate, failures, "
     "capacity, GPU and energy are measured over all steps; a step alone: --model {step}"
@@ -39,7 +39,7 @@ def added(
     finishes: bool,
     in_flight: int = 0,
 ) -> BenchDocument:
-    """Return the document with phases, hardware, batches, energy and verdict.
+    """Return the document with the sections for phases, hardware, batches, energy and the verdict added.
 
     `in_flight` is the number of requests of the warm-up that may end in the measured part.
     """
@@ -48,7 +48,7 @@ def added(
     client = ClientFacts(
         prepares=prepares,
         finishes=finishes,
-        # gRPC's client reports headers only if they are asked for, as for the name of the pod.
+        # The gRPC client reports headers only on request. They are requested for the name of the pod.
         has_first_byte=document.target.protocol == "http" or bool(run.pods),
         encode_each_s=max((one["encode_each_s"] for one in run.usage if "encode_each_s" in one), default=None),
     )
@@ -83,9 +83,11 @@ def added(
 
 
 def _server(seen: Observations, answered: int, slack: int) -> tuple[Statistics | None, Counters | None, str]:
-    """Return the growth of the statistics and of the counters, and why one is missing or odd.
+    """Return the growth of the statistics and of the counters.
 
-    The counters of the metrics stand in for statistics that aren't believed: they know each replica.
+    The third value is the reason why one is missing or doubtful.
+
+    If the statistics aren't plausible, the counters of the metrics are used, because they are read from each replica.
     """
     grown, why = None, seen.no_statistics
     if seen.before is not None and seen.after is not None:
@@ -106,10 +108,12 @@ def _server(seen: Observations, answered: int, slack: int) -> tuple[Statistics |
 
 
 def balancer(seen: Observations) -> tuple[float | None, float | None, str, str]:
-    """Return the mean time in seconds held and queued in the balancers, why they are missing, and their source.
+    """Return the mean times that requests were held and queued in the balancers, in seconds.
 
-    The agents publish how long requests took with the wait in the balancer and without it. How long they were held for
-    a first replica follows from the mean number of held requests (Little's law).
+    The third value is the reason why one is missing, the fourth the source.
+
+    The agents publish how long requests took, with and without the wait in the balancer. The mean time for which
+    requests were held follows from their mean number (Little's law).
     """
     readable = [one for one in seen.balancers if len(one.samples) > 1]
     if not readable:
@@ -131,7 +135,10 @@ def balancer(seen: Observations) -> tuple[float | None, float | None, str, str]:
 def _haproxy(
     balancers: list[Readings[BalancerSample]], requests: float, span_s: float
 ) -> tuple[float | None, float | None, str, str]:
-    """Return the time in HAProxy's queues by Little's law. Its own mean is one of an unknown number of requests."""
+    """Return the mean time in HAProxy's queues by Little's law.
+
+    HAProxy's own mean isn't used, because it covers an unknown number of requests.
+    """
     gauges = [[sample.queued for sample in one.samples if sample.queued is not None] for one in balancers]
     least = min((len(values) for values in gauges), default=0)
     if least < MIN_SAMPLES:
@@ -143,7 +150,10 @@ def _haproxy(
 def _sum(
     balancers: Iterable[Readings[BalancerSample]], value: Callable[[BalancerSample], float | None]
 ) -> float | None:
-    """Return the growth of a counter over all balancers; None if one doesn't have it, or if it fell."""
+    """Return the growth of a counter over all balancers.
+
+    The result is None if it fell in one of them, or has fewer than two readings.
+    """
     total = 0.0
     for one in balancers:
         known = [found for sample in one.samples if (found := value(sample)) is not None]

@@ -12,12 +12,12 @@ from halcyon_measure.results.sections.phases import Phases
 from halcyon_measure.results.sections.verdict import Evidence, LimitName, Verdict
 
 _ENOUGH = 20
-"""Requests of a replica from which its mean counts."""
+"""Minimum number of requests of a replica for a meaningful mean."""
 _NO_MEMORY = ("out of memory", "cudaerrormemoryallocation", "failed to allocate", "cuda_error_out_of_memory")
 
 
 def judge(figures: Mapping[str, Figure]) -> Verdict:
-    """Return the verdict on these figures, by name of `FIGURES`."""
+    """Return the verdict on figures by the names in `FIGURES`."""
     values = {name: figure.value for name, figure in figures.items() if figure.value is not None}
     holding = [rule for rule in RULES if rule.holds(values)]
     # A limit that is only the consequence of another one that holds doesn't explain the run.
@@ -49,12 +49,12 @@ def judge(figures: Mapping[str, Figure]) -> Verdict:
 
 
 def judged(document: BenchDocument) -> BenchDocument:
-    """Return the document with the verdict on its figures."""
+    """Return the document with the verdict on its figures added."""
     return document.model_copy(update={"verdict": judge(figures_of(document))})
 
 
 def figures_of(document: BenchDocument) -> dict[str, Figure]:
-    """Return the figures that the rules use, from the sections of a document."""
+    """Return the figures that the rules use, read from the sections of a document."""
     found: dict[str, Figure] = {}
     requests, client = document.requests, document.client
     due = requests.due
@@ -104,7 +104,7 @@ def _of_phases(phases: Phases) -> dict[str, Figure]:
         put("waiting", ("balancer_held", "balancer_queued", "queue"))
     put("model", ("input", "model", "output"))
     put("transmission", ("send", "receive"))
-    # Without the server's parts the rest contains them.
+    # If the server's phases weren't measured, the rest contains them.
     if by_name["model"].value is not None and phases.adds_up:
         put("rest", ("rest",))
     unknown = by_name["balancer_queued"].value is None

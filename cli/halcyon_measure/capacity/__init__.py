@@ -1,1 +1,1 @@
-"""The largest rate that keeps an objective: a queue's law, what a run shows of it, and the search. Pure and seeded."""
+"""Search for the maximum request rate at which a latency objective is met. Pure and seeded."""

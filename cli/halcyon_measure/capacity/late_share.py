@@ -1,11 +1,12 @@
-"""The share of late requests that a run shows, with an interval over blocks.
+"""The long-run share of late requests, estimated from one run, with a confidence interval over blocks of time.
 
-Single requests aren't independent: in a queue, one late request makes the next one late. So blocks decide, which are longer
-than the queue's memory.
+Single requests aren't independent: in a queue, one late request makes the next one late. So the interval is computed
+over blocks of time that are longer than the queue's memory.
 
-The arrivals of a run are known, so their luck is known as well: the law's late requests on these arrivals, less its share in
-the long run. It is subtracted. That is unbiased for any law, because its long-run share is exact. A law that fits makes the
-interval narrow; one that doesn't is left out.
+The arrivals of a run are random, and their share of bad luck can be computed: it is the law's late share on these
+arrivals minus the law's late share in the long run. This difference is subtracted from the measured share. The result
+is unbiased for any law, because the law's long-run share is exact. If the law fits the server, the interval becomes
+narrower; otherwise nothing is subtracted.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from halcyon_measure.stats.student import quantile
 
 MIN_BLOCKS = 5
 _DEPENDENT = 0.4
-"""Autocorrelation of blocks above which they are too short."""
+"""Maximum autocorrelation of successive blocks. Above it the blocks are too short, and twice the length is tried."""
 _MIN_BLOCK_S = 1.0
 Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class LateShare:
-    """Share of requests that fail or miss the objective, in the long run."""
+    """Long-run share of requests that fail or miss the objective."""
 
     share: float
     error: float
@@ -37,17 +38,20 @@ class LateShare:
     block_s: float
     autocorrelation: float | None
     requests: int
-    """Requests in the blocks."""
+    """Number of requests in the blocks."""
     luck_removed: bool
-    """Whether the law on the same arrivals was subtracted."""
+    """True if the luck of the arrivals was subtracted (see the module)."""
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return the interval of `share`."""
+        """Return the confidence interval of `share`."""
         reach = quantile((1 + confidence) / 2, max(self.blocks - 1, 1)) * self.error
         return max(self.share - reach, 0.0), min(self.share + reach, 1.0)
 
     def kept(self, limit: float, confidence: float = 0.95) -> bool | None:
-        """Return whether the share is at most `limit`; None if it isn't decided."""
+        """Return whether the share is at most `limit`.
+
+        The result is None if the interval contains `limit` or there are too few blocks.
+        """
         if self.blocks < MIN_BLOCKS:
             return None
         low, high = self.interval(confidence)
@@ -55,10 +59,10 @@ class LateShare:
 
 
 def block_s(*, rate_rps: float, saturation_rps: float, execution_s: float, longest_s: float) -> float:
-    """Return the length of a block in seconds: three times the queue's memory, at most `longest_s`.
+    """Return the length of a block in seconds: three times the queue's memory, from `_MIN_BLOCK_S` to `longest_s`.
 
-    A queue forgets in about rate / (saturation - rate)^2, for one request at a time S rho / (1 - rho)^2, and in no less than
-    the longest execution.
+    The memory is about rate / (saturation - rate)^2 plus the longest execution. For a server with one request at a
+    time, the first term is S rho / (1 - rho)^2.
     """
     room = max(saturation_rps - rate_rps, 0.01 * saturation_rps)
     memory = rate_rps / room**2 + execution_s
@@ -78,8 +82,8 @@ def estimate(
 
     Args:
         at_s: time of each request in seconds since the beginning of the run, in any order.
-        late: whether it failed or missed the objective.
-        expected: the same of the law on the same arrivals, and the law's late share in the long run.
+        late: whether each request failed or missed the objective.
+        expected: times and lateness under the law on the same arrivals, and the law's late share in the long run.
         length_s: length of the run.
         block_s: length of a block. The first block is left out, because the law begins with an empty queue.
         limit: largest share that keeps the objective.
@@ -104,7 +108,7 @@ def _estimate(
     count = int(length_s / block_s + 1e-9) - 1
     if count < 2:  # a variance needs two values
         return None
-    # The blocks fill the run to its end.
+    # The last block ends with the run.
     begin = length_s - count * block_s
     total = _counts(at_s, begin, block_s, count)
     requests = float(total.sum())
@@ -112,7 +116,7 @@ def _estimate(
         return None
     each = requests / count
     raw = _counts(at_s[late], begin, block_s, count) / each
-    # Late requests come in clusters, so few blocks without any don't show that there are none.
+    # Late requests come in clusters, so a few blocks without late requests don't show that there are none.
     share, error = float(raw.mean()), max(_error(raw), 2 * limit / math.sqrt(count))
     values, removed = raw, False
     if expected is not None:

@@ -1,4 +1,7 @@
-"""The law of a server, from one caller, from saturation, from Triton's statistics, and from a run with random arrivals."""
+"""Fit of a queueing law to a server.
+
+The data are runs with one caller, at saturation and with random arrivals, and Triton's statistics.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from halcyon_measure.capacity.queue_law import QueueLaw
 from halcyon_measure.results.columns import Floats
 
 _ONE = 1.15
-"""Saturation rate times execution time up to which a server executes one request at a time."""
+"""Maximum product of saturation rate and latency of one caller at which a server is taken to execute one request at a
+time."""
 _BATCHES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 _INSTANCES = (1, 2, 4)
 _LEAST_S = 1e-5
@@ -19,26 +23,27 @@ _LEAST_S = 1e-5
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is known of a server before a run with random arrivals."""
+    """Facts about a server that are known before the first run with random arrivals."""
 
     single_s: float
-    """Mean latency of one caller."""
+    """Mean latency of one caller, in seconds."""
     saturation_rps: float
     constant_s: float | None = None
-    """Execution time without requests, from the server's statistics; None if they aren't known."""
+    """Constant part of a batch's execution time, in seconds, from the server's statistics; None if unknown."""
     per_request_s: float | None = None
     largest: int | None = None
-    """Requests of the largest executed batch, from the server's statistics."""
+    """Number of requests in the largest executed batch, from the server's statistics."""
     mean: float | None = None
-    """Mean requests of a batch at saturation."""
+    """Mean number of requests per batch at saturation."""
     instances: int | None = None
-    """Batches at a time, from the server's configuration."""
+    """Number of batches executed at the same time, from the server's configuration."""
 
 
 def known(facts: Facts) -> QueueLaw | None:
-    """Return the law of the server's statistics; None if they lack something.
+    """Return the law computed from the server's statistics; None if a statistic is missing.
 
-    An instance is also busy between executions. That time is what saturation shows beyond the executions.
+    An instance is also busy between executions. This time is the cycle time of a batch at saturation minus its
+    execution time.
     """
     if facts.largest is None or facts.instances is None:
         return None
@@ -61,7 +66,7 @@ def known(facts: Facts) -> QueueLaw | None:
 
 
 def candidates(facts: Facts) -> list[QueueLaw]:
-    """Return the laws that agree with the latency of one caller and with the saturation rate."""
+    """Return the laws that are consistent with the latency of one caller and with the saturation rate."""
     single, rate = facts.single_s, facts.saturation_rps
     at_a_time = single * rate
     if at_a_time <= _ONE:
@@ -80,9 +85,9 @@ def candidates(facts: Facts) -> list[QueueLaw]:
 
 
 def best(laws: Sequence[QueueLaw], due: Floats, latency: Floats) -> QueueLaw:
-    """Return the law whose latencies on these arrivals are nearest to the measured ones.
+    """Return the law whose latencies on the arrivals `due` are closest to the measured `latency`.
 
-    The nearness is the mean of the absolute logarithms of their ratios. NaN latencies, those of failures, don't count.
+    The distance is the mean absolute logarithm of the ratios. NaN latencies, those of failures, are ignored.
     """
 
     def distance(law: QueueLaw) -> float:

@@ -1,4 +1,4 @@
-"""What a law does in the long run under random arrivals: share of late requests, mean latency, largest rates."""
+"""Long-run behaviour of a queueing law under random arrivals: late share, mean latency, and maximum rates."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ _BURN_IN = 0.02
 _STEPS = 14
 _SLOPE_STEPS = (0.03, 0.01, 0.004)
 _STEEP = 0.3
-"""Share of late requests from which the logarithm of the share no longer grows evenly."""
+"""Maximum share of late requests at which its slope is computed: above it, the logarithm of the share no longer grows
+linearly."""
 _UNKNOWN_SLOPE = 20.0
 _MOST = 0.999
-"""Largest rate over the saturation rate that is tried."""
+"""Largest rate that is tried, as a share of the saturation rate."""
 
 
 class LongRun:
-    """Long simulated runs of one law. All rates use the same draws, so that shares change evenly with the rate."""
+    """Long simulated runs of one law.
+
+    All rates use the same random draws, so that shares change smoothly with the rate.
+    """
 
     def __init__(self, law: QueueLaw, *, objective_s: float, seed: int) -> None:
         self.law, self.objective_s = law, objective_s
@@ -30,7 +34,7 @@ class LongRun:
         self._late: dict[float, float] = {}
 
     def late(self, rate_rps: float) -> float:
-        """Return the share of requests above the objective."""
+        """Return the share of requests whose latency exceeds the objective."""
         found = self._late.get(rate_rps)
         if found is None:
             found = float(np.mean(self._latencies(rate_rps) > self.objective_s))
@@ -55,8 +59,8 @@ class LongRun:
         return low
 
     def slope(self, rate_rps: float) -> float:
-        """Return by how much the logarithm of the late share grows with that of the rate, at least 1."""
-        # Near saturation, the share goes from 0 to 1 within a percent.
+        """Return the slope of the logarithm of the late share over the logarithm of the rate, at least 1."""
+        # Near saturation, the share rises from 0 to 1 within one percent of the rate.
         for step in _SLOPE_STEPS:
             low, high = rate_rps * (1 - step), min(rate_rps * (1 + step), _MOST * self.law.saturation_rps)
             if high <= low:
@@ -67,7 +71,10 @@ class LongRun:
         return _UNKNOWN_SLOPE
 
     def knee(self) -> float:
-        """Return the rate with the largest rate / mean latency: above it, waiting grows faster than throughput."""
+        """Return the rate with the largest quotient of rate and mean latency.
+
+        Above it, latency grows faster than throughput.
+        """
         rates = [self.law.saturation_rps * float(share) for share in np.linspace(0.1, 0.98, 23)]
         return max(rates, key=lambda rate: rate / self.mean_s(rate))
 

@@ -1,4 +1,7 @@
-"""A server as a queue: instances that execute batches of up to `batch` requests in constant + per_request x b seconds."""
+"""Queueing model of a server. Instances execute batches of up to `batch` requests.
+
+A batch of b requests takes constant + per_request x b seconds.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,19 @@ from halcyon_measure.results.columns import Floats
 
 @dataclass(frozen=True)
 class QueueLaw:
-    """Service times of a server. A request of several rows counts as one."""
+    """Parameters of a server's queueing model. A request of several rows counts as one request."""
 
     constant_s: float
     per_request_s: float
     batch: int = 1
-    """Requests of the largest batch."""
+    """Number of requests in the largest batch."""
     instances: int = 1
-    """Batches at a time, over all replicas."""
+    """Number of batches executed at the same time, over all replicas."""
     overhead_s: float = 0.0
-    """Latency beside waiting and execution: network, parsing, decoding."""
+    """Latency besides waiting and execution, in seconds: network, parsing, decoding."""
 
     def execution_s(self, requests: float) -> float:
-        """Return the time of a batch of this many requests."""
+        """Return the execution time of a batch of this many requests, in seconds."""
         return self.constant_s + self.per_request_s * requests
 
     @property
@@ -35,16 +38,16 @@ class QueueLaw:
         return self.instances * self.batch / self.execution_s(self.batch)
 
     def latencies(self, due: Floats) -> Floats:
-        """Return the latency of each request, in seconds, if requests arrive at `due` (ascending) at an empty server."""
+        """Return the latency of each request in seconds, if requests arrive at times `due` at an idle server."""
         if self.batch == 1:
             return self._single(due) - due + self.overhead_s
         return self._batched(due.tolist()) - due + self.overhead_s
 
     def _single(self, due: Floats) -> Floats:
-        """Return when each request ends, if instances execute one request at a time.
+        """Return the end time of each request if instances execute one request at a time.
 
-        Executions are equally long, so requests end in their order, and each follows the one `instances` before it: it
-        starts at the largest of due[j] + (number of executions since j) x S over all j before it.
+        All executions take the same time S, so requests are assigned to the instances in turn. Request k of an instance
+        starts at the maximum of due[j] + (k - j) x S over j from 0 to k.
         """
         service = self.execution_s(1)
         ends = np.empty_like(due)
@@ -55,14 +58,14 @@ class QueueLaw:
         return ends
 
     def _batched(self, due: list[float]) -> Floats:
-        """Return when each request ends, if a free instance takes what waits, at most a batch."""
+        """Return the end time of each request if a free instance takes all waiting requests, up to a full batch."""
         ends: list[float] = []
         sizes: list[int] = []
         free = [0.0] * self.instances
         begin, count, batch = 0, len(due), self.batch
         times = [self.execution_s(size) for size in range(batch + 1)]
         due += [math.inf] * batch  # so that a batch never reaches beyond the list
-        # Hundreds of thousands of steps for each rate, so comparisons take the place of calls.
+        # There are hundreds of thousands of steps for each rate, so comparisons are used instead of function calls.
         while begin < count:
             start = free[0]
             if (arrived := due[begin]) > start:
@@ -76,7 +79,7 @@ class QueueLaw:
         return np.repeat(np.array(ends), sizes)
 
     def text(self) -> str:
-        """Return the law in words."""
+        """Return a description of the law in words."""
         batched = f"{1000 * self.constant_s:.3g} + {1000 * self.per_request_s:.3g} b ms, batch {self.batch}"
         each = batched if self.batch > 1 else f"{1000 * self.execution_s(1):.3g} ms"
         return f"{each}, {self.instances} instance" + ("s" if self.instances > 1 else "")

@@ -1,7 +1,7 @@
-"""The search for the largest rate that keeps an objective: which run comes next, and when the answer is there.
+"""Search for the maximum rate at which an objective is met: choice of the next run, and the end of the search.
 
-One caller and saturation give a law, which predicts the rate. Runs near it measure the late share, and correct the rate by
-the law's slope. A last run at a rate at which the objective should be kept confirms it.
+The runs with one caller and at saturation give a queueing law, which predicts the rate. Runs near this rate measure the
+late share, and the slope of the law corrects the rate. A last run at a slightly lower rate confirms the result.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from halcyon_measure.stats.student import quantile
 
 MAX_RUNS = 8
 MAX_S = 345.0
-"""Longest time of all runs together, in seconds. What is left of six minutes is for starts and last answers."""
+"""Maximum time of all runs together, in seconds. The rest of six minutes is for starting and for the last answers."""
 _BLOCKS = {"search": 16, "confirmation": 26, "knee": 16}
 _LEAST_S, _MOST_S, _LONG_S = 5.0, 60.0, 110.0
 _FIT_S, _FIT_SHARE = 15.0, 0.7
-"""Length of the run that decides between laws, and its share of the saturation rate: below, all laws are alike."""
+"""Length in seconds of the run that selects a law, and its rate as a share of the saturation rate. At lower rates, all
+laws predict similar latencies."""
 _WARM_S = (2.0, 10.0)
 _NEAR = 0.025
-"""Distance, as a ratio, within which a run's rate is the estimated one."""
+"""Maximum distance between the logarithms of a run's rate and of the estimated rate at which both count as equal."""
 _FAR = 0.25
-"""Error of a correction, as a share of its length: the law's slope is only roughly right."""
+"""Error of a correction, as a share of its size, because the slope of the law is only approximate."""
 _LEAST_MARGIN, _MOST_MARGIN = 0.006, 0.025
 _MAX_STEP = 0.25
 _CAUTIOUS = 0.025
-"""Distance below the estimated rate from which a confirmed rate is too small to be the answer."""
+"""Share below the estimated rate up to which a confirmed rate ends the search."""
 _AMISS = 0.03
-"""Distance below the estimated rate from which a confirmed rate isn't the answer."""
+"""Share below the estimated rate up to which a confirmed rate is the answer; otherwise the estimated rate is."""
 _EARLY = 0.998
-"""Confidence with which a run ends early: it is asked many times."""
+"""Confidence with which a run ends early. It is high, because the test is repeated every second."""
 _EARLY_BLOCKS = 7
 _CONFIDENCE = 0.95
 Purpose = Literal["search", "confirmation", "knee"]
@@ -47,22 +48,22 @@ Purpose = Literal["search", "confirmation", "knee"]
 
 @dataclass(frozen=True)
 class Goal:
-    """What to find."""
+    """Goal of a search: a latency objective for a percentile, or the knee."""
 
     objective_s: float | None
-    """Latency objective; None for the knee."""
+    """Latency objective in seconds; None for the knee."""
     percentile: float = 0.99
     seed: int = 1
 
     @property
     def limit(self) -> float:
-        """Largest share of late requests."""
+        """Maximum share of late requests."""
         return 1 - self.percentile
 
 
 @dataclass(frozen=True)
 class Step:
-    """The next run."""
+    """Parameters of the next run."""
 
     purpose: Purpose
     rate_rps: float
@@ -74,7 +75,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Observed:
-    """Requests of a run with random arrivals."""
+    """Measured requests of a run with random arrivals."""
 
     due: Floats
     """Due times in seconds, ascending."""
@@ -82,13 +83,13 @@ class Observed:
     """Latencies in seconds; NaN for failures."""
     length_s: float
     wall_s: float
-    """Time of the whole run, with warm-up, in seconds."""
+    """Duration of the whole run including warm-up, in seconds."""
     ended_early: bool = False
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A step with what it showed."""
+    """A run of the search with its result."""
 
     step: Step
     observed: Observed
@@ -98,28 +99,28 @@ class Judged:
 
 @dataclass(frozen=True)
 class Search:
-    """The state of a search."""
+    """Immutable state of a search for the maximum rate."""
 
     goal: Goal
     facts: Facts
     law: QueueLaw
     is_known: bool
-    """Whether the law is that of the server's statistics."""
+    """True if the law was computed from the server's statistics."""
     spent_s: float
-    """Time of the runs so far, in seconds, with those of one caller and of saturation."""
+    """Total duration of the runs so far, in seconds, including those with one caller and at saturation."""
     runs: int
     judged: tuple[Judged, ...] = ()
     long_run: LongRun = field(kw_only=True)
 
     @classmethod
     def begin(cls, goal: Goal, facts: Facts, *, spent_s: float, runs: int) -> Search:
-        """Return the search after the runs of one caller and of saturation."""
+        """Return the initial search, after the runs with one caller and at saturation."""
         known = law_fit.known(facts)
         law = known if known is not None else _middle(law_fit.candidates(facts), goal)
         return cls(goal, facts, law, known is not None, spent_s, runs, long_run=_long_run(law, goal))
 
     def next(self) -> Step | None:
-        """Return the next run; None if the answer is there, or if runs or time are used up."""
+        """Return the parameters of the next run; None if the search has ended or runs or time are used up."""
         left = MAX_S - self.spent_s
         if self.runs >= MAX_RUNS or left < _LEAST_S + _WARM_S[1]:
             return None
@@ -132,7 +133,7 @@ class Search:
             return self._step("search", self._rate(self.long_run.capacity(self.goal.limit)), left)
         last = self.judged[-1]
         rate, error = self.estimate()
-        # A first confirmation is cautious if little was known before it; then a second one is nearer.
+        # A first confirmation at a cautiously low rate is followed by a second one nearer to the estimate.
         if last.step.purpose == "confirmation" and last.kept and last.step.rate_rps >= rate * (1 - _CAUTIOUS):
             return None
         near = abs(math.log(last.step.rate_rps / rate)) <= max(_NEAR, error)
@@ -146,7 +147,7 @@ class Search:
         return self._step("search", self._rate(rate), left)
 
     def after(self, step: Step, observed: Observed) -> Search:
-        """Return the search with the result of its next run."""
+        """Return the search after the run `step`, with its result added."""
         law, long_run = self.law, self.long_run
         if not self.is_known and not self.judged:
             law = law_fit.best(law_fit.candidates(self.facts), observed.due, observed.latency)
@@ -172,7 +173,7 @@ class Search:
         )
 
     def estimate(self) -> tuple[float, float]:
-        """Return the largest rate that keeps the objective, and the standard error of its logarithm."""
+        """Return the estimated maximum rate at which the objective is met, and the standard error of its logarithm."""
         limit, total, weights = self.goal.limit, 0.0, 0.0
         predicted = self.long_run.capacity(limit)
         for one in self.judged:
@@ -180,7 +181,7 @@ class Search:
                 continue
             rate = one.step.rate_rps
             slope = self.long_run.slope(predicted)
-            # Below a part of the limit, shares say no more than that the rate is too small.
+            # A share far below the limit shows only that the rate is too low, so it is raised to 0.2 x limit.
             share, expected = (
                 min(max(found, 0.2 * limit), 0.5) for found in (one.late.share, self.long_run.late(rate))
             )
@@ -194,7 +195,10 @@ class Search:
         return math.exp(total / weights), 1 / math.sqrt(weights)
 
     def answer(self) -> tuple[float | None, tuple[float, float] | None]:
-        """Return the rate of the answer, and the interval of the largest rate; None if no run had enough requests."""
+        """Return the rate to report, and the interval of the maximum rate.
+
+        Both are None if no run had enough requests.
+        """
         if not any(one.late is not None for one in self.judged):
             return None, None
         rate, error = self.estimate()
@@ -207,27 +211,30 @@ class Search:
 
     @property
     def is_confirmed(self) -> bool | None:
-        """Whether a run at the rate of the answer kept the objective; None if it wasn't decided."""
+        """Whether a run at the reported rate met the objective; None if that is undecided."""
         confirmed = self.confirmed_rps
         if confirmed is not None and confirmed == self.answer()[0]:
             return True
         return False if self.judged and self.judged[-1].kept is False else None
 
     def early_end(self, step: Step) -> EarlyEnd | None:
-        """Return the rule that ends the run of a step early; None if the goal has no objective."""
+        """Return the rule that ends the run `step` early; None if the goal has no objective."""
         if self.goal.objective_s is None:
             return None
         return EarlyEnd(step, self.law, self.long_run, self.goal)
 
     @property
     def confirmed_rps(self) -> float | None:
-        """Return the largest rate at which a run kept the objective, below the smallest at which one didn't."""
+        """Maximum rate at which a run met the objective, or None.
+
+        Rates above one at which a run failed it are ignored.
+        """
         broken = min((one.step.rate_rps for one in self.judged if one.kept is False), default=math.inf)
         kept = [one.step.rate_rps for one in self.judged if one.kept and one.step.rate_rps < broken]
         return max(kept, default=None)
 
     def _margin(self, error: float) -> float:
-        """Return how far below the estimate a run is expected to keep the objective beyond doubt."""
+        """Return how far below the estimated rate to run the confirmation, as a difference of logarithms."""
         slope = self.long_run.slope(self.estimate()[0])
         blocks = max((one.late.blocks for one in self.judged if one.late is not None), default=_BLOCKS["confirmation"])
         reach = quantile(0.975, max(blocks - 1, 1)) * max(
@@ -237,7 +244,7 @@ class Search:
         return min(max(reach / slope, _LEAST_MARGIN), _MOST_MARGIN) + 0.012 * failed
 
     def _rate(self, rate_rps: float) -> float:
-        """Return the rate within what can be run, to four digits."""
+        """Return the rate clamped to the range that can be run, rounded to four digits."""
         most = self.law.saturation_rps * 1.02
         return float(f"{max(min(rate_rps, most), 0.02 * most):.4g}")
 
@@ -260,7 +267,10 @@ class Search:
 
 
 class EarlyEnd:
-    """The rule that ends a run as soon as it is decided, from late answers and failures by second."""
+    """Rule that ends a run as soon as its result is decided.
+
+    The input is the late and failed requests of each second.
+    """
 
     def __init__(self, step: Step, law: QueueLaw, long_run: LongRun, goal: Goal) -> None:
         self._step, self._law, self._long_run, self._goal = step, law, long_run, goal
@@ -269,11 +279,14 @@ class EarlyEnd:
         self._expected: tuple[Floats, Bools, float] | None = None
 
     def arrivals(self, due: Floats) -> None:
-        """Take the due times of the run, which follow from its seed."""
+        """Set the due times of the run, which follow from its seed."""
         self._expected = _expected(self._law, self._long_run, self._step.rate_rps, due, by_end=True)
 
     def second(self, ended: int, late: int) -> bool:
-        """Take the requests that ended in a second, and those of them that failed or were late; return True to end the run."""
+        """Add one second with `ended` requests, of which `late` failed or were late.
+
+        Return True if the run should end.
+        """
         self._seconds.append((ended, late))
         length = float(len(self._seconds))
         if self._expected is None or length < _EARLY_BLOCKS * self._step.block_s:
@@ -300,7 +313,7 @@ def _late(latency: Floats, objective_s: float) -> Bools:
 def _expected(
     law: QueueLaw, long_run: LongRun, rate_rps: float, due: Floats, *, by_end: bool
 ) -> tuple[Floats, Bools, float]:
-    """Return times and lateness of the law's requests on these arrivals, and its late share in the long run."""
+    """Return the times and the lateness of each request under the law, and the law's long-run late share."""
     latency = law.latencies(due)
     return (due + latency if by_end else due), latency > long_run.objective_s, long_run.late(rate_rps)
 
@@ -310,9 +323,9 @@ def _long_run(law: QueueLaw, goal: Goal) -> LongRun:
 
 
 def _middle(laws: list[QueueLaw], goal: Goal) -> QueueLaw:
-    """Return the law of which half of the others predict a smaller rate."""
+    """Return the law with the median prediction of the rate."""
     if len(laws) == 1 or goal.objective_s is None:
         return laws[0]
-    # Few draws will do: the first run decides between the laws.
+    # A few draws are enough, because the first run selects the law.
     by_rate = sorted(laws, key=lambda law: law.latencies(np.arange(64) / law.saturation_rps)[-1])
     return by_rate[len(by_rate) // 2]

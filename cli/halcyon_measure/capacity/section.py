@@ -1,4 +1,4 @@
-"""The section `capacity` of a document, from the runs of a search."""
+"""Construction of the section `capacity` of a document from the runs of a search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from halcyon_measure.results.sections.capacity import Capacity, CapacityRun
 _LATE = "late requests of blocks"
 _PERCENTILES = {0.5: "p50", 0.9: "p90", 0.95: "p95", 0.99: "p99", 0.999: "p99_9"}
 PERCENTILES = tuple(_PERCENTILES)
-"""Percentiles that an objective can be about."""
+"""Percentiles for which an objective can be set."""
 
 
 @dataclass
@@ -23,20 +23,20 @@ class Runs:
 
     goal: Goal
     documents: list[tuple[str, BenchDocument]] = field(default_factory=list)
-    """Purpose and document of each run, in their order."""
+    """Purpose and document of each run, in the order of the runs."""
     judged: list[Judged | None] = field(default_factory=list)
-    """What the search made of each run; None for the first two."""
+    """Result of each run in the search; None for the runs with one caller and at saturation."""
     seconds: float = 0.0
 
     def add(self, purpose: str, document: BenchDocument, seconds: float, judged: Judged | None = None) -> None:
-        """Add a run that took this time with warm-up."""
+        """Add a run that took `seconds` including warm-up."""
         self.documents.append((purpose, document))
         self.judged.append(judged)
         self.seconds += seconds
 
 
 def facts(single: BenchDocument, saturation: BenchDocument) -> Facts | None:
-    """Return what the runs of one caller and of saturation show; None if one of them has no answers."""
+    """Return the facts measured with one caller and at saturation; None if one of these runs has no answers."""
     latency, rate = single.latency.mean.value, saturation.throughput.value
     if not latency or not rate:
         return None
@@ -60,7 +60,10 @@ def facts(single: BenchDocument, saturation: BenchDocument) -> Facts | None:
 
 
 def _line(single: BenchDocument, saturation: BenchDocument) -> tuple[float | None, float | None]:
-    """Return a and c of S(b) = a + c b in seconds, through the batches of one caller and the largest of saturation."""
+    """Return a and c of the line S(b) = a + c b in seconds. The result is None if all batches have the same size.
+
+    The line goes through the smallest and the largest batch of both runs.
+    """
     times = {
         size.rows: ((size.input.value or 0.0) + size.model.value + (size.output.value or 0.0)) / 1000
         for document in (saturation, single)
@@ -76,13 +79,13 @@ def _line(single: BenchDocument, saturation: BenchDocument) -> tuple[float | Non
 
 
 def below_one_execution(single: BenchDocument, goal: Goal) -> bool:
-    """Return whether already one caller, for whom nothing waits, misses the objective on average."""
+    """Return whether even one caller, whose requests never wait, exceeds the objective on average."""
     latency = single.latency.mean.value
     return goal.objective_s is not None and latency is not None and latency > 1000 * goal.objective_s
 
 
 def build(runs: Runs, search: Search | None, *, reason: str = "") -> Capacity:
-    """Return the section. Without a search, `reason` says why there is no answer."""
+    """Return the section `capacity`. Without a search, `reason` says why there is no result."""
     goal = runs.goal
     by_purpose = dict(runs.documents)
     single, saturation = by_purpose["one caller"], by_purpose.get("saturation")
@@ -110,7 +113,7 @@ def build(runs: Runs, search: Search | None, *, reason: str = "") -> Capacity:
 
 
 def _doubt(search: Search) -> str:
-    """Return what is known if no run confirmed the rate of the answer."""
+    """Return a sentence on how sure the result is if no run confirmed its rate."""
     kept = search.confirmed_rps
     return "no run at this rate decided it" + ("" if kept is None else f", one at {number(kept)} requests/s kept it")
 

@@ -1,1 +1,1 @@
-"""Two servers compared over rounds, and a leaderboard of several. Pure."""
+"""Comparison of two servers over several rounds, and a leaderboard of several servers. Pure."""

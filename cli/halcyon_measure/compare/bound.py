@@ -1,4 +1,4 @@
-"""Conditions such as `p99 > +5%`, which a comparison meets if its interval leaves no doubt."""
+"""Conditions such as `p99 > +5%` that fail a comparison if its confidence interval shows them to hold."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _FORM = re.compile(r"\s*([a-z0-9]+)\s*([<>])\s*([+-]?\d+(?:\.\d+)?)\s*%\s*")
 
 @dataclass(frozen=True)
 class Condition:
-    """A figure's change that must not be."""
+    """A change of a figure at which the comparison fails."""
 
     text: str
     figure: str
     is_above: bool
     change: float
-    """As a ratio: 0.05 is 5 % more."""
+    """Relative change: 0.05 is 5 % more."""
 
     @classmethod
     def parse(cls, text: str) -> Condition:
         """Parse a condition.
 
         Raises:
-            SettingError: it isn't of the form FIGURE > +N% or FIGURE < -N%, or the figure is unknown.
+            SettingError: the text isn't of the form FIGURE > +N% or FIGURE < -N%, or the figure is unknown.
         """
         found = _FORM.fullmatch(text)
         if found is None:
@@ -38,7 +38,7 @@ class Condition:
         return cls(text.strip(), found[1], found[2] == ">", float(found[3]) / 100)
 
     def judge(self, differences: Sequence[Difference]) -> Bound:
-        """Return whether the interval excludes that the condition doesn't hold."""
+        """Return the result of the condition: failed if the whole interval of the change meets it."""
         change = next((one.change for one in differences if one.figure == self.figure), None)
         if change is None or change.value is None:
             reason = change.reason if change is not None else "it isn't in both results"

@@ -1,4 +1,4 @@
-"""Differences of two servers' figures, each with a 95 % interval over rounds."""
+"""Differences between the figures of two servers, each with a 95 % confidence interval."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NO_DIFFERENCE = "no difference shown"
 
 @dataclass(frozen=True)
 class ComparedFigure:
-    """A figure that two results have."""
+    """A figure that is compared, and whether a larger value is better."""
 
     read: Callable[[BenchDocument], Figure | None]
     larger_is: str
-    """worse or better."""
+    """Either `worse` or `better`."""
 
 
 FIGURES: Mapping[str, ComparedFigure] = {
@@ -36,15 +36,18 @@ FIGURES: Mapping[str, ComparedFigure] = {
 
 
 def order(rounds: int) -> str:
-    """Return the order of the sides over rounds: ABBA, so that a steady drift is the same for both."""
+    """Return the order in which the sides A and B run: AB, BA, AB, ...
+
+    A steady drift then affects both sides equally.
+    """
     return "".join("AB" if number % 2 == 0 else "BA" for number in range(rounds))
 
 
 def of_rounds(baseline: Sequence[BenchDocument], candidate: Sequence[BenchDocument]) -> tuple[Difference, ...]:
-    """Return the differences of two sides with one document for each round.
+    """Return the differences between two sides that have one document for each round.
 
-    The two results of a round are compared with each other, since they are near in time and have the same arrivals. The
-    logarithms of their ratios are independent from round to round, and Student's t gives the interval of their mean.
+    The two results of a round are paired, since they are close in time and have the same arrivals. The logarithms of
+    their ratios are independent from round to round, and the interval of their mean is Student's.
     """
     found = []
     for name, figure in FIGURES.items():
@@ -59,9 +62,9 @@ def of_rounds(baseline: Sequence[BenchDocument], candidate: Sequence[BenchDocume
 
 
 def of_results(baseline: BenchDocument, candidate: BenchDocument) -> tuple[Difference, ...]:
-    """Return the differences of two results of one run each, with intervals from within the runs.
+    """Return the differences between two results of one run each, with intervals from the variation within the runs.
 
-    What changes from day to day isn't in them.
+    The intervals don't include changes from one day to another.
     """
     found = []
     for name, figure in FIGURES.items():

@@ -1,4 +1,4 @@
-"""What makes two results incomparable: another load, other inputs, another objective, another GPU."""
+"""Check whether two results are comparable: same load, inputs, objective and GPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from halcyon_measure.results.document import BenchDocument
 
 
 def unlike(first: BenchDocument, second: BenchDocument) -> tuple[str, ...]:
-    """Return what differs between two results beside the server and the model, as phrases."""
+    """Return, as phrases, what differs between two results apart from server and model."""
     found = []
     for name, one, other in (
         ("objective", objective(first), objective(second)),
@@ -26,7 +26,7 @@ def unlike(first: BenchDocument, second: BenchDocument) -> tuple[str, ...]:
 
 
 def objective(document: BenchDocument) -> str:
-    """Return the objective in words, from the capacity or from the goodput; `none` without one."""
+    """Return the objective as text, from the capacity or from the goodput; `none` if there is none."""
     if document.capacity is not None:
         limit = document.capacity.objective_ms
         return "none" if limit is None else f"{limit:g} ms"

@@ -29,13 +29,13 @@ def build(
 
     Args:
         baseline: name and results of the first side.
-        candidate: name and results of the second side, as many.
-        in_turns: whether their rounds alternated; else one run of each is compared.
-        conditions: those of --fail-if.
-        anyway: whether results that differ in more than the server are compared.
+        candidate: name and results of the second side, as many as of the first.
+        in_turns: True if the rounds of both sides alternated; otherwise the last run of each side is compared.
+        conditions: conditions of the option --fail-if.
+        anyway: True to compare results that differ in more than the server.
 
     Raises:
-        SettingError: they differ in more than the server.
+        SettingError: the results differ in more than the server, and `anyway` is False.
     """
     first, second = baseline[1], candidate[1]
     unlike = likeness.unlike(first[-1], second[-1])
@@ -63,10 +63,10 @@ def leaderboard(
 ) -> Comparison:
     """Return the leaderboard of named results with a capacity at one objective, the largest rate first.
 
-    `in_turns` says that the runs of their searches alternated.
+    `in_turns` is True if the runs of the searches alternated.
 
     Raises:
-        SettingError: their objectives differ.
+        SettingError: the objectives of the results differ, and `anyway` is False.
     """
     goals = {name: f"{likeness.objective(one)} at P{_percentile(one)}" for name, one in results}
     if len(set(goals.values())) > 1 and not anyway:
@@ -92,7 +92,10 @@ def leaderboard(
 
 
 def _lead(rows: Sequence[LeaderboardRow], results: Mapping[str, BenchDocument]) -> str:
-    """Return how far the best is before the second, with an interval from within their runs; empty if it isn't known."""
+    """Return how far the first row of the leaderboard is ahead of the second, with an interval.
+
+    The text is empty if that is unknown.
+    """
     if len(rows) < 2 or not rows[0].rate.value or not rows[1].rate.value:
         return ""
     found = difference.of_results(results[rows[1].name], results[rows[0].name])
@@ -135,7 +138,7 @@ def _row(name: str, document: BenchDocument) -> LeaderboardRow:
 
 
 def _sentence(baseline: str, candidate: str, differences: Sequence[Difference]) -> str:
-    """Return the differences that are shown, or that none is."""
+    """Return a sentence with the significant differences, or one that there are none."""
     known = [one for one in differences if one.figure in _SHOWN and one.change.value is not None]
     shown = [one for one in known if one.result in {"higher", "lower"}]
     if shown:

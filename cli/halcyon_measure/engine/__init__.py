@@ -1,1 +1,1 @@
-"""Execution of a load: worker processes that send requests when they are due, and the process that starts them."""
+"""Execution of a load: a pool of worker processes, and the sending of requests at their due times."""

@@ -1,7 +1,7 @@
-"""An event loop whose timers are exact to some 50 us.
+"""An asyncio event loop whose timers are accurate to about 50 us.
 
-epoll waits in whole milliseconds, so a timer of asyncio fires up to 1 ms late, which would count as latency of the
-server. An epoll descriptor can itself be waited for by select, whose time-out has microseconds.
+epoll waits in whole milliseconds, so an asyncio timer fires up to 1 ms late, which would count as latency of the
+server. Therefore the loop waits for the epoll descriptor with select, whose timeout has a resolution of microseconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing_extensions import override
 
 
 class ExactSelector(selectors.EpollSelector):
-    """epoll whose time-out isn't rounded up to a millisecond."""
+    """Selector that uses epoll without rounding the timeout up to a millisecond."""
 
     @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, Any]]:

@@ -1,7 +1,9 @@
-"""Functions of the user that prepare a request and take its answer, run in processes of their own and timed apart.
+"""User functions that prepare a request or process its answer.
 
-`prepare(sample)` returns an array, or arrays by input. `sample` is the path of a file if there are files, else the
-number of the request. `finish(outputs)` gets the output arrays by name.
+They run in their own processes, and their time is measured separately.
+
+`prepare(sample)` returns an array, or a mapping of arrays by input name. `sample` is the path of a file if files are
+given, else the number of the request. `finish(outputs)` receives the output arrays by name.
 """
 
 from __future__ import annotations
@@ -34,56 +36,56 @@ MAX_PROCESSES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class HookSettings:
-    """Functions of the user, as plain values."""
+    """User functions and their settings, as plain values."""
 
     prepare: str = ""
-    """FILE.py:FUNCTION, or `DECODE`; empty for none."""
+    """User function as FILE.py:FUNCTION, or `DECODE`; empty for none."""
     finish: str = ""
     samples: tuple[str, ...] = ()
-    """Paths of the files that are given to `prepare` in turn."""
+    """Paths of the files that are passed to `prepare` in turn."""
     pixel_scale: float | None = None
     processes: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the settings in their JSON form."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Parse the output of `to_dict` after JSON."""
+        """Parse settings from the JSON form that `to_dict` returns."""
         return cls(**{**fields, "samples": tuple(fields["samples"])})
 
 
 class Hooks:
-    """The functions of the user in their processes. `close` ends these."""
+    """User functions and the pool of processes in which they run. `close` ends the processes."""
 
     def __init__(self, settings: HookSettings, target: Target) -> None:
         self.prepares, self.finishes = bool(settings.prepare), bool(settings.finish)
         self.busy_s = 0.0
-        """Time that the functions took in their processes, without waiting for one."""
+        """Total time in seconds that the functions ran, without the time spent waiting for a process."""
         self._pool: Executor = ProcessPoolExecutor(
             settings.processes,
-            # A forked process would share the sockets of the load.
+            # The processes are spawned, because a forked process would share the sockets of the load.
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_begin,
             initargs=(settings.to_dict(), target.to_dict()),
         )
 
     async def start(self) -> None:
-        """Wait until a process runs: it imports NumPy, which must not count as preparing."""
+        """Start a process and wait until it is ready, so that its import of NumPy doesn't count as preparation."""
         await self._run(_start)
 
     async def prepare(self, number: int) -> Prepared:
-        """Return the bytes of request `number`.
+        """Return the prepared request with this number.
 
         Raises:
-            HookError: the function raised an exception, or returned something else than tensors.
+            HookError: the user function raised an exception, or returned something other than tensors.
         """
         prepared: Prepared = await self._run(_prepare, number)
         return prepared
 
     async def finish(self, reply: Reply, number: int) -> float:
-        """Give an answer to the function, and return how long its decoding took, in seconds.
+        """Pass an answer to the user function `finish`, and return the time in seconds that decoding took.
 
         Raises:
             HookError: the function raised an exception.
@@ -100,12 +102,12 @@ class Hooks:
         return value
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes without waiting for them."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def load(where: str) -> Callable[..., Any]:
-    """Return the function FILE.py:FUNCTION.
+    """Load the user function given as FILE.py:FUNCTION.
 
     Raises:
         HookError: the file can't be run, or has no such function.
@@ -140,7 +142,8 @@ class _State:
 
 
 _STATE: list[_State] = []
-"""State of a process of the pool, which runs functions by name only."""
+"""State of this process of the pool, as a list with one element. It is global because the pool can only call functions
+by name."""
 
 
 def _begin(settings: Mapping[str, Any], target: Mapping[str, Any]) -> None:
@@ -160,7 +163,7 @@ def _timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
 
 
 def _start() -> None:
-    """Do nothing, in a process that has begun."""
+    """Do nothing. The pool can run this function only once a process is ready."""
 
 
 def _prepare(number: int) -> Prepared:
@@ -214,14 +217,14 @@ def _finish(reply: Reply, number: int) -> float:
 
 
 def _where(error: BaseException, path: str) -> str:
-    """Return the place in the user's file and the error, as one line."""
+    """Return the place in the user's file where the error was raised, and the error, as one line."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(path)]
     at = f"{path}, line {lines[-1]}" if lines else path
     return f"{at}: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def check(settings: HookSettings) -> None:
-    """Load the functions once, so that a mistake shows before the load begins.
+    """Load the user functions once, so that errors are found before the load begins.
 
     Raises:
         HookError: a file can't be run, has no such function, or the number of processes is out of range.
@@ -236,7 +239,7 @@ def check(settings: HookSettings) -> None:
 
 
 def sample_paths(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the files of the given files and folders, in order of their names.
+    """Return the paths of the given files, and of the files in the given folders, sorted by name.
 
     Raises:
         HookError: a path doesn't exist, or a folder is empty.

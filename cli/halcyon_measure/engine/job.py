@@ -1,4 +1,4 @@
-"""What a worker process is told to do, as JSON on one line."""
+"""The job of a worker process, which the pool sends as one line of JSON."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from halcyon_measure.schedule.scenario import Scenario
 
 @dataclass(frozen=True, kw_only=True)
 class PayloadSettings:
-    """Where the payloads come from."""
+    """Source of the request payloads: files or random values."""
 
     samples: tuple[tuple[tuple[str, str], ...], ...] = ()
-    """Files of each sample as (input or "", path); empty for random values."""
+    """Files of each sample, as pairs (input name or "", path); empty for random values."""
     rows: Rows = field(default_factory=Rows)
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """Sizes of the dimensions without the rows, by input."""
+    """Shapes of the inputs without the row dimension, as pairs (input name, shape)."""
     pixel_scale: float | None = None
     seed: int = 1
 
     def payloads(self, target: Target) -> list[Payload]:
-        """Return the payloads for the model.
+        """Return the payloads for the model of the target.
 
         Raises:
-            TensorError: a file can't be read or doesn't fit, or a size is unknown.
+            TensorError: a file can't be read or doesn't fit its input, or a size of an input is unknown.
         """
         if target.api == "post":
             return [Payload({"body": np.frombuffer(_content(path), np.uint8)}, 1) for ((_, path),) in self.samples]
@@ -44,12 +44,12 @@ class PayloadSettings:
 
 
 FOLD_ABOVE = 5_000_000
-"""Requests of a run above which they are counted in a histogram; as many rows take 0.6 GB."""
+"""Number of requests above which a run keeps a histogram instead of one row per request. So many rows take 0.6 GB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The share of one worker process in a load."""
+    """One worker process's share of a load, with all settings."""
 
     target: Target
     scenario: Scenario
@@ -61,22 +61,22 @@ class Job:
     """Path of an .npz file with the expected outputs; empty if answers aren't checked."""
     pod_header: str = ""
     late_after_s: float | None = None
-    """Latency above which an answer counts as late; None without an objective."""
+    """Latency in seconds above which an answer counts as late; None without an objective."""
     fold_above: int = FOLD_ABOVE
-    """Requests of all workers above which they are counted instead of kept."""
+    """Number of requests of all workers above which they are counted in a histogram."""
     result: str = ""
-    """Path of the file that the worker writes its requests to."""
+    """Path of the file to which the worker writes its requests."""
 
     def of_worker(self, index: int, workers: int, result: str) -> Job:
-        """Return the share of one of several workers."""
+        """Return the job of worker `index` of `workers` workers."""
         return replace(self, index=index, workers=workers, result=result)
 
     def part(self, whole: int) -> int:
-        """Return this worker's part of a number that the workers share."""
+        """Return this worker's part of `whole`, a number that is divided among the workers."""
         return whole // self.workers + (self.index < whole % self.workers)
 
     def to_json(self) -> str:
-        """Return one line of JSON."""
+        """Return the job as one line of JSON."""
         document: dict[str, Any] = {
             "target": self.target.to_dict(),
             "scenario": self.scenario.to_dict(),
@@ -94,7 +94,7 @@ class Job:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Parse the output of `to_json`."""
+        """Parse a job from the line that `to_json` returns."""
         fields: dict[str, Any] = json.loads(text)
         payload = fields["payload"]
         return cls(

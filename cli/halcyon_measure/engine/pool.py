@@ -1,4 +1,7 @@
-"""The worker processes of a load: started together, begun at one moment, ended together, and their requests merged."""
+"""Pool of the worker processes of a load.
+
+It starts the processes, begins the load at the same moment in all of them, ends them, and merges their requests.
+"""
 
 from __future__ import annotations
 
@@ -31,41 +34,42 @@ RPS_PER_PROCESS = 1500.0
 CALLERS_PER_PROCESS = 256
 MAX_PROCESSES = 64
 _LEAD_S = 0.25
-"""Time between a command and the moment that it names, so that it reaches every process before."""
+"""Time in seconds between sending a command and the moment at which it takes effect, so that all processes have
+received it by then."""
 _READY_S = 60.0
 _END_S = 10.0
 
 
 @dataclass(frozen=True)
 class WarmUp:
-    """Load before the measured part."""
+    """Warm-up before the measured part of a run."""
 
     limit_s: float = 30.0
-    """Longest warm-up; a fixed one if `fixed`."""
+    """Maximum duration of the warm-up in seconds. It ends earlier if the load settles, unless it is `fixed`."""
     fixed: bool = False
 
 
 class SilenceError(errors.MeasureError):
-    """A process of the load that sends no events."""
+    """A worker process that has sent no event in time."""
 
 
 class Observer(Protocol):
-    """Something that reads servers and machines beside the load."""
+    """Interface of an observer that samples servers and machines during the load."""
 
     def begin(self, start_s: float) -> None:
-        """Begin at this time of the monotonic clock, without waiting for it."""
+        """Schedule the sampling from `start_s` on, in seconds of the monotonic clock, and return at once."""
 
     def end(self) -> None:
-        """Take the last readings: all answers are there."""
+        """Take the last samples. Called when all answers have arrived."""
 
 
 Progress = Callable[[str, float, Block], bool | None]
-"""Function that is called once a second with the phase (`warm-up` or `measuring`), its seconds, and the last second. If it returns
-True while measuring, the run ends early, with what it has measured."""
+"""Function called once a second with the phase (`warm-up` or `measuring`), the seconds since its start, and the counts
+of the last second. If it returns True while measuring, the run ends early and keeps what it has measured."""
 
 
 def processes_for(scenario: Scenario, cores: int) -> int:
-    """Return how many processes a load needs, at most one for each core."""
+    """Return the number of processes that a load needs, at most one per core."""
     if scenario.is_open:
         need = (scenario.mean_rps or RPS_PER_PROCESS) / RPS_PER_PROCESS
         if scenario.kind == "ramp":
@@ -76,7 +80,7 @@ def processes_for(scenario: Scenario, cores: int) -> int:
 
 
 class Pool:
-    """The processes of one load. As a context manager, it ends them when the context is left."""
+    """Pool of the processes of one load. As a context manager, it ends them on exit."""
 
     def __init__(self, job: Job, processes: int) -> None:
         self._job = job
@@ -90,7 +94,7 @@ class Pool:
     def __enter__(self) -> Self:
         count = len(self._results)
         for index, result in enumerate(self._results):
-            # A session of its own: Ctrl-C reaches only this process, which then ends the load in order.
+            # The workers have their own session, so Ctrl-C reaches only this process, which then ends the load.
             worker = subprocess.Popen(
                 [sys.executable, "-m", "halcyon_measure.engine.worker"],
                 stdin=subprocess.PIPE,
@@ -124,7 +128,7 @@ class Pool:
         self._folder.cleanup()
 
     def run(self, *, warm_up: WarmUp, progress: Progress | None = None, observer: Observer | None = None) -> Run:
-        """Run the load from warm-up to the last answer. Ctrl-C ends it early, with what it has measured.
+        """Run the load from warm-up to the last answer. Ctrl-C ends the run early, and it keeps what it has measured.
 
         Raises:
             MeasureError: a worker can't send the load.
@@ -173,7 +177,10 @@ class Pool:
         return {"measure": start, "end": start + length}
 
     def _warm(self, begin: float, warm_up: WarmUp, progress: Progress | None) -> tuple[bool, bool]:
-        """Return whether the load settled within the limit, and whether it was interrupted."""
+        """Run the warm-up.
+
+        Return whether the load has settled, or the warm-up is fixed, and whether Ctrl-C interrupted it.
+        """
         blocks: list[Block] = []
         try:
             while time.monotonic() - begin < warm_up.limit_s:
@@ -191,7 +198,10 @@ class Pool:
         return warm_up.fixed, False
 
     def _measured(self, start: float, *, partial: bool, progress: Progress | None) -> tuple[list[dict[str, Any]], bool]:
-        """Wait for the end, and return the workers' last events, and whether the run was interrupted."""
+        """Wait for the end of the measured part.
+
+        Return the last event of each worker, and whether the run was ended early.
+        """
         done: dict[int, dict[str, Any]] = {}
         limit = start + self._measure(start)["end"] - start + self._job.target.timeout_s + _END_S
         if partial:
@@ -219,7 +229,7 @@ class Pool:
         return [done[index] for index in range(len(self._workers))], partial
 
     def _second(self, timeout_s: float) -> Block | None:
-        """Return the next second of all workers; None if it doesn't come in time."""
+        """Return the next second's counts, merged over all workers; None if an event doesn't arrive in time."""
         parts: dict[int, Block] = {}
         while len(parts) < len(self._workers):
             try:
@@ -277,9 +287,9 @@ class Pool:
 
 
 def _merged(paths: Sequence[Path], good_within_s: float | None) -> tuple[Columns, Folded | None, list[str], list[str]]:
-    """Return the requests of all processes, with indices into common lists of messages and pods.
+    """Return the requests of all processes, as rows or as counts, with common lists of messages and pods.
 
-    If one process has counted its requests, so are those of the others.
+    If at least one process has counted its requests in a histogram, the result is counts of all.
     """
     messages: list[str] = []
     pods: list[str] = []
@@ -305,7 +315,7 @@ def _merged(paths: Sequence[Path], good_within_s: float | None) -> tuple[Columns
 
 
 def _indices(own: Sequence[str], common: list[str]) -> list[int]:
-    """Return the index of each text in the common list, to which new ones are added."""
+    """Add the texts in `own` that are missing to `common`, and return the index in `common` of each text."""
     common += [text for text in dict.fromkeys(own) if text not in common]
     return [common.index(text) for text in own]
 

@@ -1,4 +1,4 @@
-"""Rows of the requests of one process, and the summary of its last second."""
+"""Recorder of the requests of one process: their rows, and a summary of the last second."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from halcyon_measure.results.columns import Columns
 from halcyon_measure.results.folded import Folded
 
 MAX_MESSAGES = 64
-"""Different messages of failures that are kept; further ones count as the last, `other`."""
+"""Maximum number of different failure messages that are kept. Any others are recorded as the last one, `other`."""
 OTHER = "other messages"
 CHUNK = 500
-"""Requests that become columns at a time, in less than a millisecond."""
+"""Number of requests that are converted to columns at once, which takes less than a millisecond."""
 
 
 @dataclass
 class Second:
-    """What ended within the last second, for progress and for the end of warm-up."""
+    """Counts of the requests that ended in the last second, for progress and for detecting the end of warm-up."""
 
     answered: int = 0
     failed: int = 0
     late: int = 0
-    """Answers after `late_after_s`."""
+    """Number of answers whose latency exceeded `late_after_s`."""
     latencies_s: list[float] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, float | int | None]:
-        """Return the JSON form."""
+        """Return the counts and the median latency in JSON form."""
         middle = median(self.latencies_s) if self.latencies_s else None
         return {"answered": self.answered, "failed": self.failed, "late": self.late, "median_s": middle}
 
 
 @dataclass
 class Recorder:
-    """Rows of the requests that became due at or after `measured_from`, in seconds of the monotonic clock."""
+    """Recorder of the requests that become due at or after `measured_from`, in seconds of the monotonic clock."""
 
     measured_from: float = math.inf
     late_after_s: float = math.inf
-    """Latency in seconds above which an answer counts as late in the summary of its second."""
+    """Latency in seconds above which an answer counts as late in the summary of a second."""
     good_within_s: float = math.inf
-    """Latency in seconds up to which an answer is good, for requests that are folded."""
+    """Latency in seconds up to which an answer counts as good, for requests that are folded into counts."""
     fold_above: float = math.inf
-    """Number of requests above which they are counted instead of kept."""
+    """Number of requests above which they are folded into counts."""
     rows: list[tuple[float, ...]] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     pods: list[str] = field(default_factory=list)
     second: Second = field(default_factory=Second)
     warm_up: int = 0
-    """Requests of the warm-up that ended."""
+    """Number of requests of the warm-up that have ended."""
     _chunks: deque[Columns] = field(default_factory=deque)
     _kept: int = 0
-    """Requests in the chunks."""
+    """Number of requests that were put into chunks."""
     _folded: Folded | None = None
     _message_index: dict[str, int] = field(default_factory=dict)
     _pod_index: dict[str, int] = field(default_factory=dict)
@@ -72,7 +72,10 @@ class Recorder:
         rows: int,
         sent_bytes: int,
     ) -> None:
-        """Record one request. Times are seconds of the monotonic clock, `encode` and `decode` lengths in seconds."""
+        """Record one request.
+
+        Times are in seconds of the monotonic clock; `encode` and `decode` are durations in seconds.
+        """
         answered = reply.outcome is Outcome.ANSWERED
         if answered:
             self.second.answered += 1
@@ -105,7 +108,7 @@ class Recorder:
             self._put_chunk()
 
     def result(self) -> Columns | Folded:
-        """Return all requests, or their counts."""
+        """Return the columns of all requests, or their counts if there were too many."""
         self._put_chunk()
         if self._folded is None:
             return Columns.merged(list(self._chunks))
@@ -114,7 +117,10 @@ class Recorder:
         return self._folded
 
     def _put_chunk(self) -> None:
-        """Make columns of the rows, which take a quarter of their memory, and count the oldest of them above the limit."""
+        """Convert the rows to a chunk of columns, which takes a quarter of the memory.
+
+        Above the limit, fold the oldest chunks into counts.
+        """
         if self.rows:
             self._chunks.append(Columns.of(self.rows))
             self._kept += len(self.rows)
@@ -122,12 +128,12 @@ class Recorder:
         if self._folded is None and self._kept > self.fold_above:
             self._folded = Folded(self.good_within_s)
         if self._folded is not None:
-            # Two for each new one, so that a pause stays short.
+            # Fold two chunks for each new one, so that each pause is short.
             for _ in range(min(2, len(self._chunks))):
                 self._folded.add(self._chunks.popleft())
 
     def next_second(self) -> Second:
-        """Return what ended since the last call, and begin a new second."""
+        """Return the counts since the last call, and begin a new second."""
         ended, self.second = self.second, Second()
         return ended
 

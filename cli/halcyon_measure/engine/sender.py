@@ -1,4 +1,4 @@
-"""The requests of one process: sent when they are due, and recorded when they end."""
+"""Sender of one process's requests: sends each request when it is due, and records it when it ends."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ from halcyon_measure.schedule.scenario import Scenario
 Result = TypeVar("Result")
 
 AFTER_FAILURE_S = 0.05
-"""Pause of a caller after a failure: a server that rejects at once would get thousands of requests a second."""
+"""Pause in seconds of a caller after a failure. Without it, a server that rejects at once would get thousands of
+requests per second."""
 _NOT_SENT = "not sent: too many requests in flight"
 
 Check = Callable[[Reply], str]
-"""Function that returns what is wrong with an answer; empty if it is the expected one."""
+"""Function that returns a description of how an answer differs from the expected one; empty if it doesn't."""
 
 
 class Sender:
-    """Sends the share of one process: request after request in `blocking`, else when the schedule says.
+    """Sender of one process's share of the requests.
 
-    `stop` ends it early. All times are of `clock`, which is the same in all processes of a machine.
+    In `blocking`, each caller waits for its answer; otherwise a schedule decides.
+
+    The event `stop` ends the sending early. All times are of `clock`, which is the same in all processes of a machine.
     """
 
     def __init__(
@@ -51,17 +54,20 @@ class Sender:
         self._measured_left = math.inf
         self._in_flight: set[asyncio.Task[None]] = set()
         self.error: HookError | None = None
-        """Failure of a function of the user, which ends the load."""
+        """Error of a user function, which ends the load; None if there was none."""
 
     async def run_open(self, due_times: Iterator[float], *, begin: float, max_in_flight: int) -> None:
-        """Send at `begin` plus each due time, and return after the last was sent, not answered."""
+        """Send each request at `begin` plus its due time.
+
+        Return once the last one is sent, without waiting for answers.
+        """
         for offset in due_times:
             due = begin + offset
             delay = due - self._clock()
             if delay > 0:
                 await self._wait(delay)
             else:
-                # A schedule that is behind must not keep answers from being read.
+                # Let answers be read, even if requests are due faster than they can be sent.
                 await asyncio.sleep(0)
             if self._stop.is_set():
                 return
@@ -71,7 +77,7 @@ class Sender:
             self._start(due)
 
     async def run_offline(self, due_times: Iterator[float], *, begin: float, in_flight: int, end: float) -> None:
-        """Send all, at most `in_flight` at a time. What is left at `end` counts as not sent."""
+        """Send all requests, with at most `in_flight` in flight. Those left at `end` count as not sent."""
         for offset in due_times:
             while len(self._in_flight) >= in_flight and self._clock() < end and not self._stop.is_set():
                 await asyncio.wait(
@@ -85,7 +91,10 @@ class Sender:
                 self._start(begin + offset)
 
     async def run_blocking(self, scenario: Scenario, *, callers: int, end: Callable[[], float]) -> None:
-        """Run callers until `end()`, each of which sends when it has its answer. It returns after the last answer."""
+        """Run callers until `end()`, and return after the last answer.
+
+        A caller sends its next request when it has received an answer.
+        """
 
         async def caller() -> None:
             while not self._stop.is_set() and self._clock() < end() and self._may_begin():
@@ -102,11 +111,11 @@ class Sender:
                 group.create_task(caller())
 
     def limit(self, measured: int | None) -> None:
-        """Set how many more requests callers may begin once the measured part has begun."""
+        """Set the maximum number of requests that callers may begin in the measured part; None for no maximum."""
         self._measured_left = math.inf if measured is None else measured
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait for the answers of all requests in flight."""
+        """Wait at most `timeout_s` seconds for the answers of all requests in flight."""
         if self._in_flight:
             await asyncio.wait(self._in_flight, timeout=timeout_s)
 
@@ -191,7 +200,7 @@ class Sender:
 
 
 def expected(values: dict[str, Any], outputs: Callable[[Reply], dict[str, Any]]) -> Check:
-    """Return a check that the outputs of each answer equal these values (floats: within a part in 10,000)."""
+    """Return a check that compares the outputs of an answer with `values`, floats within one part in 10,000."""
 
     def check(reply: Reply) -> str:
         try:

@@ -1,7 +1,8 @@
 """Entry point of a worker process: `python -m halcyon_measure.engine.worker`.
 
-It reads a job from its first line of input, then the pool's commands, and writes a line of JSON for each event: `ready`,
-one `second` each second, and `done` with its use of the machine, or `error`. Without the pool it ends.
+The worker reads a job from the first line of its standard input, then commands of the pool. For each event it writes a
+line of JSON: `ready`, one `second` each second, and `done` with its use of the machine, or `error`. If the pool ends,
+the worker ends too.
 
 | command | effect |
 | --- | --- |
@@ -43,7 +44,7 @@ _GRACE_S = 1.0
 
 
 class Usage:
-    """What this process uses of the machine, since `reset`."""
+    """CPU time, waiting time and garbage collection of this process since `reset`."""
 
     def __init__(self) -> None:
         self._gc_began = self._gc_s = self._gc_longest_s = 0.0
@@ -51,12 +52,12 @@ class Usage:
         self.reset()
 
     def reset(self) -> None:
-        """Begin to count."""
+        """Set all values to 0 and begin to count."""
         self._began, self._cpu_s, self._waited_s = time.monotonic(), _cpu_s(), _waited_s()
         self._gc_s = self._gc_longest_s = 0.0
 
     def to_dict(self) -> dict[str, float]:
-        """Return seconds of CPU, of waiting for a core, of garbage collection, and of wall time."""
+        """Return wall time, CPU time, time waiting for a core, and time of garbage collection, in seconds."""
         return {
             "wall_s": time.monotonic() - self._began,
             "cpu_s": _cpu_s() - self._cpu_s,
@@ -75,7 +76,7 @@ class Usage:
 
 
 class Worker:
-    """The execution of one job."""
+    """Execution of one job in this process."""
 
     def __init__(self, job: Job, usage: Usage) -> None:
         self._job, self._usage = job, usage
@@ -85,7 +86,7 @@ class Worker:
         self._begin = self._end = math.inf
 
     def command(self, document: dict[str, Any]) -> None:
-        """Take a command of the pool."""
+        """Execute a command of the pool."""
         if "begin" in document:
             self._begin = document["begin"]
             self._begun.set()
@@ -98,10 +99,10 @@ class Worker:
                 event.set()
 
     async def run(self) -> dict[str, Any]:
-        """Run the job, and return its last event.
+        """Run the job, and return the data of the event `done`.
 
         Raises:
-            MeasureError: a payload doesn't fit, or a function of the user failed.
+            MeasureError: a payload doesn't fit the model, or a user function failed.
         """
         job = self._job
         client = connect.client(job.target, pod_header=job.pod_header)
@@ -162,11 +163,11 @@ class Worker:
             await sender.run_offline(self._due(), begin=start, in_flight=most, end=self._end)
         else:
             await sender.run_open(self._due(), begin=start, max_in_flight=in_flight)
-            # Silence at the end of a schedule belongs to the run.
+            # The time after the last request of a schedule belongs to the run.
             await self._until(self._end)
 
     async def _warm_up(self, sender: Sender, in_flight: int) -> None:
-        """Run the load that precedes the schedule. Its requests in flight are answered also after it is cancelled."""
+        """Run the warm-up load. If it is cancelled, the requests in flight are still completed."""
         job, warm = self._job, self._job.scenario.warm_up()
         await self._until(self._begin)
         if warm.is_open:
@@ -202,7 +203,7 @@ def _check(job: Job, outputs: Callable[[Reply], dict[str, Any]]) -> Check | None
 
 
 def emit(event: dict[str, Any]) -> None:
-    """Print an event."""
+    """Print an event as one line of JSON."""
     print(json.dumps(event), flush=True)
 
 
@@ -212,7 +213,7 @@ def _cpu_s() -> float:
 
 
 def _waited_s() -> float:
-    """Return the time that the main thread has waited for a core; 0 if the kernel doesn't count it."""
+    """Return the time in seconds that the main thread has waited for a core; 0 if the kernel doesn't report it."""
     try:
         return int(Path("/proc/self/schedstat").read_text("ascii").split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
@@ -235,7 +236,7 @@ async def _run(job: Job, usage: Usage, commands: IO[str]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run the job on standard input, and return the exit status."""
+    """Run the job given on standard input, and return the exit status."""
     usage = Usage()
     job = Job.from_json(sys.stdin.readline())
     try:

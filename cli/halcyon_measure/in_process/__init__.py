@@ -1,4 +1,5 @@
-"""A model and the machine's peaks, measured in one process without a server.
+"""Measurements of a model and of the machine's peak rates in one process, without a server.
 
-The measured process is a child: its memory is the model's alone, and a library that crashes ends no command.
+The measurement runs in a child process. So the measured memory is only that of the model, and a crash in a library
+doesn't end the command.
 """

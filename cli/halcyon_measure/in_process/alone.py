@@ -1,4 +1,4 @@
-"""The section `alone`, and the machine's peaks, by processes of their own."""
+"""The section `alone` of a document and the machine's peak rates, each measured in a child process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from halcyon_measure.roofline.build import Execution, measured_peak
 
 SAMPLES = 5
 MIN_WORKING_SET = 2**20
-"""Smallest working set of the triad, in bytes: below it, the calls and not the memory take the time."""
+"""Minimum working set of the triad, in bytes. With less, the time would be that of the calls and not that of the
+memory."""
 MAX_WORKING_SET = 2**28
 _BLOCKS, _DRAWS = 20, 200
 _SOURCE = "executions in one process, one after the other"
@@ -54,7 +55,7 @@ def alone(
 
 
 def executions(measured: Alone) -> list[Execution]:
-    """Return the mean times of a model alone, for the roofline."""
+    """Return the mean execution time of the model for each batch size, for the roofline."""
     return [
         Execution(
             one.batch,
@@ -68,9 +69,11 @@ def executions(measured: Alone) -> list[Execution]:
 
 
 def peaks(datatype: str, *, threads: int, working_set: int) -> tuple[Peak, Peak]:
-    """Measure the machine's peaks of compute, for a data type, and of memory, with arrays of a size in bytes.
+    """Measure the machine's peak rates of compute, for this data type, and of memory.
 
-    The peak of memory is the larger of writing (triad) and reading: models mostly read.
+    `working_set` is the size of the arrays in bytes.
+
+    The memory rate is the larger of writing (triad) and reading, because models mostly read.
     """
     size = min(max(working_set, MIN_WORKING_SET), MAX_WORKING_SET)
     job = {"kind": "peaks", "datatype": datatype, "threads": threads, "working_set": size, "samples": SAMPLES}
@@ -85,12 +88,12 @@ def peaks(datatype: str, *, threads: int, working_set: int) -> tuple[Peak, Peak]
 
 
 def memory_figure(result: Mapping[str, Any]) -> Figure:
-    """Return the growth of a measured process."""
+    """Return the growth of memory of a measured process."""
     return Figure(value=result["memory_bytes"], unit="bytes", n=1, source="most memory minus that before the load")
 
 
 def point(batch: int, times: Sequence[float]) -> AlonePoint:
-    """Return the figures of executions with times in seconds, with intervals from a bootstrap of blocks of them."""
+    """Return the figures of one batch size from its times in seconds, with 95 % intervals by a block bootstrap."""
     values = np.array(times)
     low, high = _interval(values, None)
     return AlonePoint(
@@ -118,7 +121,10 @@ def _figure(value: float, unit: Unit, values: np.ndarray[Any, Any], share: float
 
 
 def _interval(values: np.ndarray[Any, Any], share: float | None) -> tuple[float, float]:
-    """Return the 95 % interval of the mean or of a percentile: neighbours are alike, so blocks of them are drawn."""
+    """Return the 95 % interval of the mean, or of the percentile `share`.
+
+    Blocks are drawn, because successive times are correlated.
+    """
     size = -(-len(values) // _BLOCKS)
     count = len(values) // size
     blocks = values[: count * size].reshape(count, size)

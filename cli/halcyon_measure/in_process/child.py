@@ -1,4 +1,6 @@
-"""The process that runs a model or a peak: a job as JSON on stdin, its result as JSON on stdout.
+"""Child process that runs a model or measures the machine's peak rates.
+
+It reads a job as JSON on stdin and writes the result as JSON on stdout.
 
 python -m halcyon_measure.in_process.child
 """
@@ -19,7 +21,7 @@ import numpy as np
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 MIN_RUNS, MAX_RUNS = 30, 10_000
-"""Timed executions of one batch size."""
+"""Minimum and maximum number of timed executions of one batch size."""
 _WARM_UP_S = 0.3
 _TYPES: Mapping[str, Any] = {
     "float": np.float32, "float16": np.float16, "double": np.float64, "bool": np.bool_,
@@ -27,19 +29,19 @@ _TYPES: Mapping[str, Any] = {
     "uint8": np.uint8, "uint16": np.uint16, "uint32": np.uint32, "uint64": np.uint64,
 }  # fmt: skip
 _CHUNK = 16_384
-"""Elements that a thread adds at a time: three arrays of them fit into the second cache of a core."""
+"""Number of elements that a thread adds at once. Three arrays of this size fit into the L2 cache of a core."""
 _SAMPLE_S = 0.3
 MAX_SAMPLES = 15
 _AGREE = 0.02
-"""Coefficient of variation at which samples agree."""
+"""Maximum coefficient of variation at which samples count as consistent."""
 
 
 def run(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Load a model, run it with each batch size, and return seconds and bytes.
+    """Load a model, run it with each batch size, and return times in seconds and sizes in bytes.
 
-    `model`, `threads`, `batches`, `seconds` for each size, `sizes` of symbolic dimensions, `seed`, and optionally `data`, an
-    .npz file with the inputs, and `outputs`, an .npz file to write with the outputs of all rows of the data, executed
-    `rows_at_a_time`.
+    Fields of the job: `model`, `threads`, `batches`, `seconds` for each batch size, `sizes` of symbolic dimensions, and
+    `seed`. Optional are `data`, an .npz file with the inputs, and `outputs`, an .npz file to write. It receives the
+    outputs of all rows of the data, executed `rows_at_a_time`.
     """
     import onnxruntime  # noqa: PLC0415  # of the extra models
 
@@ -73,7 +75,7 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
 def peaks(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return the largest samples of the machine's rates: `compute` in FLOP/s, `triad` and `read` in bytes/s.
 
-    `datatype`, `threads`, `working_set` in bytes, `samples`.
+    Fields of the job: `datatype`, `threads`, `working_set` in bytes, and `samples`, the number of samples to return.
     """
     product, flops = _product(job["datatype"], job["threads"])
     with ThreadPoolExecutor(job["threads"]) as pool:
@@ -120,7 +122,7 @@ def _random(session: Any, batch: int, sizes: Mapping[str, int], seed: int) -> Ar
             size if isinstance(size, int) else sizes.get(size or f"{given.name}:{index}", batch)
             for index, size in enumerate(given.shape)
         ]
-        # Integers are often indices: 0 and 1 are in every table.
+        # Integers are often indices, and 0 and 1 are valid indices of every table.
         values: Any = rng.random(shape) if np.issubdtype(kind, np.floating) else rng.integers(0, 2, shape)
         feed[given.name] = values.astype(kind)
     return feed
@@ -141,7 +143,7 @@ def _timed(execute: Callable[[], Any], seconds: float, least: int) -> list[float
 
 
 def _product(datatype: str, threads: int) -> tuple[Callable[[], Any], float]:
-    """Return a matrix product in the library that runs models, and its operations."""
+    """Return a function that computes a matrix product in ONNX Runtime, and the number of its operations."""
     import onnxruntime  # noqa: PLC0415
     from onnx import TensorProto, helper  # noqa: PLC0415
 
@@ -167,7 +169,7 @@ def _product(datatype: str, threads: int) -> tuple[Callable[[], Any], float]:
 
 
 def _triad(arrays: tuple[np.ndarray[Any, Any], ...]) -> None:
-    """A = b + 3 c, in pieces that stay in a core's cache between the two steps."""
+    """Compute a = b + 3 c in pieces that stay in a core's cache between multiplication and addition."""
     a, b, c = arrays
     for begin in range(0, len(a), _CHUNK):
         piece = slice(begin, begin + _CHUNK)
@@ -180,7 +182,7 @@ def _read(arrays: tuple[np.ndarray[Any, Any], ...]) -> None:
 
 
 def _rate(execute: Callable[[], Any], amount: float) -> float:
-    """Return the rate of the fastest execution within a while: what else runs on the machine only slows it down."""
+    """Return the rate of the fastest execution within `_SAMPLE_S` seconds: other processes only slow it down."""
     execute()
     fastest, end = math.inf, time.perf_counter() + _SAMPLE_S
     while time.perf_counter() < end:
@@ -191,7 +193,10 @@ def _rate(execute: Callable[[], Any], amount: float) -> float:
 
 
 def _largest(sample: Callable[[], float], count: int) -> list[float]:
-    """Return the largest of up to `MAX_SAMPLES` samples, in their order: enough of them to agree, if the machine lets them."""
+    """Return the largest `count` samples in their order.
+
+    Samples are taken until these are consistent, at most `MAX_SAMPLES`.
+    """
     found: list[float] = []
     while len(found) < MAX_SAMPLES:
         found.append(sample())
@@ -208,7 +213,7 @@ def _memory(field: str) -> int:
 
 
 def main() -> int:
-    """Run the job of stdin."""
+    """Run the job given on stdin, and print its result."""
     job = json.load(sys.stdin)
     json.dump((run if job["kind"] == "run" else peaks)(job), sys.stdout)
     return 0

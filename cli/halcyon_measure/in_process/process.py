@@ -1,4 +1,4 @@
-"""Starts the measured process and reads its result."""
+"""Start of the child process, and the reading of its result."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ TIMEOUT_S = 1800.0
 
 
 def call(job: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Return the result of a job.
+    """Run a job in the child process, and return its result.
 
     Raises:
         ModelError: the process failed; `what` names the model.
-        ModuleNotFoundError: a package of the extra models isn't installed.
+        ModuleNotFoundError: a package of the extra `models` isn't installed.
     """
-    # The BLAS of NumPy would start threads of its own beside those of the job.
+    # NumPy's BLAS would start threads in addition to those of the job.
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "halcyon_measure.in_process.child"]
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)

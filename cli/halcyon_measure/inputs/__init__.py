@@ -1,1 +1,1 @@
-"""What requests contain: tensors from files, or random ones that fit the metadata of the model."""
+"""Contents of requests: tensors from files, or random tensors that fit the model's metadata."""

@@ -1,4 +1,4 @@
-"""The payloads of a load: a bounded number of different requests that are sent in turn.
+"""Payloads of a load: a bounded number of different requests, which are sent in turn.
 
 Out of scope: reading files into tensors (`tensors`) and the bytes of a protocol (`protocols`).
 """
@@ -18,7 +18,7 @@ from halcyon_measure.inputs.tensors import Array, InputFile, ModelInput, tensors
 
 MAX_PAYLOADS = 64
 MAX_BYTES = 256 * 2**20
-"""Memory of all payloads of one process together."""
+"""Maximum memory of all payloads of one process, in bytes."""
 MAX_ROWS = 4096
 _ROWS = re.compile(r"(\d+)(?:\.\.(\d+))?")
 _LETTERS = 16
@@ -27,17 +27,17 @@ _MAX_INTEGER = 100
 
 @dataclass(frozen=True)
 class Rows:
-    """Number of rows of a request: from `least` to `most`, each as often as every other."""
+    """Range of the number of rows of a request, from `least` to `most`. All numbers in it are equally frequent."""
 
     least: int = 1
     most: int = 1
 
     @classmethod
     def parse(cls, text: str) -> Rows:
-        """Parse `8` or `1..8`.
+        """Parse a number of rows such as `8`, or a range such as `1..8`.
 
         Raises:
-            TensorError: it is neither, or out of range.
+            TensorError: the text has neither form, or a number is out of range.
         """
         match = _ROWS.fullmatch(text.strip())
         least = int(match[1]) if match else 0
@@ -49,11 +49,11 @@ class Rows:
 
 @dataclass(frozen=True)
 class Payload:
-    """Tensors of one request, by the name of the input."""
+    """Tensors of one request, by input name."""
 
     tensors: Mapping[str, Array]
     rows: int
-    """Rows in the first dimension of its tensors; 1 if the model doesn't batch."""
+    """Number of rows, the first dimension of the tensors; 1 if the model doesn't batch."""
 
     @property
     def size(self) -> int:
@@ -62,7 +62,7 @@ class Payload:
 
 
 def batches(inputs: Sequence[ModelInput]) -> bool:
-    """Return True if the first dimension of every input is the number of rows."""
+    """Return True if the model batches: the first dimension of every input is the number of rows."""
     return bool(inputs) and all(model_input.shape and model_input.shape[0] == -1 for model_input in inputs)
 
 
@@ -78,7 +78,7 @@ def random_payloads(
     `shapes` has the sizes of the dimensions without the rows, for inputs whose metadata leaves them open.
 
     Raises:
-        TensorError: a size is unknown, or the model takes one row only.
+        TensorError: a size is unknown, or the model accepts only one row.
     """
     _check_rows(inputs, rows)
     _check_names(inputs, shapes)
@@ -103,7 +103,7 @@ def file_payloads(
     """Return a payload for each sample, the files of one request. A sample of one row is repeated to `rows` rows.
 
     Raises:
-        TensorError: a file doesn't fit; the samples are larger than `MAX_BYTES`.
+        TensorError: a file doesn't fit its input, or the samples are larger than `MAX_BYTES`.
     """
     _check_rows(inputs, rows)
     rng = np.random.default_rng(seed)
@@ -129,10 +129,10 @@ def rows_of(arrays: Mapping[str, Array], inputs: Sequence[ModelInput]) -> int:
 
 
 def _sizes(rows: Rows, rng: np.random.Generator) -> list[int]:
-    """Return the rows of each payload, in random order."""
+    """Return the number of rows of each payload, in random order."""
     span = rows.most - rows.least + 1
     count = max(MAX_PAYLOADS, span)
-    # Whole rounds only: otherwise some sizes would be sent more often than others.
+    # Only whole rounds: otherwise some sizes would be sent more often than others.
     sizes = [rows.least + n % span for n in range(max(count // span, 1) * span)]
     return [sizes[int(n)] for n in rng.permutation(len(sizes))]
 

@@ -39,7 +39,7 @@ class ModelInput:
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file with values for an input. `name` is the name of the input, if given."""
+    """A file with values for an input. `name` is the input's name, or None if it isn't given."""
 
     path: str
     content: bytes
@@ -47,7 +47,7 @@ class InputFile:
 
 
 def raw_content(array: Array, kind: str) -> bytes:
-    """Return the values of a tensor as KServe v2 has them in binary form."""
+    """Return the values of a tensor in the binary form of KServe v2."""
     if kind == "BYTES":
         return bytes(serialize_byte_tensor(np.asarray(array, dtype=np.object_)).item()) if array.size else b""
     if kind == "BF16":
@@ -134,7 +134,7 @@ def _array(values: Any, file: InputFile) -> Array:
 
 
 def _single_input(file: InputFile, inputs: Sequence[ModelInput]) -> ModelInput:
-    """Return the only input of the model, for a file without input names."""
+    """Return the only input of the model. Used for a file that names no input."""
     if file.name is not None:
         for model_input in inputs:
             if model_input.name == file.name:
@@ -186,10 +186,10 @@ def _image(file: InputFile, model_input: ModelInput, pixel_scale: float | None) 
 
 
 def fit(array: Array, model_input: ModelInput, path: str) -> Array:
-    """Convert to the input's type and shape. A single item becomes a batch of one if the model supports batching.
+    """Convert an array to the input's type and shape. A single item becomes a batch of one if the model batches.
 
     Raises:
-        TensorError: it doesn't fit; the message begins with `path`.
+        TensorError: the array doesn't fit the input; the message begins with `path`.
     """
     if array.ndim == len(model_input.shape) - 1 and model_input.shape[0] in {-1, 1}:
         array = array[np.newaxis]

@@ -1,1 +1,4 @@
-"""Operations, parameters and bytes of an ONNX model, counted from its graph: the model isn't run, its weights aren't read."""
+"""Numbers of operations, parameters and bytes of an ONNX model, counted from its graph.
+
+The model isn't run, and its weights aren't read.
+"""

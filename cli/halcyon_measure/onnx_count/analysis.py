@@ -1,4 +1,4 @@
-"""The section `static` of a model file: its dimensions bound to sizes, and its counts by batch size."""
+"""Construction of the section `static` from a model file: counts by batch size, for given symbolic dimensions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ DEFAULT_BATCHES = (1, 8, 32)
 
 
 def analyse(path: Path, *, batches: Sequence[int] = (), sizes: Mapping[str, int] | None = None) -> Static:
-    """Return the counts of a model for each batch size.
+    """Return the section `static` with the counts of a model for each batch size.
 
-    `sizes` are those of symbolic dimensions, by name or as INPUT:INDEX. Without `batches`, `DEFAULT_BATCHES` if the batch
-    is open, else that of the model.
+    `sizes` has the sizes of symbolic dimensions, by name or as INPUT:INDEX. If `batches` is empty, `DEFAULT_BATCHES` is
+    used, or the model's batch size if that is fixed.
 
     Raises:
         ModelError: the model can't be counted, or a size is missing or invalid.
@@ -48,7 +48,7 @@ def analyse(path: Path, *, batches: Sequence[int] = (), sizes: Mapping[str, int]
 
 
 def given_flops(path: Path, flops: float) -> Static:
-    """Return the section of a model of another format, whose operations per row are known from elsewhere.
+    """Return the section `static` for a model in another format, whose operations per row the user gives.
 
     Raises:
         ModelError: there is no such file, or the number isn't positive.
@@ -70,7 +70,7 @@ def given_flops(path: Path, flops: float) -> Static:
 def _bind(
     model: reader.Model, sizes: Mapping[str, int], batches: Sequence[int]
 ) -> tuple[list[str], Sequence[int], list[str]]:
-    """Return the dimensions that are the batch, the batch sizes, and the other symbolic dimensions."""
+    """Return the names of the batch dimensions, the batch sizes, and the names of the other symbolic dimensions."""
     shapes = model.inputs()
     known = reader.symbolic(shapes)
     _check(model.path, known, sizes, batches)
@@ -93,16 +93,16 @@ def _bind(
 
 
 def _batch(shapes: Sequence[TensorShape], known: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
-    """Return the dimensions that are the batch: the one of that name, else the first ones of the inputs."""
+    """Return the names of the batch dimensions: one named "batch...", else the first dimensions of the inputs."""
     first = [name for name in _first(shapes) if name not in sizes]
     called = [name for name in known if name.lower().startswith("batch") and name not in sizes]
-    # Several names at the front: one is the batch, for example batch and frames.
+    # If the first dimensions have several names (for example batch and frames), only one is the batch.
     one = (called or [name for name in first if ":" not in name])[:1]
     return one + [name for name in first if ":" in name]
 
 
 def _first(shapes: Sequence[TensorShape]) -> list[str]:
-    """Return the symbolic first dimensions of the inputs."""
+    """Return the names of the inputs' first dimensions that are symbolic."""
     first = [shape.model_copy(update={"shape": shape.shape[:1]}) for shape in shapes]
     return reader.symbolic(first)
 

@@ -1,4 +1,4 @@
-"""The counts of a graph: operations, parameters, and bytes of weights and activations. Pure."""
+"""Counts of a graph: operations, parameters, and bytes of weights and activations. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REASONS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Counted:
-    """The counts of one batch size, and what is the same for all of them."""
+    """Counts of a graph for one batch size, with those that are the same for all batch sizes."""
 
     size: StaticSize
     parameters: int
@@ -52,7 +52,7 @@ class _Uncounted:
 
 
 def count(graph: Graph, batch: int) -> Counted:
-    """Return the counts of a graph whose shapes are those of a batch size."""
+    """Return the counts of a graph whose tensor shapes are those for this batch size."""
     constants = _Constants(graph)
     totals: defaultdict[str, _Totals] = defaultdict(_Totals)
     uncounted: defaultdict[tuple[str, UncountedKind, str], _Uncounted] = defaultdict(_Uncounted)
@@ -109,7 +109,7 @@ def count(graph: Graph, batch: int) -> Counted:
 
 
 class _Constants:
-    """The constant tensors of a graph: stored ones, and those that are computed from constants alone."""
+    """Constant tensors of a graph: those stored in the model, and those computed from constants only."""
 
     def __init__(self, graph: Graph, outer: _Constants | None = None) -> None:
         self.tensors: Mapping[str, Tensor] = {**(outer.tensors if outer else {}), **graph.tensors}
@@ -136,7 +136,7 @@ class _Constants:
         return self._roots.keys()
 
     def read_by(self, node: Node) -> int:
-        """Return the bytes of constants that a node reads, and remember that it uses them."""
+        """Return the bytes of constants that a node reads, and mark these constants as used."""
         total = 0
         for index in range(len(node.inputs)):
             for root, role in self._roles(node, index).items():
@@ -147,14 +147,14 @@ class _Constants:
                 self._sizes[root] = tensor
                 size = tensor.bytes or 0
                 if node.operator in _GATHERS and index == 0 and node.outputs:
-                    # Only the rows that the indices name are read.
+                    # Only the rows that the indices select are read.
                     size = min(size, _bytes(self.tensors, node.outputs[0]) or size)
                 self._traffic[root] = max(self._traffic.get(root, 0), size)
                 total += size
         return total
 
     def _roles(self, node: Node, index: int) -> dict[str, str]:
-        """Return the stored tensors that an input of a node comes from, with what they are there."""
+        """Return the stored tensors from which an input of a node is computed, with their roles."""
         roots = self._roots.get(node.inputs[index], {})
         if index not in operators.values(node):
             return dict.fromkeys(roots, _SCALE)
@@ -163,7 +163,7 @@ class _Constants:
         return roots
 
     def parameters(self) -> tuple[int, str]:
-        """Return the number of parameters, and the type of most of them."""
+        """Return the number of parameters, and the data type of most of them."""
         by_type: Counter[str] = Counter()
         for root, roles in self._used.items():
             tensor = self._sizes[root]
@@ -180,7 +180,10 @@ class _Constants:
 
 
 def _nodes(graph: Graph, scope: _Constants, times: int) -> Iterator[tuple[Node, _Constants, int]]:
-    """Return each node with its constants and how often it runs, those of control flow included."""
+    """Yield each node with the constants in its scope and the number of its executions.
+
+    Bodies of control flow are included.
+    """
     for node in graph.nodes:
         yield node, scope, times
         for body in node.bodies:
@@ -188,7 +191,7 @@ def _nodes(graph: Graph, scope: _Constants, times: int) -> Iterator[tuple[Node, 
 
 
 def _steps(node: Node, scope: _Constants) -> int | None:
-    """Return how often the body of a control flow runs; None if it isn't known."""
+    """Return the number of iterations of a control flow node's body; None if it isn't known."""
     if node.operator == "Loop" and node.inputs and node.inputs[0]:
         return scope.values.get(node.inputs[0])
     if node.operator == "Scan":
@@ -228,7 +231,7 @@ def _inputs(node: Node, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _activations(node: Node, scope: _Constants) -> int:
-    """Return the bytes that a node reads and writes beside constants."""
+    """Return the bytes of non-constant tensors that a node reads and writes."""
     if node.operator in uncounted_operators.VIEWS and not node.domain:
         return 0
     names = {name for name in (*node.inputs, *node.outputs) if name and name not in scope.names}
@@ -241,7 +244,7 @@ def _bytes(tensors: Mapping[str, Tensor], name: str) -> int:
 
 
 def _live(graph: Graph, constants: AbstractSet[str]) -> tuple[int, int]:
-    """Return the bytes of all tensors between inputs and outputs, and the most that live at a time."""
+    """Return the total bytes of the intermediate tensors, and the peak bytes of all tensors live at the same time."""
     storage: dict[str, str] = {}
     last: dict[str, int] = {}
     for index, node in enumerate(graph.nodes):

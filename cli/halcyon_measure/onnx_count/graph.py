@@ -1,4 +1,4 @@
-"""A graph of operators with the shapes of its tensors: what the counts need of a model. Pure."""
+"""Graph of operators with the shapes of its tensors, as the counts need it. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ BITS: Mapping[str, int] = {
     "INT2": 2, "INT4": 4, "INT8": 8, "INT16": 16, "INT32": 32, "INT64": 64,
     "UINT2": 2, "UINT4": 4, "UINT8": 8, "UINT16": 16, "UINT32": 32, "UINT64": 64,
 }  # fmt: skip
-"""Bits of an element by data type. Types that aren't listed, such as BYTES, have no fixed size."""
+"""Number of bits of an element, by data type. Types that aren't listed, such as BYTES, have no fixed size."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """The type and shape of a tensor."""
+    """Data type and shape of a tensor."""
 
     datatype: str
     shape: tuple[int, ...] | None
-    """None if it isn't known."""
+    """Shape; None if it isn't known."""
 
     @property
     def elements(self) -> int | None:
@@ -37,36 +37,36 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Node:
-    """One operator of the graph. An input that was left out has an empty name."""
+    """One operator of the graph. An omitted optional input has an empty name."""
 
     name: str
     operator: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     domain: str = ""
-    """Empty for ai.onnx."""
+    """Domain of the operator; empty for ai.onnx."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """Integers, floats, texts, and tuples of them."""
+    """Attributes by name: integers, floats, texts, and tuples of them."""
     bodies: tuple[Graph, ...] = ()
-    """Graphs of control flow, in the order of the attributes."""
+    """Bodies of a control flow operator, in the order of its attributes."""
 
     @property
     def kind(self) -> str:
-        """The operator with its domain if that isn't ai.onnx."""
+        """Operator name, with the domain in front unless it is ai.onnx."""
         return f"{self.domain}.{self.operator}" if self.domain else self.operator
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in an order in which each comes after those that it reads."""
+    """Nodes in topological order, with the tensors that they read and write."""
 
     nodes: tuple[Node, ...]
     tensors: Mapping[str, Tensor]
-    """Tensors by name; those without a known type are missing."""
+    """Tensors by name, without those whose type isn't known."""
     inputs: tuple[str, ...]
-    """Names of the inputs that a request must give."""
+    """Names of the inputs that a request must contain."""
     outputs: tuple[str, ...]
     constants: frozenset[str] = frozenset()
     """Names of the tensors that are stored in the model."""
     values: Mapping[str, int] = field(default_factory=dict)
-    """Values of constants that are one integer."""
+    """Values of the constants that are a single integer, by name."""

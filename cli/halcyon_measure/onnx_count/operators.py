@@ -1,7 +1,9 @@
-"""Multiply-accumulate operations of one node, by its operator, and why other operators have none. Pure.
+"""Number of multiply-accumulate operations of a node, by operator.
 
-A multiply-accumulate (MAC) is one multiplication and one addition. Bias, activation and normalisation aren't counted: that
-is the convention of the published figures of networks.
+Other operators have a kind that says why they have none. Pure.
+
+A multiply-accumulate (MAC) is one multiplication and one addition. Bias, activation and normalisation aren't counted,
+as in the published figures of networks.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ _QUANTIZED: Mapping[str, tuple[int, ...]] = {
     "MatMulIntegerToFloat": (0, 1, 6),
     "MatMulNBits": (0, 1),
 }
-"""Inputs with values; the others are scales and zero points."""
+"""Indices of the inputs that have values, by quantised operator. The other inputs are scales and zero points."""
 
 
 class UnknownShapeError(Exception):
-    """A count that needs a shape which isn't known."""
+    """A required shape that isn't known, so that the operations can't be counted."""
 
 
 def values(node: Node) -> tuple[int, ...]:
@@ -41,7 +43,7 @@ def values(node: Node) -> tuple[int, ...]:
 
 
 def kind_of(node: Node) -> Literal["counted", "element-wise", "data movement", "unknown"]:
-    """Return what a node is: counted, element-wise, data movement or unknown."""
+    """Return the kind of a node: counted, element-wise, data movement or unknown."""
     if node.domain == MICROSOFT:
         if node.operator in _COUNTED_MICROSOFT:
             return "counted"
@@ -56,7 +58,7 @@ def kind_of(node: Node) -> Literal["counted", "element-wise", "data movement", "
 
 
 def macs(node: Node, tensors: Mapping[str, Tensor]) -> int:
-    """Return the multiply-accumulate operations of a node of kind `counted`.
+    """Return the number of multiply-accumulate operations of a node of kind `counted`.
 
     Raises:
         UnknownShapeError: the shape of an input or an output isn't known.
@@ -66,7 +68,7 @@ def macs(node: Node, tensors: Mapping[str, Tensor]) -> int:
 
 
 class _Call:
-    """A node with the shapes of its tensors."""
+    """A node with access to the shapes of its tensors."""
 
     def __init__(self, node: Node, tensors: Mapping[str, Tensor]) -> None:
         self.node = node
@@ -92,12 +94,18 @@ class _Call:
 
 
 def _convolution(weight: int) -> Callable[[_Call], int]:
-    """Each element of the output is a sum over the channels of its group and the kernel."""
+    """Return a function that counts a convolution.
+
+    Each output element sums over the kernel and the channels of its group.
+    """
     return lambda call: call.out() * math.prod(call.shape(weight)[1:])
 
 
 def _transposed(call: _Call) -> int:
-    """Each element of the input is multiplied into the kernel of each channel of its group."""
+    """Return the MACs of a transposed convolution.
+
+    Each input element is multiplied by the kernel of each channel of its group.
+    """
     return math.prod(call.shape(0)) * math.prod(call.shape(1)[1:])
 
 
@@ -107,7 +115,10 @@ def _product(call: _Call) -> int:
 
 
 def _recurrent(gates: int) -> Callable[[_Call], int]:
-    """Each step multiplies the input and the state into the gates."""
+    """Return a function that counts a recurrent operator.
+
+    Each step multiplies the input and the state by the weights of all gates.
+    """
 
     def count(call: _Call) -> int:
         steps, rows, features = call.shape(0)
@@ -123,7 +134,7 @@ def _einsum(call: _Call) -> int:
 
 
 def einsum(equation: str, shapes: Shapes) -> int:
-    """Return the operations of an Einstein sum whose operands are contracted from left to right."""
+    """Return the number of MACs of an Einstein sum whose operands are contracted from left to right."""
     left, _, right = equation.replace(" ", "").partition("->")
     sizes: dict[str, int] = {}
     operands: list[list[str]] = []
@@ -146,7 +157,7 @@ def einsum(equation: str, shapes: Shapes) -> int:
 
 
 def _attention(call: _Call) -> int:
-    """Queries times keys, and weights times values: of ai.onnx."""
+    """Return the MACs of ai.onnx's Attention: queries times keys, and attention weights times values."""
     query, key, value = call.shape(0), call.shape(1), call.shape(2)
     if len(query) == 4:
         rows, heads, length, width = query
@@ -162,7 +173,7 @@ def _attention(call: _Call) -> int:
 
 
 def _attention_microsoft(call: _Call) -> int:
-    """The three projections as well: they are one weight of this operator."""
+    """Return the MACs of ONNX Runtime's Attention, including the projections to query, key and value."""
     rows, length, features = call.shape(0)
     width = call.shape(1)[1]
     own: tuple[int, ...] = call.attribute("qkv_hidden_sizes", (width // 3,) * 3)

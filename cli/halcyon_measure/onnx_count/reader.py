@@ -1,6 +1,6 @@
-"""Reads the graph of an ONNX file, without its external data, and gives shapes to its tensors.
+"""Reader of an ONNX file without its external data. It returns the graph with the shapes of its tensors.
 
-Large constants keep their sizes alone: a model takes no more memory than its file without external data.
+The values of large constants are dropped, so that a model takes no more memory than its file without external data.
 """
 
 from __future__ import annotations
@@ -18,41 +18,42 @@ if TYPE_CHECKING:
     import onnx
 
 MAX_BYTES = 2**31 - 1
-"""Largest size of an ONNX file without its external data: a limit of protobuf."""
+"""Maximum size in bytes of an ONNX file without its external data, set by protobuf."""
 _KEPT_ELEMENTS = 1024
-"""Constants with at most this many elements keep their values: shapes, axes and indices, which other shapes depend on."""
+"""Maximum number of elements of a constant that keeps its values. Shapes, axes and indices are this small, and other
+shapes depend on them."""
 _DATATYPES = {
     "FLOAT": "FP32", "FLOAT16": "FP16", "BFLOAT16": "BF16", "DOUBLE": "FP64", "STRING": "BYTES",
     "FLOAT8E4M3FN": "FP8", "FLOAT8E4M3FNUZ": "FP8", "FLOAT8E5M2": "FP8", "FLOAT8E5M2FNUZ": "FP8", "FLOAT8E8M0": "FP8", "FLOAT4E2M1": "FP4",
 }  # fmt: skip
-"""Name of Triton by name of ONNX; the other names are the same."""
+"""Triton's name of a data type by ONNX's name, if they differ."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model as it is stored."""
+    """A model as it is stored in its file."""
 
     path: Path
     proto: onnx.ModelProto
     file_bytes: int
-    """Size with external data."""
+    """Size of the model including external data, in bytes."""
 
     @property
     def opsets(self) -> tuple[str, ...]:
-        """Domains and versions of its operators."""
+        """Operator sets of the model, as domain and version."""
         return tuple(f"{one.domain or 'ai.onnx'} {one.version}" for one in self.proto.opset_import)
 
     def inputs(self) -> tuple[TensorShape, ...]:
-        """Return the inputs that a request must give."""
+        """Return the inputs that a request must contain."""
         stored = {one.name for one in self.proto.graph.initializer}
         return tuple(_shape(one) for one in self.proto.graph.input if one.name not in stored)
 
     def outputs(self) -> tuple[TensorShape, ...]:
-        """Return the outputs."""
+        """Return the outputs of the model."""
         return tuple(_shape(one) for one in self.proto.graph.output)
 
     def graph(self, sizes: Mapping[str, int]) -> Graph:
-        """Return the graph whose symbolic dimensions have these sizes, by name or as INPUT:INDEX.
+        """Return the graph with these sizes of the symbolic dimensions, by name or as INPUT:INDEX.
 
         Raises:
             ModelError: the shapes contradict each other, or the nodes form a cycle.
@@ -78,7 +79,7 @@ class Model:
 
 
 def read(path: Path) -> Model:
-    """Read a model, or that of the newest version in a folder of a model repository.
+    """Read a model file, or the newest version in a folder of a model repository.
 
     Raises:
         ModelError: there is no such file, it isn't an ONNX model that can be counted, or its external data is missing.
@@ -120,7 +121,7 @@ def read(path: Path) -> Model:
 
 
 def model_file(path: Path) -> Path:
-    """Return the ONNX file of a path: itself, or that of the newest version in a folder of a model repository.
+    """Return the path of the ONNX file: `path` itself, or the newest version in a folder of a model repository.
 
     Raises:
         ModelError: there is no such file.
@@ -137,7 +138,7 @@ def model_file(path: Path) -> Path:
 
 
 def _external_bytes(proto: onnx.ModelProto, file: Path) -> int:
-    """Return the size of all external data, which must be there as far as its tensors reach."""
+    """Return the total size of all external data in bytes. Raise ModelError if a part that tensors need is missing."""
     reached: dict[str, int] = {}
     users: dict[str, str] = {}
     for tensor in _tensors(proto.graph):
@@ -182,7 +183,7 @@ def _tensors(graph: onnx.GraphProto) -> Any:
 
 
 def _drop_values(graph: onnx.GraphProto) -> None:
-    """Remove the values of large constants: their sizes are enough, and shape inference copies the model."""
+    """Remove the values of large constants. Their sizes suffice, and shape inference copies the model."""
     for tensor in _tensors(graph):
         elements = _tensor(tensor).elements or 0
         if elements > _KEPT_ELEMENTS:
@@ -199,7 +200,7 @@ def _drop_values(graph: onnx.GraphProto) -> None:
 
 
 def _sort(graph: onnx.GraphProto, path: Path) -> None:
-    """Bring the nodes into an order in which each comes after those that it reads."""
+    """Sort the nodes so that each comes after the nodes whose outputs it reads."""
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     before = [{makers[name] for name in node.input if name in makers} for node in graph.node]
     if all(max(needed, default=-1) < index for index, needed in enumerate(before)):

@@ -1,4 +1,4 @@
-"""The counts of a model as text. A view of the section `static`. Pure."""
+"""The counts of a model as text, made from the section `static`. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NONE = "-"
 
 
 def page(static: Static) -> str:
-    """Return the counts, at most 80 columns wide."""
+    """Return the counts as text, at most 80 columns wide."""
     lines = [answer(static), "", *_sizes(static)]
     first = static.sizes[0]
     if first.operators:
@@ -22,7 +22,7 @@ def page(static: Static) -> str:
 
 
 def answer(static: Static) -> str:
-    """Return the counts of one row in one sentence."""
+    """Return one sentence with the counts for one row."""
     one = static.sizes[0]
     each = f"{amount(one.macs / one.batch)} MACs ({amount(one.flops / one.batch)} FLOPs) a row"
     if static.source == "given":
@@ -35,7 +35,7 @@ def answer(static: Static) -> str:
 
 
 def amount(value: float | None) -> str:
-    """Return a number with three digits and a decimal prefix, such as `4.09 G`."""
+    """Return a number with three significant digits and a decimal prefix, such as `4.09 G`."""
     if value is None:
         return _NONE
     for prefix, unit in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):

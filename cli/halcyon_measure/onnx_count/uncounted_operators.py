@@ -1,11 +1,11 @@
-"""Operators of ONNX and of ONNX Runtime without multiply-accumulate operations: data movement and element-wise."""
+"""Operators of ONNX and ONNX Runtime without multiply-accumulate operations: data movement and element-wise."""
 
 from __future__ import annotations
 
 MICROSOFT = "com.microsoft"
 """Domain of ONNX Runtime's own operators."""
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
-"""Operators whose output is their first input in another shape: they move nothing."""
+"""Operators whose output is their first input, unchanged or with another shape. They move no data."""
 MOVES = VIEWS | frozenset(
     [
         "Shape",

@@ -1,1 +1,1 @@
-"""Clients for the protocols of inference servers. Each sends prepared bytes and returns a status and times."""
+"""Clients for the protocols of inference servers. Each sends prepared bytes and returns an outcome and times."""

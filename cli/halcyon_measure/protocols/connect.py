@@ -1,4 +1,4 @@
-"""Choice of the client for a target, and the description that the server gives of its model."""
+"""Choice of the client for a target, and retrieval of the model's metadata from the server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TF_KINDS = {
 
 
 def client(target: Target, *, pod_header: str = "") -> Client:
-    """Return an open client. It must be made within the event loop that uses it."""
+    """Return an open client. It must be created within the event loop that uses it."""
     if target.transport == "grpc":
         from halcyon_measure.protocols.grpc_client import GrpcClient  # noqa: PLC0415  # grpcio takes half a second
 
@@ -35,7 +35,7 @@ def outputs(target: Target, reply: Reply) -> dict[str, Any]:
     """Return the output tensors of an answer by name; empty for a plain POST.
 
     Raises:
-        ValueError, KeyError: the answer isn't one of the protocol.
+        ValueError, KeyError: the answer isn't valid in the protocol.
     """
     if target.transport == "grpc":
         from halcyon_measure.protocols import grpc_client  # noqa: PLC0415
@@ -47,7 +47,9 @@ def outputs(target: Target, reply: Reply) -> dict[str, Any]:
 
 
 def described(target: Target) -> Target:
-    """Return the target with the inputs of its model, as the server describes them. A plain POST has none.
+    """Return the target with the inputs and outputs of its model, from the server's metadata.
+
+    For a plain POST there are none.
 
     Raises:
         TargetError: the server can't be reached, has no such model, or speaks another protocol.

@@ -1,4 +1,7 @@
-"""Requests over gRPC in the KServe v2 protocol, with raw or typed contents. Triton's messages are built once."""
+"""Client for gRPC in the KServe v2 protocol, with raw or typed contents.
+
+Each message is built once and sent many times.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _OUTCOMES = {
     grpc.StatusCode.UNAVAILABLE: Outcome.REJECTED,
     grpc.StatusCode.DEADLINE_EXCEEDED: Outcome.TIMED_OUT,
 }
-# What gRPC's core says of a connection. With any other text, the status came from the server.
+# Messages of gRPC's core about a connection. With any other message, the status came from the server.
 _BROKEN = (
     "failed to connect",
     "socket closed",
@@ -39,23 +42,23 @@ _CONTENTS = {
     "UINT8": "uint_contents", "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
     "FP32": "fp32_contents", "FP64": "fp64_contents", "BYTES": "bytes_contents",
 }  # fmt: skip
-"""Field of the typed contents by data type. The protocol has none for FP16 and BF16."""
+"""Field of the typed contents, by data type. The protocol has no field for FP16 and BF16."""
 
 
 class GrpcClient:
-    """A number of connections that requests use in turn."""
+    """Client with several gRPC connections, which requests use in turn."""
 
     def __init__(self, target: Target, *, clock: Callable[[], float] = time.monotonic, pod_header: str = "") -> None:
         self._target, self._clock, self._pod_header = target, clock, pod_header
         self._metadata = tuple((name.lower(), value) for name, value in target.headers)
-        # Without pools of their own, channels to one address share a connection.
+        # Without separate subchannel pools, channels to one address share a connection.
         options = [
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
         ]
         self._channels = [_channel(target, options) for _ in range(target.channels)]
-        # The message is sent as it was serialised, and parsed only if somebody wants its outputs.
+        # Messages are sent as serialised bytes. A response is parsed only if its outputs are needed.
         self._calls = [channel.unary_unary(_METHOD) for channel in self._channels]
 
     def encode(self, payload: Payload) -> Prepared:
@@ -63,7 +66,10 @@ class GrpcClient:
         return encode(self._target, payload)
 
     async def send(self, request: Prepared, number: int) -> Reply:
-        """Send a request and return what came back; it never raises. Its first byte is that of the headers."""
+        """Send a request and return the reply; never raise.
+
+        The time of the first byte is that of the response's headers.
+        """
         call = self._calls[number % len(self._calls)](
             request.body, timeout=self._target.timeout_s, metadata=self._metadata or None
         )
@@ -113,7 +119,7 @@ def outputs(reply: Reply) -> dict[str, Any]:
 
 
 def metadata(target: Target) -> Any:
-    """Return the server's description of the model.
+    """Return the server's metadata of the model.
 
     Raises:
         grpc.RpcError: the server didn't answer, or has no such model.
@@ -122,7 +128,7 @@ def metadata(target: Target) -> Any:
 
 
 def described(target: Target, method: Literal["ModelStatistics", "ModelConfig"]) -> dict[str, Any]:
-    """Return another description of the model by the server, in its JSON form.
+    """Return the statistics or the configuration of the model from the server, in JSON form.
 
     Raises:
         TargetError: the server didn't answer, or has no such description.
@@ -136,10 +142,10 @@ def described(target: Target, method: Literal["ModelStatistics", "ModelConfig"])
 
 
 def call(target: Target, method: str, **fields: Any) -> Any:
-    """Call another method of the server, whose request has these fields, and return its response.
+    """Call any method of the server with a request that has these fields, and return the response.
 
     Raises:
-        grpc.RpcError: the server didn't answer, or refused.
+        grpc.RpcError: the server didn't answer, or returned an error.
     """
     request, response = (getattr(service_pb2, f"{method}{kind}") for kind in ("Request", "Response"))
     with _sync_channel(target) as channel:

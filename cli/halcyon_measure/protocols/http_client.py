@@ -1,6 +1,7 @@
-"""Requests over HTTP: KServe v2 with binary tensors or JSON, TensorFlow Serving's REST, or the plain body of a file.
+"""Client for HTTP: KServe v2 with binary or JSON tensors, TensorFlow Serving's REST API, or a file as the plain body.
 
-Triton's client builds the bodies; aiohttp sends them, because Triton's client builds every body anew.
+Triton's client library builds the bodies once, and aiohttp sends them. Triton's library would build the body again for
+each request.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LENGTH = "Inference-Header-Content-Length"
 
 
 class HttpClient:
-    """Connections of HTTP/1.1, as many as requests are in flight."""
+    """Client with HTTP/1.1 connections, as many as there are requests in flight."""
 
     def __init__(self, target: Target, *, clock: Callable[[], float] = time.monotonic, pod_header: str = "") -> None:
         self._target, self._clock, self._pod_header = target, clock, pod_header
@@ -47,7 +48,7 @@ class HttpClient:
         return encode(self._target, payload)
 
     async def send(self, request: Prepared, number: int) -> Reply:  # noqa: ARG002  # one pool serves all requests
-        """Send a request and return what came back; it never raises."""
+        """Send a request and return the reply; never raise."""
         first = 0.0
         body_sent = _Body(request.body, self._clock)
         try:
@@ -86,7 +87,7 @@ class HttpClient:
 
 
 class _Body(aiohttp.BytesPayload):
-    """The body of a request, and when its last byte was in the socket."""
+    """Body of a request that records when its last byte was written to the socket."""
 
     def __init__(self, content: bytes, clock: Callable[[], float]) -> None:
         super().__init__(content)
@@ -100,7 +101,7 @@ class _Body(aiohttp.BytesPayload):
 
 
 def url(target: Target) -> str:
-    """Return the URL that requests are sent to."""
+    """Return the URL to which requests are sent."""
     base = f"http{'s' if target.encrypted else ''}://{target.address}{target.path}"
     if target.api == "post":
         return base
@@ -154,7 +155,7 @@ def _plain(value: Any) -> Any:
 
 
 def _message(body: bytes) -> str:
-    """Return the text of an error response: that of its JSON if it has one, else its beginning."""
+    """Return the message of an error response: the error in its JSON, else the beginning of the body."""
     try:
         document = json.loads(body)
         return one_line(str(document["error"]))

@@ -1,4 +1,4 @@
-"""The result of one request, the same for every protocol, and the classes of failures."""
+"""Outcome and times of one request, the same for every protocol."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_MESSAGE = 160
 
 
 class Outcome(IntEnum):
-    """What became of a request. The values are those of the column `outcome` of a run's file."""
+    """Outcome of a request. The values are those of the column `outcome` in a run's file."""
 
     ANSWERED = 0
     REJECTED = 1
@@ -31,44 +31,44 @@ class Outcome(IntEnum):
 
 
 class Reply(NamedTuple):
-    """What the client received for a request. Times are seconds of the monotonic clock."""
+    """Reply to a request, with its outcome. Times are in seconds of the monotonic clock."""
 
     outcome: Outcome
     message: str
-    """Status and text of a failure; empty for an answer."""
+    """Status and text of a failure; empty if the request succeeded."""
     first_byte_s: float
     body: bytes
     pod: str
     header_length: int | None = None
-    """Length of the JSON in front of the binary outputs in `body`, if there are any."""
+    """Length of the JSON before the binary outputs in `body`; None if there are no binary outputs."""
     written_s: float = math.nan
-    """When the last byte of the request was in the socket; NaN if unknown."""
+    """Time when the last byte of the request was written to the socket; NaN if unknown."""
     retry_after_s: float = 0.0
-    """Seconds to wait before the next request, if a refusal names them."""
+    """Seconds to wait before the next request, if a rejection gives them."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request as bytes."""
+    """A serialised request."""
 
     body: bytes
     rows: int
     header_length: int | None = None
-    """Length of the JSON in front of binary tensors, if there are any."""
+    """Length of the JSON before the binary tensors; None if there are none."""
     encode_s: float = 0.0
-    """Time to serialise it when it was due; 0 if it was serialised before the run."""
+    """Time in seconds to serialise the request when it was due; 0 if it was serialised before the run."""
     headers: tuple[tuple[str, str], ...] = ()
-    """Headers of this request, besides those of its target. Only over HTTP."""
+    """Headers of this request besides those of its target. Used only with HTTP."""
 
 
 class Client(Protocol):
-    """Connections to one server."""
+    """Interface of a client for one server."""
 
     def encode(self, payload: Payload) -> Prepared:
         """Return the bytes of a request."""
 
     async def send(self, request: Prepared, number: int) -> Reply:
-        """Send a request and return what came back; it never raises. `number` selects one of several connections."""
+        """Send a request and return the reply; never raise. `number` selects one of several connections."""
 
     async def close(self) -> None:
         """Close all connections."""
@@ -80,7 +80,7 @@ def one_line(text: str) -> str:
 
 
 def of_http(status: int) -> Outcome:
-    """Return the outcome for a status of HTTP."""
+    """Return the outcome for an HTTP status."""
     if status < 400:
         return Outcome.ANSWERED
     if status in {429, 503}:

@@ -1,6 +1,8 @@
-"""Triton's model repository extension: states of models, and changes of a configuration in place. Always over HTTP.
+"""Client for Triton's model repository extension: states of models, and changes of a model's configuration.
 
-A server with explicit model control loads and unloads models on request; any other server only lists them.
+It always uses HTTP.
+
+A server with explicit model control loads and unloads models on request. Other servers only list them.
 """
 
 from __future__ import annotations
@@ -17,21 +19,21 @@ from halcyon_measure.protocols import connect
 from halcyon_measure.protocols.target import Target
 
 _UNLOADED = "unloaded"
-"""Reason in the index of a model that was unloaded on request."""
+"""Reason that the repository index shows for a model that was unloaded on request."""
 _REJECTED = "failed to poll from model repository"
 _UNLOAD_POLL_S = 0.02
 _UNLOAD_WITHIN_S = 15.0
 
 
 class LoadError(MeasureError):
-    """A model that doesn't load with a configuration. The message is Triton's."""
+    """A model that can't be loaded with a configuration. The message is Triton's."""
 
 
 class Repository:
-    """The repository of a server, for the model of a target."""
+    """The model repository of a server, for the model of a target."""
 
     def __init__(self, target: Target, *, load_within_s: float = 600.0) -> None:
-        # gRPC is at the port after HTTP's, as Triton has it by default.
+        # By default, Triton's gRPC port is the one after the HTTP port.
         port = target.port - 1 if target.transport == "grpc" else target.port
         self._target = replace(target, transport="http", port=port, timeout_s=load_within_s)
         self._model = quote(target.model, safe="")
@@ -40,7 +42,7 @@ class Repository:
         """Return the configuration with which the server has loaded the model.
 
         Raises:
-            TargetError: the server doesn't answer, or hasn't loaded it.
+            TargetError: the server doesn't answer, or hasn't loaded the model.
         """
         found = connect.fetch(self._target, f"/v2/models/{self._model}/config")
         if not isinstance(found, dict):
@@ -48,7 +50,7 @@ class Repository:
         return found
 
     def is_ready(self) -> bool:
-        """Return whether the server answers and has loaded the model."""
+        """Return whether the server answers and the model is loaded."""
         try:
             status, _ = connect.exchange(replace(self._target, timeout_s=5.0), "GET", f"/v2/models/{self._model}/ready")
         except TargetError:
@@ -56,20 +58,21 @@ class Repository:
         return status == 200
 
     def failure(self) -> str:
-        """Return why the server couldn't load the model; empty if it could, or if it has no index."""
+        """Return why the server couldn't load the model; empty if it could, or if it has no repository index."""
         try:
             return next((why for state, why in self._states() if state == "UNAVAILABLE" and why != _UNLOADED), "")
         except TargetError:
             return ""
 
     def load(self, config: Mapping[str, Any]) -> None:
-        """Unload the model, and load it with this configuration instead of the one in the repository.
+        """Unload the model, then load it with this configuration instead of the one in the repository.
 
-        It is unloaded first, so that the memory of two configurations isn't needed at a time. After exceptions of a Python model,
-        Triton may never end the unloading; the new configuration is loaded beside it then.
+        The model is unloaded first, so that two configurations don't need memory at the same time. If a Python model
+        has raised exceptions, unloading may never end in Triton. The new configuration is then loaded beside the old
+        one.
 
         Raises:
-            LoadError: it doesn't load. No model is loaded then.
+            LoadError: the model can't be loaded with this configuration. It is unloaded then.
             TargetError: the server doesn't answer, or has no explicit model control.
         """
         self.unload()
@@ -77,7 +80,7 @@ class Repository:
         status, body = self._post("load", document)
         if status >= 400:
             said = _message(body)
-            # Triton names what is wrong with a configuration only in its log.
+            # Triton gives the error in a configuration only in its log.
             hint = (
                 "; it rejects the configuration, and the server's log has the reason"
                 if said.endswith(_REJECTED)
@@ -86,7 +89,7 @@ class Repository:
             raise LoadError(said + hint)
 
     def unload(self) -> bool:
-        """Unload the model, wait until it is gone, because Triton answers before, and return whether it is gone.
+        """Unload the model and wait until it is gone, because Triton answers before. Return whether it is gone.
 
         Raises:
             TargetError: the server doesn't answer, or has no explicit model control.
@@ -102,10 +105,10 @@ class Repository:
         return True
 
     def _states(self) -> list[tuple[str, str]]:
-        """Return state and reason of each version of the model. A model that was never loaded has neither.
+        """Return state and reason of each version of the model. A model that was never loaded has empty texts.
 
         Raises:
-            TargetError: the server doesn't answer, or has no index.
+            TargetError: the server doesn't answer, or has no repository index.
         """
         status, body = connect.exchange(self._target, "POST", "/v2/repository/index", {})
         if status >= 400:

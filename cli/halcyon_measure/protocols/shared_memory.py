@@ -1,8 +1,9 @@
-"""System shared memory for tensors, between a client and a Triton that have the same /dev/shm, as in one pod.
+"""System shared memory for tensors, between a client and a Triton that use the same /dev/shm, for example in one pod.
 
-A region holds the inputs of all payloads of a process, and an output slot for each payload. Requests refer to them, and
-have no tensors. Two answers to one payload share a slot, which is harmless if the model gives both the same values.
-Outputs of unknown size come in the answer: those with an open dimension besides the rows, and strings.
+One region per process holds the inputs of all payloads, and an output slot for each payload. Requests refer to the
+region and contain no tensors. Answers to the same payload share a slot, which is harmless if the model gives the same
+values each time. Outputs of unknown size are returned in the answer: strings, and outputs with an open dimension
+besides the rows.
 
 Out of scope: CUDA shared memory.
 """
@@ -39,7 +40,7 @@ _SAME_PLACE = (
 
 @dataclass(frozen=True)
 class Slot:
-    """Place of a tensor in a region, in bytes."""
+    """Offset and size of a tensor in a region, in bytes."""
 
     offset: int
     size: int
@@ -47,17 +48,17 @@ class Slot:
 
 @dataclass(frozen=True)
 class Slots:
-    """Places of the tensors of one payload, by name."""
+    """Slots of the tensors of one payload, by name."""
 
     inputs: Mapping[str, Slot]
     outputs: Mapping[str, Slot]
 
 
 def check(target: Target, *, has_functions: bool) -> None:
-    """Check that tensors of this target can be in shared memory. Pure.
+    """Check that shared memory can be used for this target. Pure.
 
     Raises:
-        TargetError: the protocol has no shared memory, or two options don't fit each other.
+        TargetError: the protocol has no shared memory, or two options exclude each other.
     """
     if target.api != "kserve":
         raise TargetError(f"api {target.api} has no shared memory; KServe v2 has, with Triton")
@@ -92,7 +93,7 @@ def layout(target: Target, payloads: Sequence[Payload]) -> tuple[list[Slots], in
 
 
 def output_size(output: ModelInput, rows: int, *, has_rows: bool) -> int | None:
-    """Return the size of an output in bytes; None if its metadata doesn't say it. Pure."""
+    """Return the size of an output in bytes; None if the metadata doesn't determine it. Pure."""
     dims = (rows, *output.shape[1:]) if has_rows and output.shape and output.shape[0] == -1 else output.shape
     kind: Any = np.uint16 if output.datatype == "BF16" else triton_to_np_dtype(output.datatype)
     if kind is None or output.datatype == "BYTES" or -1 in dims:
@@ -101,14 +102,17 @@ def output_size(output: ModelInput, rows: int, *, has_rows: bool) -> int | None:
 
 
 class SharedRegion:
-    """The region of one process: made, filled and registered with the server. `close` ends that."""
+    """Shared memory region of one process.
+
+    It is created, filled and registered with the server; `close` undoes this.
+    """
 
     def __init__(self, target: Target, payloads: Sequence[Payload]) -> None:
-        """Make the region, and register it.
+        """Create the region, fill it with the payloads, and register it with the server.
 
         Raises:
-            TensorError: /dev/shm has no room for it.
-            TargetError: the server has no access to it, or doesn't answer.
+            TensorError: /dev/shm has no space for the region.
+            TargetError: the server has no access to the region, or doesn't answer.
         """
         check(target, has_functions=False)
         self._target, self.name = target, f"halcyon-bench-{uuid.uuid4().hex[:12]}"
@@ -125,19 +129,19 @@ class SharedRegion:
             self._memory.close()
             raise
         finally:
-            # The server has its own mapping by now, and a client that is killed leaves no file.
+            # The server has its own mapping by now. Without the file, a killed client leaves nothing behind.
             (_FOLDER / self.name).unlink(missing_ok=True)
         self.requests = [
             self._request(index, payload, slots)
             for index, (payload, slots) in enumerate(zip(payloads, self._slots, strict=True))
         ]
-        """The payloads as requests that refer to the region."""
+        """Requests for the payloads, which refer to the region."""
 
     def outputs(self, reply: Reply) -> dict[str, Any]:
         """Return the output tensors of an answer by name, from the region or from the answer itself.
 
         Raises:
-            ValueError, KeyError, TypeError: the answer isn't one of the protocol.
+            ValueError, KeyError, TypeError: the answer isn't valid in the protocol.
         """
         if self._target.transport == "grpc":
             return self._grpc_outputs(reply)
@@ -158,8 +162,8 @@ class SharedRegion:
         return found
 
     def close(self) -> None:
-        """Remove the region from the server, and this process's mapping of it."""
-        # A server that has ended has no region either.
+        """Unregister the region from the server, and unmap it in this process."""
+        # If the server has ended, it has no region to unregister.
         with contextlib.suppress(TargetError):
             self._call("unregister", {"name": self.name})
         self._memory.close()
@@ -167,7 +171,7 @@ class SharedRegion:
     def _made(self) -> mmap.mmap:
         descriptor = os.open(_FOLDER / self.name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         try:
-            # Without it, a full file system would end the process at the first write.
+            # Without this allocation, a full file system would kill the process at the first write.
             os.posix_fallocate(descriptor, 0, max(self._size, 1))
             return mmap.mmap(descriptor, max(self._size, 1))
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Address of the server to measure and how to speak to it, as plain values that are passed to worker processes."""
+"""Address, protocol and credentials of the server to measure, as plain values that are passed to worker processes."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _ENCODINGS: Mapping[tuple[Api, Transport], tuple[Encoding, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Tls:
-    """Files for an encrypted connection, as paths."""
+    """Paths of the files for a TLS connection."""
 
     ca: str | None = None
-    """Certificates of the authorities to trust; None for those of the system."""
+    """Certificates of trusted authorities; None for those of the system."""
     certificate: str | None = None
     key: str | None = None
-    """Certificate and key of this client, if the server demands them."""
+    """Private key of the client's `certificate`. Both are needed if the server demands client authentication."""
     server_name: str | None = None
     """Name that the server's certificate must have; None for the host of the URL."""
 
     def check(self) -> Self:
-        """Return these files if they can be read.
+        """Check that these files can be read, and return this object.
 
         Raises:
             TargetError: a file is unreadable, or one of certificate and key is missing.
@@ -53,7 +53,7 @@ class Tls:
         return self
 
     def context(self) -> ssl.SSLContext:
-        """Return the context of a client of HTTP.
+        """Return the TLS context for an HTTP client.
 
         Raises:
             TargetError: a file isn't a certificate or a key in PEM format.
@@ -70,12 +70,12 @@ class Tls:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A model on a server."""
+    """A model on a server, and how requests are sent to it."""
 
     host: str
     port: int
     path: str = ""
-    """Path in front of the API's paths; for a plain POST, the whole path."""
+    """Path prefix of the API; for a plain POST, the complete path."""
     encrypted: bool = False
     tls: Tls = Tls()
     api: Api = "kserve"
@@ -84,36 +84,36 @@ class Target:
     model: str = ""
     version: str = ""
     headers: tuple[tuple[str, str], ...] = ()
-    """Headers of HTTP, or metadata of gRPC, for example an API key."""
+    """HTTP headers, or gRPC metadata, for example an API key."""
     timeout_s: float = 30.0
     channels: int = 4
-    """Connections of gRPC, which requests use in turn."""
+    """Number of gRPC connections, which requests use in turn."""
     content_type: str = "application/octet-stream"
-    """Type of the body of a plain POST."""
+    """Content type of a plain POST."""
     inputs: tuple[ModelInput, ...] = ()
     outputs: tuple[ModelInput, ...] = ()
-    """Outputs of the model, if the server describes them."""
+    """Outputs of the model, if the server's metadata has them."""
     shared_memory: SharedMemory = "none"
-    """Memory that client and server share for tensors; without it, requests contain them."""
+    """Kind of memory shared by client and server for tensors; `none` if requests contain the tensors."""
 
     @property
     def address(self) -> str:
-        """Host and port."""
+        """Host and port, joined by a colon."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """URL of the server, without the paths of its API."""
+        """URL of the server without the paths of the API."""
         scheme = ("grpc" if self.transport == "grpc" else "http") + ("s" if self.encrypted else "")
         return f"{scheme}://{self.address}{self.path}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the target in its JSON form."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Parse the output of `to_dict` after JSON."""
+        """Parse a target from the JSON form that `to_dict` returns."""
         tensors = {
             part: tuple(ModelInput(one["name"], one["datatype"], tuple(one["shape"])) for one in fields[part])
             for part in ("inputs", "outputs")

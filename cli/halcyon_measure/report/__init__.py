@@ -1,4 +1,4 @@
-"""Results as a page, as CSV and as a table of text: views of `bench.json`. Pure.
+"""Results as an HTML page, as CSV and as a text table: views of `bench.json`. Pure.
 
 | module              | content                                                             |
 | ------------------- | ------------------------------------------------------------------- |

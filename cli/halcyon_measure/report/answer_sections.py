@@ -1,4 +1,4 @@
-"""Sections about the answers: the search for the capacity, comparisons, and the leaderboard. Pure."""
+"""Report sections about the main results: the search for the capacity, comparisons, and the leaderboard. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DECIDED = {True: "yes", False: "no", None: "not decided"}
 
 
 def capacity(runs: Sequence[LabelledRun]) -> Html:
-    """Return how the capacity was found: its figures, the runs of the search, and their picture."""
+    """Return the section on how the capacity was found: its figures, the runs of the search, and a chart."""
     contents: list[Content] = []
     known = [(run.label, run.document.capacity) for run in runs if run.document.capacity is not None]
     for label, found in known:
@@ -78,7 +78,7 @@ def _picture(found: Capacity) -> Html:
 
 
 def comparison(runs: Sequence[LabelledRun]) -> Html:
-    """Return differences with their intervals, and the conditions that were set."""
+    """Return the section with the differences, their intervals, and the results of the conditions."""
     contents: list[Content] = []
     for run in runs:
         found = run.document.comparison
@@ -121,7 +121,10 @@ def _differences(found: Comparison) -> list[Content]:
 
 
 def _whisker(one: Difference, span: float) -> Content:
-    """Return the interval of a change as a picture, with no change in the middle."""
+    """Return a picture of a change and its interval, with zero in the middle.
+
+    It shows changes from -`span` to `span`.
+    """
     if one.change.value is None:
         return ""
     low, high = one.change.interval or (one.change.value, one.change.value)
@@ -136,7 +139,10 @@ def _whisker(one: Difference, span: float) -> Content:
 
 
 def leaderboard(runs: Sequence[LabelledRun]) -> Html:
-    """Return models and servers by the rate at their objective; without such a measurement, the runs by their rate."""
+    """Return the leaderboard of models and servers by their rate at the objective.
+
+    Without such a figure, the runs are ranked by throughput.
+    """
     measured = [row for run in runs if run.document.comparison for row in run.document.comparison.leaderboard]
     if measured:
         return section("Leaderboard", _board(measured), anchor="leaderboard")
@@ -171,7 +177,7 @@ def _board(found: Sequence[LeaderboardRow]) -> Html:
 
 
 def _filled(head: Sequence[str], rows: Sequence[Sequence[Content]]) -> Html:
-    """Return a table without columns that have no value."""
+    """Return a table without the columns that have no value in any row."""
     kept = [n for n in range(len(head)) if not all(row[n] in (NONE, [NONE, None]) for row in rows)]
     return table([head[n] for n in kept], [[row[n] for n in kept] for row in rows], label="Leaderboard")
 
@@ -193,7 +199,7 @@ def _cell(figure: Figure) -> Content:
 
 
 def _share_cell(figure: Figure) -> Content:
-    """Return a ratio in percent with its interval."""
+    """Return a table cell with a ratio in percent and its interval."""
     if figure.value is None:
         return NONE
     ends = [number(round(100 * end, 2)) for end in figure.interval] if figure.interval else []

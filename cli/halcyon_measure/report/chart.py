@@ -1,4 +1,4 @@
-"""A chart and its table. The page's script draws the chart from the table, so the two can't differ. Pure."""
+"""A chart and its table. The page's script draws the chart from the table, so that both always agree. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from halcyon_measure.report.markup import Content, Html, element
 from halcyon_measure.results.number_text import number
 
 MAX_LINES = 6
-"""Lines of a chart; further ones are in its table alone."""
+"""Maximum number of lines in a chart. Any others are only in its table."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart: a column of its table."""
+    """One line of a chart, which is one column of its table."""
 
     name: str
     values: Sequence[float | None]
@@ -24,13 +24,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Axis:
-    """The horizontal axis: the first column of the table."""
+    """Horizontal axis of a chart, which is the first column of its table."""
 
     name: str
     values: Sequence[float]
     scale: Literal["linear", "log", "nines", "time"] = "linear"
     labels: Sequence[str] | None = None
-    """Text of the values; None for their numbers."""
+    """Texts shown in place of the values; None to show the numbers."""
 
 
 def chart(
@@ -44,10 +44,10 @@ def chart(
     stepped: bool = False,
     spans_gaps: bool = False,
 ) -> Html:
-    """Return the figure of these lines, with its table; empty if no line has a value.
+    """Return a figure with these lines and their table; empty if no line has a value.
 
-    `log`: the vertical axis may be logarithmic, if the values span a factor of 20. `spans_gaps`: a missing value is a
-    place without a measurement, so the line goes on; else the line has a gap there.
+    With `log`, the vertical axis is logarithmic if the values span at least a factor of 20. With `spans_gaps`, a line
+    continues across missing values, because there was no measurement. Otherwise it has a gap there.
     """
     if not any(value is not None for line in lines if line.is_drawn for value in line.values):
         return Html("")

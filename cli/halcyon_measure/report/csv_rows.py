@@ -1,4 +1,4 @@
-"""Results as CSV: a row for each run and each point of a sweep, with the names of `bench.json`. Pure."""
+"""Results as CSV: one row per run and per point of a sweep. Columns have the field names of `bench.json`. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from halcyon_measure.results.document_file import StoredDocument
 from halcyon_measure.results.figure import Figure
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""Characters with which a spreadsheet begins a formula."""
+"""First characters that make a spreadsheet read a cell as a formula."""
 
 
 def text(documents: Sequence[StoredDocument]) -> str:
-    """Return the table.
+    """Return the documents as a CSV table.
 
-    A figure has the columns `NAME [UNIT]`, `NAME.low` and `NAME.high`. Of the lists, only the points of a sweep are in it,
-    each in a row of its own.
+    A figure has the columns `NAME [UNIT]`, `NAME.low` and `NAME.high`. Lists are left out, except for the points of a
+    sweep, which have one row each.
     """
     rows: list[dict[str, Any]] = []
     for one in documents:
@@ -55,5 +55,5 @@ def _cells(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _cell(text: str) -> str:
-    """Return text that no spreadsheet reads as a formula."""
+    """Return the text in a form that no spreadsheet reads as a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text

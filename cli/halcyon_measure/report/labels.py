@@ -1,4 +1,4 @@
-"""Short names of runs: what differs between them. Pure."""
+"""Short labels of runs, made of the settings in which the runs differ. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from halcyon_measure.results.sections.sweep import request_form
 
 @dataclass(frozen=True)
 class LabelledRun:
-    """A document with a name that no other of the page has."""
+    """A document with a label that is unique on the page."""
 
     label: str
     document: BenchDocument
 
 
 def labelled(documents: Sequence[StoredDocument]) -> tuple[LabelledRun, ...]:
-    """Return the runs with labels: the settings in which they differ, or else the model."""
+    """Return the runs with labels: the settings in which they differ, or the model if there are none."""
     settings = [_settings(one.document) for one in documents]
     differing = [name for name in settings[0] if len({one[name] for one in settings}) > 1] if settings else []
     bases = [", ".join(filter(None, (one[name] for name in differing))) or one["model"] for one in settings]
@@ -34,7 +34,7 @@ def labelled(documents: Sequence[StoredDocument]) -> tuple[LabelledRun, ...]:
 
 
 def best(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
-    """Return the runs by goodput if each has one, else by throughput, the largest first."""
+    """Return the runs sorted by goodput if each has one, else by throughput, the largest first."""
     has_goodput = all(run.document.goodput.value is not None for run in runs)
 
     def rate(run: LabelledRun) -> float:
@@ -60,12 +60,12 @@ def _settings(document: BenchDocument) -> dict[str, str]:
 
 
 def load_text(scenario: MeasuredScenario) -> str:
-    """Return the load as a phrase, for example `sustained, 100/s`."""
+    """Return a phrase that describes the load, for example `sustained, 100/s`."""
     return ", ".join(filter(None, (scenario.preset or scenario.kind, rate_text(scenario), callers_text(scenario))))
 
 
 def rate_text(scenario: MeasuredScenario) -> str:
-    """Return the rate as a phrase; empty if the scenario has none."""
+    """Return a phrase with the rate; empty if the scenario has none."""
     if scenario.rate_rps is None:
         return ""
     end = f" to {number(scenario.to_rps)}/s" if scenario.to_rps is not None else ""
@@ -73,7 +73,7 @@ def rate_text(scenario: MeasuredScenario) -> str:
 
 
 def callers_text(scenario: MeasuredScenario) -> str:
-    """Return the callers as a phrase; empty if the scenario has none."""
+    """Return a phrase with the number of callers; empty if the scenario has none."""
     if scenario.callers is None:
         return ""
     return f"{scenario.callers} caller{'s' if scenario.callers != 1 else ''}"

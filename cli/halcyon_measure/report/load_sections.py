@@ -1,4 +1,4 @@
-"""Sections about the load: answer, validity, figures, latency and failures. Pure."""
+"""Report sections about the load: result, validity, figures, latency and failures. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from halcyon_measure.results.figure import Figure
 from halcyon_measure.results.number_text import NONE, interval, number, quantity
 
 MAX_POINTS = 240
-"""Points of a chart over time; longer runs are shown in spans of several seconds."""
+"""Maximum number of points in a chart over time. In longer runs, a point covers several seconds."""
 _NUMBER_AND_UNIT = re.compile(r"(\d) (ms|requests/s|%)")
 _NAMES = {"p50": "P50", "p90": "P90", "p95": "P95", "p99": "P99", "p99_9": "P99.9"}
 _DURATIONS = (
@@ -26,7 +26,7 @@ _DURATIONS = (
 
 
 def answer(runs: Sequence[LabelledRun]) -> Html:
-    """Return the result in a sentence, and that of each run if there are a few."""
+    """Return the main result as a sentence; with a few runs, one sentence for each."""
     if len(runs) == 1:
         return joined(_sentences(runs[0].document))
     answered = [run for run in runs if run.document.throughput.value and run.document.latency.p99.value is not None]
@@ -47,7 +47,7 @@ def _sentences(document: BenchDocument) -> list[Html]:
     sentence = _NUMBER_AND_UNIT.sub("\\1\u00a0\\2", text.answer(document))
     answers = [one.sentence for one in (document.capacity, document.comparison) if one is not None]
     said = [element("p", _NUMBER_AND_UNIT.sub("\\1\u00a0\\2", one), class_="answer") for one in answers]
-    # The answer of a search or of a comparison comes before the run that it ended with.
+    # The sentence on a search or a comparison is shown before the one on its last run.
     said.append(element("p", sentence, class_="verdict" if answers else "answer"))
     if document.verdict is not None:
         verdict = document.verdict
@@ -62,7 +62,7 @@ def _sentences(document: BenchDocument) -> list[Html]:
 
 
 def validity(runs: Sequence[LabelledRun]) -> Html:
-    """Return which runs answer their question, and why the others don't."""
+    """Return the section that lists valid and invalid runs, with the reasons."""
     wrong = [run for run in runs if not run.document.run.valid]
     if not wrong:
         said = "The run is valid" if len(runs) == 1 else f"All {len(runs)} runs are valid"
@@ -182,7 +182,7 @@ def _runs_table(runs: Sequence[LabelledRun]) -> Html:
 
 
 def latency(runs: Sequence[LabelledRun]) -> Html:
-    """Return latency by share of the requests, and over time."""
+    """Return the section on latency: by percentile, and over time."""
     shown = best(runs)[:MAX_LINES] if len(runs) > MAX_LINES else runs
     note = f"The {len(shown)} runs that answered most, of {len(runs)}." if len(shown) < len(runs) else ""
     charts = [_percentiles(shown), *_over_time(shown)]
@@ -218,7 +218,7 @@ def _percentiles(runs: Sequence[LabelledRun]) -> Html:
 
 
 def _named_percentiles(runs: Sequence[LabelledRun]) -> Html:
-    """Return the plot of a document without a distribution: its percentiles alone."""
+    """Return the percentile chart of documents that have only the named percentiles and no distribution."""
     shares = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99_9": 0.999}
     lines = []
     for run in runs:
@@ -264,7 +264,7 @@ def _spans(seconds: Sequence[Second], span: int) -> list[dict[str, float | None]
 
 
 def _together(seconds: Sequence[Second]) -> dict[str, float | None]:
-    """Return one point of several seconds: means of the counts, largest latencies."""
+    """Return one chart point for several seconds: means of the counts, and maximum latencies."""
     count = len(seconds)
     p50 = [one.p50_ms for one in seconds if one.p50_ms is not None]
     p99 = [one.p99_ms for one in seconds if one.p99_ms is not None]
@@ -278,7 +278,7 @@ def _together(seconds: Sequence[Second]) -> dict[str, float | None]:
 
 
 def failures(runs: Sequence[LabelledRun]) -> Html:
-    """Return the failures by kind, and by second for one run."""
+    """Return the section on failures: by message, and over time."""
     rows = [
         [
             run.label,
@@ -302,7 +302,10 @@ def failures(runs: Sequence[LabelledRun]) -> Html:
 
 
 def _failures_by_second(runs: Sequence[LabelledRun]) -> Html:
-    """Return failures over time; for one run the chart of requests has them already, beside far larger numbers."""
+    """Return a chart of failures over time.
+
+    The chart of requests also has the failures of a single run, but much larger numbers hide them there.
+    """
     longest = max(len(run.document.timeline) for run in runs)
     if longest < 2:
         return Html("")

@@ -1,4 +1,4 @@
-"""Elements of HTML. Text is escaped unless it is an element itself. Pure."""
+"""Construction of HTML elements. Text is escaped, except for elements that were made here. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable, Sequence
 
 MAX_ROWS = 24
-"""Rows above which a table scrolls within its own height on a screen."""
+"""Maximum number of rows of a table without its own vertical scrolling on a screen."""
 _NUMBER = re.compile(r"(?:-?[\d.]+\??|-)?(?:[ \u00a0][%kMGT]| of \d+)?")
 _VOID = frozenset({"meta", "link", "br"})
 
 
 class Html(str):
-    """Text that is HTML already."""
+    """Text that is already HTML and isn't escaped again."""
 
     __slots__ = ()
 
@@ -22,7 +22,7 @@ Content = str | Iterable["Content"] | None
 
 
 def element(name: str, /, *contents: Content, **attributes: str | float | bool | None) -> Html:
-    """Return an element. Attributes that are None or False are left out; `_` in their names becomes `-`."""
+    """Return an HTML element. Attributes that are None or False are left out; `_` in their names becomes `-`."""
     said = []
     for key, value in attributes.items():
         if value is None or value is False:
@@ -34,7 +34,7 @@ def element(name: str, /, *contents: Content, **attributes: str | float | bool |
 
 
 def joined(*contents: Content) -> Html:
-    """Return contents one after the other."""
+    """Return the concatenation of contents, escaped if needed."""
     return Html("".join(_text(content) for content in contents))
 
 
@@ -54,7 +54,7 @@ def _printable(text: str) -> str:
 
 
 def section(title: str, *contents: Content, anchor: str) -> Html:
-    """Return a section with its heading; empty if it has no contents."""
+    """Return a section with its heading; empty if there are no contents."""
     inner = joined(*contents)
     if not inner:
         return Html("")
@@ -62,9 +62,9 @@ def section(title: str, *contents: Content, anchor: str) -> Html:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Content]], *, label: str, sums: int = 0) -> Html:
-    """Return a table that scrolls sideways by itself.
+    """Return a table that can be scrolled sideways.
 
-    The first cell of a row is its heading. Columns of numbers are right-aligned. The last `sums` rows are sums.
+    The first cell of a row is its heading. Columns of numbers are right-aligned. The last `sums` rows are totals.
     """
     kinds = ["t" if n and not all(_is_number(row[n]) for row in rows) else None for n in range(len(head))]
     top = element("tr", [element("th", name, scope="col", class_=kind) for name, kind in zip(head, kinds, strict=True)])
@@ -84,13 +84,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Content]], *, label: str,
 
 
 def _is_number(cell: Content) -> bool:
-    """Return True for a number, a number with an interval, a count of a total, and nothing."""
+    """Return True if a cell is empty, a number, a number with an interval, or a count out of a total."""
     if not isinstance(cell, str):
         return not cell or _is_number(next(iter(cell)))
     return _NUMBER.fullmatch(cell) is not None
 
 
 def facts(pairs: Iterable[tuple[str, Content]]) -> Html:
-    """Return a list of names and values; empty values are left out."""
+    """Return a list of names and values. Entries with an empty value are left out."""
     rows = [element("div", element("dt", name), element("dd", value)) for name, value in pairs if value]
     return element("dl", rows, class_="facts") if rows else Html("")

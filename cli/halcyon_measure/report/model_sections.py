@@ -1,4 +1,4 @@
-"""Sections about the model itself: counted from its graph, under the machine's roof, and run without a server. Pure."""
+"""Report sections about the model itself: counts of its graph, roofline, and measurements without a server. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def on_paper(runs: Sequence[LabelledRun]) -> Html:
-    """Return operations and bytes of the model, its roofline, and the model alone. Runs of one model have it once."""
+    """Return operations and bytes of the model, its roofline, and its measurement without a server.
+
+    Runs of the same model share one.
+    """
     contents: list[Content] = []
     seen: set[str] = set()
     for run in runs:
@@ -144,7 +147,7 @@ def _giga(value: float | None) -> float | None:
 
 
 def _scaled(value: float | None) -> str:
-    """Return a large number with a prefix, for example 4.09 G."""
+    """Return a large number with a decimal prefix, for example 4.09 G."""
     for scale, prefix in _SCALES:
         if value is not None and value >= scale:
             return f"{number(value / scale)}\u00a0{prefix}"

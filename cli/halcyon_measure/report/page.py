@@ -1,4 +1,4 @@
-"""The page of one or more results: one HTML file that makes no request. Pure."""
+"""The report of one or more results: one HTML file that loads nothing from the network. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from halcyon_measure.report.markup import Html, element
 from halcyon_measure.results.document_file import StoredDocument
 
 _EXPORT = "export { uPlot as default };"
-"""Last line of the chart library: in a page, the library is a function whose result is the class."""
+"""Last line of the chart library's source. A page replaces it, so that the library is a function that returns uPlot."""
 
 
 def page(documents: Sequence[StoredDocument], *, library: str, library_style: str) -> str:
-    """Return the page. `library` is the source of uPlot as a module; empty for a page with tables alone.
+    """Return the HTML page. `library` is the source of uPlot as a module; if it is empty, the page has tables only.
 
     Raises:
-        ValueError: the library doesn't end as the known one does.
+        ValueError: the source of the library doesn't end with the line `_EXPORT`.
     """
     runs = labelled(documents)
     sections = [
@@ -87,7 +87,7 @@ def page(documents: Sequence[StoredDocument], *, library: str, library_style: st
 
 
 def _contents(sections: Sequence[Html]) -> Html:
-    """Return links to the sections that are there."""
+    """Return links to the sections that aren't empty."""
     links = []
     for one in sections:
         _, found, rest = one.partition('<h2 id="')

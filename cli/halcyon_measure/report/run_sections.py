@@ -1,4 +1,4 @@
-"""Sections about the runs themselves: what was run, and the data. Pure."""
+"""Report sections about the runs themselves: settings, environment, and the data. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from halcyon_measure.results.number_text import NONE, number
 from halcyon_measure.results.place import ContainerLimits
 
 MAX_PLAIN = 256 << 10
-"""Characters of data above which it is compressed, so that a page of 200 runs stays small."""
+"""Maximum size in characters of data that isn't compressed. Compression keeps a page of 200 runs small."""
 
 
 def what_was_run(runs: Sequence[LabelledRun]) -> Html:
-    """Return settings, image, revision, node, limits and seed: once for all runs if they agree, else for each."""
+    """Return settings, image, revision, node, limits and seed of the runs.
+
+    Values that all runs share are shown once.
+    """
     told = [_settings(run.document) for run in runs]
     same = {name: value for name, value in told[0].items() if all(one.get(name) == value for one in told)}
     contents: list[Content] = [facts(list(same.items()))]
@@ -91,7 +94,7 @@ def _limits(limits: ContainerLimits | None) -> str:
 
 
 def data(documents: Sequence[StoredDocument]) -> Html:
-    """Return the section of the data, with the documents themselves as JSON."""
+    """Return the section that contains the documents as JSON."""
     text = json.dumps(
         [{"name": one.name, "document": one.data} for one in documents], separators=(",", ":"), ensure_ascii=False
     )

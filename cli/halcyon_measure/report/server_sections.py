@@ -1,4 +1,4 @@
-"""Sections about the server: phases, hardware, batches, energy and cold start. Pure."""
+"""Report sections about the server: phases, hardware, batches, energy and cold start. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from halcyon_measure.results.sections.phases import Phases
 
 MAX_BARS = 24
 MAX_POINTS = 240
-"""Points of a chart over time; longer runs are shown in spans of several samples."""
+"""Maximum number of points in a chart over time. In longer runs, a point covers several samples."""
 _ENERGY = (
     ("per_inference", "Energy of an inference"),
     ("net_per_inference", "without idle power"),
@@ -53,7 +53,7 @@ _SINGLE = (
 
 
 def phases(runs: Sequence[LabelledRun]) -> Html:
-    """Return where the time of a request went: a stacked bar for each run, and the parts."""
+    """Return the section on the phases of a request: a stacked bar for each run, and a table."""
     known = [(run.label, run.document.phases) for run in runs if run.document.phases is not None]
     if not known:
         return Html("")
@@ -139,7 +139,7 @@ def _with_interval(figure: Figure) -> Content:
 
 
 def hardware(runs: Sequence[LabelledRun]) -> Html:
-    """Return use of GPUs, CPU and memory."""
+    """Return the section on the use of GPUs, CPU and memory."""
     known = [(run.label, run.document.hardware) for run in runs if run.document.hardware is not None]
     contents: list[Content] = []
     for label, found in known:
@@ -192,7 +192,7 @@ def _hardware(found: Hardware) -> list[Content]:
 
 
 def _over_time(found: Hardware) -> list[Html]:
-    """Return the shares in one chart, and each of the other quantities that was sampled in its own."""
+    """Return one chart with all utilisations, and one chart for each other sampled quantity."""
     charts = []
     shares = [(said, getattr(found, name)) for name, said in _SERIES if getattr(found, name).mean.unit == "ratio"]
     count = max((len(one.values) for _, one in shares), default=0)
@@ -209,7 +209,7 @@ def _over_time(found: Hardware) -> list[Html]:
 
 
 def _thinned(values: Sequence[float], count: int, scale: float) -> list[float | None]:
-    """Return the largest value of each span of `count` samples; None where these samples end before the others."""
+    """Return the maximum of each span of `count` samples; None for spans after the end of the samples."""
     span = _span(count)
     found: list[float | None] = [max(values[at : at + span]) * scale for at in range(0, len(values), span)]
     return found + [None] * (-(-count // span) - len(found))
@@ -267,7 +267,7 @@ def _missing(missing: dict[str, list[str]]) -> Html:
 
 
 def energy(runs: Sequence[LabelledRun]) -> Html:
-    """Return energy, carbon and cost of an inference."""
+    """Return the section on energy, carbon and cost of an inference."""
     known = [(run.label, run.document.energy) for run in runs if run.document.energy is not None]
     if not known:
         return Html("")
@@ -304,7 +304,7 @@ def _energy(found: Energy) -> list[Content]:
 
 
 def cold_start(runs: Sequence[LabelledRun]) -> Html:
-    """Return how long new replicas took to answer."""
+    """Return the section on how long new replicas took until their first answer."""
     contents: list[Content] = []
     known = [(run.label, run.document.cold_start) for run in runs if run.document.cold_start is not None]
     for label, found in known:

@@ -1,4 +1,4 @@
-"""Pictures over load, batch and protocol, from the points of all runs. Pure."""
+"""Report charts over load, batch size and protocol, from the points of all runs. Pure."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from halcyon_measure.results.sections.sweep import SweepPoint, request_form
 
 @dataclass(frozen=True)
 class Point:
-    """One load of one form, and what came of it."""
+    """One load with one protocol and payload size, and its results."""
 
     rows: str
     protocol: str
-    """Protocol and encoding."""
+    """Protocol and encoding as text."""
     rate_rps: float | None
-    """Rate that was asked for; None if callers made it."""
+    """Requested rate in requests per second; None if callers determine the rate."""
     callers: int | None
     throughput: float | None
-    """Answers per second."""
+    """Answers per second, or None."""
     p99_ms: float | None
     cpu_us: float | None
-    """CPU of the client for each request."""
+    """CPU time of the client per request, in microseconds."""
 
 
 def points(runs: Sequence[LabelledRun]) -> list[Point]:
-    """Return the points of the runs that have a fixed load."""
+    """Return the points of the runs whose load is constant."""
     found: list[Point] = []
     for run in runs:
         if run.document.sweep is not None:
@@ -66,7 +66,7 @@ def _of_sweep(point: SweepPoint) -> Point:
 
 
 def sweep(runs: Sequence[LabelledRun]) -> Html:
-    """Return the pictures for which the runs have at least two points on an axis."""
+    """Return the charts for which the runs have at least two points on an axis."""
     found = points(runs)
     charts = [
         *_by_load(found, lambda point: point.rate_rps, "rate, requests/s"),
@@ -79,7 +79,7 @@ def sweep(runs: Sequence[LabelledRun]) -> Html:
 
 
 def _tables(runs: Sequence[LabelledRun]) -> list[Content]:
-    """Return the points of sweeps, and what the forms of a payload cost."""
+    """Return tables with the points of sweeps, and with the cost of each encoding of a payload."""
     contents: list[Content] = []
     known = [(run.label, run.document.sweep) for run in runs if run.document.sweep is not None]
     for label, found in known:
@@ -109,7 +109,10 @@ def _tables(runs: Sequence[LabelledRun]) -> list[Content]:
 
 
 def _by_load(found: Sequence[Point], load: Callable[[Point], float | None], name: str) -> list[Html]:
-    """Return tail latency and throughput over load, with a line for each batch, or else for each protocol."""
+    """Return charts of tail latency and throughput over load.
+
+    Each line is a number of rows, or a protocol if all have the same rows.
+    """
     known = [point for point in found if load(point) is not None]
     values = sorted({value for point in known if (value := load(point)) is not None})
     if len(values) < 2:
@@ -130,7 +133,7 @@ def _by_load(found: Sequence[Point], load: Callable[[Point], float | None], name
 
 
 def _by_rows(found: Sequence[Point]) -> list[Html]:
-    """Return the largest throughput in rows by the rows of a request, with a line for each protocol."""
+    """Return a chart of the maximum throughput in rows over the rows per request, with one line per protocol."""
     known = [point for point in found if point.rows.isdigit()]
     values = sorted({float(point.rows) for point in known})
     if len(values) < 2:
@@ -154,7 +157,7 @@ def _by_rows(found: Sequence[Point]) -> list[Html]:
 
 
 def _by_protocol(found: Sequence[Point]) -> list[Html]:
-    """Return the client's CPU for each request by the rows of a request, with a line for each protocol."""
+    """Return a chart of the client's CPU time per request over the rows per request, with one line per protocol."""
     protocols = sorted({point.protocol for point in found})
     known = [point for point in found if point.rows.isdigit()]
     values = sorted({float(point.rows) for point in known})
@@ -189,7 +192,7 @@ def _rows_per_s(point: Point) -> float | None:
 
 
 def _groups(found: Sequence[Point]) -> dict[str, list[Point]]:
-    """Return the points by their rows, fewer first; by their protocol if all have the same rows."""
+    """Return the points grouped by rows, in ascending order, or by protocol if all have the same rows."""
     has_rows = len({one.rows for one in found}) > 1
     groups: dict[str, list[Point]] = {}
     for point in sorted(found, key=lambda one: (int(one.rows) if one.rows.isdigit() else 0, one.protocol)):
@@ -203,7 +206,7 @@ def _at(
     place: Callable[[Point], float | None],
     figure: Callable[[Point], float | None],
 ) -> list[float | None]:
-    """Return the largest figure of the group at each place of an axis."""
+    """Return the maximum figure of the group at each value of an axis; None if the group has no point there."""
     best: dict[float, float] = {}
     for point in group:
         at, value = place(point), figure(point)

@@ -1,4 +1,4 @@
-"""Results as the text of a terminal: the page of one run, or a table of several. Pure."""
+"""Results as text for a terminal: the details of one run, or a table of several. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HEAD = ("requests/s", "", "p50 ms", "p99 ms", "", "p99.9 ms", "failed", "valid"
 
 
 def page(documents: Sequence[StoredDocument]) -> str:
-    """Return the text of one run, or a table with a line for each of several."""
+    """Return the details of one run, or a table with one line for each of several runs."""
     if len(documents) == 1:
         return text.page(documents[0].document)
     rows = [("run", *_HEAD)]

@@ -1,1 +1,1 @@
-"""What a load has measured: columns of requests, statistics, verdicts on the run, and the document. Pure."""
+"""Results of a load: columns of requests, statistics, checks of the run, and the document. Pure."""

@@ -1,4 +1,7 @@
-"""Whether the client, and not the server, limited a run. Pure: rules over what the processes used."""
+"""Check whether the client, and not the server, limited a run.
+
+Pure: rules on the resource use of the load's processes.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +12,27 @@ from typing import Literal
 Limit = Literal["none", "preparing", "client CPU", "cores"]
 
 BUSY = 0.85
-"""Share of one core above which a process of the load is busy: its event loop is one thread."""
+"""Share of one core above which a process of the load counts as busy. Its event loop is one thread, so it can't use
+more."""
 PREPARING = 0.9
-"""Share of their time in which the user's functions are busy."""
+"""Share of the time in which the user's functions run, from which they limit the client."""
 WAITING = 0.2
-"""Share of its time in which a process waits for a core."""
+"""Share of the time in which a process waits for a core, from which cores limit the client."""
 _IDLE = 0.01
-"""Share of its time below which waiting for a core explains nothing."""
+"""Share of the time below which waiting for a core can't explain late sending."""
 LATE_S = 0.002
-"""Delay between the time when a request was due and its sending that is of no account."""
+"""Delay in seconds between the due time of a request and its sending that is negligible."""
 
 
 @dataclass(frozen=True)
 class ClientLimit:
-    """What limited the client."""
+    """Cause that limited the client, with evidence and a remedy."""
 
     limit: Limit
     evidence: str
-    """Figures for it, as a phrase."""
+    """Measured values as a phrase."""
     remedy: str
-    """What would change it; empty if nothing limits."""
+    """Change that would remove the limit; empty if the client isn't limited."""
 
 
 def judge(
@@ -38,10 +42,11 @@ def judge(
     p50_s: float | None,
     is_open: bool,
 ) -> ClientLimit:
-    """Return what limited the client.
+    """Return whether and how the client was limited.
 
-    `usage` has seconds of each process: `wall_s`, `cpu_s`, `core_wait_s`, and `hook_busy_s` with `hook_processes`.
-    `late_p99_s` is the 99th percentile of the delay of sending, `p50_s` the median latency, both in seconds.
+    `usage` has one mapping per process, with times in seconds: `wall_s`, `cpu_s`, `core_wait_s`, and `hook_busy_s` with
+    the number `hook_processes`. `late_p99_s` is the 99th percentile of the delay of sending, and `p50_s` is the median
+    latency, both in seconds.
     """
     cpu = max((one["cpu_s"] / one["wall_s"] for one in usage if one["wall_s"] > 0), default=0.0)
     waiting = max((one["core_wait_s"] / one["wall_s"] for one in usage if one["wall_s"] > 0), default=0.0)

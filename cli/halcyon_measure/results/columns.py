@@ -53,7 +53,7 @@ class Columns:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[float, ...]]) -> Self:
-        """Return the columns of rows whose values are in the order of the fields."""
+        """Return columns made of rows, whose values are in the order of the fields."""
         table = np.array(rows, dtype=np.float64).reshape(len(rows), len(fields(cls)))
         ordered = table[np.argsort(table[:, 0], kind="stable")]
         values: list[Any] = []
@@ -64,7 +64,7 @@ class Columns:
 
     @classmethod
     def merged(cls, parts: Sequence[Self]) -> Self:
-        """Return the columns of several processes together. Their indices must be those of one list already."""
+        """Return the columns of several processes together. Their indices must already refer to common lists."""
         if not parts:
             return cls.of([])
         due = np.concatenate([part.due for part in parts])
@@ -76,7 +76,7 @@ class Columns:
         return Columns(*(getattr(self, field.name)[mask] for field in fields(Columns)))
 
     def save(self, path: Path, *, messages: Sequence[str], pods: Sequence[str]) -> None:
-        """Write a compressed .npz file with a column per field, and the arrays `messages` and `pods`."""
+        """Write a compressed .npz file with one array per field, and the arrays `messages` and `pods`."""
         arrays: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(Columns)}
         with path.open("wb") as stream:
             np.savez_compressed(
@@ -85,7 +85,7 @@ class Columns:
 
     @classmethod
     def load(cls, path: Path) -> tuple[Self, list[str], list[str]]:
-        """Read a file of `save`, as (columns, messages, pods)."""
+        """Read a file that `save` has written, and return (columns, messages, pods)."""
         with np.load(path, allow_pickle=False) as stored:
             columns = cls(*(stored[field.name] for field in fields(cls)))
             return columns, stored["messages"].tolist(), stored["pods"].tolist()

@@ -1,6 +1,6 @@
-"""`bench.json`, version 1: the result of a run, of which tables and reports are views. Pure.
+"""`bench.json`, version 1: the result of a run. Tables and reports are made from it. Pure.
 
-A figure that wasn't measured has no value and says why. Latencies run from the time when a request was due.
+A figure that wasn't measured has no value and a reason. Latencies are measured from the time when a request was due.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Results read again, from `bench.json` or from a report, with errors that name the file, the field and an example.
+"""Reader of results, from `bench.json` or from a report. Errors name the file, the field and an example.
 
 Out of scope: what the fields mean (`document`).
 """
@@ -24,7 +24,7 @@ from halcyon_measure.results.figure import Figure
 
 VERSION = 1
 MAX_BYTES = 64 << 20
-"""Size of the largest file that is read."""
+"""Maximum size in bytes of a file that is read."""
 _EMBEDDED = re.compile(
     r'<script id="data" type="application/json" data-encoding="(plain|deflate)">(.*?)</script>', re.DOTALL
 )
@@ -33,21 +33,21 @@ _COUNTS = ("answered", "rejected", "timed_out", "disconnected", "errors", "wrong
 
 
 class DocumentError(MeasureError):
-    """A file that isn't a result of `halcyon bench`, or not a whole one."""
+    """A file that isn't a result of `halcyon bench`, or is incomplete."""
 
 
 @dataclass(frozen=True)
 class StoredDocument:
-    """A document with the name of its file."""
+    """A document with the name of the file that it was read from."""
 
     name: str
     document: BenchDocument
     data: Mapping[str, Any]
-    """The JSON value as it was read."""
+    """The JSON value exactly as it was read."""
 
 
 def read(path: Path) -> tuple[StoredDocument, ...]:
-    """Return the documents of a file: one of a `bench.json`, all of a report.
+    """Return the documents in a file: one in a `bench.json`, one or more in a report.
 
     Raises:
         DocumentError: the file can't be read, is cut off, has another version, or has invalid fields.
@@ -70,7 +70,7 @@ def embedded(html: str, path: str = "the report") -> list[tuple[str, Any]]:
     """Return the names and JSON values of the documents in a report.
 
     Raises:
-        DocumentError: it has none, or the report is cut off.
+        DocumentError: the report has no documents, or is cut off.
     """
     found = _EMBEDDED.search(html)
     if found is None:
@@ -85,7 +85,7 @@ def embedded(html: str, path: str = "the report") -> list[tuple[str, Any]]:
 
 
 def parse(data: Any, path: str) -> BenchDocument:
-    """Return the document of a JSON value that was read from `path`.
+    """Return the document for a JSON value that was read from the file `path`.
 
     Raises:
         DocumentError: a field is missing, unknown or invalid.
@@ -140,7 +140,7 @@ def _parsed(text: str, path: str) -> Any:
 
 
 def _numbers(value: Any, field: str) -> Iterator[tuple[str, float]]:
-    """Yield each floating-point number with its field."""
+    """Yield each floating-point number with the path of its field."""
     if isinstance(value, float):
         yield field, value
     elif isinstance(value, dict):
@@ -152,7 +152,7 @@ def _numbers(value: Any, field: str) -> Iterator[tuple[str, float]]:
 
 
 def _problem(error: ValidationError) -> str:
-    """Return the first problem as a sentence, with an example."""
+    """Return the first validation error as a sentence, with an example."""
     first = error.errors(include_url=False)[0]
     path = first["loc"]
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
@@ -173,7 +173,7 @@ def _problem(error: ValidationError) -> str:
 
 
 def _described(path: Sequence[int | str]) -> tuple[type[BaseModel] | None, Any, str]:
-    """Return the model that has a field, the field's type, and its meaning."""
+    """Return the model class that contains a field, the field's type, and its description."""
     model: type[BaseModel] | None = BenchDocument
     kind: Any = BenchDocument
     text = ""
@@ -198,7 +198,7 @@ def _model(kind: Any) -> type[BaseModel] | None:
 
 
 def _check(document: BenchDocument, path: str) -> None:
-    """Check what the types don't: counts, intervals, and reasons."""
+    """Check what the field types don't: consistency of counts, intervals, and reasons."""
     requests = document.requests
     for name, count in requests:
         if count is not None and count < 0:

@@ -1,4 +1,4 @@
-"""A measured number, and the base of all parts of the document. Pure."""
+"""A measured number, and the base class of all parts of the document. Pure."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ class Figure(Part):
 
 
 def unmeasured(unit: Unit, reason: str, source: str = "") -> Figure:
-    """Return the figure of something that wasn't measured."""
+    """Return a figure without a value, for something that wasn't measured."""
     return Figure(value=None, unit=unit, n=0, source=source, reason=reason)

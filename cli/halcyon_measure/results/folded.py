@@ -1,4 +1,6 @@
-"""Requests of a long run, folded into counts: what the document needs of them, without a row for each. Pure, but for its file.
+"""Counts of the requests of a long run, sufficient for the document without one row per request.
+
+Pure, except for its file.
 
 Latencies are also counted by the second in which their requests became due, for the timeline and the intervals.
 """
@@ -25,31 +27,31 @@ PARTS: Mapping[str, Callable[[Columns], Floats]] = {
     "prepare": lambda one: one.prepared - one.due - one.encode,
     "serialise": lambda one: one.encode,
     "late": lambda one: one.sent - one.prepared,
-    # A server may answer before it has read a body: then sending ends with the answer.
+    # A server may answer before it has read the whole body. Sending then ends with the answer.
     "send": lambda one: np.minimum(one.written, one.first_byte) - one.sent,
     "receive": lambda one: one.done - one.first_byte,
     "decode": lambda one: one.decode,
     "finish": lambda one: one.finished - one.done - one.decode,
 }
-"""Durations of the answered requests."""
+"""Functions that compute the durations of answered requests, by name."""
 _ALL = "late_of_all"
-"""Delay of all requests that were sent, also of those that failed."""
+"""Name of the sending delays of all sent requests, including those that failed."""
 _NAMES = (*PARTS, _ALL)
 _COMPACT = 1_000_000
 
 
 class Folded:
-    """Counts of requests. Indices of messages and pods are those of the process that has folded them."""
+    """Counts of requests. Indices of messages and pods refer to the lists of the process that counted them."""
 
     def __init__(self, good_within_s: float = math.inf) -> None:
-        """Begin without requests; answers within this latency are good."""
+        """Create counts without requests. Answers with at most this latency count as good."""
         self.good_within_s = good_within_s
         self._counts = np.zeros((len(_NAMES), BINS), dtype=np.int64)
         self._totals, self._largest = np.zeros(len(_NAMES)), np.zeros(len(_NAMES))
         self._unknown = np.zeros(len(_NAMES), dtype=np.int64)
         self.outcomes: Counter[int] = Counter()
         self.failures: dict[tuple[int, int], tuple[int, float, float]] = {}
-        """Number, first and last due time by outcome and message."""
+        """Number, first due time and last due time of failures, by (outcome, index of the message)."""
         self.pods: Counter[int] = Counter()
         self.rows = 0
         self.last_done_s = 0.0
@@ -61,7 +63,7 @@ class Folded:
         return sum(self.outcomes.values())
 
     def add(self, columns: Columns) -> None:
-        """Add requests."""
+        """Add the requests in these columns to the counts."""
         answered = columns.outcome == Outcome.ANSWERED
         ended = columns.where(answered)
         for index, name in enumerate(_NAMES):
@@ -87,7 +89,7 @@ class Folded:
             self._compact()
 
     def merged(self, other: Folded, kinds: Sequence[int], pods: Sequence[int]) -> None:
-        """Add the counts of another process, whose indices of messages and pods become these."""
+        """Add the counts of another process. Its indices of messages and pods are translated by `kinds` and `pods`."""
         self._counts += other._counts
         self._totals += other._totals
         self._largest = np.maximum(self._largest, other._largest)
@@ -103,7 +105,7 @@ class Folded:
         self._cells += other._cells
 
     def durations(self, name: str) -> Durations:
-        """Return the durations of one of `PARTS`."""
+        """Return the durations with this name: one of `PARTS`, or `_ALL`."""
         index = _NAMES.index(name)
         return Durations(
             int(self._counts[index].sum()),
@@ -115,18 +117,18 @@ class Folded:
 
     @property
     def late_of_all(self) -> Durations:
-        """Delay between prepared and sent of all requests that were sent."""
+        """Delay between prepared and sent of all sent requests."""
         return self.durations(_ALL)
 
     def latency_by_second(self) -> tuple[Integers, Integers, Integers]:
-        """Return second, bin and number of the latencies, sorted by second and bin."""
+        """Return three arrays, sorted by second and bin: second, bin of the latency, and number of requests."""
         self._compact()
         cells, counts = self._cells[0]
         second, place = np.divmod(cells, BINS)
         return second, place, counts
 
     def save(self, path: Path, *, messages: Sequence[str], pods: Sequence[str]) -> None:
-        """Write a compressed .npz file: the counts of each duration by bin, with the middle of each bin in seconds."""
+        """Write a compressed .npz file with the counts of each duration by bin, and the bins' middles in seconds."""
         self._compact()
         failures = [(*key, *found) for key, found in sorted(self.failures.items())]
         with path.open("wb") as stream:
@@ -152,7 +154,10 @@ class Folded:
 
     @classmethod
     def load(cls, path: Path) -> tuple[Self, list[str], list[str]] | None:
-        """Read a file of `save`, as (counts, messages, pods); None if it is one of columns."""
+        """Read a file that `save` has written, and return (counts, messages, pods).
+
+        The result is None if the file contains columns.
+        """
         with np.load(path, allow_pickle=False) as stored:
             if "bins_s" not in stored.files:
                 return None
@@ -183,7 +188,7 @@ class Folded:
         self.failures[key] = count + found[0], min(first, found[1]), max(last, found[2])
 
     def _compact(self) -> None:
-        """Add the counts of equal cells."""
+        """Merge cells with equal second and bin by adding their counts."""
         if not self._cells:
             self._cells = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
         cells, which = np.unique(np.concatenate([one for one, _ in self._cells]), return_inverse=True)
@@ -196,7 +201,7 @@ def _by_second(due: Floats) -> Integers:
 
 
 def _added(first: Integers, second: Integers) -> Integers:
-    """Return the sum of two counts by second, of which one may be longer."""
+    """Return the sum of two arrays of counts by second, which may have different lengths."""
     made = np.zeros(max(len(first), len(second)), dtype=np.int64)
     made[: len(first)] += first
     made[: len(second)] += second

@@ -8,7 +8,7 @@ NONE = "-"
 
 
 def number(value: float | None) -> str:
-    """Return a number with about three digits; a hyphen if it is None."""
+    """Return a number with about three significant digits; a hyphen for None."""
     if value is None:
         return NONE
     if value == int(value) or abs(value) >= 1000:
@@ -19,12 +19,12 @@ def number(value: float | None) -> str:
 
 
 def interval(figure: Figure) -> str:
-    """Return the 95 % interval in brackets; empty if there is none."""
+    """Return the figure's 95 % interval in brackets; empty if there is none."""
     return f"[{number(figure.interval[0])}, {number(figure.interval[1])}]" if figure.interval else ""
 
 
 def quantity(figure: Figure) -> str:
-    """Return the number with its unit, or why it wasn't measured."""
+    """Return the figure's value with its unit, or the reason why it wasn't measured."""
     if figure.value is None:
         return f"not measured: {figure.reason}"
     if figure.unit == "ratio":

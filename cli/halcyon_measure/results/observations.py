@@ -1,4 +1,4 @@
-"""What was read of servers, balancers and machines during a run, as plain values. Missing values are None, never 0."""
+"""Samples of servers, balancers and machines taken during a run, as plain values. Missing values are None, never 0."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Sample = TypeVar("Sample")
 
 @dataclass(frozen=True)
 class Counters:
-    """Triton's counters of one model. Times are in seconds, summed over requests."""
+    """Triton's counters of one model. Times are in seconds, summed over all requests."""
 
     requests: float
-    """Requests that were answered."""
+    """Number of answered requests."""
     rows: float
     executions: float
     queue_s: float
@@ -23,17 +23,17 @@ class Counters:
     output_s: float
 
     def minus(self, other: Counters) -> Counters:
-        """Return the difference, field by field."""
+        """Return the difference of each field."""
         return Counters(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(Counters)))
 
     def plus(self, other: Counters) -> Counters:
-        """Return the sum, field by field."""
+        """Return the sum of each field."""
         return Counters(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(Counters)))
 
 
 @dataclass(frozen=True)
 class SizeCounters:
-    """Triton's counters of the executions with one number of rows."""
+    """Triton's counters of the executions of one batch size. Times are in seconds, summed over the executions."""
 
     executions: float
     input_s: float
@@ -43,25 +43,25 @@ class SizeCounters:
 
 @dataclass(frozen=True)
 class Statistics:
-    """The answer of the statistics extension for one model, over its versions."""
+    """Response of Triton's statistics extension for one model, summed over its versions."""
 
     counters: Counters
     sizes: Mapping[int, SizeCounters] = field(default_factory=dict)
-    """Counters by rows of the batch."""
+    """Counters by batch size in rows."""
 
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """What the model's configuration says about its executions."""
+    """Settings in the model's configuration that determine its executions."""
 
     largest_batch: int | None = None
-    """Rows of the largest batch; 1 for a model without batching."""
+    """Maximum batch size in rows; 1 for a model without batching."""
     instances: int | None = None
     max_queue_delay_s: float = 0.0
     steps: tuple[str, ...] = ()
-    """Models of an ensemble's steps; empty for a model that executes itself."""
+    """Models in the steps of an ensemble; empty for any other model."""
     keeps_state: bool = False
-    """Whether its requests must form sequences."""
+    """True if requests must form sequences, because the model keeps state."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ class GpuSample:
     memory_total: float | None = None
     power_w: float | None = None
     energy_j: float | None = None
-    """Counter of its energy."""
+    """Counter of the GPU's energy, in joules."""
 
 
 @dataclass(frozen=True)
 class ServerSample:
-    """One reading of a server's metrics."""
+    """One sample of a server's metrics."""
 
     at_s: float
     """Time in seconds since the measured part began."""
@@ -87,60 +87,60 @@ class ServerSample:
     pinned: float | None = None
     pinned_total: float | None = None
     machine_cpu: float | None = None
-    """Used share of the machine's CPU, 0 to 1."""
+    """Used share of the machine's CPU, from 0 to 1."""
     machine_memory: float | None = None
 
 
 @dataclass(frozen=True)
 class BalancerSample:
-    """One reading of a balancer's metrics. Times are sums in seconds."""
+    """One sample of a balancer's metrics. Times in seconds are sums over requests."""
 
     at_s: float
     requests: float | None = None
     request_s: float | None = None
-    """Time from the arrival of the requests to the servers' headers."""
+    """Time from the arrival of the requests to the response headers, in seconds."""
     responses: float | None = None
     response_s: float | None = None
-    """The same without the wait in the balancer."""
+    """Time in seconds from the sending of the requests to a server to the response headers."""
     held: float | None = None
-    """Requests that are held for a first replica."""
+    """Number of requests that are held until the first replica is ready."""
     queued: float | None = None
-    """Requests in HAProxy's queues."""
+    """Number of requests in HAProxy's queues."""
     cpu_s: float | None = None
 
 
 @dataclass(frozen=True)
 class ProcessSample:
-    """One reading of the processes of a server, with its children, and of its cgroup."""
+    """One sample of a server's processes, including child processes, and of their cgroup."""
 
     at_s: float
     cpu_s: float | None = None
     core_wait_s: float | None = None
-    """Time in which their main threads waited for a core."""
+    """Time that the main threads have waited for a core, in seconds."""
     memory: float | None = None
     cpu_limit: float | None = None
-    """Cores that it may use."""
+    """Maximum number of cores that the processes may use."""
     memory_limit: float | None = None
     periods: float | None = None
-    """Periods of the scheduler with a limit of CPU."""
+    """Number of scheduler periods in which a CPU limit was in force."""
     throttled: float | None = None
-    """Periods in which the limit held it back."""
+    """Number of periods in which the CPU limit throttled the processes."""
     oom_kills: float | None = None
 
 
 @dataclass(frozen=True)
 class Readings(Generic[Sample]):
-    """The samples of one source, oldest first."""
+    """Samples of one source, oldest first."""
 
     pod: str
     samples: tuple[Sample, ...] = ()
     reason: str = ""
-    """Why there are none."""
+    """Reason why there are no samples; empty if there are some."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Values of a series of Prometheus as (seconds since the measured part began, value)."""
+    """One time series from Prometheus, as points (seconds since the measured part began, value)."""
 
     name: str
     labels: str
@@ -149,14 +149,14 @@ class Series:
 
 @dataclass(frozen=True)
 class Observations:
-    """Everything that was read besides the requests."""
+    """All samples and statistics that were read during a run, apart from the requests."""
 
     span_s: float = 0.0
-    """Time in seconds between the first and the last reading of the measured part."""
+    """Time in seconds between the first and the last sample of the measured part."""
     before: Statistics | None = None
     after: Statistics | None = None
     no_statistics: str = ""
-    """Why there are no statistics."""
+    """Reason why there are no statistics."""
     config: ServerConfig = field(default_factory=ServerConfig)
     servers: tuple[Readings[ServerSample], ...] = ()
     balancers: tuple[Readings[BalancerSample], ...] = ()
@@ -166,11 +166,11 @@ class Observations:
     processes: tuple[Readings[ProcessSample], ...] = ()
     no_process: str = ""
     idle: tuple[Readings[ServerSample], ...] = ()
-    """Samples before the load."""
+    """Samples taken before the load, for the idle power."""
     gpu_energy: tuple[Series, ...] = ()
-    """DCGM's counters of energy, in mJ."""
+    """DCGM's energy counters of GPUs, in mJ."""
     cpu_energy: tuple[Series, ...] = ()
-    """Counters of the energy of the CPU, in J."""
+    """Energy counters of CPUs, in J."""
     no_gpu_energy: str = ""
     no_cpu_energy: str = ""
     cpu_energy_source: str = ""

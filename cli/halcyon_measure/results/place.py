@@ -1,4 +1,4 @@
-"""The place of a measurement: which server was measured, where, and on what. Pure."""
+"""The environment of a measurement: the measured server, its location and its hardware. Pure."""
 
 from __future__ import annotations
 

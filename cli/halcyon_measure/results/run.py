@@ -1,4 +1,4 @@
-"""What the processes of a load have measured together."""
+"""Merged measurements of all processes of a load."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from halcyon_measure.results.observations import Observations
 
 @dataclass(frozen=True)
 class Run:
-    """What the processes of a load have measured."""
+    """Measurements of a run, merged over all processes of the load."""
 
     columns: Columns
     messages: tuple[str, ...]
-    """Different messages of failures; `Columns.kind` is an index into them."""
+    """Distinct failure messages; `Columns.kind` is an index into them."""
     pods: tuple[str, ...]
     warm_up_s: float
     settled: bool | None
-    """Whether the load had settled when the measured part began; None if warm-up was fixed."""
+    """True if the load had settled when the measured part began; None if the warm-up had a fixed length."""
     measured_s: float
-    """Time in seconds in which requests became due."""
+    """Length of the measured part in seconds, in which requests became due."""
     partial: bool
-    """True if the run was interrupted."""
+    """True if the run was ended early."""
     usage: tuple[dict[str, float], ...]
-    """CPU and waiting of each process in the measured part, in seconds."""
+    """CPU and waiting times of each process in the measured part, in seconds."""
     observations: Observations | None = None
-    """What was read of servers and machines; None if nothing was."""
+    """Samples of servers and machines; None if none were taken."""
     folded: Folded | None = None
-    """Counts of the requests, if there were too many to keep each: then there are no columns."""
+    """Counts of the requests if there were too many to keep as rows. The columns are empty then."""
 
     @property
     def count(self) -> int:
-        """Requests of the measured part."""
+        """Number of requests in the measured part."""
         return len(self.columns) if self.folded is None else len(self.folded)
 
     def save(self, folder: Path) -> Path:
-        """Write requests.npz, or histogram.npz for requests that are counted, and return its path."""
+        """Write requests.npz, or histogram.npz if the requests were counted, and return the file's path."""
         if self.folded is not None:
             path = folder / "histogram.npz"
             self.folded.save(path, messages=self.messages, pods=self.pods)

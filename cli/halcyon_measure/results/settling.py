@@ -1,4 +1,4 @@
-"""When warm-up has ended: rate and median latency of one-second blocks no longer change. Pure."""
+"""Detection of the end of warm-up: rate and median latency of successive one-second blocks no longer change. Pure."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass
 from statistics import median
 
 BLOCKS = 3
-"""Blocks in a row that must agree."""
+"""Number of successive blocks that must agree."""
 TOLERANCE = 0.1
-"""Share by which their medians and rates may differ."""
+"""Maximum relative difference of the blocks' medians and rates."""
 _SMALL_S = 0.0002
-"""Differences of medians below this are noise of the client."""
+"""Differences of medians in seconds that are due to noise of the client."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """What ended in one second, over all processes."""
+    """Counts and median latency of the requests that ended in one second, over all processes."""
 
     answered: int
     failed: int
     median_s: float | None
-    """Median latency of the answers in seconds; None if there was none."""
+    """Median latency of the answers in seconds; None if there were none."""
     late: int = 0
-    """Answers that missed the objective; 0 without one."""
+    """Number of answers that missed the objective; 0 without an objective."""
 
 
 def together(parts: Sequence[Block]) -> Block:
-    """Return the block of several processes. Its median is the mean of theirs, weighted by their answers."""
+    """Return the sum of several processes' blocks. Its median is the mean of their medians, weighted by answers."""
     answered = sum(part.answered for part in parts)
     weighted = sum(part.median_s * part.answered for part in parts if part.median_s is not None)
     return Block(
@@ -42,7 +42,7 @@ def together(parts: Sequence[Block]) -> Block:
 def has_settled(blocks: Sequence[Block]) -> bool:
     """Return True if the last `BLOCKS` blocks agree in rate and median within `TOLERANCE`, or within chance.
 
-    A load whose requests all fail has settled too: failures are a result.
+    A load whose requests all fail also counts as settled, because failures are a result.
     """
     last = blocks[-BLOCKS:]
     if len(last) < BLOCKS:

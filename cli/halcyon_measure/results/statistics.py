@@ -1,7 +1,7 @@
 """Percentiles and rates of a run, each with a 95 % interval. Pure and seeded.
 
-Requests that follow each other share queues and batches, so their latencies depend on each other. The intervals are
-those of a bootstrap of one-second blocks, which keeps that dependence within a block.
+Successive requests share queues and batches, so their latencies are correlated. The intervals are from a bootstrap of
+one-second blocks, which keeps the correlation within a block.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import numpy.typing as npt
 from halcyon_measure.results.columns import Floats, Integers
 
 _BINS_PER_DECADE = 460
-"""Bins of half a percent each, for the bootstrap alone; the percentile itself is exact."""
+"""Number of bins per decade, each half a percent wide. They are used in the bootstrap only; the percentile itself is
+exact."""
 _LEAST_S, _DECADES = 1e-5, 9
 _DRAWS = 400
 MIN_BLOCKS = 5
-"""Blocks below which there is no interval."""
+"""Minimum number of blocks for an interval."""
 Interval = tuple[float, float]
 
 
 def percentile(values: Floats, share: float) -> float | None:
-    """Return the smallest value that at least `share` of the values don't exceed; None if there are none."""
+    """Return the smallest value that is at least as large as the given share of the values; None if there are none."""
     if not len(values):
         return None
     ordered = np.partition(values, index := _rank(len(values), share))
@@ -35,17 +36,17 @@ def _rank(count: int, share: float) -> int:
 
 
 def supports(count: int, share: float) -> bool:
-    """Return True if a percentile can be told from this many values: at least ten of them lie above it."""
+    """Return True if there are enough values for a percentile: at least ten of them lie above it."""
     return count * (1 - share) >= 10 - 1e-9
 
 
 class Blocks:
-    """Latencies by second of the run, and intervals from draws of whole seconds."""
+    """Latencies by second of the run. Intervals are computed from random draws of whole seconds."""
 
     def __init__(
         self, due: Floats, latency: Floats, length_s: float, *, seed: int = 1, counts: Integers | None = None
     ) -> None:
-        """Count the latencies; `counts` says how often each of them stands, once by default."""
+        """Count the latencies. `counts` is the number of requests with each latency; by default one."""
         self._count = max(math.floor(length_s), 1)
         block = np.minimum(np.floor(np.clip(due, 0, None)).astype(np.int64), self._count - 1)
         place = np.log10(np.maximum(latency, _LEAST_S) / _LEAST_S) * _BINS_PER_DECADE
@@ -55,7 +56,7 @@ class Blocks:
         table = _counts(block, column, self._count, len(used), often=counts)
         self._answered = table.sum(axis=1)
         draws = np.random.default_rng(seed).integers(0, self._count, (_DRAWS, self._count))
-        # How often each block is in each draw.
+        # Number of times that each block is in each draw.
         number = np.repeat(np.arange(_DRAWS), self._count)
         self._weights = _counts(number, draws.ravel(), _DRAWS, self._count).astype(np.float32)
         self._edges = _LEAST_S * 10 ** ((used + 0.5) / _BINS_PER_DECADE)
@@ -66,25 +67,28 @@ class Blocks:
         if self._count < MIN_BLOCKS or not len(self._edges):
             return None
         totals = self._drawn[:, -1:]
-        # The rows ascend, so this is the index of the first value that isn't below.
+        # The rows are ascending, so this is the index of the first value that isn't below.
         index = (self._drawn < share * totals).sum(axis=1)
         return _middle(self._edges[np.minimum(index, len(self._edges) - 1)][totals[:, 0] > 0])
 
     def rate(self, good: npt.NDArray[np.int64] | None = None) -> Interval | None:
-        """Return the 95 % interval of answers per second, or of `good`, a count for each block."""
+        """Return the 95 % interval of answers per second, or of `good`, which has one count for each block."""
         if self._count < MIN_BLOCKS:
             return None
         return _middle(self._weights @ (self._answered if good is None else good) / self._count)
 
 
 def per_second(due: Floats, length_s: float, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Return how many requests of `mask` became due in each whole second of the run."""
+    """Return the number of requests in `mask` that became due in each whole second of the run."""
     count = max(math.floor(length_s), 1)
     return np.bincount(np.minimum(np.floor(due[mask]).astype(np.int64), count - 1), minlength=count)
 
 
 def _counts(row: Integers, column: Integers, rows: int, columns: int, *, often: Integers | None = None) -> Integers:
-    """Return how often each pair occurs, as a table; `often` says how often each of them stands, once by default."""
+    """Return a table with the number of occurrences of each pair.
+
+    `often` is the weight of each entry; by default one.
+    """
     found = np.bincount(row * columns + column, weights=often, minlength=rows * columns)
     return found.astype(np.int64).reshape(rows, columns)
 

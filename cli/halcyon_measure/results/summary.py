@@ -1,4 +1,4 @@
-"""The document of a run, from its requests. Pure."""
+"""Construction of a run's document from its requests. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def build(
     counted, length = tally.of(run, objective_s), run.measured_s
     latency = counted.answered["latency"]
     late, p50 = counted.late.percentile(0.99), latency.percentile(0.5)
-    # What is due at once can't be sent at once: in `offline` it waits by design.
+    # In `offline` all requests are due at once, so most of them are sent late by design.
     limit = judge(run.usage, late_p99_s=late, p50_s=p50, is_open=scenario.is_open and scenario.kind != "offline")
     requests = _requests(counted)
     n = counted.ended
@@ -90,7 +90,7 @@ def build(
 
 
 def accuracy(requests: Requests) -> Figure:
-    """Return the share of the answers that are the expected ones, with its 95 % interval (Wilson's)."""
+    """Return the share of the answers that equal the expected ones, with Wilson's 95 % interval."""
     n = requests.answered + requests.wrong
     if not n:
         return unmeasured("ratio", "no request was answered", _EXPECTED)

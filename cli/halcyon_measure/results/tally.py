@@ -1,4 +1,4 @@
-"""What a document needs of the requests of a run, from all of them or from their counts. Pure."""
+"""Counts and durations of a run's requests for the document, computed from all requests or from their counts. Pure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from halcyon_measure.results.statistics import Blocks
 
 @dataclass(frozen=True)
 class FailureCount:
-    """Failures of one outcome with one message."""
+    """Failures with the same outcome and message."""
 
     outcome: Outcome
     kind: int
-    """Index into the messages of the run."""
+    """Index of the message in the list of the run."""
     count: int
     first_s: float
     last_s: float
@@ -33,7 +33,7 @@ class FailureCount:
 
 @dataclass(frozen=True)
 class SecondCount:
-    """Requests that became due in one second. Latencies are in seconds; None if none was answered."""
+    """Requests that became due in one second. Latencies are in seconds; None if no request was answered."""
 
     due: int
     answered: int
@@ -43,24 +43,24 @@ class SecondCount:
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts and durations of a run."""
+    """Counts and durations of a run's requests."""
 
     due: int
     outcomes: Counter[int]
     good: int | None
-    """Answers within the objective; None without one."""
+    """Number of answers within the objective; None without an objective."""
     good_by_second: Integers
     rows: int
-    """Rows of the answered requests."""
+    """Number of rows in the answered requests."""
     answered: Mapping[str, Durations]
-    """Durations of the answered requests, by name of `folded.PARTS`."""
+    """Durations of the answered requests, by the names in `folded.PARTS`."""
     late: Durations
-    """Delay between prepared and sent of all that were sent."""
+    """Delay between prepared and sent of all sent requests."""
     blocks: Blocks
     failures: tuple[FailureCount, ...]
     seconds: tuple[SecondCount, ...]
     pods: Counter[int]
-    """Answers by index of the pod."""
+    """Number of answers by index of the pod."""
     is_folded: bool
 
     @property
@@ -70,7 +70,7 @@ class Tally:
 
 
 def of(run: Run, objective_s: float | None) -> Tally:
-    """Return the tally of a run."""
+    """Return the tally of a run, with the latency objective in seconds if there is one."""
     if run.folded is not None:
         return _of_counts(run, run.folded, objective_s)
     return _of_columns(run, objective_s)
@@ -82,7 +82,7 @@ def outcomes(run: Run) -> Counter[int]:
 
 
 def answered(run: Run) -> dict[str, Durations]:
-    """Return the durations of the answered requests, by name of `folded.PARTS`."""
+    """Return the durations of the answered requests, by the names in `folded.PARTS`."""
     if run.folded is not None:
         return {name: run.folded.durations(name) for name in PARTS}
     ended = run.columns.where(run.columns.outcome == Outcome.ANSWERED)
@@ -134,7 +134,10 @@ def _of_counts(run: Run, folded: Folded, objective_s: float | None) -> Tally:
 
 
 def _within(by_second: Integers, length: int) -> Integers:
-    """Return counts of so many seconds; what came after them is in the last one, as in `statistics.per_second`."""
+    """Return the counts of the first `length` seconds.
+
+    Later counts are added to the last second, as in `statistics.per_second`.
+    """
     made = np.zeros(length, dtype=np.int64)
     np.add.at(made, np.minimum(np.arange(len(by_second)), length - 1), by_second)
     return made

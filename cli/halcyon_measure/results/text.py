@@ -1,4 +1,4 @@
-"""A run as text: one sentence with the answer, then the figures behind it. A view of the document. Pure."""
+"""The document of a run as text: one sentence with the result, then its figures. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMES = {"p99_9": "p99.9"}
 
 
 def page(document: BenchDocument) -> str:
-    """Return the text of a run, at most 80 columns wide."""
+    """Return the document as text, at most 80 columns wide."""
     if document.sweep is not None:
         partial = ", interrupted" if document.sweep.partial else ""
         head = f"{document.target.model or document.target.url}: {len(document.sweep.points)} points{partial}"

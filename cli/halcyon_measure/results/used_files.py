@@ -1,4 +1,7 @@
-"""Files of a measurement, with digests, so that doing it again shows which of them have changed."""
+"""Files used in a measurement, with digests.
+
+If the measurement is repeated, the digests show which files have changed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pydantic import Field
 from halcyon_measure.results.figure import Part
 
 MAX_BYTES = 256 << 20
-"""Bytes of all files above which no digest is made, because it would take longer than a second."""
+"""Maximum total size of the files in bytes for a digest. Above it, a digest would take longer than a second."""
 
 
 class UsedFile(Part):
@@ -24,7 +27,7 @@ class UsedFile(Part):
 
 
 def used(paths: Iterable[str]) -> tuple[UsedFile, ...]:
-    """Return the files and folders that exist, each once, with their digests."""
+    """Return the files and folders that exist, without duplicates, with their digests."""
     return tuple(UsedFile(path=path, sha256=digest(Path(path))) for path in dict.fromkeys(paths) if Path(path).exists())
 
 

@@ -1,1 +1,1 @@
-"""The roof that compute and bandwidth of a machine set, and measured points below it. Pure."""
+"""Roofline of a machine, set by its peak compute rate and memory bandwidth, with measured points below it. Pure."""

@@ -1,4 +1,4 @@
-"""The section `roofline`, from the counts of a model, the machine's peaks and measured executions. Pure."""
+"""Construction of the section `roofline` from a model's counts, the machine's peaks and measured executions. Pure."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from halcyon_measure.results.sections.static import Static
 
 MAX_BATCH = 4096
 MAX_CV = 0.05
-"""Coefficient of variation above which a peak isn't sure."""
+"""Maximum coefficient of variation at which a measured peak counts as reliable."""
 
 
 @dataclass(frozen=True)
 class Execution:
-    """The measured time of an execution."""
+    """Measured mean time of executions with one batch size."""
 
     batch: int
     seconds: float
     interval: tuple[float, float] | None
-    """Its 95 % interval in seconds."""
+    """95 % interval of the mean time, in seconds; None if there is none."""
     n: int
 
 
 def measured_peak(samples: Sequence[float], unit: Unit, how: str) -> Peak:
-    """Return the peak of several samples: the largest, with their range and coefficient of variation."""
+    """Return the maximum of the samples as a peak, with their range and coefficient of variation."""
     cv = statistics.stdev(samples) / statistics.mean(samples) if len(samples) > 1 else None
     figure = Figure(
         value=max(samples),
@@ -46,7 +46,7 @@ def measured_peak(samples: Sequence[float], unit: Unit, how: str) -> Peak:
 def roofline(
     static: Static, compute: Peak, memory: Peak, executions: Sequence[Execution], *, datatype: str, source: str
 ) -> Roofline:
-    """Return the roof over a model, and the executions as points below it. `source` is what was measured.
+    """Return the roofline of a model with the executions as points. `source` says how the executions were measured.
 
     Raises:
         ModelError: the operations or the bytes of the model aren't known.
@@ -72,7 +72,7 @@ def roofline(
 
 
 class _Line:
-    """Operations and least bytes of any batch size: both grow by the row."""
+    """Operations and minimum bytes as functions of the batch size. Both are linear in the number of rows."""
 
     def __init__(self, static: Static) -> None:
         first, last = static.sizes[0], static.sizes[-1]
@@ -95,7 +95,10 @@ class _Line:
         return self.flops(batch) / (self._weights + batch * self._bytes)
 
     def crossing(self, ridge: float) -> int | None:
-        """Return the smallest batch size whose intensity is that of the ridge."""
+        """Return the smallest batch size whose arithmetic intensity reaches the ridge.
+
+        The result is None if there is none up to `MAX_BATCH`.
+        """
         return next((batch for batch in range(1, MAX_BATCH + 1) if self.intensity(batch) >= ridge), None)
 
 
@@ -103,7 +106,7 @@ def _point(line: _Line, one: Execution, top: float, bandwidth: float, source: st
     intensity = line.intensity(one.batch)
     roof = min(top, intensity * bandwidth)
     flops = line.flops(one.batch)
-    # The slowest time is the lowest rate.
+    # The longest time gives the lowest rate.
     rates = (flops / one.interval[1], flops / one.interval[0]) if one.interval else None
     how = f"operations of {one.batch} rows over the mean time of an execution"
     return RooflinePoint(
@@ -137,6 +140,6 @@ def _answer(points: Sequence[RooflinePoint], above: Sequence[int], crossing: int
 
 
 def percent(share: float | None) -> str:
-    """Return a share in percent, with two digits if it is small."""
+    """Return a share in percent, with two significant digits if it is small."""
     value = 100 * (share or 0)
     return f"{value:.0f} %" if value >= 10 or not value else f"{value:.2g} %"

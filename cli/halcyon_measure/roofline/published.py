@@ -1,7 +1,8 @@
-"""Peaks that NVIDIA publishes, by the label `nvidia.com/gpu.product` of a node. Pure.
+"""Peak rates published by NVIDIA, by the node label `nvidia.com/gpu.product`. Pure.
 
-They are those of the data sheets of the products, dense (without sparsity), with the clocks that the data sheets assume;
-no workload reaches them. FP32 is that of the tensor cores in TF32 if the product has it: libraries use it for FP32.
+The peaks are those of the products' data sheets: dense (without sparsity), at the clock rates that the data sheets
+assume. No workload reaches them. FP32 has the rate of TF32 on tensor cores if the product supports it, because
+libraries use TF32 for FP32.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from halcyon_measure.results.sections.roofline import Peak
 
 @dataclass(frozen=True)
 class Product:
-    """One GPU, in 1e12 operations per second and 1e9 bytes per second."""
+    """Peak rates of one GPU product: compute in 1e12 operations per second, memory in 1e9 bytes per second."""
 
     fp32: float
     fp16: float
     int8: float | None
     bandwidth: float
     sheet: str
-    """Data sheet of NVIDIA with these figures."""
+    """NVIDIA's data sheet with these figures."""
 
 
 _AMPERE, _HOPPER, _ADA = "A100 Tensor Core GPU", "H100 Tensor Core GPU", "L40S GPU"
@@ -50,7 +51,7 @@ PRODUCTS: Mapping[str, Product] = {
 
 
 def peaks(name: str, datatype: str) -> tuple[Peak, Peak]:
-    """Return the published peaks of compute, for a data type, and of memory.
+    """Return the published peaks of compute, for this data type, and of memory.
 
     Raises:
         ModelError: the product isn't in the table, or has no such data type.

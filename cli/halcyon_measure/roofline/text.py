@@ -15,7 +15,7 @@ _WIDTH = 80
 
 
 def sections(document: BenchDocument) -> list[str]:
-    """Return the lines of what a result has from the file of its model; empty if it has nothing."""
+    """Return the lines of the sections that come from the model's file; empty if the document has none."""
     lines: list[str] = []
     if (static := document.static) is not None:
         one = static.sizes[0]
@@ -32,7 +32,7 @@ def sections(document: BenchDocument) -> list[str]:
 
 
 def alone_lines(alone: Alone) -> list[str]:
-    """Return the lines of a model alone."""
+    """Return the lines on a model measured without a server."""
     threads = f"{alone.threads} thread{'s' if alone.threads > 1 else ''}"
     memory = f"{number((alone.memory.value or 0) / 2**20)} MiB"
     lines = [f"alone     {alone.library}, {threads}: loads in {number(alone.load.value)} ms, takes {memory}"]
@@ -51,7 +51,7 @@ def alone_lines(alone: Alone) -> list[str]:
 
 
 def roofline_lines(roofline: Roofline) -> list[str]:
-    """Return the lines of a roof and its points."""
+    """Return the lines on a roofline and its points."""
     lines = _wrapped("roofline  ", roofline.answer)
     lines += _wrapped("compute   ", f"{roofline.datatype}: {_peak(roofline.compute, 'FLOP/s')}")
     lines += _wrapped("memory    ", _peak(roofline.memory, "B/s"))

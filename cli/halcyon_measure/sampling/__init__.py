@@ -1,1 +1,1 @@
-"""Readings of servers, balancers and machines during a run: the shell around `breakdown`."""
+"""Sampling of servers, balancers and machines during a run. The samples are the input of `breakdown`, which is pure."""

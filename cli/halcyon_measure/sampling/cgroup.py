@@ -1,8 +1,8 @@
-"""The cgroup of a process, of version 2 or 1: CPU, throttling, memory and kills of its container.
+"""Cgroup (version 1 or 2) of a process: CPU use, throttling, memory and OOM kills of its container.
 
-It is read through the process's own root (/proc/PID/root), because containers of one pod see only their own cgroup at
-/sys/fs/cgroup. That needs a shared process namespace and the same user. A cgroup that is also the reader's is left out:
-its figures would have the client's share too.
+The cgroup is read through the root directory of the process (/proc/PID/root), because containers of one pod see only
+their own cgroup at /sys/fs/cgroup. This needs a shared process namespace and the same user. If this client is in the
+same cgroup, it is left out, because the figures would include the client.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pathlib import Path, PurePosixPath
 
 PROC = Path("/proc")
 _UNIFIED = ""
-"""Name of the only hierarchy of version 2."""
+"""Name of the only hierarchy in version 2."""
 _NO_LIMIT = 2.0**60
-"""Version 1 writes a number above this one if there is no limit of memory."""
+"""Lower bound of the values with which version 1 says that there is no memory limit."""
 
 
 @dataclass(frozen=True)
 class CgroupSample:
-    """One reading; None for what can't be read or has no limit."""
+    """One sample of a cgroup. Values are None if they can't be read or there is no limit."""
 
     cpu_s: float | None = None
     cpu_limit: float | None = None
-    """Cores that the processes may use together."""
+    """Maximum number of cores that the processes may use together."""
     memory: float | None = None
     memory_limit: float | None = None
     periods: float | None = None
@@ -35,12 +35,12 @@ class CgroupSample:
 
 @dataclass(frozen=True)
 class Cgroup:
-    """A cgroup's folders by controller."""
+    """Folders of a cgroup, by controller."""
 
     folders: Mapping[str, Path]
 
     def sample(self) -> CgroupSample:
-        """Return a reading."""
+        """Return a sample with the current values."""
         if _UNIFIED in self.folders:
             return self._unified(self.folders[_UNIFIED])
         cpu, memory = self.folders.get("cpu"), self.folders.get("memory")
@@ -74,7 +74,10 @@ class Cgroup:
 
 
 def of(pid: int, *, proc: Path = PROC) -> Cgroup | None:
-    """Return the cgroup of a process; None if it is the whole machine's or the reader's, or can't be read."""
+    """Return the cgroup of a process.
+
+    The result is None if it is the root cgroup or that of this client, or can't be read.
+    """
     own, found = _paths(proc / "self"), dict[str, Path]()
     mounts = _mounts(proc / str(pid))
     for controller, path in _paths(proc / str(pid)).items():
@@ -88,13 +91,13 @@ def of(pid: int, *, proc: Path = PROC) -> Cgroup | None:
             if folder.is_dir():
                 found[controller] = folder
     if _UNIFIED in found and not (found[_UNIFIED] / "cpu.stat").is_file():
-        # Beside version 1, the hierarchy of version 2 has no controllers.
+        # If version 1 is in use, the hierarchy of version 2 has no controllers.
         del found[_UNIFIED]
     return Cgroup(found) if found else None
 
 
 def _paths(process: Path) -> dict[str, str]:
-    """Return the cgroup of a process by controller."""
+    """Return the path of a process's cgroup, by controller."""
     found: dict[str, str] = {}
     with contextlib.suppress(OSError, ValueError):
         for line in (process / "cgroup").read_text("utf-8").splitlines():
@@ -104,7 +107,7 @@ def _paths(process: Path) -> dict[str, str]:
 
 
 def _mounts(process: Path) -> dict[str, tuple[str, str]]:
-    """Return the cgroup at the root of each mount that a process sees, and the mount point, by controller."""
+    """Return, by controller, the root path and the mount point of each cgroup mount that a process sees."""
     found: dict[str, tuple[str, str]] = {}
     with contextlib.suppress(OSError):
         for line in (process / "mountinfo").read_text("utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""The processes of a server on this machine, their cgroup, and the energy counters of this machine's CPU."""
+"""Processes of a server on this machine, their cgroup, and the energy counters of the machine's CPU."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PROC = Path("/proc")
 _RAPL = Path("/sys/class/powercap")
 _LISTEN = "0A"
 _MAPPED = bytes(10) + b"\xff\xff"
-"""Beginning of an IPv4 address in the form of IPv6."""
+"""Prefix of an IPv4 address that is mapped into IPv6."""
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _REFRESH_S = 10.0
-"""Time between two searches for new child processes."""
+"""Interval in seconds between searches for new child processes."""
 
 
 def is_local(host: str) -> bool:
@@ -37,9 +37,9 @@ def is_local(host: str) -> bool:
 
 
 def listener(host: str, port: int) -> int | None:
-    """Return the process that listens on a port of this machine; None if there is none, or it can't be seen.
+    """Return the process that listens on a local port. The result is None if there is none, or if it isn't visible.
 
-    A process that listens at this address comes before one that listens at all addresses.
+    A process that listens on exactly this address takes precedence over one that listens on all addresses.
     """
     own = _hexadecimal(host)
     exact, wide = set(), set()
@@ -59,7 +59,7 @@ def listener(host: str, port: int) -> int | None:
 
 
 class LocalServer:
-    """The processes of a server, and its cgroup."""
+    """Processes of a server, with their cgroup."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -68,14 +68,14 @@ class LocalServer:
         self._cgroup = cgroup.of(pid)
 
     def sample(self, at_s: float) -> ProcessSample | None:
-        """Return a reading; None if the process has ended."""
+        """Return a sample of the processes; None if the server's process has ended."""
         if at_s - self._searched_s >= _REFRESH_S:
             self._tree, self._searched_s = _with_children(self._pid), at_s
         cpu_s, wait_s, memory, alive = 0.0, 0.0, 0, False
         for pid in self._tree:
             with contextlib.suppress(OSError, IndexError, ValueError):
                 fields = (_PROC / str(pid) / "stat").read_text("utf-8").rpartition(")")[2].split()
-                # Children that have ended count at their parent.
+                # The time of children that have ended is included in that of their parent.
                 cpu_s += sum(map(int, fields[11:15])) * _TICK_S
                 resident, shared = (_PROC / str(pid) / "statm").read_text("ascii").split()[1:3]
                 memory += (int(resident) - int(shared)) * _PAGE
@@ -98,10 +98,10 @@ class LocalServer:
 
 
 def rapl_joules() -> dict[str, float]:
-    """Return the energy counters of the CPU packages in J; empty if there are none, or they can't be read."""
+    """Return the energy counters of the CPU packages in joules; empty if there are none, or they can't be read."""
     found = {}
     for package in sorted(_RAPL.glob("intel-rapl:*")) if _RAPL.is_dir() else ():
-        # intel-rapl:0:1 is a part of intel-rapl:0.
+        # Skip parts of a package: intel-rapl:0:1 is a part of intel-rapl:0.
         if package.name.count(":") == 1:
             value = _number(package / "energy_uj")
             if value is not None:
@@ -110,9 +110,9 @@ def rapl_joules() -> dict[str, float]:
 
 
 def _hexadecimal(host: str) -> set[str]:
-    """Return the addresses of a host as the kernel writes them: words of four bytes in the machine's order.
+    """Return the addresses of a host in the kernel's notation: words of four bytes in the machine's byte order.
 
-    An IPv4 address is also that of a socket of IPv6, as gRPC opens it.
+    For an IPv4 address, the mapped IPv6 address is included, because gRPC listens on IPv6 sockets.
     """
     found = set()
     with contextlib.suppress(OSError):
@@ -151,7 +151,7 @@ def _with_children(pid: int) -> list[int]:
 
 
 def _cores(pid: int) -> float | None:
-    """Return the number of cores that a process may run on."""
+    """Return the number of cores on which a process may run; None if it is unknown."""
     with contextlib.suppress(OSError):
         return float(len(os.sched_getaffinity(pid)))
     return None

@@ -1,4 +1,4 @@
-"""Pages of metrics in Prometheus' text format, parsed into samples. Pure. Lines that can't be read are left out."""
+"""Parser of metrics pages in Prometheus' text format. Invalid lines are ignored. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _HAPROXY = {"haproxy_backend_current_queue": "queued", "haproxy_backend_http_req
 
 
 def samples(text: str, prefixes: tuple[str, ...]) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """Return the samples of the metrics that begin with a prefix, as (name, labels, value)."""
+    """Yield the samples of metrics whose names begin with one of the prefixes, as (name, labels, value)."""
     for line in text.splitlines():
         if not line.startswith(prefixes):
             continue
@@ -61,7 +61,7 @@ def samples(text: str, prefixes: tuple[str, ...]) -> Iterator[tuple[str, Mapping
 
 
 def server(text: str, model: str, at_s: float) -> ServerSample | None:
-    """Return a reading of Triton's page; None if it isn't one."""
+    """Return a sample from Triton's metrics page; None if the text isn't one."""
     counters: dict[str, float] = {}
     gpus: dict[str, dict[str, float]] = {}
     whole: dict[str, float] = {}
@@ -87,7 +87,7 @@ def server(text: str, model: str, at_s: float) -> ServerSample | None:
 
 
 def balancer(text: str, at_s: float) -> BalancerSample | None:
-    """Return a reading of the page of a Halcyon agent, or of HAProxy; None if it is neither."""
+    """Return a sample from the metrics page of a Halcyon agent or of HAProxy; None if the text is neither."""
     found: dict[str, float] = {}
     haproxy: dict[str, float] = {}
     for name, _, value in samples(text, ("halcyon_agent_", "haproxy_backend_", "process_cpu_")):

@@ -1,4 +1,4 @@
-"""Series of a Prometheus over the time of a run: energy of GPUs by DCGM, of pods by Kepler."""
+"""Time series from Prometheus for the time of a run: energy of GPUs from DCGM, energy of pods from Kepler."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from halcyon_measure.results.observations import Series
 
 GPU_ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 CPU_ENERGY = ("kepler_pod_cpu_joules_total", "kepler_container_package_joules_total")
-"""Names of Kepler's counters: of its versions from 0.10 on, and of those before."""
+"""Names of Kepler's energy counters: from version 0.10 on, and before it."""
 _TIMEOUT_S = 10.0
 _STEP_S = 1.0
 
 
 class Prometheus:
-    """The HTTP API of a Prometheus."""
+    """Client for the HTTP API of Prometheus."""
 
     def __init__(self, url: str) -> None:
-        """Parse the URL.
+        """Parse the URL of Prometheus.
 
         Raises:
-            SettingError: it isn't one of HTTP.
+            SettingError: the URL isn't an HTTP URL.
         """
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -34,7 +34,9 @@ class Prometheus:
         self._url, self._parts = url, parts
 
     def series(self, query: str, *, begin_s: float, end_s: float) -> tuple[Series, ...]:
-        """Return the series of a query between two times, in seconds since the epoch. Its times begin at `begin_s`.
+        """Return the series of a query between two times, in seconds since the epoch.
+
+        The times in the result are relative to `begin_s`.
 
         Raises:
             TargetError: Prometheus doesn't answer, or rejects the query.
@@ -66,7 +68,7 @@ class Prometheus:
 
 
 def selector(metric: str, labels: Mapping[str, str]) -> str:
-    """Return a selector of a metric by regular expressions of labels."""
+    """Return a PromQL selector of a metric. The values of `labels` are regular expressions."""
     return metric + "{" + ",".join(f"{name}=~{json.dumps(value)}" for name, value in labels.items()) + "}"
 
 

@@ -1,4 +1,4 @@
-"""Readings once a second over a run, in a thread of the process that shows its result."""
+"""Sampler that reads metrics once a second during a run, in a thread of the process that shows the result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Sample = TypeVar("Sample", ServerSample, BalancerSample, ProcessSample)
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A page of metrics."""
+    """URL of a metrics page, and the pod that it belongs to."""
 
     pod: str
     url: str
@@ -44,20 +44,20 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingSettings:
-    """What is read besides the answers."""
+    """Settings for sampling servers and machines during a run."""
 
     servers: tuple[Source, ...] = ()
-    """Metrics of the replicas; empty for the port that Triton has by default, at the host of the target."""
+    """Metrics pages of the replicas. If empty, Triton's default metrics port at the host of the target is used."""
     balancers: tuple[Source, ...] = ()
     prometheus: str = ""
     namespace: str = ""
-    """Namespace of the measured pods, for queries of Prometheus; empty for any."""
+    """Namespace of the measured pods in Prometheus queries; empty for any namespace."""
     pods: str = ""
-    """Regular expression of their names; empty if they aren't known."""
+    """Regular expression of the names of the measured pods; empty if they aren't known."""
     idle_s: float = IDLE_S
 
     def check(self) -> SamplingSettings:
-        """Return these settings if the URLs are valid.
+        """Check that the URLs are valid, and return these settings.
 
         Raises:
             SettingError: a URL is invalid.
@@ -72,7 +72,7 @@ class SamplingSettings:
 
 
 class Sampler:
-    """The readings of one run: `idle` before it, `begin`, and `end` once all answers are there."""
+    """Sampler of one run. Call `idle` before it, `begin` at its start, and `end` when all answers have arrived."""
 
     def __init__(self, target: Target, settings: SamplingSettings) -> None:
         self._target, self._settings = target, settings
@@ -95,7 +95,7 @@ class Sampler:
         self._is_local = False
 
     def idle(self, wait: Callable[[float], None] = time.sleep) -> None:
-        """Read what doesn't change, and the idle power if a GPU's energy or power can be read."""
+        """Read the constant facts and, if the energy or power of a GPU can be read, the idle power."""
         self._config = server_statistics.read_config(self._target)
         self._is_local = local_process.is_local(self._target.host)
         if self._is_local and (pid := local_process.listener(self._target.host, self._target.port)) is not None:
@@ -115,26 +115,26 @@ class Sampler:
                 self._idle.setdefault(pod, []).append(page)
 
     def begin(self, start_s: float) -> None:
-        """Read from `start_s` of the monotonic clock on."""
+        """Take samples from `start_s` on, in seconds of the monotonic clock."""
         self._start_s = start_s
         self._epoch_s = time.time() + start_s - time.monotonic()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def end(self) -> None:
-        """Take the last readings."""
+        """Take the last samples."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
 
     def close(self) -> None:
-        """Close the connections to all pages."""
+        """Close the connections to all metrics pages."""
         self.end()
         for page in (*self._servers.values(), *self._balancers.values()):
             page.close()
 
     def observations(self) -> Observations:
-        """Return everything that was read, with what Prometheus has of it."""
+        """Return all samples of the run, including the series from Prometheus."""
         gpu_energy, no_gpu = self._series(prometheus.GPU_ENERGY)
         cpu_energy, no_cpu, source = self._cpu_energy()
         return Observations(
@@ -159,7 +159,7 @@ class Sampler:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Pages of the servers' metrics."""
+        """Metrics pages of the servers."""
         return tuple(page.source for page in self._servers.values())
 
     def _run(self) -> None:
@@ -211,7 +211,7 @@ class Sampler:
         return "no process listens on the server's port that this user may read"
 
     def _series(self, metric: str) -> tuple[tuple[Series, ...], str]:
-        """Return the series of a metric for the measured pods, or why there are none."""
+        """Return the series of a metric for the measured pods. If there are none, the text is the reason."""
         settings = self._settings
         if not settings.prometheus:
             return (), "no Prometheus is given; for example --prometheus http://prometheus:9090"
@@ -240,17 +240,20 @@ class Sampler:
 
 
 class _Page:
-    """A page of metrics and the connection to it."""
+    """A metrics page and the HTTP connection to it."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self._url, self._parts = source.url, urlsplit(source.url)
         self._connection: HTTPConnection | None = None
         self.reason = ""
-        """Why the last reading failed; empty if it didn't."""
+        """Reason why the last read failed; empty if it succeeded."""
 
     def read(self, parse: Callable[[str], Sample | None]) -> Sample | None:
-        """Return a reading; None if the page can't be read or isn't one of metrics."""
+        """Read the page, and return the parsed sample.
+
+        The result is None if the page can't be read or has no known metrics.
+        """
         try:
             text = self._get()
         except (OSError, HTTPException, ValueError) as error:
@@ -262,7 +265,7 @@ class _Page:
         return found
 
     def _get(self) -> str:
-        # A server may close an idle connection between two readings: then a new one is tried once.
+        # A server may close an idle connection between two samples. A new connection is then tried once.
         for attempt in (0, 1):
             reused = self._connection is not None
             if self._connection is None:
@@ -291,7 +294,10 @@ class _Page:
 
 
 def _pages(sources: Sequence[Source]) -> dict[str, _Page]:
-    """Return the pages by pod. A name with several addresses, as of a headless Service, has a page for each of them."""
+    """Return the metrics pages by pod.
+
+    A host name with several addresses, such as a headless Service, has one page per address.
+    """
     made = {}
     for source in sources:
         parts = urlsplit(source.url)
@@ -307,7 +313,7 @@ def _pages(sources: Sequence[Source]) -> dict[str, _Page]:
 
 
 def _addresses(host: str) -> list[str]:
-    """Return the addresses of a name, of one family: a pod with two families is still one pod."""
+    """Return the addresses of a host name, in one address family only, because a dual-stack pod is still one pod."""
     try:
         found = {str(one[4][0]): one[0] for one in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except OSError:
@@ -321,7 +327,7 @@ def _readings(page: _Page, samples: Sequence[Sample]) -> Readings[Sample]:
 
 
 def _default_source(target: Target) -> tuple[Source, ...]:
-    """Return Triton's metrics beside its other ports: HTTP has 8000, gRPC 8001, metrics 8002."""
+    """Return the source for Triton's metrics port: 2 above the HTTP port (8000), or 1 above the gRPC port (8001)."""
     if target.api != "kserve" or target.encrypted or target.path:
         return ()
     port = target.port + (1 if target.transport == "grpc" else 2)

@@ -1,4 +1,4 @@
-"""The statistics and the configuration of a model, over the protocol of the run. The documents are parsed purely."""
+"""Statistics and configuration of a model, read over the protocol of the run. The parsers are pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NS = 1e9
 
 
 def parse(document: Any) -> Statistics:
-    """Parse the answer of the statistics extension, in its JSON form. Versions are added.
+    """Parse the response of Triton's statistics extension in JSON form. The values of all versions are summed.
 
     Raises:
-        TargetError: it isn't one.
+        TargetError: the document isn't a response of the statistics extension.
     """
     try:
         total, sizes = Counters(0, 0, 0, 0, 0, 0, 0), dict[int, SizeCounters]()
@@ -50,7 +50,7 @@ def parse(document: Any) -> Statistics:
 
 
 def parse_config(document: Any) -> ServerConfig:
-    """Parse the configuration of a model, in its JSON form."""
+    """Parse a model's configuration in JSON form."""
     if not isinstance(document, Mapping):
         return ServerConfig()
     groups: Any = document.get("instance_group")
@@ -66,7 +66,7 @@ def parse_config(document: Any) -> ServerConfig:
 
 
 def read(target: Target) -> Statistics:
-    """Return the server's statistics of the target's model.
+    """Read the server's statistics of the target's model.
 
     Raises:
         TargetError: the server doesn't answer, or has no statistics.
@@ -79,7 +79,10 @@ def read(target: Target) -> Statistics:
 
 
 def read_config(target: Target) -> ServerConfig:
-    """Return what the configuration of the target's model says; nothing if the server doesn't publish it."""
+    """Read the configuration of the target's model.
+
+    The result has only unknown values if the server doesn't publish it.
+    """
     if target.api != "kserve":
         return ServerConfig()
     try:
@@ -106,14 +109,14 @@ def _seconds(duration: Mapping[str, Any]) -> float:
 
 
 def _steps(scheduling: Any) -> tuple[str, ...]:
-    """Return the models of an ensemble's steps, each once."""
+    """Return the models in the steps of an ensemble, without duplicates."""
     steps: Any = scheduling.get("step", ()) if isinstance(scheduling, Mapping) else ()
     found = (str(one.get("model_name")) for one in steps if isinstance(one, Mapping))
     return tuple(dict.fromkeys(found))
 
 
 def _instances(groups: Sequence[Any]) -> int | None:
-    """Return the instances of a server. A group of GPUs has its count on each of them."""
+    """Return the number of instances per server; None if it is unknown. A group of GPUs has its count on each GPU."""
     total = 0
     for group in groups:
         if not isinstance(group, Mapping):

@@ -1,1 +1,1 @@
-"""When requests are due: scenarios and their arrival times. Pure and seeded."""
+"""Schedules of requests: scenarios, and their arrival times. Pure and seeded."""

@@ -1,4 +1,4 @@
-"""Arrival times of a scenario whose requests are due by a schedule. Pure; the seed decides every draw."""
+"""Arrival times of scenarios with a schedule. Pure; the seed determines all random values."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _CHUNK = 16_384
 
 
 def chunks(scenario: Scenario) -> Iterator[Times]:
-    """Yield due times in seconds since the start of the schedule, ascending, in arrays of bounded size.
+    """Yield the due times in seconds since the start of the schedule, in ascending order, as arrays of bounded size.
 
-    They end before `duration_s`, or with request number `requests`. `blocking` has no schedule: it yields nothing.
+    They end before `duration_s`, or after `requests` requests. Nothing is yielded for `blocking`, which has no
+    schedule.
     """
     left = scenario.requests
     for times in _endless(scenario):
@@ -32,7 +33,7 @@ def chunks(scenario: Scenario) -> Iterator[Times]:
 
 
 def share(scenario: Scenario, *, index: int, of: int) -> Iterator[float]:
-    """Yield the due times of worker `index` of `of` workers: every `of`-th arrival of one common schedule."""
+    """Yield the due times of worker `index` of `of` workers: every `of`-th arrival of the common schedule."""
     first = index
     for due in chunks(scenario):
         own = due[first::of]
@@ -41,7 +42,7 @@ def share(scenario: Scenario, *, index: int, of: int) -> Iterator[float]:
 
 
 def _endless(scenario: Scenario) -> Iterator[Times]:
-    """Yield the due times, of which the last may be after the end of the scenario."""
+    """Yield the due times without checking the end of the scenario."""
     rng = np.random.default_rng(scenario.seed)
     if scenario.kind == "trace":
         times = np.asarray(scenario.trace, dtype=np.float64)
@@ -67,7 +68,7 @@ def _endless(scenario: Scenario) -> Iterator[Times]:
 
 
 def _ramp(scenario: Scenario, rng: np.random.Generator) -> Iterator[Times]:
-    """Yield a Poisson process whose rate changes evenly: unit arrivals through the inverse of its cumulative rate."""
+    """Yield a Poisson process whose rate changes linearly, by the inverse of the cumulative rate."""
     first, last = cast(float, scenario.rate_rps), cast(float, scenario.to_rps)
     slope = (last - first) / scenario.duration_s
     # The cumulative rate is first * t + slope * t^2 / 2. With a falling rate it has a maximum at the end.
@@ -85,7 +86,7 @@ def _ramp(scenario: Scenario, rng: np.random.Generator) -> Iterator[Times]:
 
 
 def _phases(scenario: Scenario, rng: np.random.Generator) -> Iterator[Times]:
-    """Yield a Poisson process during `on_s`, then nothing during `off_s`, and so on."""
+    """Yield a Poisson process during `on_s`, then nothing during `off_s`, and repeat."""
     on_s, off_s = cast(float, scenario.on_s), cast(float, scenario.off_s)
     busy = 0.0
     while True:

@@ -1,4 +1,4 @@
-"""Description of a load: how many requests are sent, and when. The arrival times themselves are in `arrivals`."""
+"""Description of a load: how many requests are sent, and when. Out of scope: the arrival times (`arrivals`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ MAX_CV = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A load. In `blocking`, callers send when they have their answer; in all others, requests are due by a schedule.
+    """Description of a load. In `blocking`, a caller sends a request when it has its previous answer.
+
+    In all others, a schedule decides.
 
     | kind | requests are due |
     | --- | --- |
@@ -35,14 +37,15 @@ class Scenario:
 
     kind: Kind = "blocking"
     duration_s: float = 10.0
-    """Time in seconds in which requests become due, after warm-up. In `offline`, the time after which the run ends."""
+    """Duration in seconds of the measured part, in which requests become due. In `offline`, the run ends after this
+    time at the latest."""
     requests: int | None = None
-    """Largest number of measured requests; None for no limit but the duration."""
+    """Maximum number of measured requests; None for no maximum."""
     callers: int = 1
-    """Callers in `blocking`; in `offline`, the most requests in flight."""
+    """Number of callers in `blocking`; in `offline`, the maximum number of requests in flight."""
     think_s: float = 0.0
     rate_rps: float | None = None
-    """Mean rate in requests per second; in `burst` with `on_s`, the rate while it lasts."""
+    """Mean rate in requests per second; in `burst` with `on_s`, the rate during `on_s`."""
     to_rps: float | None = None
     cv: float | None = None
     on_s: float | None = None
@@ -50,17 +53,17 @@ class Scenario:
     trace: tuple[float, ...] = ()
     """Due times of the requests in seconds, ascending, the first at or after 0."""
     max_in_flight: int = MAX_CALLERS
-    """Requests in flight above which a due request is counted as not sent."""
+    """Maximum number of requests in flight. Requests that become due above it count as not sent."""
     seed: int = 1
 
     @property
     def is_open(self) -> bool:
-        """Return True if requests are due by a schedule, and not by answers."""
+        """Return True if a schedule decides when requests are due, and not the previous answers."""
         return self.kind != "blocking"
 
     @property
     def mean_rps(self) -> float | None:
-        """Mean rate of the schedule in requests per second; None if answers decide it."""
+        """Mean rate of the schedule in requests per second; None if the schedule has no rate."""
         if self.kind == "trace":
             return len(self.trace) / max(self.trace[-1], 1e-9)
         if self.kind in {"blocking", "offline"} or self.rate_rps is None:
@@ -72,7 +75,10 @@ class Scenario:
         return self.rate_rps
 
     def warm_up(self) -> Scenario:
-        """Return the load that precedes this one, without an end: the same, or as near as an endless load can be."""
+        """Return the endless load for the warm-up before this one.
+
+        It is the same load if possible, else a similar one.
+        """
         if self.kind in {"blocking", "sustained", "burst"}:
             return replace(self, duration_s=MAX_DURATION_S, requests=None)
         if self.kind == "offline":
@@ -87,7 +93,7 @@ class Scenario:
         )
 
     def check(self) -> Self:
-        """Return this scenario if it can be run.
+        """Check that this scenario can be run, and return it.
 
         Raises:
             ScenarioError: a value is missing or out of range; the message has the limit and a valid example.
@@ -142,12 +148,12 @@ class Scenario:
                 _within(name, value, 0, MAX_DURATION_S, "5s", unit=" s")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the scenario in its JSON form."""
         return asdict(self) | {"trace": list(self.trace)}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Parse the output of `to_dict`."""
+        """Parse a scenario from the form that `to_dict` returns."""
         return cls(**{**fields, "trace": tuple(fields["trace"])})
 
 
@@ -177,9 +183,9 @@ PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {"kind": "offline", "requests": 24_576, "callers": 256, "duration_s": 600.0},
     ),
 }
-"""Name -> (description, fields of the scenario), in the manner of MLPerf's scenarios. Runs are shorter than its rules
-demand, so no result of a preset is an MLPerf result."""
+"""Presets by name, as (description, fields of the scenario). They follow MLPerf's scenarios, but runs are shorter than
+MLPerf's rules demand. So no result of a preset is an MLPerf result."""
 PRESET_ROWS: Mapping[str, int] = {"multistream": 8}
-"""Rows of each request, for presets that fix them."""
+"""Number of rows of each request, for presets that fix it."""
 PRESET_PERCENTILES: Mapping[str, float] = {"singlestream": 0.9, "multistream": 0.99, "server": 0.99}
-"""Percentile of the latency that a preset is about."""
+"""Latency percentile that a preset reports."""

@@ -1,4 +1,4 @@
-"""Arrival times from a CSV file with a column `t_s`, the simulator's form."""
+"""Arrival times from a CSV file with a column `t_s`, the format that the simulator uses."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ _COLUMN = "t_s"
 
 
 def read(path: Path, *, scale: float = 1.0) -> tuple[float, ...]:
-    """Read the arrival times, as seconds since the first, divided by `scale`: 2 plays the trace at twice its rate.
+    """Read the arrival times in seconds since the first one, divided by `scale`.
+
+    A `scale` of 2 replays the trace at twice its rate.
 
     Raises:
-        ScenarioError: the file is unreadable, has no column t_s, has an invalid time, is out of order or too long.
+        ScenarioError: the file is unreadable, has no column t_s, has an invalid time, isn't sorted, or is too long.
     """
     if not (math.isfinite(scale) and 0 < scale <= 1000):
         raise ScenarioError(f"scale is {scale:g}; it must be above 0 and at most 1000, for example 2")

@@ -1,1 +1,1 @@
-"""Intervals for means of few independent values. Pure."""
+"""Confidence intervals for means of a few independent values. Pure."""

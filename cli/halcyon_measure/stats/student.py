@@ -1,4 +1,4 @@
-"""Student's t distribution, and intervals of a mean with it. Pure."""
+"""Student's t distribution, and confidence intervals of a mean with it. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import numpy as np
 Interval = tuple[float, float]
 _STEPS = 20_001
 MIN_VALUES = 3
-"""Values below which a mean has no interval."""
+"""Minimum number of values for an interval of their mean."""
 
 
 @lru_cache(maxsize=256)
 def quantile(share: float, freedom: int) -> float:
     """Return the value that a t-distributed variable exceeds with probability 1 - `share`.
 
-    With t = sqrt(freedom) tan(angle), the density of the angle is cos(angle) ** (freedom - 1), which has no tails.
+    With the substitution t = sqrt(freedom) tan(angle), the density of the angle is cos(angle) ** (freedom - 1), on a
+    finite range.
 
     Args:
         share: above 0 and below 1, for example 0.975.
@@ -31,7 +32,7 @@ def quantile(share: float, freedom: int) -> float:
 
 
 def mean_interval(values: Sequence[float], *, share: float = 0.95) -> Interval | None:
-    """Return the interval of the mean of independent values; None with fewer than `MIN_VALUES`."""
+    """Return the confidence interval of the mean of independent values; None with fewer than `MIN_VALUES`."""
     count = len(values)
     if count < MIN_VALUES:
         return None

@@ -1,1 +1,1 @@
-"""Grids of loads: their points, and the section of their results. Pure."""
+"""Sweeps over grids of loads: the points of a grid, and the section of a document with their results. Pure."""

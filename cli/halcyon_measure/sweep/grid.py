@@ -1,4 +1,4 @@
-"""A grid such as `rows=1,2,4 x callers=1..32 x encoding=raw,binary`, and its points."""
+"""Parser of grids such as `rows=1,2,4 x callers=1..32 x encoding=raw,binary`, which returns their points."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MAX_POINTS = 500
 MAX_S = 7200.0
 _EXAMPLE = "for example 'rows=1,2,4 x callers=1..32'"
 _NAMED: Mapping[str, tuple[str, ...]] = {"encoding": get_args(Encoding), "shared-memory": get_args(SharedMemory)}
-"""Axes whose values are names."""
+"""Axes whose values are names, with the valid names."""
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _MOST: Mapping[str, float] = {"rows": 4096, "callers": 4096, "rate": 20_000}
 
 
 @dataclass(frozen=True)
 class Point:
-    """One load of a grid. Values that are None are those of the other options."""
+    """One load of a grid. A value of None is not varied: the command line option applies."""
 
     rows: int | None = None
     callers: int | None = None
@@ -32,7 +32,7 @@ class Point:
 
 
 def points(grids: Sequence[str]) -> tuple[Point, ...]:
-    """Return the points of grids, each point once, in their order.
+    """Return the points of all grids in order, without duplicates.
 
     Raises:
         SettingError: a grid isn't of the form AXIS=VALUES x AXIS=VALUES, or a value is out of range.
@@ -42,7 +42,7 @@ def points(grids: Sequence[str]) -> tuple[Point, ...]:
 
 
 def too_large(count: int, seconds: float) -> str:
-    """Return why a sweep needs consent; empty if it doesn't."""
+    """Return why a sweep is so large that the user must confirm it; empty if it isn't."""
     if count <= MAX_POINTS and seconds <= MAX_S:
         return ""
     return (
@@ -72,7 +72,7 @@ def _points(grid: str) -> list[Point]:
 
 
 def _values(grid: str, name: str, text: str) -> list[int | float | str]:
-    """Return the values of an axis; a range `1..32` has each power of two, and its end."""
+    """Return the values of an axis. A range such as `1..32` gives 1, 2, 4 and so on, and its end."""
     found: list[int | float | str] = []
     for item in (one.strip() for one in text.split(",")):
         if name in _NAMED:

@@ -1,4 +1,4 @@
-"""The section `sweep` of a document, from the results of its points."""
+"""Construction of the section `sweep` of a document from the documents of its points."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from halcyon_measure.results.sections.sweep import SweepPoint
 
 
 def point(document: BenchDocument) -> SweepPoint:
-    """Return the point of a result."""
+    """Return the point of a sweep from the document of its run."""
     target, scenario = document.target, document.scenario
     return SweepPoint(
         rows=target.rows,

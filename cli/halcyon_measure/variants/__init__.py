@@ -1,1 +1,1 @@
-"""A model in other precisions, as repositories for Triton, compared on the user's own data."""
+"""Variants of a model in other precisions, written as Triton model repositories and compared on the user's data."""

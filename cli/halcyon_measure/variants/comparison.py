@@ -1,4 +1,4 @@
-"""How far the outputs of a variant are from those of the model as it is, and how many labels they find. Pure."""
+"""Comparison of a variant's outputs with those of the original model and with labels. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from halcyon_measure.results.figure import Figure, unmeasured
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 _Z = 1.959964
-"""Standard normal quantile of 97.5 %."""
+"""97.5 % quantile of the standard normal distribution."""
 
 
 def label_output(outputs: Arrays, labels: np.ndarray[Any, Any] | None) -> str | None:
-    """Return the output whose largest element is the label: the first one with a value for each label; None if there is none."""
+    """Return the name of the classification output, the first one with a value for each label.
+
+    The result is None if there is none.
+    """
     least = 2 if labels is None or not len(labels) else int(labels.max()) + 1
     for name, array in outputs.items():
         if array.ndim == 2 and np.issubdtype(array.dtype, np.floating) and array.shape[1] >= max(least, 2):
@@ -26,7 +29,7 @@ def label_output(outputs: Arrays, labels: np.ndarray[Any, Any] | None) -> str | 
 
 
 def accuracy(outputs: Arrays, labels: np.ndarray[Any, Any] | None) -> Figure:
-    """Return the share of the rows whose label is found."""
+    """Return the accuracy: the share of the rows whose largest output is the label."""
     if labels is None:
         return unmeasured("ratio", "the data has no array labels; --labels names another, --score a function")
     name = label_output(outputs, labels)
@@ -39,7 +42,7 @@ def accuracy(outputs: Arrays, labels: np.ndarray[Any, Any] | None) -> Figure:
 
 
 def same_label(outputs: Arrays, first: Arrays) -> Figure:
-    """Return the share of the rows that have the same label as in `first`."""
+    """Return the share of the rows whose largest output is the same as in `first`."""
     name = label_output(first, None)
     if name is None:
         return unmeasured("ratio", "no output has one value for each label")
@@ -49,7 +52,7 @@ def same_label(outputs: Arrays, first: Arrays) -> Figure:
 
 
 def deviations(outputs: Arrays, first: Arrays) -> tuple[Figure, Figure]:
-    """Return the largest and the mean difference from `first`, over the largest absolute value of each output."""
+    """Return the maximum and the mean difference from `first`, relative to each output's largest absolute value."""
     largest, total, count = 0.0, 0.0, 0
     for name, values in first.items():
         if not np.issubdtype(values.dtype, np.floating) or not values.size:
@@ -73,10 +76,10 @@ def deviations(outputs: Arrays, first: Arrays) -> tuple[Figure, Figure]:
 
 
 def scored(values: Any, rows: int, where: str) -> Figure:
-    """Return the mean of what the user's function returned: True or False, or 0 to 1, for each row.
+    """Return the mean of the user function's results: one value per row, either True or False, or from 0 to 1.
 
     Raises:
-        ModelError: it returned something else.
+        ModelError: the function returned other values or another number of values.
     """
     array = np.asarray(values)
     if array.shape != (rows,) or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
@@ -90,7 +93,7 @@ def scored(values: Any, rows: int, where: str) -> Figure:
 
 
 def share(good: np.ndarray[Any, Any], source: str) -> Figure:
-    """Return the mean of values from 0 to 1, with Wilson's interval."""
+    """Return the mean of values from 0 to 1, with Wilson's confidence interval."""
     count, mean = len(good), float(np.mean(good))
     middle = (mean + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
     half = _Z * math.sqrt(mean * (1 - mean) / count + _Z**2 / (4 * count**2)) / (1 + _Z**2 / count)

@@ -1,4 +1,4 @@
-"""Converts a model to FP16 and INT8 by ONNX Runtime's own tools, and names the nodes that stay in FP32."""
+"""Conversion of a model to FP16 and INT8 with ONNX Runtime's tools. The nodes that remain in FP32 are reported."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _MAX_EXAMPLES = 3
 def convert(
     name: str, model: Path, made: Path, calibration: Arrays, *, rows: int | None = None
 ) -> tuple[LeftOperator, ...]:
-    """Write one variant of a model, and return the operators that it computes in FP32. `name` is a key of `VARIANTS`.
+    """Write one variant of a model, and return its operators that still compute in FP32. `name` is a key of `VARIANTS`.
 
-    `rows` is the number of rows of an execution if the model has fixed it.
+    `rows` is the fixed number of rows per execution, if the model has one.
 
     Raises:
         ModelError: the library can't convert the model.
@@ -49,7 +49,7 @@ def _fp16(model: Path, made: Path, _: Arrays, __: int) -> tuple[LeftOperator, ..
     import onnx  # noqa: PLC0415  # of the extra models
     from onnxruntime.transformers.float16 import convert_float_to_float16  # noqa: PLC0415
 
-    # Requests keep their types: a client needs no change.
+    # Inputs and outputs keep their types, so that clients need no change.
     converted = convert_float_to_float16(onnx.load(model), keep_io_types=True)
     onnx.save(converted, made)
     return left_in_float(converted)
@@ -69,14 +69,14 @@ def _static(model: Path, made: Path, calibration: Arrays, batch: int) -> tuple[L
     rows = len(next(iter(calibration.values())))
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]  # the library is untyped
-        """The calibration rows in batches."""
+        """Reader that returns the calibration rows in batches, as ONNX Runtime requires it."""
 
         def __init__(self) -> None:
-            # Only whole batches, unless there are fewer rows than one.
+            # Use only whole batches, unless there are fewer rows than one batch.
             self._begins = iter(range(0, rows - rows % batch or rows, batch))
 
         def get_next(self) -> dict[str, Any] | None:
-            """Return the next batch; None at the end."""
+            """Return the next batch of inputs; None at the end."""
             begin = next(self._begins, None)
             if begin is None:
                 return None
@@ -92,11 +92,11 @@ VARIANTS: Mapping[str, Callable[[Path, Path, Arrays, int], tuple[LeftOperator, .
     "int8-dynamic": _dynamic,
     "int8-static": _static,
 }
-"""Conversions by name, in the order in which they are shown."""
+"""Conversion functions by name, in the order in which they are shown."""
 
 
 def left_in_float(model: onnx.ModelProto) -> tuple[LeftOperator, ...]:
-    """Return the operators of an FP16 model whose outputs are FP32, without the casts between the two."""
+    """Return the operators of an FP16 model whose outputs are FP32. Casts are left out."""
     import onnx  # noqa: PLC0415  # of the extra models
 
     graph = onnx.shape_inference.infer_shapes(model).graph
@@ -109,7 +109,7 @@ def left_in_float(model: onnx.ModelProto) -> tuple[LeftOperator, ...]:
 
 
 def left_unquantised(made: Path) -> tuple[LeftOperator, ...]:
-    """Return the operators of an INT8 model that multiply matrices of FP32."""
+    """Return the operators of an INT8 model that still multiply in FP32."""
     import onnx  # noqa: PLC0415  # of the extra models
 
     graph = onnx.load(made, load_external_data=False).graph
@@ -138,13 +138,16 @@ def _grouped(found: Iterator[tuple[str, str]], reason: str) -> tuple[LeftOperato
 
 @contextmanager
 def _prepared(model: Path) -> Iterator[Path]:
-    """The model with its graph simplified, which the quantiser needs; the model itself if that fails."""
+    """Yield the path of a simplified model, which the quantiser needs.
+
+    If simplifying fails, yield that of the model itself.
+    """
     from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="halcyon-variants-") as folder:
         ready = Path(folder) / "model.onnx"
         try:
-            # The symbolic inference needs a package that isn't ours; ONNX's own is enough.
+            # Symbolic shape inference needs another package; ONNX's own inference is enough.
             quant_pre_process(model, ready, skip_symbolic_shape=True)
         except Exception:  # noqa: BLE001  # it raises anything
             ready = model
@@ -153,7 +156,7 @@ def _prepared(model: Path) -> Iterator[Path]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The libraries' hints on stderr are for those who call them by hand."""
+    """Suppress warnings of the conversion libraries, which are meant for users who call them directly."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""The rows that variants are compared on and calibrated with, from .npz files."""
+"""Rows on which variants are compared and calibrated, read from .npz files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from halcyon_measure.results.sections.static import TensorShape
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 LABELS = "labels"
 MIN_CALIBRATION_ROWS = 10
-"""LabelledRows below which the ranges of activations aren't known: one row has no range at all."""
+"""Minimum number of rows to find the ranges of activations. A single row has no range at all."""
 MAX_CALIBRATION_ROWS = 256
 _DTYPES: Mapping[str, str] = {
     "FP32": "float32", "FP16": "float16", "FP64": "float64", "BOOL": "bool",
@@ -26,18 +26,18 @@ _DTYPES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Inputs of a model by name, with one label for each row if there are labels."""
+    """Rows of the model's inputs by name, with one label per row if labels are given."""
 
     inputs: Arrays
     labels: np.ndarray[Any, Any] | None
     all: Arrays
-    """All arrays of the file, for the function that scores."""
+    """All arrays of the file, for the user's scoring function."""
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
 
     def part(self, begin: int, end: int | None) -> LabelledRows:
-        """Return the rows from `begin` to `end`."""
+        """Return the rows from `begin` up to, but not including, `end`."""
         rows = len(self)
         everything = {
             name: array[begin:end] if array.ndim and len(array) == rows else array for name, array in self.all.items()
@@ -47,7 +47,9 @@ class LabelledRows:
 
 
 def read(path: Path, shapes: Sequence[TensorShape], *, labels: str = "") -> LabelledRows:
-    """Read the rows of a file. `labels` is the array with the labels; empty for `LABELS` if there is one.
+    """Read the rows of a file.
+
+    `labels` names the array with the labels; if it is empty, `LABELS` is used if the file has it.
 
     Raises:
         ModelError: the file isn't an .npz file, or an array doesn't fit the model.
@@ -68,10 +70,12 @@ def read(path: Path, shapes: Sequence[TensorShape], *, labels: str = "") -> Labe
 
 
 def split(path: Path, rows: LabelledRows, calibration: LabelledRows | None) -> tuple[LabelledRows, LabelledRows]:
-    """Return the rows to compare and the rows to calibrate with: without a file of the latter, a quarter of the rows.
+    """Return the rows to compare on and the rows for calibration.
+
+    Without a calibration file, a quarter of the rows is used.
 
     Raises:
-        ModelError: there are too few rows.
+        ModelError: there are too few rows for comparison or calibration.
     """
     if calibration is not None:
         if len(calibration) < MIN_CALIBRATION_ROWS:

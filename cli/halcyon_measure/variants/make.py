@@ -1,4 +1,7 @@
-"""Makes the variants of a model, measures each, and compares them: the face of this package for commands."""
+"""Production, measurement and comparison of a model's variants.
+
+This module is the interface of the package for commands.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +31,15 @@ from halcyon_measure.variants.conversion import VARIANTS, convert
 BASE = "fp32"
 MAX_BYTES = 2**31 - 1
 _T: Mapping[int, float] = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
-"""Quantile of 97.5 % of Student's distribution for the mean of some rounds."""
+"""97.5 % quantile of Student's t distribution, by number of rounds."""
 _LEAST_RUNS = 6
-"""Executions of one round."""
+"""Minimum number of executions in one round."""
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class VariantsRequest:
-    """What to make, and what to compare it on."""
+    """Settings of the command: the model, the variants to make, and the data to compare them on."""
 
     model: Path
     data: Path
@@ -44,23 +47,24 @@ class VariantsRequest:
     calibration: Path | None = None
     labels: str = ""
     score: str = ""
-    """FILE.py:FUNCTION that gets the outputs and the data, by name, and returns a number from 0 to 1 for each row."""
+    """User function as FILE.py:FUNCTION. It receives the outputs and the data by name, and returns a number from 0 to 1
+    for each row."""
     only: Sequence[str] = tuple(VARIANTS)
     batch: int = 8
     threads: int = 1
     seconds: float = 3.0
-    """Time of the timed executions of each variant, in all rounds together."""
+    """Total time in seconds of the timed executions of each variant, over all rounds."""
     rounds: int = 5
-    """2 to 5 rounds, in which the variants run in turns."""
+    """Number of rounds, 2 to 5. In each round, every variant runs once."""
 
 
 def make(
     request: VariantsRequest, *, made_by: str, made_at: str, progress: Progress = lambda _: None
 ) -> VariantsDocument:
-    """Write the repositories of the variants, and return their figures. Nothing else is written.
+    """Write the model repositories of the variants, and return their figures. No other files remain.
 
     Raises:
-        MeasureError: the model or its data can't be used. A variant that can't be made has its failure instead.
+        MeasureError: the model or its data can't be used. If a single variant can't be made, its entry has the failure.
     """
     repository.check_empty(request.out)
     score = None
@@ -81,7 +85,7 @@ def make(
         compared, calibrating = data.split(request.calibration or request.data, rows, calibration)
     fixed = _fixed_batch(inputs)
     if fixed:
-        # Each execution has the rows that the model was exported with.
+        # Each execution has the number of rows with which the model was exported.
         request = replace(request, batch=fixed)
         compared = compared.part(0, len(compared) // fixed * fixed)
         if not len(compared):
@@ -146,7 +150,7 @@ def make(
 
 @contextmanager
 def _removed_on_failure(out: Path) -> Iterator[None]:
-    """Remove what was written into a folder that was empty, if the comparison fails."""
+    """Remove all files from a folder that was empty before, if the comparison fails."""
     was_there = out.exists()
     try:
         yield
@@ -159,7 +163,7 @@ def _removed_on_failure(out: Path) -> Iterator[None]:
 
 
 def _stem(path: Path) -> str:
-    """Return the name of the model: that of its folder in a repository, else that of its file."""
+    """Return the name of the model: its folder's name in a model repository, else the name of its file."""
     return path.parent.parent.name if path.parent.name.isdigit() else path.stem
 
 
@@ -170,7 +174,7 @@ def _write(
         return convert(name, model, file, calibrating.inputs, rows=fixed)
     import onnx  # noqa: PLC0415  # of the extra models
 
-    # One file without external data, as the others are.
+    # Write one file without external data, as for the other variants.
     onnx.save(onnx.load(model), file)
     return ()
 
@@ -195,7 +199,10 @@ def _run(file: Path, work: Path, request: VariantsRequest, *, seconds: float, ou
 
 
 def _timed(variants: Sequence[Variant], work: Path, request: VariantsRequest, progress: Progress) -> list[Variant]:
-    """Return the variants with their times, from rounds in which each runs in its turn: a machine's speed drifts."""
+    """Return the variants with their times.
+
+    In each round every variant runs once, because the machine's speed drifts.
+    """
     results: dict[str, list[dict[str, Any]]] = {one.name: [] for one in variants if not one.failure}
     for number in range(request.rounds):
         progress(f"round {number + 1} of {request.rounds}")
@@ -226,7 +233,7 @@ def _times(rounds: Sequence[Mapping[str, Any]], batch: int) -> dict[str, Figure]
 
 
 def _fixed_batch(inputs: Sequence[TensorShape]) -> int | None:
-    """Return the rows of an execution if the model has fixed them."""
+    """Return the fixed number of rows per execution; None if the model doesn't fix it."""
     first = next((one.shape[0] for one in inputs if one.shape), "?")
     return int(first) if first.isdigit() else None
 

@@ -1,4 +1,4 @@
-"""Folders of a model repository of Triton, for its ONNX Runtime backend."""
+"""Files of a Triton model repository for the ONNX Runtime backend."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ MAX_BATCH_SIZE = 32
 
 
 def model_file(folder: Path) -> Path:
-    """Return where a folder has its model, and make the folders that it needs."""
+    """Return the path of the model's file in a folder of the repository, and create the folders above it."""
     file = folder / "1" / "model.onnx"
     file.parent.mkdir(parents=True, exist_ok=True)
     return file
 
 
 def check_empty(folder: Path) -> None:
-    """Check that a folder is empty or can be made.
+    """Check that a folder is empty or can be created.
 
     Raises:
-        ModelError: it is a file, or it has files, which would be mixed with the variants.
+        ModelError: the path is a file, or the folder contains files, which the variants would be mixed with.
     """
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"--out {folder}: it is a file; give a new folder, for example --out variants")
@@ -33,7 +33,7 @@ def check_empty(folder: Path) -> None:
 
 
 def configuration(name: str, inputs: Sequence[TensorShape], outputs: Sequence[TensorShape]) -> str:
-    """Return the config.pbtxt of a model. Its batch is open if the first dimension of all tensors is."""
+    """Return the config.pbtxt of a model. Batches are allowed if the first dimension of all tensors is open."""
     batched = all(one.shape and not one.shape[0].isdigit() for one in (*inputs, *outputs))
     lines = [f'name: "{name}"', 'backend: "onnxruntime"', f"max_batch_size: {MAX_BATCH_SIZE if batched else 0}"]
     for kind, tensors in (("input", inputs), ("output", outputs)):

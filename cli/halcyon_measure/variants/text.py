@@ -1,4 +1,4 @@
-"""The comparison of variants as text. A view of the document. Pure."""
+"""The comparison of variants as text, made from the document. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WIDTH = 80
 
 
 def page(document: VariantsDocument) -> str:
-    """Return the comparison, at most 80 columns wide."""
+    """Return the comparison as text, at most 80 columns wide."""
     lines = [answer(document), ""]
     lines.append(
         f"{'variant':<13}{'size':>9}{'ratio':>7}{'right':>8}{'same':>8}{'max dev':>9}{'load ms':>9}{'MiB':>6}{'p99 ms':>8}"
@@ -54,7 +54,7 @@ def page(document: VariantsDocument) -> str:
 
 
 def answer(document: VariantsDocument) -> str:
-    """Return the comparison in one sentence."""
+    """Return one sentence with the result of the comparison."""
     made = [one for one in document.variants[1:] if not one.failure]
     base = document.variants[0]
     if not made:

@@ -1,1 +1,1 @@
-"""The scaling benchmark, every policy on every scenario: scenarios, statistics, stored results, page and plots."""
+"""Scaling benchmark that runs every policy on every scenario: scenarios, statistics, stored results, page and plots."""

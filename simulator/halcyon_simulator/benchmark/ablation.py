@@ -1,7 +1,7 @@
-"""The ablation of `make bench-ablation`: the planner whole, and without each part that learns, on every scenario.
+"""Ablation of `make bench-ablation`: every scenario, run with the whole planner and without each learning part.
 
-Runs are those of the table's policies, resumable run by run. Out of scope: how a part is switched off (`policies.ablation`), and the
-page (`ablation_section`).
+The runs use the same scenarios and store as the table's. An interrupted benchmark continues with the missing runs. Out
+of scope: how a part is switched off (`policies.ablation`), and the page (`ablation_section`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from halcyon_simulator.policies.registry import BALANCED, HALCYON, WITHOUT, Name
 LAW, START_S = "L1", 60.0
 """The service law and the start time of all runs."""
 _SEEDS = 3
-"""Maximum seeds per scenario. They are the first ones of the table, so that the whole planner's runs are those of the table."""
+"""Maximum number of seeds per scenario. They are the first seeds of the table, so that the table's runs of the whole
+planner are used again."""
 _LONG = frozenset({"S5"})
-"""Scenarios with one seed: a run of 14 days takes minutes."""
+"""Scenarios that run with one seed, because a run of 14 days takes minutes."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run with the options of `python -m halcyon_simulator.benchmark.ablation`; return the exit status."""
+    """Run the ablation with these command line options, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="halcyon_simulator.benchmark.ablation", description="The planner without each of its parts, as a page."
     )
@@ -67,22 +68,22 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 
 
 def cells() -> tuple[Cell, ...]:
-    """Return the cells of the table with law L1 and starts of 60 s."""
+    """Return the cells of the table with law L1 and a start time of 60 s."""
     return tuple(cell for cell in table.cells(full=False) if (cell.law, cell.start_s) == (LAW, START_S))
 
 
 def policies() -> tuple[Named, ...]:
-    """Return the whole planner, alone and with its balancer, and the planner without each part."""
+    """Return the policies: the whole planner, without and with its balancer, and the planner without each part."""
     return (Named(HALCYON), Named(BALANCED), *map(without, PARTS))
 
 
 def without(part: str) -> Named:
-    """Return the policy without a part."""
+    """Return the policy that is the planner without this part."""
     return Named(BALANCED if part in BEHIND_BALANCER else HALCYON, ((WITHOUT, part),))
 
 
 class Runs:
-    """The runs of all policies on some cells, new or stored."""
+    """Runs of all policies on some cells, new or taken from the store."""
 
     def __init__(self, store: Store, wanted: Sequence[Cell], *, most_seeds: int, jobs: int) -> None:
         self._store = store
@@ -90,7 +91,7 @@ class Runs:
         self._seeds = {cell: range(1, _most(cell, most_seeds) + 1) for cell in wanted}
 
     def complete(self) -> None:
-        """Do the runs that aren't stored yet."""
+        """Execute the runs that aren't in the store yet."""
         wanted = [
             (cell, policy, seed) for cell, seeds in self._seeds.items() for policy in policies() for seed in seeds
         ]
@@ -102,7 +103,7 @@ class Runs:
         return Ablation(planner, installed, {part: self._column(without(part)) for part in PARTS})
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the results for machines: one row per cell and policy, with means over its seeds."""
+        """Return the results as data for JSON: one row per cell and policy, with means over the seeds."""
         return [
             {
                 "scenario": cell.scenario,
@@ -122,7 +123,7 @@ class Runs:
         ]
 
     def seeds_in_words(self) -> str:
-        """Return how many seeds the scenarios have, for a reader."""
+        """Return a phrase with the number of seeds per scenario, for the page."""
         by_number: dict[int, list[str]] = {}
         for cell, seeds in self._seeds.items():
             by_number.setdefault(len(seeds), []).append(cell.family)
@@ -134,7 +135,7 @@ class Runs:
         members: dict[str, list[Figures]] = {}
         wrong = 0
         for cell in self._seeds:
-            # The 35 cases of S9 have no rows of their own in the table either.
+            # The 35 cases of S9 aren't separate rows of the table.
             name = cell.family if cell.family == "S9" else cell.scenario
             members.setdefault(name, []).append(self._figures(cell, policy))
             wrong += sum(result.wrong_scalings for result in self._results(cell, policy))

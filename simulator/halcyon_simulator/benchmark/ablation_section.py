@@ -1,7 +1,7 @@
-"""The section of the table's page about the planner's parts: its text, and its place between two markers.
+"""Section of the table's page about the planner's learning parts: its text, and its place between two markers.
 
-Both `make bench-scaling` and `make bench-ablation` write that page, and each keeps what the other has written. Out of scope: the runs
-(`ablation`), the rest of the page (`page`).
+Both `make bench-scaling` and `make bench-ablation` write the page, and each keeps the other's sections. Out of scope:
+the runs (`ablation`), and the rest of the page (`page`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 _BEGIN, _END = "<!-- make bench-ablation: begin -->", "<!-- make bench-ablation: end -->"
 _NEXT = "## Pictures"
-"""Heading before which the section is inserted the first time."""
+"""Heading before which the section is inserted if the page doesn't have it yet."""
 _FIGURES = ("violations, points", "GPU ratio", "changes of direction per h")
 _TITLES = (
     "Violations, in % and points",
@@ -20,20 +20,21 @@ _TITLES = (
     "Changes of direction per hour",
 )
 _THRESHOLDS = (0.1, 0.01, 0.5)
-"""Differences of each figure up to which a scenario counts as equal: a tenth of what a p99 objective allows, a hundredth of the clairvoyant
-schedule's GPU time, and a change of direction in two hours."""
+"""Maximum difference of each figure at which a scenario counts as equal. For violations, it is a tenth of what a p99
+objective allows. For GPU time, it is a hundredth of the clairvoyant schedule's. For changes of direction, it is one in
+two hours."""
 _DIGITS = (2, 2, 1)
 
 
 @dataclass(frozen=True)
 class LearningPart:
-    """A part of the planner, for readers."""
+    """Description of a learning part of the planner, for the page."""
 
     module: str
-    """Module below `halcyon.scaling.planner`."""
+    """Name of the module in `halcyon.scaling.planner`."""
     learns: str
     off: str
-    """Description of the planner without the part."""
+    """Description of the planner's behaviour without the part."""
 
 
 PARTS: Mapping[str, LearningPart] = {
@@ -88,20 +89,21 @@ PARTS: Mapping[str, LearningPart] = {
         "no season is learnt",
     ),
 }
-"""Parts that learn, by their names in `policies.ablation.NEUTRAL`."""
+"""Learning parts, by their names in `policies.ablation.NEUTRAL`."""
 
 Figures = tuple[float, float, float]
-"""Violations in %, GPU time over the clairvoyant schedule, changes of direction per hour: means over the seeds."""
+"""Three figures, each a mean over the seeds: violations in percent, GPU time divided by that of the clairvoyant
+schedule, and changes of direction per hour."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """The runs of one policy, with or without a part."""
+    """Results of one policy: the planner, whole or without one part."""
 
     figures: Mapping[str, Figures]
-    """By scenario."""
+    """Figures by scenario."""
     wrong: int
-    """Wrong scalings in S9."""
+    """Number of wrong scalings in scenario S9."""
 
 
 @dataclass(frozen=True)
@@ -109,18 +111,18 @@ class Ablation:
     """The results of all runs."""
 
     planner: Column
-    """The whole planner, alone."""
+    """Results of the whole planner, without Halcyon's balancer."""
     installed: Column
-    """The whole planner behind its own balancer."""
+    """Results of the whole planner with Halcyon's balancer."""
     without: Mapping[str, Column]
-    """The planner without a part, by the part's name."""
+    """Results of the planner without one part, by the part's name."""
 
     def whole(self, part: str) -> Column:
-        """Return what a part's column is compared with."""
+        """Return the results of the whole planner with which those without this part are compared."""
         return self.installed if part in BEHIND_BALANCER else self.planner
 
     def changes(self, part: str) -> dict[str, Figures]:
-        """Return, by scenario, the figures without a part minus those of the whole planner."""
+        """Return, by scenario, the figures without this part minus those of the whole planner."""
         whole = self.whole(part).figures
         return {
             name: (a - whole[name][0], b - whole[name][1], c - whole[name][2])
@@ -129,24 +131,27 @@ class Ablation:
 
 
 BEHIND_BALANCER = frozenset({"rejections"})
-"""Parts that are compared behind Halcyon's own balancer: without it nothing is rejected."""
+"""Parts that are compared with Halcyon's own balancer, because without it no request is rejected."""
 
 
 def counts(changes: Sequence[float], threshold: float) -> tuple[int, int, int]:
-    """Return how many changes are worse (above the threshold), better (below minus that), and neither."""
+    """Return the numbers of changes that are worse (above `threshold`), better (below -`threshold`), and neither."""
     worse = sum(change > threshold for change in changes)
     better = sum(change < -threshold for change in changes)
     return worse, better, len(changes) - worse - better
 
 
 def kept(path: Path) -> list[str]:
-    """Return the lines of the section that a page has, for the page's next version; none if it has none."""
+    """Return the lines of the section in a page, to keep them in its next version.
+
+    The text is empty if the page has no such section.
+    """
     begin, found = _between(path.read_text() if path.exists() else "")
     return [*found.splitlines(), ""] if begin >= 0 else []
 
 
 def write(found: Ablation, path: Path, *, seeds: str) -> None:
-    """Write the section into a page: in place of the former one, or before the pictures, or at the end."""
+    """Write the section into a page: in place of an older one, else before the pictures, else at the end."""
     text = path.read_text() if path.exists() else ""
     begin, former = _between(text)
     section = "\n".join([_BEGIN, *_lines(found, seeds=seeds), _END])
@@ -160,7 +165,7 @@ def write(found: Ablation, path: Path, *, seeds: str) -> None:
 
 
 def _between(text: str) -> tuple[int, str]:
-    """Return where the section begins, and its text with both markers; -1 if there is none."""
+    """Return the offset of the section and its text including the markers; -1 if there is none."""
     begin, end = text.find(_BEGIN), text.find(_END)
     return (begin, text[begin : end + len(_END)]) if 0 <= begin < end else (-1, "")
 
@@ -201,7 +206,7 @@ def _lines(found: Ablation, *, seeds: str) -> list[str]:
 
 
 def _by_scenario(found: Ablation, index: int) -> list[str]:
-    """Return the table of one figure: the whole planner's, and the change without each part."""
+    """Return a table of one figure: the value of the whole planner, and the change without each part."""
     alone = [part for part in found.without if part not in BEHIND_BALANCER]
     behind = [part for part in found.without if part in BEHIND_BALANCER]
     digits = _DIGITS[index]
@@ -218,7 +223,7 @@ def _by_scenario(found: Ablation, index: int) -> list[str]:
 
 
 def _signed(value: float, digits: int) -> str:
-    """Return a change with its sign; 0 if nothing of it is left after rounding."""
+    """Return a change with its sign, or 0 if it is rounded to 0."""
     text = f"{value:+.{digits}f}"
     return "0" if float(text) == 0 else text
 

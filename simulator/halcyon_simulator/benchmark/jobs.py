@@ -34,7 +34,7 @@ class Job:
 
 
 def complete(store: Store, title: str, runs: Sequence[tuple[Cell, Named, int]], *, processes: int) -> None:
-    """Do those of these runs that the store doesn't have, in this many processes, and store them."""
+    """Execute the runs that aren't in the store, with this number of processes, and store the results."""
     missing: dict[tuple[Cell, int], dict[Named, None]] = {}
     for cell, point, seed in runs:
         if store.find(cell, point, seed) is None:
@@ -82,7 +82,7 @@ def _result(cases: Sequence[Case], policy: Named, cell: Cell, seed: int) -> Stor
 
 @lru_cache(maxsize=1)
 def drawn(cell: Cell, seed: int) -> tuple[Case, ...]:
-    """Return the cases of a cell with the load of this seed."""
+    """Return the cases of a cell, with the load for this seed."""
     names = scenarios.members(cell.scenario)
     return tuple(scenarios.scenario(name, law=LAWS[cell.law], start_s=cell.start_s, seed=seed) for name in names)
 

@@ -1,4 +1,4 @@
-"""The page of the table: results, rows where Halcyon is behind, pictures, and the planner's constants with their reasons.
+"""Page with the table: results, cells in which a peer beats Halcyon, pictures, and the planner's constants.
 
 Out of scope: the runs (`table`), the comparison of points (`statistics`).
 """
@@ -20,7 +20,7 @@ from halcyon_simulator.policies import peers
 from halcyon_simulator.policies.registry import BALANCED, HALCYON, OWN, parsed
 
 BASELINES = frozenset({"static", "rate", "sketch"})
-"""Policies that are run beside the peers but are none: no product uses them, and `static` knows the load's peak in advance."""
+"""Policies that are run with the peers but used by no product. The policy `static` knows the load's peak in advance."""
 TARGETS: Mapping[tuple[str, float], tuple[float, float]] = {
     ("S1", 60.0): (6.2, 1.40),
     ("S1", 180.0): (17.5, 1.80),
@@ -32,12 +32,13 @@ TARGETS: Mapping[tuple[str, float], tuple[float, float]] = {
     ("S5", 60.0): (0.1, 1.08),
     ("S5", 180.0): (0.1, 1.15),
 }
-"""Targets (violations in %, GPU time over the clairvoyant schedule) that were set with the fluid model, before this simulator existed."""
+"""Targets as (violations in %, GPU time over the clairvoyant schedule), by (scenario, start delay). They were set with
+the fluid model, before this simulator existed."""
 _DRAWN = ("S1", "S2", "S3")
-"""Scenarios whose first seed is drawn over time."""
+"""Scenarios for which the page has a plot over time, with the first seed."""
 _BESIDE = ("kpa", "hpa")
 _GRID = 100
-"""Minimum number of settings of a full grid; a borrowed front has fewer."""
+"""Minimum number of settings in a full grid. A front that is borrowed from another scenario has fewer."""
 _WORDS = {
     "win": "**win**",
     "front": "on the front",
@@ -103,12 +104,12 @@ def _peers(points: Sequence[PolicyPoint]) -> list[PolicyPoint]:
 
 
 def figures(point: PolicyPoint) -> str:
-    """Return violations and GPU time as the page shows them, for example `6.63 % at 1.04`."""
+    """Return violations and GPU time in the format of the page, for example `6.63 % at 1.04`."""
     return f"{point.violations_pct:.2f} % at {point.gpu_ratio:.2f}"
 
 
 def pace(point: PolicyPoint) -> tuple[str, str]:
-    """Return changes of direction per hour and the p99 in milliseconds, as the page shows them."""
+    """Return changes of direction per hour and the p99 in milliseconds, in the format of the page."""
     turns, p99 = point.mean("direction_changes_per_h"), point.mean("p99_ms")
     return (
         "-" if turns is None else f"{turns:.1f}",
@@ -154,7 +155,7 @@ def _summary(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
 
 
 def _totals(all_verdicts: Sequence[Sequence[str]]) -> list[str]:
-    """Return the number of times that each verdict was given."""
+    """Return lines with the number of cells for each verdict."""
     if not all_verdicts:
         return []
     lines = []
@@ -166,7 +167,10 @@ def _totals(all_verdicts: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
-    """Return the comparison with one setting for all loads: the result of a peer whose knobs are set before the load is known."""
+    """Return lines that compare policies with one setting for all loads.
+
+    This is the result of a peer whose knobs are set before the load is known.
+    """
     parts = []
     for law in dict.fromkeys(cell.law for cell in points):
         # Without any grid (S5, S11), settings can't be compared across scenarios.
@@ -274,7 +278,7 @@ def _lies(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
 
 
 def _defaults(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
-    """Return every policy at its defaults, in a table for each law and start delay."""
+    """Return lines with every policy at its defaults, in one table for each law and start delay."""
     parts = [
         "## All policies at their defaults",
         "",
@@ -320,7 +324,7 @@ def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Itera
 
 
 def _constants() -> list[str]:
-    """Return the planner's module constants with the sentences below them."""
+    """Return lines with the constants in the planner's modules and their docstrings."""
     folder = Path(halcyon.__file__).parent / "scaling" / "planner"
     rows = []
     for source in sorted(folder.rglob("*.py")):
@@ -370,7 +374,7 @@ def _set_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
 
 
 def _number(node: ast.expr) -> bool:
-    """Return whether an expression is a number, or is computed from numbers and names only."""
+    """Return whether an expression is a number, or consists only of numbers and names."""
     constants = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
     return isinstance(node, (ast.Constant, ast.BinOp, ast.UnaryOp)) and all(
         isinstance(value, (int, float)) for value in constants

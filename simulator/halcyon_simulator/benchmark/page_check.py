@@ -1,4 +1,4 @@
-"""A check of the table's page: its rows are run again and compared with what it shows, to the last digit.
+"""Check of the table's page: its rows are run again, and the results are compared with the page to the last digit.
 
 `make bench-scaling` runs thousands of points to find the nearest peer of each row. This check takes the peers that the page
 names, and runs only these and Halcyon, on all seeds. It shows whether the code still gives the figures of the page. Out of
@@ -51,7 +51,7 @@ def shown(text: str) -> dict[Cell, dict[str, str]]:
 
 
 def compare(page: Mapping[Cell, Mapping[str, str]], points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Difference]:
-    """Return the figures of the page that differ from those of the points, or that no point has."""
+    """Return the figures of the page that differ from those of the points, or for which there is no point."""
     wrong = []
     for cell, listed in page.items():
         found = {point.policy: _text(point) for point in points.get(cell, ()) if point.outcomes}
@@ -68,7 +68,7 @@ def _text(point: PolicyPoint) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Check a page, by default that of the repository; return 1 if a figure differs."""
+    """Check a page, by default the one in the repository. Return 1 if a figure differs, else 0."""
     path = Path(argv[0] if argv else "docs/benchmarks/scaling.md")
     out = Path("build/bench")
     page = shown(path.read_text())

@@ -23,7 +23,7 @@ from halcyon_simulator.engine.run import Trajectory
 from halcyon_simulator.policies.registry import OWN
 
 _POINTS = 1200
-"""Maximum number of points of a line over time. A page can't show more, and they would only make the file larger."""
+"""Maximum number of points of a line over time. More points wouldn't be visible, and would make the file larger."""
 _MIN_PCT = 0.01
 """Lower end of the logarithmic axis of violations, in percent. Smaller values and their differences are irrelevant."""
 _PER_ROW = 3

@@ -29,13 +29,13 @@ _ENGINE = (
     _SIMULATE / "benchmark" / "scenarios.py",
     _SIMULATE / "benchmark" / "shared_budget.py",
 )
-"""Modules that the results of every policy depend on."""
+"""Files on which the results of every policy depend."""
 _OWN = (_SIMULATE / "benchmark" / "budgeted.py", _SIMULATE / "policies" / "halcyon.py")
-"""Modules that only Halcyon's results depend on."""
+"""Files on which only Halcyon's results depend."""
 _ABLATED = "-without"
-"""End of the names of files with runs of a planner without one of its parts."""
+"""Suffix of the file names for runs of a planner without one of its parts."""
 _ABLATION = _SIMULATE / "policies" / "ablation.py"
-"""Module that only those runs depend on."""
+"""File on which only the results of planners without a part depend."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _read(line: bytes) -> tuple[str, StoredResult]:
 
 
 def _group(policy: Named) -> str:
-    """Return the first part of the name of a run's file."""
+    """Return the policy's part of a result file's name."""
     return policy.name if policy.without is None else policy.name + _ABLATED
 
 

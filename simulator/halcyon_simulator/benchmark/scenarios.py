@@ -68,21 +68,20 @@ class Draw:
     start_s: float
     seed: int
     cv: float
-    """Coefficient of variation of the gaps between arrivals in generated loads; 1 is Poisson. It doesn't affect
-    recorded loads."""
+    """Coefficient of variation of arrival gaps in generated loads; 1 is Poisson. Recorded loads don't use it."""
     rng: np.random.Generator
 
     @property
     def factor(self) -> float:
-        """Factor by which this law multiplies the rates, which are given for L1."""
+        """Factor that converts rates for law L1 to rates for this law."""
         return self.law.service.peak_rps / _BASE_RPS
 
     def made(self, name: str, profile: Profile) -> Case:
-        """Return a case with a generated load. The profile's rates are for law L1."""
+        """Return a case with a load generated from a profile, whose rates are for law L1."""
         return self.given(name, arrivals(profile.scaled(self.factor), rng=self.rng, cv=self.cv), profile.duration_s)
 
     def given(self, name: str, times: Times, duration_s: float) -> Case:
-        """Return a case with the given arrival times."""
+        """Return a case with these arrival times."""
         return Case(
             name=name,
             arrivals=times,

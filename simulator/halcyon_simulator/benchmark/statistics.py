@@ -248,7 +248,7 @@ def plain(outcome: RunOutcome) -> dict[str, Any]:
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping with null in place of the values that JSON can't represent."""
+    """Return the mapping with None in place of floats that JSON can't represent."""
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in values.items()
     }

@@ -28,7 +28,7 @@ from halcyon_simulator.policies.registry import BALANCED, HALCYON, OWN, Named, p
 
 @dataclass(frozen=True)
 class Effort:
-    """Number of seeds per scenario: for the grid of knobs (0: no grid), and for the compared points."""
+    """Number of seeds for a scenario: for the grid of knobs (0: no grid), and for the compared points."""
 
     grid: int
     compared: int
@@ -53,12 +53,12 @@ _SLACK = 0.3
 """Limit for dropping a point after the first seed: another point is better in both figures by more than this share. A
 small limit suffices, because all points run on the same load."""
 _LENT_SLACK = 0.1
-"""The same limit for the best points of another scenario. In the full results, no point that was on the front with all
-seeds was dropped by this limit, nor would it be by half of it."""
+"""Limit like `_SLACK`, but for the best points of another scenario. In the full results, it dropped no point that was
+on the front with all seeds. Half of this limit wouldn't have dropped one either."""
 _FAR = 0.2
 """Limit for running a point of the front on all seeds: its excess over Halcyon's point exceeds the nearest point's by
 at most this share. Others keep the seeds of the grid, unless a verdict depends on them (`Table._deciding`). Over the
-whole table, no verdict differed from that with a limit of 1, and 33 % of the requests of all seeds were saved."""
+whole table, a limit of 1 gave the same verdicts. This limit saved 33 % of the requests of all seeds."""
 _BASELINES_SEEDS = 3
 """Number of seeds for the baselines. They are listed but not compared, so they need no grid and no narrow intervals."""
 _SINGLE = ("S1", "S2", "S3", "S3r", "S4", "S5", "S6", "S7", "S8", "S11", "S12")
@@ -283,7 +283,7 @@ class Table:
         ]
 
     def complete(self, title: str, runs: Sequence[tuple[Cell, Named, int]]) -> None:
-        """Do those of these runs that the store doesn't have, and store them."""
+        """Execute the runs that aren't in the store, and store the results."""
         jobs.complete(self._store, title, runs, processes=self._jobs)
 
 

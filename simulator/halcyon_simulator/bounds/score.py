@@ -12,12 +12,12 @@ from halcyon_simulator.engine.case import Case, RunOutcome
 from halcyon_simulator.engine.run import Trajectory, Write
 
 _BAND = 0.1
-"""The replicas have settled when they stay within this share of their final value."""
+"""Maximum deviation from the final number of replicas, as a share of it, at which the replicas count as settled."""
 _STEP_S = 30.0
 _STEP_RATIO = 2.0
 _STEP_SIGMA = 5.0
 """Minimum size of a step of the load, in standard deviations of a Poisson process. The mean rates of the 30 s before
-and after must also differ by the factor `_STEP_RATIO`, so that neither a ramp nor a burst is a step."""
+and after must also differ by the factor `_STEP_RATIO`. So neither a ramp nor a burst is a step."""
 
 
 def score(
@@ -95,7 +95,7 @@ def settling_s(case: Case, trajectory: Trajectory) -> float | None:
     """Return the time from the last step of the load until the replicas stay within 10 % of their final value.
 
     The result is None if the load has no step. It is also None if the replicas settle less than one start time before
-    the end, because it is then unknown whether they would stay.
+    the end, because they might not have stayed.
     """
     step_s = last_step_s(case)
     if step_s is None:

@@ -30,14 +30,14 @@ class ServiceLaw:
     shared: bool = False
     """True if requests are executed at once and share the replica. Batches then have one request."""
     reported_s: float | None = None
-    """Time of each batch in Triton's statistics, in seconds; None if it is the true one. Models that answer after `execute` has
-    returned report less. With 0 no batch is reported at all. Triton takes requests for executed then, so none waits in it, and
-    its configuration has one instance."""
+    """Time of each batch in Triton's statistics, in seconds; None if it is the true time. Models that answer after
+    `execute` has returned report less. With 0, no batch is reported, and Triton counts a request as executed at once.
+    So no request waits in Triton, and its configuration has one instance."""
     lock: float | None = None
-    """Batches that all replicas together execute at full speed, because they share a lock, a database or a GPU. Each of more takes
-    longer in proportion. None if there is no such limit."""
+    """Number of batches that all replicas together can execute at full speed, because they share a lock, a database or
+    a GPU. If more are executed, each takes longer in proportion. None if there is no such limit."""
     lock_reported: bool = True
-    """True if Triton's statistics have the time that a batch waits for the lock."""
+    """True if Triton's statistics include the time that a batch waits for the lock."""
 
     def seconds(self, batch: int) -> float:
         """Return the duration of a batch of this size, in seconds."""

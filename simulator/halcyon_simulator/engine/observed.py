@@ -177,7 +177,7 @@ class ObservedRun:
 
 
 def _sources(case: Case, columns: int) -> tuple[NDArray[np.int64] | None, NDArray[np.bool_] | None]:
-    """Return which column each column repeats, and which are present; None if no column has such a fault."""
+    """Return the column that each column repeats, and whether it has samples; each is None without that fault."""
     faults = case.signal_faults
     seconds = np.arange(columns) - HISTORY
     source = known = None

@@ -1,8 +1,8 @@
-"""Halcyon's planner with one of its learning parts switched off: `halcyon:without=headroom`.
+"""Halcyon's planner with one of its learning parts switched off, for example `halcyon:without=headroom`.
 
-The planner keeps what it has learnt in `PlannerMemory`, one object per part, and each object has the part's learning step. A part is off if
-the first memory has a neutral object in its place, one that learns nothing. The planner itself has no switch. Out of scope: what the parts
-are worth (`benchmark.ablation`).
+The planner keeps what it has learnt in `PlannerMemory`, which has one object per part, with the part's learning step.
+To switch a part off, its object in the initial memory is replaced by a neutral one that learns nothing. The planner
+itself has no switch. Out of scope: the effect of each part (`benchmark.ablation`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from halcyon_simulator.policies.halcyon import HalcyonPolicy
 
 
 class _NeverStuck(StuckCounter):
-    """A check that takes no counter for a stuck one."""
+    """Counter check that never reports a counter as stuck."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class _NeverStuck(StuckCounter):
 
 
 class _Undamped(TrendDamping):
-    """Rises that are always expected to continue in full."""
+    """Trend damping that always expects rises to continue in full."""
 
     __slots__ = ()
 
@@ -55,7 +55,7 @@ class _Undamped(TrendDamping):
 
 
 class _NoHeadroom(Headroom):
-    """A headroom that stays as it is."""
+    """Headroom that never changes."""
 
     __slots__ = ()
 
@@ -65,7 +65,7 @@ class _NoHeadroom(Headroom):
 
 
 class _Poisson(Dispersion):
-    """Arrivals that are taken for Poisson ones, whatever they are."""
+    """Dispersion that is always that of Poisson arrivals."""
 
     __slots__ = ()
 
@@ -89,7 +89,7 @@ class _Poisson(Dispersion):
 
 
 class _Unbounded(RejectionBound):
-    """A queue that is taken for unlimited, although balancers reject requests."""
+    """Rejection bound that always treats the queue as unlimited, although balancers reject requests."""
 
     __slots__ = ()
 
@@ -99,7 +99,7 @@ class _Unbounded(RejectionBound):
 
 
 class _FixedTimeout(IdleTimeout):
-    """A timeout that is always `idleAfter`."""
+    """Idle timeout that is always `idleAfter`."""
 
     __slots__ = ()
 
@@ -109,7 +109,7 @@ class _FixedTimeout(IdleTimeout):
 
 
 class _FixedHold(ScaleDownHold):
-    """A hold of one start, and of a minute at least."""
+    """Scale-down hold of constant length: one start time, but at least a minute."""
 
     __slots__ = ()
 
@@ -134,7 +134,7 @@ class _FixedHold(ScaleDownHold):
 
 
 class _NoHold(_FixedHold):
-    """No hold: capacity is released as soon as it isn't needed."""
+    """Scale-down hold of zero length: capacity is released as soon as it isn't needed."""
 
     __slots__ = ()
 
@@ -144,7 +144,7 @@ class _NoHold(_FixedHold):
 
 
 class _NoSpikes(SpikeMemory):
-    """A memory that never sees a spike."""
+    """Spike memory that never recognises a spike."""
 
     __slots__ = ()
 
@@ -154,7 +154,7 @@ class _NoSpikes(SpikeMemory):
 
 
 class _NoSeason(History):
-    """A history that stays empty."""
+    """History that always stays empty."""
 
     __slots__ = ()
 
@@ -175,12 +175,12 @@ NEUTRAL: Mapping[str, Callable[[PlannerMemory], PlannerMemory]] = {
     "spikes": lambda memory: replace(memory, spikes=_NoSpikes()),
     "season": lambda memory: replace(memory, history=_NoSeason()),
 }
-"""Functions that put the neutral object of a part into a first memory, by the part's name. `hold` and `patience` are of one module: without
-`hold` nothing is held, without `patience` everything is held equally long."""
+"""Functions that replace a part's object in the initial memory by a neutral one, by the part's name. The parts `hold`
+and `patience` are in the same module. Without `hold` there is no hold; without `patience` its length is constant."""
 
 
 class AblatedPolicy(HalcyonPolicy):
-    """The planner without one part; knobs are those of `HalcyonPolicy`."""
+    """Policy that is the planner without one part. Its knobs are those of `HalcyonPolicy`."""
 
     def __init__(self, case: Case, part: str, **knobs: float) -> None:
         if part not in NEUTRAL:
@@ -198,14 +198,14 @@ class AblatedPolicy(HalcyonPolicy):
 
 
 class _LastKnown:
-    """A view without missing and old samples: the last known values, 10 s old at most by their time."""
+    """View that returns the last known value for a missing sample, and a timestamp at most 10 s old."""
 
     def __init__(self) -> None:
         self._view: PolicyView
         self._values: dict[SampleColumn, float] = {}
 
     def of(self, view: PolicyView) -> PolicyView:
-        """Return itself, for the present tick."""
+        """Update the view for the present tick, and return it."""
         self._view = view
         return self
 

@@ -47,7 +47,8 @@ class HalcyonPolicy:
             batch_prior=prior or None,
         )
         self._has_gpu = is_true
-        """Whether utilisation is known. The time of instances isn't that of a GPU if an engine executes requests at once."""
+        """True if GPU utilisation is available as a signal. If an engine executes requests concurrently, the busy time
+        of instances isn't that of a GPU."""
         self.objectives = replace(objectives, **knobs)  # type: ignore[arg-type]  # all of them are numbers
         self.memory = PlannerMemory()
         self.last: Plan | None = None

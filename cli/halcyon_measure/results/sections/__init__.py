@@ -1,1 +1,1 @@
-"""Optional sections of the document, each a model in a module of its own. Pure."""
+"""Optional sections of the document, with one module per section. Pure."""

@@ -1,4 +1,4 @@
-"""The section `alone`: the same ONNX model run in one process, without a server. Pure."""
+"""The section `alone`: times of the ONNX model run in one process, without a server. Pure."""
 
 from __future__ import annotations
 

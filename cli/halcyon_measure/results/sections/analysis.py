@@ -1,4 +1,4 @@
-"""The results of `halcyon analyse` and `halcyon variants`, version 1. Pure."""
+"""Documents of `halcyon analyse` and `halcyon variants`, version 1. Pure."""
 
 from __future__ import annotations
 

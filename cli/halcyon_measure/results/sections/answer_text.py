@@ -1,4 +1,4 @@
-"""Capacity, sweep and comparison as text, at most 80 columns wide. Views of the document. Pure."""
+"""The sections capacity, sweep and comparison as text, at most 80 columns wide. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEPT = {True: "kept", False: "not kept", None: "-"}
 
 
 def capacity(section: Capacity) -> list[str]:
-    """Return the runs of a search as a table, with what it knows besides the answer."""
+    """Return a table of the runs of a search, and its other results."""
     tail = f"p{100 * section.percentile:g}"
     lines = [f"{'run':<14}{'load':<18}{'s':>5}{'answers/s':>11}{tail + ', ms':>12}{'late, %':>9}{'blocks':>8}"]
     for run in section.runs:
@@ -32,7 +32,7 @@ def capacity(section: Capacity) -> list[str]:
 
 
 def comparison(section: Comparison) -> list[str]:
-    """Return the differences or the leaderboard as a table, with reasons for what is missing."""
+    """Return a table of the differences, or of the leaderboard, with the reasons for missing values."""
     lines: list[str] = []
     reasons: dict[str, str] = {}
     if section.baseline is not None and section.candidate is not None:
@@ -76,7 +76,7 @@ def comparison(section: Comparison) -> list[str]:
 
 
 def sweep(section: Sweep) -> list[str]:
-    """Return the points as a table, and what payloads cost."""
+    """Return a table of the points of a sweep, and one of the cost of payloads."""
     heads = (("answers/s", 10), ("rows/s", 9), ("p50, ms", 9), ("p99, ms", 9), ("CPU, us", 9), ("failed", 8))
     lines = [f"{'rows':<6}{'form':<13}{'load':<16}" + "".join(f"{head:>{width}}" for head, width in heads)]
     for one in section.points:

@@ -1,4 +1,4 @@
-"""The section `batches`: executions of the model by the rows of their batches. Pure."""
+"""The section `batches`: executions of the model by batch size in rows. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `capacity`: the largest rate that keeps the objective, and the runs that decided it. Pure."""
+"""The section `capacity`: the maximum rate at which the objective is met, and the runs that determined it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `cold_start`: how long new replicas took from their creation to steady answers. Pure."""
+"""The section `cold_start`: times of new replicas from their creation until their answers are steady. Pure."""
 
 from __future__ import annotations
 

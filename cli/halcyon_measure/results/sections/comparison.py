@@ -1,4 +1,4 @@
-"""The section `comparison`: differences of two servers over rounds, and a leaderboard of several. Pure."""
+"""The section `comparison`: differences between two servers over several rounds, and a leaderboard of several. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `distribution`: latency at many shares of the requests. Pure."""
+"""The section `distribution`: latency at many percentiles. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `hardware`: what was sampled once a second over the run. Pure."""
+"""The section `hardware`: use of GPUs, CPU and memory, sampled once a second during the run. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `phases`: the way of a request from due to decoded, in parts whose means add up. Pure."""
+"""The section `phases`: parts of a request's latency from its due time to its decoding, whose means add up. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The section `roofline`: what the machine could compute at most, and how much of it the model reaches. Pure."""
+"""The section `roofline`: the machine's maximum compute rate for the model, and the share that the model reaches.
+
+Pure.
+"""
 
 from __future__ import annotations
 

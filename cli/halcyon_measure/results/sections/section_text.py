@@ -1,4 +1,4 @@
-"""The sections of a document as lines of text: phases as a small table, the others as a line each. Pure."""
+"""The sections of a document as lines of text: the phases as a small table, each other section as one line. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def details(document: BenchDocument) -> list[str]:
 
 
 def phases(section: Phases) -> list[str]:
-    """Return the table of the phases. Parts that take no time are left out, and unmeasured ones have a line."""
+    """Return a table of the phases.
+
+    Phases that take no time are left out, and unmeasured ones have a line with the reason.
+    """
     whole = section.end_to_end.value
     if not whole:
         return []

@@ -1,4 +1,4 @@
-"""The section `static`: what a model computes and reads, counted from its graph without running it. Pure."""
+"""The section `static`: the model's operations and bytes, counted from its graph without running it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `sweep`: figures by rows, callers or rate, protocol, encoding and replicas. Pure."""
+"""The section `sweep`: results by rows, callers or rate, protocol, encoding and replicas. Pure."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class SweepPoint(Part):
 
     @property
     def form(self) -> str:
-        """Protocol and encoding, or that tensors were in shared memory."""
+        """Protocol and encoding, or protocol and `shared` if tensors were in shared memory."""
         return request_form(self.protocol, self.encoding, self.shared_memory)
 
 
 def request_form(protocol: str, encoding: str, shared_memory: str) -> str:
-    """Return the form of requests as words, for example `grpc raw` or `grpc shared`."""
+    """Return a phrase with the protocol and encoding of requests, for example `grpc raw` or `grpc shared`."""
     return f"{protocol} {encoding if shared_memory == 'none' else 'shared'}".strip()
 
 

@@ -1,4 +1,4 @@
-"""The section `verdict`: what limited the run, with its evidence. Pure."""
+"""The section `verdict`: the limit of the run, with its evidence. Pure."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """AIBrix's APA: a per-pod mean over three minutes times the present replicas.
 
 Source: the project's facts on autoscaling, section 3.6 (aibrix e3e10f9e). This code follows our reading of AIBrix's
-source; AIBrix itself was not run. Because the mean is old and the replicas are current, a step of the load makes the
-result swing between one replica and the maximum. On the way up, the stabilizer uses the maximum within the window, and
-on the way down the minimum, as in AIBrix's source.
+source; AIBrix itself was not run. The mean is old and the replicas are current. So after a step of the load, the result
+swings between one replica and the maximum. On the way up, the stabilizer uses the maximum within the window, and on the
+way down the minimum, as in AIBrix's source.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class AibrixKnobs:
     stable_window_s: Positive = 180.0
     """Window of the mean, in seconds."""
     up_fluctuation_tolerance: NotNegative = 0.1
-    """`up-fluctuation-tolerance`, a share."""
+    """`up-fluctuation-tolerance`: increase that changes nothing, as a share."""
     down_fluctuation_tolerance: NotNegative = 0.1
-    """`down-fluctuation-tolerance`, a share."""
+    """`down-fluctuation-tolerance`: decrease that changes nothing, as a share."""
     max_scale_up_rate: Positive = 2.0
     """`max-scale-up-rate`: largest factor per sync."""
     max_scale_down_rate: Positive = 2.0
@@ -58,7 +58,7 @@ class Aibrix:
         self._begun = False
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a sync."""
+        """Return the desired replicas after a sync."""
         self._sample(view)
         if not self._samples:
             return view.replicas

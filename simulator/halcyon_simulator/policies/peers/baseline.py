@@ -55,7 +55,7 @@ class RateKnobs:
 
 
 class Rate:
-    """Replicas for the arrival rate alone, without the backlog."""
+    """Policy that uses the arrival rate alone, without the backlog."""
 
     def __init__(self, knobs: RateKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -88,7 +88,7 @@ class SketchKnobs:
 
 
 class Sketch:
-    """Replicas as ceil(rate / (0.85 mu)) + ceil(backlog / (mu x start / 2)).
+    """Policy with ceil(rate / (0.85 mu)) + ceil(backlog / (mu x start / 2)) replicas; mu is a replica's capacity.
 
     The rate includes its trend if the trend is significant.
     """
@@ -102,7 +102,7 @@ class Sketch:
         self._asked: deque[tuple[float, int]] = deque()
 
     def desired(self, view: PolicyView) -> int:
-        """Return the largest result within the hold time."""
+        """Return the desired replicas: the largest result within the hold time."""
         window_s = self.knobs.window_s
         rate, longer = (usable(view.rate(SampleColumn.ARRIVED, w)) for w in (window_s, 2 * window_s))
         backlog = usable(view.value(SampleColumn.WAITING))

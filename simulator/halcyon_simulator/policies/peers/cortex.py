@@ -33,9 +33,9 @@ class CortexKnobs:
     max_upscale_factor: Annotated[float, Range(1)] = 1.5
     """`max_upscale_factor`: largest factor per recommendation."""
     downscale_tolerance: NotNegative = 0.05
-    """`downscale_tolerance`, a share."""
+    """`downscale_tolerance`: decrease that changes nothing, as a share."""
     upscale_tolerance: NotNegative = 0.05
-    """`upscale_tolerance`, a share."""
+    """`upscale_tolerance`: increase that changes nothing, as a share."""
     tick_s: Positive = 10.0
     """Interval between two decisions, in seconds."""
 
@@ -55,7 +55,7 @@ class Cortex:
         self._begun_s: float | None = None
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a decision."""
+        """Return the desired replicas after a decision."""
         now, current, knobs = view.now, view.replicas, self.knobs
         if self._begun_s is None:
             self._begun_s = now

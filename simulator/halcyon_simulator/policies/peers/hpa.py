@@ -43,13 +43,13 @@ class HpaKnobs:
     behavior: Pace = "none"
     """`spec.behavior`: omitted (none), or `{}`."""
     up_window_s: Window | None = None
-    """`scaleUp.stabilizationWindowSeconds`. Default: 0. Needs `behavior={}`."""
+    """`scaleUp.stabilizationWindowSeconds` in seconds. Default: 0. It requires `behavior={}`."""
     down_window_s: Window | None = None
-    """`scaleDown.stabilizationWindowSeconds`. Default: 300. Needs `behavior={}`."""
+    """`scaleDown.stabilizationWindowSeconds` in seconds. Default: 300. It requires `behavior={}`."""
     tolerance: NotNegative = TOLERANCE
-    """`--horizontal-pod-autoscaler-tolerance`, a share."""
+    """`--horizontal-pod-autoscaler-tolerance`: deviation from the target that changes nothing, as a share."""
     sync_s: Positive = SYNC_INTERVAL_S
-    """`--horizontal-pod-autoscaler-sync-period`."""
+    """`--horizontal-pod-autoscaler-sync-period`: interval between two syncs, in seconds."""
     window_s: Positive = 15.0
     """Window in seconds over which `utilisation` is measured; 15 s is a common scrape interval."""
 
@@ -66,7 +66,7 @@ class Hpa:
         self._autoscaler = HpaController(case, pace)
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a sync."""
+        """Return the desired replicas after a sync."""
         value = total(self.knobs.metric, view, self._service, window_s=self.knobs.window_s)
         pods = living_pods(view)
         proposal = average_value(value, self._target, pods=pods, tolerance=self.knobs.tolerance)
@@ -86,15 +86,15 @@ class WvaKnobs:
     """Requests in flight per replica. Default: max_batch x instances. (The original metric is the desired replicas,
     with a target of 1.)"""
     stabilization_window_s: Window = 240
-    """`stabilizationWindowSeconds`, in both directions."""
+    """`stabilizationWindowSeconds` in both directions."""
     pods: Annotated[int, Range(1, 100000)] = 10
-    """`policies[0].value`, type Pods, in both directions."""
+    """`policies[0].value` of type Pods in both directions: maximum change in `pods_period_s` seconds."""
     pods_period_s: Annotated[int, Range(1, 1800)] = 150
-    """`policies[0].periodSeconds`."""
+    """`policies[0].periodSeconds`: time in seconds in which at most `pods` pods are added or removed."""
     tolerance: NotNegative = TOLERANCE
-    """`--horizontal-pod-autoscaler-tolerance`, a share."""
+    """`--horizontal-pod-autoscaler-tolerance`: deviation from the target that changes nothing, as a share."""
     sync_s: Positive = SYNC_INTERVAL_S
-    """`--horizontal-pod-autoscaler-sync-period`."""
+    """`--horizontal-pod-autoscaler-sync-period`: interval between two syncs, in seconds."""
 
 
 class Wva:
@@ -112,7 +112,7 @@ class Wva:
         self._autoscaler = HpaController(case, Behavior(scale_up=rules, scale_down=rules))
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a sync."""
+        """Return the desired replicas after a sync."""
         value = total("inflight", view, self._service, window_s=self.period_s)
         proposal = average_value(value, self._target, pods=living_pods(view), tolerance=self.knobs.tolerance)
         return self._autoscaler.synced(view, proposal)
@@ -129,11 +129,11 @@ class KserveKnobs:
     target: Positive = 80.0
     """`scaleTarget`: utilization of a replica in percent."""
     down_window_s: Window | None = None
-    """`scaleDown.stabilizationWindowSeconds`. Default: 300."""
+    """`scaleDown.stabilizationWindowSeconds` in seconds. Default: 300."""
     tolerance: NotNegative = TOLERANCE
-    """`--horizontal-pod-autoscaler-tolerance`, a share."""
+    """`--horizontal-pod-autoscaler-tolerance`: deviation from the target that changes nothing, as a share."""
     sync_s: Positive = SYNC_INTERVAL_S
-    """`--horizontal-pod-autoscaler-sync-period`."""
+    """`--horizontal-pod-autoscaler-sync-period`: interval between two syncs, in seconds."""
     window_s: Positive = 15.0
     """Window in seconds over which the utilization is measured: the resolution of metrics-server."""
 
@@ -149,7 +149,7 @@ class Kserve:
         self._autoscaler = HpaController(case, pace)
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a sync."""
+        """Return the desired replicas after a sync."""
         ready = ready_pods(view)
         busy = busy_percent(view, self._service, window_s=self.knobs.window_s)
         proposal = pods_mean(
@@ -177,9 +177,9 @@ class TritonGkeKnobs:
     cap: Count | None = None
     """maxReplicas. The sample uses 3. Default: the case's limit."""
     tolerance: NotNegative = TOLERANCE
-    """`--horizontal-pod-autoscaler-tolerance`, a share."""
+    """`--horizontal-pod-autoscaler-tolerance`: deviation from the target that changes nothing, as a share."""
     sync_s: Positive = SYNC_INTERVAL_S
-    """`--horizontal-pod-autoscaler-sync-period`."""
+    """`--horizontal-pod-autoscaler-sync-period`: interval between two syncs, in seconds."""
     window_s: Positive = 15.0
     """Window in seconds over which the utilization is measured. The delay of Cloud Monitoring is not simulated, which
     favours the sample."""
@@ -195,7 +195,7 @@ class TritonGke:
         self._autoscaler = HpaController(case, None, high=knobs.cap)
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a sync."""
+        """Return the desired replicas after a sync."""
         busy = busy_percent(view, self._service, window_s=self.knobs.window_s)
         proposal = average_value(busy, self.knobs.target, pods=living_pods(view), tolerance=self.knobs.tolerance)
         return self._autoscaler.synced(view, proposal)
@@ -213,9 +213,9 @@ class TritonOnpremKnobs:
     cap: Count | None = None
     """maxReplicas. The sample uses 3. Default: the case's limit."""
     tolerance: NotNegative = TOLERANCE
-    """`--horizontal-pod-autoscaler-tolerance`, a share."""
+    """`--horizontal-pod-autoscaler-tolerance`: deviation from the target that changes nothing, as a share."""
     sync_s: Positive = SYNC_INTERVAL_S
-    """`--horizontal-pod-autoscaler-sync-period`."""
+    """`--horizontal-pod-autoscaler-sync-period`: interval between two syncs, in seconds."""
     window_s: Positive = 30.0
     """Window of the Prometheus query, in seconds."""
 
@@ -229,7 +229,7 @@ class TritonOnprem:
         self._autoscaler = HpaController(case, None, high=knobs.cap)
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a sync."""
+        """Return the desired replicas after a sync."""
         ready = ready_pods(view)
         proposal = pods_mean(
             queue_us(view, window_s=self.knobs.window_s, ready=ready),

@@ -45,14 +45,14 @@ class HpaController:
     """One HPA with one metric, and the state that it keeps between syncs."""
 
     def __init__(self, case: Case, behavior: Behavior | None, *, high: int | None = None) -> None:
-        """Set the tolerance and the limits. `high` is maxReplicas; it is at most, and by default, the case's limit."""
+        """Set the tolerance and the limits. `high` is maxReplicas: by default the case's limit, and never above it."""
         self.low = max(1, case.low)
         self.high = max(self.low, case.high if high is None else min(high, case.high))
         self._behavior = behavior
         self._memory = HpaMemory()
 
     def synced(self, view: PolicyView, proposal: int | None) -> int:
-        """Return the replicas after a sync. A proposal of None is a failed metric: nothing is changed or recorded."""
+        """Return the desired replicas after a sync. A proposal of None, a failed metric, has no effect."""
         current = view.replicas
         self._memory = first_seen(self._memory, now=view.now, current=current)
         if not self.low <= current <= self.high:

@@ -47,13 +47,13 @@ class KedaKnobs:
     behavior: Pace = "none"
     """`advanced.horizontalPodAutoscalerConfig.behavior`: omitted (none), or `{}`."""
     up_window_s: Window | None = None
-    """`scaleUp.stabilizationWindowSeconds`. Default: 0. Needs `behavior={}`."""
+    """`scaleUp.stabilizationWindowSeconds` in seconds. Default: 0. It requires `behavior={}`."""
     down_window_s: Window | None = None
-    """`scaleDown.stabilizationWindowSeconds`. Default: 300. Needs `behavior={}`."""
+    """`scaleDown.stabilizationWindowSeconds` in seconds. Default: 300. It requires `behavior={}`."""
     tolerance: NotNegative = TOLERANCE
-    """`--horizontal-pod-autoscaler-tolerance`, a share."""
+    """`--horizontal-pod-autoscaler-tolerance`: deviation from the target that changes nothing, as a share."""
     sync_s: Count = int(SYNC_INTERVAL_S)
-    """`--horizontal-pod-autoscaler-sync-period`."""
+    """`--horizontal-pod-autoscaler-sync-period`: interval between two syncs, in seconds."""
     window_s: Positive = 15.0
     """Window in seconds over which `utilisation` is measured."""
 
@@ -68,16 +68,16 @@ class KedaHttpKnobs:
     """`targetValue` per replica. KEDA's default of 100 ignores batches. Default here: max_batch x instances requests,
     or the requests per second of a replica with full batches."""
     window_s: Positive = 60.0
-    """`requestRate.window`, in seconds."""
+    """`requestRate.window`: window over which the request rate is measured, in seconds."""
     scaledown_period_s: NotNegative = 300.0
     """`scaledownPeriod`: time in seconds from the last active poll until scaling to 0."""
     polling_interval_s: Count = 30
     """KEDA's `pollingInterval` in seconds, for the detection of idleness. Scaling up from 0 doesn't wait for a poll,
     because KEDA streams activity immediately; here within 1 s."""
     tolerance: NotNegative = TOLERANCE
-    """`--horizontal-pod-autoscaler-tolerance`, a share."""
+    """`--horizontal-pod-autoscaler-tolerance`: deviation from the target that changes nothing, as a share."""
     sync_s: Count = int(SYNC_INTERVAL_S)
-    """`--horizontal-pod-autoscaler-sync-period`."""
+    """`--horizontal-pod-autoscaler-sync-period`: interval between two syncs, in seconds."""
 
 
 class _ScaledObject:
@@ -110,7 +110,7 @@ class _ScaledObject:
         self._active_s: float | None = None
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after the operator's poll or the HPA's sync, whichever is due."""
+        """Return the desired replicas after the operator's poll or the HPA's sync, whichever is due."""
         value = self._read(view)
         active = value is not None and value > self._activation
         poll = view.now % self._poll_s == 0

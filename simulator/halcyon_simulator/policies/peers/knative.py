@@ -27,7 +27,7 @@ class KpaKnobs:
     target_percentage: Positive = 70.0
     """`container-concurrency-target-percentage`: targeted percentage of `target`."""
     stable_window_s: Positive = 60.0
-    """`stable-window`."""
+    """`stable-window`: length of the window outside panic mode, in seconds."""
     panic_window_percentage: Positive = 10.0
     """`panic-window-percentage`: length of the panic window in percent of the stable window."""
     panic_threshold_percentage: Positive = 200.0
@@ -38,7 +38,7 @@ class KpaKnobs:
     max_scale_down_rate: Positive = 2.0
     """`max-scale-down-rate`: largest divisor of the ready pods per tick."""
     scale_down_delay_s: NotNegative = 0.0
-    """`scale-down-delay`: time in seconds for which a lower result must have lasted."""
+    """`scale-down-delay`: time in seconds for which the result must be lower before the replicas decrease."""
     scale_to_zero_grace_period_s: NotNegative = 30.0
     """`scale-to-zero-grace-period`: time in seconds without requests, after the stable window, until scaling to 0. Used
     only if the case's minimum is 0."""
@@ -71,7 +71,7 @@ class Kpa:
         self._idle_since_s: float | None = None
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a tick."""
+        """Return the desired replicas after a tick."""
         knobs = self.knobs
         stable = usable(view.mean(SampleColumn.INFLIGHT, knobs.stable_window_s))
         panic = usable(
@@ -103,7 +103,7 @@ class Kpa:
         return max(asked for _, asked in self._asked)
 
     def _to_zero(self, count: int, view: PolicyView) -> int:
-        """Return the replicas. They are 0 only after the grace period."""
+        """Return `count`, or the current replicas if it is 0 before the end of the grace period."""
         if count > 0 or self._low > 0 or view.replicas == 0:
             self._idle_since_s = None
             return count

@@ -48,7 +48,7 @@ class Kubeai:
         self._lower = 0
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after a decision."""
+        """Return the desired replicas after a decision."""
         value = usable(view.value(SampleColumn.INFLIGHT))
         current = view.replicas
         if view.now % self.knobs.interval_s != 0:

@@ -22,13 +22,13 @@ class RayKnobs:
     """`target_ongoing_requests` per replica, running and queued. Ray's default of 2 ignores batches. Default here:
     max_batch x instances."""
     look_back_period_s: Positive = 30.0
-    """`look_back_period_s` of the mean."""
+    """`look_back_period_s`: window of the mean, in seconds."""
     upscale_delay_s: NotNegative = 30.0
-    """`upscale_delay_s`: time for which the result must have been higher."""
+    """`upscale_delay_s`: time in seconds for which the result must be higher before the replicas increase."""
     downscale_delay_s: NotNegative = 600.0
-    """`downscale_delay_s`: time for which the result must have been lower."""
+    """`downscale_delay_s`: time in seconds for which the result must be lower before the replicas decrease."""
     downscale_to_zero_delay_s: NotNegative | None = None
-    """`downscale_to_zero_delay_s`: delay for scaling from 1 to 0. Default: `downscale_delay_s`."""
+    """`downscale_to_zero_delay_s`: delay in seconds for scaling from 1 to 0. Default: `downscale_delay_s`."""
     upscaling_factor: Positive = 1.0
     """`upscaling_factor`: share of a desired increase that is applied at once."""
     downscaling_factor: Positive = 1.0
@@ -51,7 +51,7 @@ class Ray:
         """Number of consecutive decisions in one direction: positive for up, negative for down."""
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas after one loop."""
+        """Return the desired replicas after one loop."""
         ongoing = usable(view.mean(SampleColumn.INFLIGHT, self.knobs.look_back_period_s))
         current = view.replicas
         if ongoing is None:
