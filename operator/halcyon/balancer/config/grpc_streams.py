@@ -35,8 +35,8 @@ def sections(out: Writer, *, path: str, end_path: str, longest_ms: int) -> None:
 
     Args:
         out: receives the sections.
-        path: unix socket of `streams_end`.
-        end_path: unix socket of `streams_in`.
+        path: unix socket on which the front end `streams_end` listens.
+        end_path: unix socket on which the front end `streams_in` listens.
         longest_ms: timeout of the hops, in milliseconds; longer than that of the slots' back ends, which must apply first.
     """
     out.section(f"backend {BACKEND}")

@@ -106,9 +106,9 @@ class AnswerEvidence:
     least_rps: float = 0.0
     """Highest rate of answers per ready pod so far, in requests per second, whether the pods were full or not."""
     contradicts_at: float | None = None
-    """Time since which the answers contradict the service line; None if they agree with it."""
+    """Time at which the answers began to contradict the line of batch times (`ServiceLine`); None while they agree with it."""
     agrees_at: float | None = None
-    """Time since which the answers agree with the service line again; None if they don't, or never contradicted it."""
+    """Time at which the answers began to agree with the line again; None while they contradict it, or if they never did."""
     is_in_force: bool = False
     """Whether the answers contradict the service line, so that `rps` is used as the capacity."""
     line_rps: float | None = None
