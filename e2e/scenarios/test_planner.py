@@ -83,14 +83,13 @@ def story(kube: Kube, served: Callable[..., str]) -> Story:
             capacities: list[float] = []
 
             def are_ready() -> bool:
-                known = scaling(kube, NAME).get("capacity", {}).get("requestsPerSecond")
-                capacities.extend([] if known is None else [float(known)])
+                capacities.extend(capacity(kube))
                 return models.ready_servers(kube, NAME) > 2
 
             wait_for(lambda: watch.first_change(since_s=began_s, up=True) is not None, what="it is raised", limit_s=30)
             wait_for(are_ready, what="three are ready", limit_s=30)
             scaled = settled(kube)
-            capacities.append(float(scaled["capacity"]["requestsPerSecond"]))
+            capacities.extend(capacity(kube))
             explained = explain(kube)
             # What is lost on the way is a share of all: the way may take its time here.
             time.sleep(max(began_s + STEP_S - time.monotonic(), 0.0))
@@ -129,6 +128,12 @@ def settled(kube: Kube) -> dict[str, Any]:
 
     wait_for(is_there, what="the status follows", limit_s=20)
     return found[-1]
+
+
+def capacity(kube: Kube) -> list[float]:
+    """The requests per second of a replica in status.capacity, if they are known."""
+    known = ((kube.model(NAME) or {}).get("status") or {}).get("capacity", {}).get("requestsPerSecond")
+    return [] if known is None else [float(known)]
 
 
 def count(kube: Kube) -> int:
