@@ -34,7 +34,7 @@ def _exists(evidence: str) -> bool:
     evidence = evidence.replace("\\|", "|")
     if quoted := _QUOTED.fullmatch(evidence):
         file = ROOT / quoted["file"]
-        return file.is_file() and quoted["words"] in file.read_text()
+        return file.is_file() and _on_one_line(quoted["words"]) in _on_one_line(file.read_text())
     name, _, test = evidence.partition("::")
     file = ROOT / name
     if not test:
@@ -42,6 +42,10 @@ def _exists(evidence: str) -> bool:
     return (
         file.is_file() and re.search(rf"^(async )?def {re.escape(test)}\(", file.read_text(), re.MULTILINE) is not None
     )
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def findings() -> list[Finding]:
