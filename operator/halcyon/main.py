@@ -1,7 +1,7 @@
-"""`halcyon`: one command for every process of an installation, and for people.
+"""Entry point of the command `halcyon`, which runs every process of an installation and the commands for users.
 
-`operator`, `agent` and `fetch` run in pods, and each loads what it needs and no more. Every other word is a command of the distribution
-halcyon-cli, which is imported only if it is needed and need not be installed.
+The commands `operator`, `agent` and `fetch` run in pods. Each of them imports only the modules that it needs. All other
+commands belong to the distribution halcyon-cli, which need not be installed and is imported only if it is needed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ _PROCESSES = {
     "agent": "halcyon.balancer.agent.main",
     "fetch": "halcyon.fetch.main",
 }
-"""What runs in the pods of an installation."""
+"""Modules of the commands that run in the pods of an installation, by command."""
 _DISTRIBUTIONS = {
     "halcyon.control.runtime": ("halcyon-operator", "."),
     "halcyon.balancer": ("halcyon-sidecars", "./sidecars"),
     "halcyon.fetch": ("halcyon-sidecars", "./sidecars"),
 }
-"""Distribution of each package, which need not be installed, and its folder in a clone."""
+"""Distribution that contains each package, and the distribution's folder in a clone. The distributions need not be
+installed."""
 _COMMANDS = "halcyon_cli.commands.app"
 _INSTALL = "the distribution halcyon-cli, which isn't installed: pip install ./cli, in a clone"
 _HELP = f"""\
@@ -37,7 +38,7 @@ Other commands, such as get and explain, come with {_INSTALL}.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a process, or a command of people; returns the exit status."""
+    """Run a process of an installation or a command for users, and return the exit status."""
     given = list(sys.argv[1:] if argv is None else argv)
     if given and given[0] in _PROCESSES:
         try:
@@ -60,7 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _without_commands(given: Sequence[str]) -> int:
-    """Answer for the version and the help, if there are no commands of people."""
+    """Print the version, the help or an error, if the distribution halcyon-cli is not installed.
+
+    Return the exit status.
+    """
     if "--version" in given[:1]:
         sys.stdout.write(f"halcyon {version('halcyon-core')}\n")
         return 0

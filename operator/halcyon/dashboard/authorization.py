@@ -69,9 +69,10 @@ class AccessReviews(Protocol):
         """Return the user of a token; None if the token is invalid."""
 
     async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
-        """Return True if the user may get this ModelDeployment; without a name, if the user may list those in the namespace.
+        """Return True if the user may get this ModelDeployment.
 
-        An empty namespace means all namespaces.
+        If the name is empty, return True if the user may list the ModelDeployments of the namespace. An empty namespace
+        means all namespaces.
         """
 
 
@@ -91,9 +92,10 @@ class ModelReviews:
         return await self._reviews.user(token)
 
     async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
-        """Return True if the user may get this ModelDeployment; without a name, if the user may list those in the namespace.
+        """Return True if the user may get this ModelDeployment.
 
-        An empty namespace means all namespaces.
+        If the name is empty, return True if the user may list the ModelDeployments of the namespace. An empty namespace
+        means all namespaces.
         """
         verb = "get" if name else "list"
         return await self._reviews.may(user, ResourceAttributes(verb, GROUP, VERSION, PLURAL, namespace, name))

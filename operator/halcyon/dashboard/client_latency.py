@@ -25,7 +25,10 @@ Bounds = tuple[int, ...]
 
 
 class Quantiles(NamedTuple):
-    """Quantiles of the latency for the shares in `SHARES`, in milliseconds; None if there were no responses."""
+    """Quantiles of the client latency, one for each share in `SHARES`, in milliseconds.
+
+    A value is None if there were no responses.
+    """
 
     p50: float | None = None
     p95: float | None = None
@@ -36,7 +39,10 @@ NO_RESPONSES = Quantiles()
 
 
 class ClientLatency:
-    """Client latency of all models. It stores the last sample of each model's balancers, which takes 0.3 KiB per model."""
+    """Calculation of the client latency of all models.
+
+    It stores the last sample of each model's balancers, which takes 0.3 KiB per model.
+    """
 
     def __init__(self) -> None:
         self._samples: dict[Name, dict[str, tuple[Bounds, array[int]]]] = {}
@@ -64,7 +70,10 @@ class ClientLatency:
         return Quantiles(*(quantile(bounds_ms, total, share) for share in SHARES))
 
     def forget(self, name: Name) -> None:
-        """Delete the last sample of a model without reports, so that the responses during the gap are not counted later."""
+        """Delete the last sample of a model that sends no reports.
+
+        This is done so that the responses during the gap are not counted later.
+        """
         self._samples.pop(name, None)
 
     def retain(self, names: Iterable[Name]) -> None:
@@ -76,7 +85,8 @@ class ClientLatency:
 def quantile(bounds_ms: Sequence[int], counts: Sequence[int], share: float) -> float | None:
     """Return the quantile of a histogram, in milliseconds; None if it is empty.
 
-    If the quantile is above the highest bound, its value is unknown, and the highest bound is returned.
+    If the quantile is above the upper bound of the last finite bucket, its value is unknown, and this bound is
+    returned.
     """
     value = histogram.quantile(bounds_ms, counts, share)
     return None if value is None else min(value, float(bounds_ms[-1]))

@@ -23,43 +23,45 @@ _NUMBERS = ("rate", "waiting", "in_triton", "p50", "p95", "p99", "batch")
 FIELDS = ("replicas", "ready", "desired", "gpu", *_NUMBERS, "rejected", "lost", "failed", "errors")
 """Fields of a point, in order.
 
-replicas: spec.replicas. gpu: GPU utilisation in percent. rate: requests per second. in_triton: mean time inside Triton in milliseconds.
-p50, p95, p99: quantiles of the client latency in milliseconds. batch: items per batch. rejected, lost, failed: percent of the requests.
-errors: the sum of these three.
+replicas: spec.replicas. gpu: GPU utilisation in percent. rate: requests per second. in_triton: mean time inside Triton
+in milliseconds. p50, p95, p99: quantiles of the client latency in milliseconds. batch: items per batch. rejected, lost,
+failed: percent of the requests. errors: the sum of rejected, lost and failed.
 """
 _RATE, _P95 = FIELDS.index("rate"), FIELDS.index("p95")
 _ROW = struct.Struct("<11H3B")
 _NONE, _NO_SHARE = 0xFFFF, 0xFF
-"""Codes for an unknown value in a stored row: the first one for numbers, the second one for shares."""
+"""Codes that stand for an unknown value in a stored row. The first one is for numbers, the second one for shares."""
 _EMPTY = _ROW.pack(*[_NONE] * 11, *[_NO_SHARE] * 3)
 _TENTHS = 10.0
-"""Factor for the stored GPU utilisation, which is in tenths of a percent."""
+"""Factor by which the GPU utilisation is multiplied before it is stored, because it is stored in tenths of a
+percent."""
 _MIN = 1e-4
 _STEP = math.log(1e13) / (_NONE - 2)
-"""Difference between the logarithms of two numbers with successive codes.
+"""Difference between the logarithms of two numbers whose 16-bit codes are successive.
 
-Numbers from `_MIN` to 1e9 are stored as logarithms. The error is at most 0.02 %, which is not visible in the three digits that are shown.
+Numbers from `_MIN` to 1e9 are stored as logarithms. The error is at most 0.02 %, which is not visible in the three
+digits that are shown.
 """
 _MIN_PERCENT = 0.01
 _SHARE_STEP = math.log(1e4) / (_NO_SHARE - 2)
-"""Difference between the logarithms of two shares with successive codes.
+"""Difference between the logarithms of two shares whose 8-bit codes are successive.
 
 Shares from `_MIN_PERCENT` to 100 % are stored in one byte. The relative error is at most 2 %.
 """
 
 Values = tuple[float | None, ...]
-"""Values of one point, in the order of `FIELDS`; None if unknown."""
+"""Values of one point of a model's history, in the order of `FIELDS`. A value is None if it is unknown."""
 
 
 class CurrentLoad(NamedTuple):
-    """Load of a model in one point; None if unknown."""
+    """Load of a model at one point of its history. A value is None if it is unknown."""
 
     rate: float | None = None
     """Requests per second."""
     p95: float | None = None
     """95th percentile of the client latency, in milliseconds."""
     errors: float | None = None
-    """Percent of the requests that were rejected, lost or failed."""
+    """Share of the requests that were rejected, lost or failed, in percent."""
 
 
 NO_LOAD = CurrentLoad()
@@ -75,7 +77,7 @@ class ReplicaCounts:
 
 
 class _Ring:
-    """Ring buffer with the last `MAX_POINTS` steps of one model. Steps are numbered from the epoch."""
+    """Ring buffer with the values of one model in the last `MAX_POINTS` steps. Steps are counted from the epoch."""
 
     __slots__ = ("_first", "_last", "_rows")
 
@@ -84,9 +86,10 @@ class _Ring:
         self._rows = bytearray(_ROW.size * MAX_POINTS)
 
     def put(self, step: int, row: bytes) -> None:
-        """Store the row of a step. The values of skipped steps are unknown.
+        """Store the values of a step. The values of steps that were skipped are unknown.
 
-        If the clock was set back by less than the length of the ring, ignore the row; if by more, empty the ring first.
+        If the clock was set back by less than the time that the buffer covers, ignore the values. If it was set back by
+        more, empty the buffer first.
         """
         if self._last >= 0 and self._last - MAX_POINTS < step < self._last:
             return
@@ -110,7 +113,7 @@ class _Ring:
     def load(self) -> CurrentLoad:
         """Return the load in the newest row.
 
-        Only a third of the row is decoded, because the loads of all models are summed up at every step.
+        Only a third of the row is decoded, because the loads of all models are read at every step.
         """
         row = _ROW.unpack_from(self._rows, self._last % MAX_POINTS * _ROW.size)
         return CurrentLoad(_number(row[_RATE]), _number(row[_P95]), _sum_percent(row[-3:]))
@@ -246,7 +249,7 @@ def _number(code: int) -> float | None:
 
 
 def _share(value: float | None, of: float | None) -> int:
-    """Return the code for a rate as a share of the rate `of`. A share above 0 never becomes 0 when it is decoded."""
+    """Return the code for the ratio of a rate to the rate `of`. A ratio above 0 gets a code that isn't decoded as 0."""
     if value is None or not of or not math.isfinite(value) or not math.isfinite(of):
         return _NO_SHARE
     if value <= 0:

@@ -129,8 +129,8 @@ def revisions(stored: Sequence[StoredRevision], current: str, target: str) -> di
 def _revision_text(one: StoredRevision, seen: dict[str, list[str]]) -> list[str]:
     """Return a revision as lines of YAML, with numbers in place of the hidden values of variables.
 
-    `seen` has the values of each environment variable in earlier revisions. A different number shows that the value has
-    changed.
+    `seen` contains the values that each environment variable had in earlier revisions. A different number shows that
+    the value has changed.
     """
     template = copy.deepcopy(dict(one.template))
     pod = template.get("spec") or {}

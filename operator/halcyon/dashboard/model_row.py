@@ -30,7 +30,7 @@ from halcyon.dashboard.ports import Name, Object
 log = logging.getLogger(__name__)
 
 State = Literal["stalled", "unready", "progressing", "unknown", "limited", "zero", "ready"]
-"""State of a model. The order, from the most to the least urgent, is used for sorting by state."""
+"""State of a model. The values are ordered from the most to the least urgent, and the table is sorted in this order."""
 Problem = Literal["unready", "errors", "slow", "stalled", "blind", "limited"]
 """Problem of a model.
 
@@ -47,7 +47,7 @@ STATES: tuple[State, ...] = get_args(State)
 MAX_ROLLOUTS = 20
 """Maximum number of rollouts that are listed with the totals; the others are only counted."""
 UNREADABLE = "Unreadable"
-"""Reason of a model whose stored object is malformed."""
+"""Value of the field `reason` for a model whose stored object is malformed."""
 _CAPS = frozenset({"max", "quota", "budget"})
 """Values of status.scaling.limitedBy for limits that keep the replicas below the number that the load requires."""
 
@@ -60,7 +60,7 @@ class TableRow:
     name: str
     state: State
     reason: str
-    """Reason from the conditions, in one word."""
+    """Reason for the state, in one word, from the conditions of the model."""
     ready: int | None
     replicas: int
     desired: int | None
@@ -68,15 +68,17 @@ class TableRow:
     """Minimum replicas. `min` and `max` are None if spec.scaling is not set."""
     max: int | None
     queue: float | None
-    """Queued requests in the status. `queue`, `gpu` and `batch` from the status are shown if the current value is unknown."""
+    """Number of queued requests, from the status. The table shows `queue`, `gpu` and `batch` from the status if the
+    current values are unknown."""
     queue_target: float | None
     """Target for the queued requests of all ready replicas together."""
     gpu: float | None
     batch: float | None
     gpus: int
-    """Number of GPUs of the pods that have a node, if the status has this number; else of all existing pods."""
+    """Number of GPUs of the pods that are assigned to a node. If the status doesn't have this number, it is the number
+    of GPUs of all existing pods."""
     cost: float | None
-    """Cost of these GPUs per hour; None if the site has set no price."""
+    """Cost per hour of the GPUs that the model uses; None if the site has set no price."""
     currency: str
     policy: str
     image: str
@@ -88,7 +90,7 @@ class TableRow:
     blind: bool
     """Whether a signal of the last scaling decision is missing."""
     rollout: Mapping[str, Any] | None
-    """Progress of the rollout (`rollout_progress`); None if there is none now."""
+    """Progress of the rollout (see `rollout_progress`); None if no rollout is in progress."""
 
     @property
     def key(self) -> Name:
@@ -139,9 +141,11 @@ def latency_target_ms(model: Object) -> float | None:
 
 
 def rollout_progress(status: Object) -> dict[str, Any] | None:
-    """Return the progress of a rollout that is not complete: phase, strategy, message, pods and the canary's share; else None.
+    """Return the progress of a rollout, or None if there is no rollout or it is complete.
 
-    `updated` and `pods` count pods of the target revision and all pods; None if the status doesn't have them.
+    The progress consists of the phase, the strategy, a message, numbers of pods, and the canary's share of the
+    requests. `updated` is the number of pods of the target revision, `pods` the number of all pods. Both are None if
+    the status doesn't have them.
     """
     rollout, pods = status.get("rollout") or {}, status.get("pods") or {}
     phase = rollout.get("phase")
@@ -161,7 +165,7 @@ def rollout_progress(status: Object) -> dict[str, Any] | None:
 
 
 def problems(row: TableRow, load: CurrentLoad) -> list[Problem]:
-    """Return the problems of a model, the most urgent first. An unknown value is no problem."""
+    """Return the problems of a model, the most urgent first. A value that is unknown doesn't count as a problem."""
     found: dict[Problem, bool] = {
         "unready": row.state == "unready",
         "errors": load.errors is not None and load.errors >= ERROR_PERCENT,
@@ -176,7 +180,7 @@ def problems(row: TableRow, load: CurrentLoad) -> list[Problem]:
 def row_or_unreadable(name: Name, model: Object) -> TableRow:
     """Return the row of a model.
 
-    If its object is malformed, return a row with the reason `UNREADABLE`, so that the other rows can be shown.
+    If the ModelDeployment is malformed, return a row with the reason `UNREADABLE`, so that the other rows can be shown.
     """
     try:
         return row(model)
@@ -211,10 +215,14 @@ def _float(text: object) -> float | None:
 
 
 def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[str, Any]:
-    """Return the totals of these models. A sum is None if no model has a value; `reporting` counts the models that have a rate.
+    """Return the totals over the rows of these models.
 
-    rate: requests per second. errors: failing requests per second. slow, judged: models above their objective for the p95, and models
-    with an objective and a known p95. serving: models that answer requests.
+    A sum is None if its value is unknown for all models. `reporting` is the number of models whose request rate is
+    known.
+
+    `rate` is the number of requests per second, `errors` the number of failing requests per second. `judged` is the
+    number of models with a latency objective and a known p95; `slow` is the number of those that exceed the objective.
+    `serving` is the number of models that answer requests.
     """
     counts = dict.fromkeys(STATES, 0)
     by_problem = dict.fromkeys(PROBLEMS, 0)

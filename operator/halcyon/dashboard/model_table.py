@@ -1,4 +1,6 @@
-"""Table of models with filtering, sorting and paging, and the totals over it. Pure, except for a cache of unchanged models.
+"""Table of models with filtering, sorting and paging, and the totals over its rows.
+
+Pure, except for a cache of unchanged models.
 
 Out of scope: which models a user may see (`authorization`).
 """
@@ -23,7 +25,8 @@ from halcyon.dashboard.model_row import (
 from halcyon.dashboard.ports import ModelNumbers, Name, Object
 
 ProblemFilter = Literal["any", "unhealthy", "unready", "errors", "slow", "stalled", "blind", "limited"]
-"""Problem that a model must have. any: at least one; unhealthy: unready or stalled."""
+"""Filter of the table by problem. `any` selects models with at least one problem, and `unhealthy` selects models that
+are unready or stalled. Any other value selects the models with the problem of this name."""
 PROBLEM_FILTERS: tuple[ProblemFilter, ...] = get_args(ProblemFilter)
 SortKey = Literal[
     "urgency",
@@ -48,9 +51,9 @@ MAX_TEXT_LENGTH = 200
 """Maximum length of the filter text, in characters."""
 MAX_NAMESPACE_LENGTH = 63
 SPARK_POINTS = 60
-"""Number of points in a row's small chart, which shows ten minutes."""
+"""Number of points in the small chart in a row of the table. The points cover ten minutes."""
 MAX_CACHED = 64
-"""Maximum number of cached results. Requests with the same parameters share a result."""
+"""Maximum number of query results in the cache. Requests with the same parameters share a result."""
 _FIELDS = {"queue": "waiting", "latency": "p95"}
 _COLUMNS = {key: FIELDS.index(_FIELDS.get(key, key)) for key in ("gpu", "rate", "queue", "latency", "batch", "errors")}
 
@@ -133,7 +136,7 @@ class Fleet:
         """Load of each model in the newest step of the history."""
         self._orders: dict[tuple[object, ...], list[TableRow]] = {}
         self._static_parts: dict[Name, dict[str, Any]] = {}
-        """Constant parts of the rows that have been returned before, by model."""
+        """Parts of the rows that don't change between requests, for each model whose row has been returned before."""
 
     def page(
         self,
@@ -228,7 +231,11 @@ class Fleet:
         }
 
     def _urgency(self, one: TableRow) -> tuple[int, int, float]:
-        """Return a key that sorts models with problems first; among equal ones those with more requests."""
+        """Return a key that sorts models by urgency.
+
+        Models with problems come first, ordered by their most urgent problem and then by state. Models that are equal
+        in both are ordered by request rate, highest first.
+        """
         load = self._loads.get(one.key, NO_LOAD)
         found = problems(one, load)
         first = PROBLEMS.index(found[0]) if found else len(PROBLEMS)
@@ -303,5 +310,8 @@ def int_parameter(query: Mapping[str, str], name: str, default: int, minimum: in
 
 
 def _rounded(value: float | None) -> float | None:
-    """Return the value rounded to three digits, so that changes that are not visible in the table are not sent."""
+    """Return the value rounded to three digits.
+
+    Changes that are not visible in the table are then not sent to the browser.
+    """
     return None if value is None else float(f"{value:.3g}")

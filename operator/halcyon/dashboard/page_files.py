@@ -1,4 +1,4 @@
-"""Files of the dashboard's pages, about 250 KiB, which are read and compressed once."""
+"""Files of the dashboard's pages, with a total size of about 250 KiB. They are read and compressed once."""
 
 from __future__ import annotations
 

@@ -19,18 +19,23 @@ TIMEOUT_S = 10.0
 
 
 class LogsUnavailable(Exception):  # noqa: N818  # an answer, not a fault
-    """The API server returned no log; the message has its reason."""
+    """The API server returned no log. The message of the exception has the server's reason."""
 
 
 class PodLogs:
     """Reader of logs from one API server."""
 
     def __init__(self, url: str, ca_file: str | None) -> None:
-        """Create the reader for the API server at `url`; `ca_file` is a PEM file with its CA, None for the system's CAs."""
+        """Create the reader for the API server at `url`.
+
+        `ca_file` is the path of a PEM file with the server's CA; None to trust the system's CAs.
+        """
         self._url, self._ca_file = url, ca_file
 
     async def tail(self, token: str, *, namespace: str, pod: str, container: str, previous: bool) -> str:
-        """Return the last `MAX_LINES` lines of a container, at most `MAX_BYTES`; with `previous`, of its last run.
+        """Return the last `MAX_LINES` lines of a container's log, but at most `MAX_BYTES` bytes.
+
+        If `previous` is true, return the log of the run before the container's last restart.
 
         Raises:
             LogsUnavailable: the user has no permission, there is no such log, or the API server can't be reached.

@@ -26,19 +26,19 @@ class ModelNumbers:
     rate: float | None = None
     """Requests per second that reach the balancers, including rejected ones."""
     waiting: float | None = None
-    """Number of requests that wait in balancers or in ready Triton pods, mean over 15 s."""
+    """Number of requests that wait in balancers or in ready Triton pods, as a mean over 15 s."""
     latency_ms: float | None = None
-    """Mean time of a request inside Triton, in its queue and in computation, in milliseconds."""
+    """Mean time that a request spends inside Triton, in its queue and in computation, in milliseconds."""
     batch: float | None = None
     """Mean number of items per batch."""
     gpu: float | None = None
-    """GPU utilisation in percent, mean over the ready pods and 15 s."""
+    """GPU utilisation in percent, as a mean over the ready pods and 15 s."""
     rejected: float | None = None
     """Requests per second that balancers reject."""
     lost: float | None = None
-    """Requests per second that fail between balancer and server."""
+    """Requests per second that fail on the way between balancer and server."""
     failed: float | None = None
-    """Requests per second that Triton answers with an error, without those that their clients cancel."""
+    """Requests per second that Triton answers with an error. Requests that clients have cancelled are not included."""
 
     @property
     def errors(self) -> float | None:
@@ -61,7 +61,7 @@ class DashboardPod:
     state: str
     """Stage of the pod: pending, pulling, fetching, loading, warming, ready, unready, draining, failed or ended (`control.objects.pod_stage`)."""
     reason: str = ""
-    """Reason for the stage in one word; empty if it needs none."""
+    """Reason for the stage, in one word; empty if the stage needs no explanation."""
     message: str = ""
 
 
@@ -84,7 +84,7 @@ class Past:
     end: float
     """End of the newest step, in seconds since the epoch."""
     rates: Sequence[float | None]
-    """Requests per second in each step, oldest first; None if unknown."""
+    """Requests per second in each step, oldest first. A value is None if it is unknown."""
 
 
 class StoredRevision(NamedTuple):
@@ -93,7 +93,7 @@ class StoredRevision(NamedTuple):
     name: str
     """Name of the revision's ControllerRevision."""
     number: int
-    """Number that grows with each revision of the model."""
+    """Number that increases with each new revision of the model."""
     template: Object
     """Template of the server pods."""
     overlay: str
@@ -141,7 +141,10 @@ class DashboardSource(Protocol):
         """Return the revisions of the model that the cluster keeps, in any order."""
 
     def overlay(self, name: Name) -> str:
-        """Return the settings that Halcyon adds to the model's config.pbtxt, as text; empty if none were rendered yet."""
+        """Return the settings that Halcyon adds to the model's config.pbtxt, as text.
+
+        The text is empty if no settings have been rendered yet.
+        """
 
     def reading(self, name: Name) -> ModelNumbers:
         """Return the current measured values of the model."""
@@ -150,4 +153,7 @@ class DashboardSource(Protocol):
         """Return the past arrivals that the model's planner has stored; None if the model has no planner."""
 
     def known(self, name: Name) -> Known | None:
-        """Return the planner's targets and what it has learnt about the model; None without a planner, or if too little is known."""
+        """Return the planner's targets, and what the planner has learnt about the model.
+
+        Return None if the model has no planner, or if too little is known.
+        """

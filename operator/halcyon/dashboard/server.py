@@ -62,9 +62,9 @@ NO_PAGES = (
     "`make bootstrap` in a clone and install that"
 )
 MAX_BODY_BYTES = 16 * 1024
-"""Maximum size of a request's body; the only request with a body contains a token."""
+"""Maximum size of a request's body. Only sign-in requests have a body, which contains a token."""
 MIN_COMPRESSED_BYTES = 1024
-"""Minimum size of a response that is compressed."""
+"""Minimum size from which a response is compressed."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

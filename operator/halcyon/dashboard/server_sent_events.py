@@ -65,7 +65,7 @@ class ConnectionLimit:
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[None]:
-        """Count a reader for as long as the block runs.
+        """Return a context manager that counts one more reader while its block runs.
 
         Raises:
             ConnectionLimitReached: the maximum number of readers is reached, or all streams are ending.

@@ -95,7 +95,10 @@ class Prometheus(Protocol):
         """Return the result of a query; None if there is no series."""
 
     async def rows(self, query: str, over: QueryRange) -> Sequence[Mapping[str, Any]]:
-        """Return the series of a range query, each with `metric` and `values`."""
+        """Return the series of a range query.
+
+        Each series is a dictionary with its labels (`metric`) and its points (`values`).
+        """
 
 
 class SiteMetrics:
@@ -104,7 +107,7 @@ class SiteMetrics:
     def __init__(
         self, prometheus: Prometheus | None, *, monotonic: Callable[[], float], wall: Callable[[], float]
     ) -> None:
-        """Create the source; `prometheus` is None if none is configured."""
+        """Create the source. `prometheus` is None if the site has no Prometheus."""
         self._prometheus, self._monotonic, self._wall = prometheus, monotonic, wall
         self._allocatable: float | None = None
         self._why = NO_PROMETHEUS if prometheus is None else "Prometheus was not queried yet"
@@ -112,9 +115,9 @@ class SiteMetrics:
         self._refresh: asyncio.Task[None] | None = None
 
     def allocatable(self) -> dict[str, Any]:
-        """Return the number of GPUs of the cluster's nodes, or None and the reason.
+        """Return the number of GPUs of the cluster's nodes; None with the reason if it is unknown.
 
-        An outdated value is queried again in the background.
+        If the stored number is outdated, a query is started in the background.
         """
         if self._prometheus is not None and self._monotonic() - self._asked_at >= ALLOCATABLE_TTL_S:
             self._asked_at = self._monotonic()
@@ -129,11 +132,10 @@ class SiteMetrics:
             self._allocatable, self._why = None, str(error)
 
     async def history(self, name: Name, hours: int) -> dict[str, Any]:
-        """Return a model's history of the last `hours`, in the form of `model_page.series`.
+        """Return a model's history of the last `hours` hours, in the form of `model_page.series`.
 
-        It has at most `MAX_POINTS` points.
-
-        If there is no history, the document has only `why`, the reason.
+        The history has at most `MAX_POINTS` points. If there is no history, the document has only the field `why` with
+        the reason.
         """
         if self._prometheus is None:
             return {"why": f"Only the last hour is in memory, and {NO_PROMETHEUS}."}
@@ -149,9 +151,9 @@ class SiteMetrics:
 
 
 def span(now: float, hours: int) -> QueryRange:
-    """Return the times to query.
+    """Return the time range and the step of a query for the last `hours` hours.
 
-    They are multiples of the step, so that a chart doesn't change its shape as time passes.
+    The times are multiples of the step, so that a chart doesn't change its shape as time passes.
     """
     step_s = math.ceil(hours * 3600 / MAX_POINTS / 10) * 10
     end = now // step_s * step_s
@@ -159,7 +161,7 @@ def span(now: float, hours: int) -> QueryRange:
 
 
 def query(name: Name, over: QueryRange) -> str:
-    """Return one query for all fields of a model; its series have the label `field`."""
+    """Return a query that covers all fields of a model. The series in its result have the label `field`."""
     filled = {"$namespace": name.namespace, "$name": name.name, "$window": f"{max(over.step_s, MIN_WINDOW_S):.0f}s"}
     parts = []
     for field, template in QUERIES.items():
@@ -170,7 +172,9 @@ def query(name: Name, over: QueryRange) -> str:
 
 
 def parse(rows: Sequence[Mapping[str, Any]], over: QueryRange) -> dict[str, Any]:
-    """Return the rows of a range query as a list of values for each field; a point without a sample is None.
+    """Return the result of a range query as a list of values for each field.
+
+    A value is None if the point has no sample.
 
     Raises:
         ValueError, KeyError or TypeError: the rows are not those of the query.

@@ -22,7 +22,7 @@ _HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class WhatIfQuery:
-    """Targets for a calculation; None means the current value."""
+    """Targets for a calculation. A value of None means the current target."""
 
     latency_s: float | None = None
     low: int | None = None
@@ -54,7 +54,7 @@ class WhatIfQuery:
 def comparison(query: WhatIfQuery, known: Known | None, past: Past | None) -> dict[str, Any]:
     """Return replicas over time and totals, for the current targets and for those of the query.
 
-    If they cannot be calculated, the document has only `why`, the reason.
+    If they cannot be calculated, the document has only the field `why` with the reason.
 
     Raises:
         InvalidQuery: the minimum is greater than the maximum.

@@ -18,7 +18,7 @@ from halcyon.fetch.mounted_source import ModelFolder
 
 _CLASS, _FUNCTION, _FILE = "TritonPythonModel", "auto_complete_config", "model.py"
 _MAX_BYTES = 256 * 1024
-"""Maximum size of a model.py that is analysed; a larger one counts as undecidable."""
+"""Maximum size of a model.py that is analysed. A larger file is treated as one for which no decision is possible."""
 
 
 def is_complete(content: bytes, folder: ModelFolder) -> bool:
@@ -32,7 +32,7 @@ def is_complete(content: bytes, folder: ModelFolder) -> bool:
 
 
 def _programs(folder: ModelFolder) -> Iterator[str]:
-    """Yield the text of each version's model.py; an empty text if it cannot be read."""
+    """Yield the text of each version's model.py. The text is empty if the file cannot be read."""
     for version in folder.versions:
         try:
             yield mounted_source.content(folder.path / str(version) / _FILE, _MAX_BYTES).decode()
@@ -41,7 +41,10 @@ def _programs(folder: ModelFolder) -> Iterator[str]:
 
 
 def _may_add(program: str) -> bool:
-    """Return True if the model's class may have the function `auto_complete_config`: defined, inherited, or added by other code."""
+    """Return True if the model's class may have the function `auto_complete_config`.
+
+    The class may define it, inherit it, or receive it from other code.
+    """
     if _FUNCTION in program:
         return True
     try:

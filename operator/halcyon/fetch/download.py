@@ -54,21 +54,22 @@ _MIN_LONG_SECRET_CHARS = 8
 
 @dataclass(frozen=True)
 class Remote:
-    """Model to download, as in `spec.model.source.uri`."""
+    """Model to download, with the settings of `spec.model.source.uri`."""
 
     url: str
     endpoint: str | None = None
     region: str | None = None
     sha256: str | None = None
-    """Expected SHA-256 of an archive; None if it is not checked."""
+    """Expected SHA-256 of an archive; None if the digest is not checked."""
     limit_bytes: int = 20 * 2**30
-    """Maximum number of bytes to write."""
+    """Maximum number of bytes that the download may write."""
     credentials: Path | None = None
     """Folder with a file for each key of the credentials Secret; None if there is no Secret."""
     identity: StoreIdentity | None = None
-    """Identity for which the service account's token is exchanged; None to use keys of the Secret, if there are any."""
+    """Identity for which the service account's token is exchanged. If it is None, the keys of the Secret are used, if
+    there are any."""
     token: Path | None = None
-    """File with the token of the pod's service account. Set together with `identity`."""
+    """File with the token of the pod's service account. It is set if and only if `identity` is set."""
     private: bool = False
     """Whether the server may be in a private network, because the site policy lists it."""
     site_proxy: SiteProxy | None = None
@@ -188,7 +189,7 @@ _RETRIES: dict[str, Any] = {"max_retries": 4, "retry_timeout": timedelta(minutes
 @dataclass(frozen=True)
 class _Part:
     path: str
-    """Path of the object in the bucket."""
+    """Path of the model's object in the bucket."""
     file: Path
     begin: int
     end: int
@@ -239,7 +240,10 @@ def _create_files(store: BucketStore, prefix: str, remote: Remote, folder: Path)
 
 
 def _list_objects(store: BucketStore, prefix: str, remote: Remote) -> Iterator[ListedObject]:
-    """Yield the objects in the model's folder, except an object that has the name of the folder itself, which some tools create."""
+    """Yield the objects in the model's folder.
+
+    The object that has the name of the folder itself is omitted; some tools create it.
+    """
     total = count = 0
     for entry in (meta for chunk in obstore.list(store, prefix=prefix or None) for meta in chunk):
         path, size = entry["path"], entry["size"]

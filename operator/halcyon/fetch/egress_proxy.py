@@ -31,13 +31,15 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _MAX_HEAD_BYTES = 64 * 1024
 _CHUNK_BYTES = 256 * 1024
 _CONNECT_TIMEOUT_S = 5.0
-"""Maximum time for a connection to one address. A host may have addresses of a family for which the cluster has no route."""
+"""Maximum time for a connection to one address. A host may have IPv4 and IPv6 addresses, and the cluster may have no
+route for one of the two."""
 
 
 def is_open(address: Address, *, private: bool) -> bool:
     """Return True if a download may connect to the address.
 
-    This machine, link-local addresses and metadata services are never allowed, private networks only if `private` is true.
+    This machine, link-local addresses and metadata services are never allowed. Private networks are allowed only if
+    `private` is true.
     """
     address = _ipv4_of(address)
     if address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified:
@@ -48,7 +50,7 @@ def is_open(address: Address, *, private: bool) -> bool:
 
 
 def _ipv4_of(address: Address) -> Address:
-    """Return the IPv4 address that is embedded in an IPv6 address; if there is none, the address itself."""
+    """Return the IPv4 address that is embedded in an IPv6 address. If none is embedded, return the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:
@@ -196,10 +198,11 @@ class EgressProxy:
 
 
 def _for_origin(head: bytes, url: SplitResult) -> bytes:
-    """Return the head of a request in the form for a server that is not a proxy.
+    """Return the head of a proxy request, rewritten for a server that is not a proxy.
 
-    The target is a path, because some servers (such as Python's) don't find the absolute form that clients send to a
-    proxy. The connection closes after the response, because only the first request on a connection is changed.
+    The rewritten head has only the path of the URL, because some servers (such as Python's) don't find the absolute URL
+    that clients send to a proxy. The connection closes after the response, because only the first request on a
+    connection is rewritten.
     """
     line, *lines = head.split(b"\r\n")
     method, _, version = line.split(b" ", 2)
@@ -209,7 +212,7 @@ def _for_origin(head: bytes, url: SplitResult) -> bytes:
 
 
 async def _resolved(host: str, port: int, *, may_fail: bool = False) -> list[str]:
-    """Return the addresses of a host; if `may_fail` is true, none if it can't be resolved.
+    """Return the addresses of a host. If `may_fail` is true and the host can't be resolved, return no addresses.
 
     Raises:
         OSError: the host can't be resolved.

@@ -85,7 +85,7 @@ class DocumentError(FetchError):
 def known_reason(text: str) -> str | None:
     """Return the reason for an error of obstore, and its remedy; None if the error is unknown.
 
-    The error is recognised by words in its message.
+    Errors are recognised by words in their messages.
     """
     now = rfc3339(time.time())
     if untrusted := re.search(r"(?:InvalidCertificate\(\s*|certificate verify failed: )(\w+(?: [\w-]+)*)", text):

@@ -31,9 +31,11 @@ class Contents:
 
     files: tuple[ListedObject, ...]
     folders: frozenset[str]
-    """Paths of folders that have a marker. They can be empty, for example the version folder of an ensemble."""
+    """Paths of folders for which the bucket has a marker. Such a folder can be empty, for example the version folder of
+    an ensemble."""
     unclear: tuple[ListedObject, ...]
-    """Empty objects without objects below them, each of which is an empty file or a marker of an empty folder."""
+    """Empty objects below whose paths there are no other objects. Each of them is an empty file or the marker of an
+    empty folder."""
 
 
 def contents(listed: Iterable[ListedObject], url: str) -> Contents:

@@ -54,7 +54,7 @@ class Request:
     backends: frozenset[str] | None = None
     """Backends that the site allows; None if it allows all."""
     remote: Remote | None = None
-    """Model to download first; None if the source is mounted."""
+    """Model to download first; None if the source is mounted and nothing is downloaded."""
 
 
 def main(argv: Sequence[str]) -> int:

@@ -19,7 +19,8 @@ _PLATFORMS = {
     "tensorflow_savedmodel": "tensorflow",
     "tensorrt_plan": "tensorrt",
 }
-"""Backend for each value of the older field `platform`."""
+"""Names of backends, by the value of `platform`. This is an older field of config.pbtxt with the same purpose as
+`backend`."""
 
 
 def merge(own: ModelConfig, overlay: Overlay) -> ModelConfig:
@@ -56,7 +57,7 @@ def backend_of(config: ModelConfig) -> str:
 
 
 def changes(before: ModelConfig, after: ModelConfig) -> list[str]:
-    """Return the names of the top-level fields that differ, in the order of the protobuf message."""
+    """Return the names of the top-level fields in which two configurations differ, in the order of the message."""
     old, new = ({field.name: value for field, value in config.ListFields()} for config in (before, after))
     return [field.name for field in before.DESCRIPTOR.fields if old.get(field.name) != new.get(field.name)]
 
@@ -178,7 +179,10 @@ def _version_policy(config: ModelConfig, policy: VersionPolicy | None) -> None:
 
 
 def _sizes_fit(config: ModelConfig) -> None:
-    """Raise an error if a preferred batch size is above the maximum, whether the overlay or config.pbtxt sets it."""
+    """Raise an error if a preferred batch size is above the maximum batch size.
+
+    Either size can come from the overlay or from config.pbtxt.
+    """
     limit = config.max_batch_size
     preferred = [size for size in config.dynamic_batching.preferred_batch_size if size > limit]
     if preferred:

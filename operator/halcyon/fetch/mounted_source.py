@@ -42,7 +42,8 @@ class ModelFolder:
     config: bytes | None
     """Content of config.pbtxt; None if there is none."""
     empty_versions: tuple[int, ...] = ()
-    """Numbers of version folders that are omitted because they have no files, while other version folders do."""
+    """Numbers of version folders that are ignored because they have no files. It is empty if no version folder has
+    files."""
 
 
 def read(mount: Path, inside: str | None = None) -> ModelFolder:
@@ -149,9 +150,10 @@ def _has_version(folder: Path) -> bool:
 
 
 def _examine(folder: Path, names: Iterable[str], root: Path) -> None:
-    """Raise an error if one of the first files in these version folders can't be read, is missing, or is a pointer of Git LFS.
+    """Check the first files in these version folders.
 
-    Other folders may have files that the model doesn't need, such as pictures of its documentation.
+    Raise an error if one of them can't be read, is missing, or is a pointer of Git LFS. Other folders are not checked.
+    They may have files that the model doesn't need, such as pictures of its documentation.
     """
     left = [folder / name for name in reversed(tuple(names))]
     for _ in range(_MAX_EXAMINED):

@@ -58,7 +58,7 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
 
 
 def mark(repository: Path, name: str, *, is_set: bool) -> None:
-    """Create the empty file `repository/name` if `is_set` is true, else remove it."""
+    """Create the empty file `repository/name` if `is_set` is true. Otherwise remove this file."""
     repository.mkdir(parents=True, exist_ok=True)
     if is_set:
         (repository / name).touch()
@@ -82,7 +82,10 @@ def _copy(stub: Path, target: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder that this module created, which contains only files and links. Links are not followed."""
+    """Remove a folder that this module created, which contains only files and links.
+
+    The targets of the links are not removed.
+    """
     if not folder.is_symlink() and not folder.exists():
         return
     if folder.is_symlink() or not folder.is_dir():

@@ -38,7 +38,7 @@ class Exchange:
 
 
 Keys = Mapping[str, str] | Exchange
-"""Content of the credentials Secret, or an exchange that provides credentials without a Secret."""
+"""Source of credentials: the content of the credentials Secret, or a token exchange that needs no Secret."""
 
 _AWS = {
     "access_key_id": "AWS_ACCESS_KEY_ID",
@@ -53,7 +53,7 @@ NEEDED = {
     "gs": _GOOGLE,
     "az": f"{_AZURE_KEY} or {_AZURE_SAS}",
 }
-"""Keys that a Secret must have to sign requests, by the URI's scheme, for error messages."""
+"""Keys that a Secret must have so that requests can be signed, by the scheme of the URI. Error messages name them."""
 
 
 def bucket(url: str, server: str, region: str, keys: Keys, clients: Mapping[str, Any]) -> BucketStore:

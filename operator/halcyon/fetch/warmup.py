@@ -17,7 +17,7 @@ from halcyon.fetch.errors import ConflictError
 from halcyon.fetch.model_config_proto import ModelConfig
 
 _GOOD_LENGTH = 128
-"""Length of variable dimensions in the examples of error messages."""
+"""Length of variable dimensions in the examples that error messages contain."""
 
 
 def replace(config: ModelConfig, warmup: OverlayWarmup) -> None:

@@ -13,7 +13,8 @@ from halcyon.api.types import GROUP, quantity
 from halcyon.kube.kinds import Object
 
 DIGEST = f"{GROUP}/applied"
-"""Annotation with the digest of the applied object. It reveals fields that were applied before and are now removed."""
+"""Annotation with the digest of the object that was applied. With it, fields that were applied before and have since
+been removed are detected."""
 
 
 def with_digest(obj: Object) -> Object:
@@ -27,8 +28,9 @@ def with_digest(obj: Object) -> Object:
 def holds(live: Any, wanted: Any) -> bool:  # any JSON value
     """Return True if `live` has all fields of `wanted`, with the same values.
 
-    Fields that only `live` has are ignored: they are defaults of the API server or belong to other field managers. Lists must have the
-    same items in the same order, because Halcyon owns each list that it writes as a whole. Quantities are compared by value.
+    Fields that only `live` has are ignored, because they are defaults of the API server or belong to other field
+    managers. Lists must have the same items in the same order, because Halcyon owns each list that it writes as a
+    whole. Quantities are compared by value.
     """
     if isinstance(wanted, dict):
         # The API server omits fields with an empty string, but keeps empty strings as values of a map.

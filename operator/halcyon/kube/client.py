@@ -29,19 +29,17 @@ from halcyon.kube.tracing import OFF, Tracer
 
 FIELD_MANAGER = "halcyon"
 WATCH_TIMEOUT_S = 290
-"""Time after which the API server ends a watch, in seconds. The next watch continues from the last resource version."""
+"""Time in seconds after which the API server ends a watch. The next watch continues from the last resource version."""
 SILENCE_S = 100.0
-"""Time without any event after which a watch counts as dead, in seconds.
-
-A watch receives a bookmark about once a minute, sometimes slightly later.
-"""
+"""Time without any event, in seconds, after which a watch counts as dead. A watch receives a bookmark about once a
+minute, sometimes slightly later."""
 CHUNK = 500
 Object = kinds.Object
 _METADATA = "application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
 
 
 class Kube(Protocol):
-    """Interface of the Kubernetes client: the operations that the operator needs."""
+    """Interface of the Kubernetes client, with the operations that the operator needs."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """Return the object, or None if it doesn't exist."""
@@ -55,14 +53,14 @@ class Kube(Protocol):
         """
 
     async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
-        """Create an object, and return the resulting object. With `dry_run`, nothing is stored."""
+        """Create an object, and return the resulting object. If `dry_run` is true, nothing is stored."""
 
     async def patch(
         self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
         """Send a JSON merge patch.
 
-        If the patch contains a uid or resourceVersion, it succeeds only if the object still has it.
+        If the patch contains a uid or resourceVersion, the request fails unless the object still has the same one.
         """
 
     async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
@@ -82,7 +80,7 @@ class Kube(Protocol):
         """
 
     async def evict(self, namespace: str, pod: Object) -> None:
-        """Request the eviction of the pod, but not of a newer pod with the same name.
+        """Request the eviction of a pod, but not of a newer pod with the same name.
 
         Raises:
             Conflicted: another pod has this name by now.
@@ -106,7 +104,9 @@ async def connect(
     tracer: Tracer = OFF,
     clock: ClusterClock | None = None,
 ) -> KubeClient:
-    """Return a client for the cluster in the kubeconfig; without one, for the cluster in which this pod runs.
+    """Return a client for the cluster in the kubeconfig.
+
+    If there is no kubeconfig, return a client for the cluster in which this pod runs.
 
     Each response of the API server sets `clock`.
     """
@@ -151,11 +151,14 @@ class KubeClient(Kube):
         self.rights = self._transport.rights
         """Permissions that are missing according to responses of the API server."""
         self.writes = 0
-        """Number of writes so far, except writes to Leases, token reviews and access reviews."""
+        """Number of writes so far. Writes to Leases, token reviews and access reviews are not counted."""
 
     @property
     def endpoint(self) -> tuple[str, str | None]:
-        """URL of the API server without a path, and the path of the PEM file with its CA (None: the system's CAs)."""
+        """Connection data of the API server: its URL without a path, and the path of the PEM file with its CA.
+
+        None for the path means the system's CAs.
+        """
         return self._transport.host, self._api.configuration.ssl_ca_cert or None
 
     async def close(self) -> None:

@@ -9,8 +9,7 @@ from typing import Protocol
 
 MAX_RESPONSE_AGE_S = 30.0
 """Maximum difference, in seconds, between the clocks of the API server and this machine that a slow response can
-explain.
-"""
+explain."""
 
 
 class Clock(Protocol):

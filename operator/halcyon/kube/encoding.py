@@ -13,7 +13,8 @@ from halcyon.kube import errors
 
 _NOT_PLAIN_IN_YAML = re.compile("[\\x7f-\\uffff]")
 _NO_OBJECT_S_VERSION = "1"
-"""Resource version that no object has: it is the version of the API server's store before its first write."""
+"""Resource version that no object can have, because it is the version of the API server's store before its first
+write."""
 
 
 def as_yaml(obj: dict[str, Any]) -> bytes:
@@ -27,7 +28,9 @@ def as_yaml(obj: dict[str, Any]) -> bytes:
 
 
 def creating(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of an apply that only creates: it fails with `Conflicted` if an object of this name exists.
+    """Return the body of an apply that only creates an object.
+
+    It fails with `Conflicted` if an object of this name exists.
 
     The API server compares the resource version only with that of an existing object. A POST also creates an object,
     but its fields would not belong to this field manager's applies. A later apply that omits a field would then not
@@ -62,7 +65,10 @@ async def lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]
 
 
 def status(detail: bytes) -> dict[str, Any]:
-    """Return the Status document in the body of an error response; for any other body, a dict with the body as `message`."""
+    """Return the Status document in the body of an error response.
+
+    If the body is not a Status document, return a dict with the body as `message`.
+    """
     try:
         parsed = json.loads(detail)
     except ValueError:
@@ -73,7 +79,8 @@ def status(detail: bytes) -> dict[str, Any]:
 def error(doing: str, status: int, detail: dict[str, Any], retry_after: str | None = None) -> errors.ApiError:
     """Return the exception for an HTTP error response.
 
-    `doing` names the failed operation, `detail` is the Status document, `retry_after` the value of the header Retry-After.
+    `doing` is the name of the failed operation, and `detail` is the Status document. `retry_after` is the value of the
+    header Retry-After.
     """
     wait = (detail.get("details") or {}).get("retryAfterSeconds") or retry_after
     return errors.of_status(

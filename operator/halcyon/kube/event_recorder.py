@@ -24,7 +24,7 @@ QUIET_S = 600.0
 MESSAGE_LIMIT = 1024
 REMEMBERED = 10_000
 PENDING = 1000
-"""Maximum number of queued events, of 1.5 KiB each. It is enough for 20 events for each of 50 models."""
+"""Maximum number of queued events. Each takes 1.5 KiB. The number is enough for 20 events for each of 50 models."""
 WRITERS = 4
 
 
@@ -39,10 +39,10 @@ class NewEvent:
 
 
 class EventRecorder:
-    """Writer of events in the background, so that a slow API server does not delay scaling."""
+    """Writer of events that works in the background, so that a slow API server does not delay scaling."""
 
     def __init__(self, client: Kube, *, instance: str, clock: Clock) -> None:
-        """Create the recorder; `instance` is the name of this operator replica."""
+        """Create the recorder. `instance` is the name of this replica of the operator."""
         self._client = client
         self._instance = instance
         self._clock = clock
@@ -53,7 +53,7 @@ class EventRecorder:
         self._suffix = 0
 
     def record(self, resource: Object, new: NewEvent) -> bool:
-        """Queue the event unless the same one was recorded within ten minutes; return True if it was queued."""
+        """Queue the event, unless the same one was recorded within ten minutes. Return True if it was queued."""
         meta = resource["metadata"]
         key = Key(meta["namespace"], meta["name"])
         this = (key, new.reason, new.message)
@@ -98,18 +98,24 @@ class EventRecorder:
         return True
 
     def _next_suffix(self) -> int:
-        """Return a unique number for an event's name: the time in nanoseconds, or the last number plus one if that is greater."""
+        """Return a unique number for the name of an event.
+
+        It is the time in nanoseconds, or the last number plus one if that is greater.
+        """
         self._suffix = max(self._suffix + 1, int(self._clock.wall() * 1e9))
         return self._suffix
 
     async def run(self) -> None:
-        """Write queued events until cancelled."""
+        """Write queued events until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             for n in range(WRITERS):
                 group.create_task(self._write(), name=f"events-{n}")
 
     async def flush(self, within_s: float) -> None:
-        """Write the queued events for at most `within_s` seconds; the rest is lost."""
+        """Write the queued events for at most `within_s` seconds.
+
+        Events that are still queued after this time are lost.
+        """
         with contextlib.suppress(TimeoutError, errors.LeaseLost):
             async with asyncio.timeout(within_s):
                 while self._pending:

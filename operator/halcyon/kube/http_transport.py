@@ -23,14 +23,13 @@ from halcyon.kube.rbac_denials import RbacDenials
 from halcyon.kube.tracing import Span, Tracer
 
 REQUEST_TIMEOUT_S = 20.0
-"""Timeout of a request in seconds. A leader's write has a shorter timeout: the time until another replica may hold the
-Lease.
-"""
+"""Timeout of a request, in seconds. A write of the leader has a shorter timeout, which is the time until another
+replica may hold the Lease."""
 UNACKNOWLEDGED_S = 3.0
 """Time after which a connection is dropped if the API server has not acknowledged the sent data, in seconds.
 
-It is the lease duration less the renewal deadline. Otherwise the kernel could deliver a write long after its timeout, when the network
-works again and another replica leads.
+It is the lease duration minus the renewal deadline. If it were longer, the kernel could deliver a write long after its
+timeout, when the network works again and another replica leads.
 """
 MAX_AT_ONCE = 32
 """Maximum number of concurrent requests, except watches, Leases, /scale and reviews.
@@ -39,23 +38,20 @@ Without this limit, 20 new models would open 170 connections, each of which take
 """
 MAX_COUNTS_AT_ONCE = 16
 """Maximum number of concurrent writes to /scale. They have a separate limit, so that they don't wait for the writes
-that follow from earlier changes of the replicas.
-"""
+that earlier changes of the replicas have caused."""
 MAX_REVIEWS_AT_ONCE = 16
-"""Maximum number of concurrent token and access reviews. Clients of the operator cause them, and they must not delay other requests."""
+"""Maximum number of concurrent token and access reviews. Clients of the operator cause these reviews, which must not
+delay other requests."""
 
 LEASE_LATE_S = 0.5
-"""Time after which a Lease request without a response delays further applies, in seconds.
-
-Applies are the most expensive requests. On an API server that is short of CPU, a burst of new models would otherwise make the operator
-lose its lease.
-"""
+"""Time in seconds after which a Lease request without a response delays further applies. Applies are the most expensive
+requests. On an API server that is short of CPU, a burst of new models would otherwise make the operator lose its
+lease."""
 
 PLAIN = "application/json"
 APPLY = "application/apply-patch+yaml; charset=utf-8"
-"""Content type of an apply. With the charset, the package `kubernetes` sends the body unchanged; without it, as ASCII
-JSON (`encoding.as_yaml`).
-"""
+"""Content type of an apply. With the charset in it, the package `kubernetes` sends the body unchanged. Without the
+charset, the package sends ASCII JSON (`encoding.as_yaml`)."""
 
 
 def tcp_socket(address: aiohttp.AddrInfoType) -> socket.socket:
@@ -70,7 +66,7 @@ class HttpTransport:
     """Sender of requests to one API server."""
 
     def __init__(self, api: ApiClient, *, fence: LeaseFence | None, tracer: Tracer, clock: Clock) -> None:
-        """Create the transport; `KubeClient` describes the arguments."""
+        """Create the transport. The arguments are described at `KubeClient`."""
         self._api, self._fence, self._tracer, self._clock = api, fence, tracer, clock
         self.host = str(api.configuration.host).rstrip("/")
         """URL of the API server without a path."""
@@ -80,7 +76,7 @@ class HttpTransport:
         self._calm = asyncio.Event()
         self._calm.set()
         self.rights = RbacDenials(clock.monotonic)
-        """Permissions that are missing according to responses of the API server."""
+        """Permissions that the operator lacks, according to responses of the API server."""
 
     async def json(
         self,
@@ -152,7 +148,9 @@ class HttpTransport:
         accept: str = PLAIN,
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  # aiohttp's own
     ) -> aiohttp.ClientResponse:
-        """Send a request, and return the response before its body is read. No limit on concurrency applies.
+        """Send a request, and return the response before its body is read.
+
+        The limits on concurrent requests don't apply.
 
         Raises:
             ApiError: the API server responds with an error.

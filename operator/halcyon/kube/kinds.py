@@ -33,7 +33,10 @@ class Kind:
     namespaced: bool = True
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path of the collection; with a name, the path of this object or its subresource."""
+        """Return the URL path of a collection of objects.
+
+        With a name, return the path of this object or of its subresource.
+        """
         root = f"/api/{self.api_version}" if "/" not in self.api_version else f"/apis/{self.api_version}"
         parts = [root]
         if namespace:
@@ -87,11 +90,11 @@ CHILDREN = (
 ROUTES = (HTTP_ROUTE, GRPC_ROUTE)
 """Kinds that the operator creates if the cluster has them."""
 WITH_STATUS = frozenset({MODEL_DEPLOYMENT, DEPLOYMENT, SERVICE, HPA, PDB, *ROUTES})
-"""Kinds with a status. A change of the status changes the resource version, although the fields that the operator
-writes stay the same.
-"""
+"""Kinds of objects that have a status. A change of the status changes the resource version, although the fields that
+the operator writes stay the same."""
 WALLS = (NETWORK_POLICY,)
-"""Kinds that the operator creates only if the installation enables them. Otherwise it has no permission to read them."""
+"""Kinds that the operator creates only if the installation enables them. Otherwise the operator has no permission to
+read them."""
 
 _BY_NAME = {(k.api_version, k.kind): k for k in (*CHILDREN, *ROUTES, *WALLS)}
 

@@ -30,10 +30,8 @@ log = logging.getLogger(__name__)
 DURATION_S = 10
 RENEW_INTERVAL_S = 2.0
 RENEW_DEADLINE_S = 7.0
-"""Time without a renewal after which the leader exits, in seconds.
-
-The rest of the lease duration is the minimum time that a write has to complete (`LeaseFence.left_s`).
-"""
+"""Time without a renewal, in seconds, after which the leader exits. The rest of the lease duration is the minimum time
+that a write has to complete (`LeaseFence.left_s`)."""
 
 
 class ElectionStep(Enum):
@@ -45,7 +43,7 @@ class ElectionStep(Enum):
 
 
 def decide(holder: str, identity: str, *, unchanged_s: float, duration_s: float) -> ElectionStep:
-    """Return the next step, from the table in the module's docstring.
+    """Return the next step in the election, from the table in the module's docstring.
 
     `unchanged_s` is the time since this replica last saw the Lease change, measured with its own monotonic clock.
     """
@@ -81,13 +79,13 @@ class LeaderElector:
     """Fence for the writes of this process, which is updated at each renewal."""
 
     def __post_init__(self) -> None:
-        """Start as a standby replica."""
+        """Create a participant that is a standby replica at first."""
         self.leading = asyncio.Event()
         self.holder = ""
         """Identity of the leader, as last read from the Lease; empty if unknown."""
         self._seen: tuple[str, float] | None = None
         self._ours: dict[str, Any] | None = None
-        """Lease as this replica last wrote it; None if it may have been changed since."""
+        """Lease as this replica last wrote it. None if the Lease may have been changed since then."""
 
     @property
     def has_leader(self) -> bool:

@@ -9,9 +9,11 @@ from halcyon.kube.clock import Clock
 
 
 class LeaseFence:
-    """Time of the last renewal of this process's Lease. `LeaderElector` updates it, and the client checks it before each write.
+    """Check that stops the writes of a process when another replica may hold the Lease.
 
-    A process that has never held the Lease is not fenced; its permissions limit what it can write.
+    It contains the time of the last renewal of this process's Lease. `LeaderElector` updates this time, and the client
+    reads it before each write. A process that has never held the Lease is not fenced; its permissions limit what it can
+    write.
     """
 
     def __init__(self, lease: str, clock: Clock, *, deadline_s: float, duration_s: float) -> None:
@@ -31,10 +33,12 @@ class LeaseFence:
         self._renewed_at = at
 
     def left_s(self) -> float:
-        """Return the seconds within which a write that begins now must end; infinity if this process has never held the Lease.
+        """Return the seconds within which a write that begins now must end.
 
-        A write that took longer could overwrite a write of the next leader. Without the error, a leader whose process was paused beyond
-        the deadline could write until its elector runs again.
+        The result is infinite if this process has never held the Lease.
+
+        A write that took longer could overwrite a write of the next leader. Without the error, a leader whose process
+        was paused beyond the deadline could write until its elector runs again.
 
         Raises:
             LeaseLost: this process held the Lease and has not renewed it in time.

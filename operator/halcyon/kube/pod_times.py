@@ -14,21 +14,26 @@ from halcyon.api.timestamps import epoch_seconds, rfc3339
 
 Json = Mapping[str, Any]
 MAX_KUBELET_DELAY_S = 60.0
-"""Maximum time in seconds until a kubelet starts a pod that was scheduled to its node. If it seems longer, the clocks differ."""
+"""Maximum time, in seconds, from the scheduling of a pod until the kubelet starts it. If the time seems to be longer,
+the clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodTimes:
-    """Times in the start of a pod. A time is None if the event has not happened, is not reported, or was overwritten by a restart."""
+    """Times at which the steps in the start of a pod happened.
+
+    A time is None if the step has not happened, is not reported, or was overwritten by a restart.
+    """
 
     created_at: float | None
     scheduled_at: float | None
     init_started_at: float | None
     init_ended_at: float | None
     main_started_at: float | None
-    """Start time of the first container; None if that container has restarted."""
+    """Time at which the first container started. None if this container has restarted."""
     ready_at: float | None
-    """Time since which the pod has been ready without interruption, which may be later than when it first became ready."""
+    """Time since which the pod has been ready without interruption. It may be later than the time at which the pod
+    first became ready."""
 
 
 def pod_times(pod: Json, init_container: str) -> PodTimes:
@@ -76,7 +81,10 @@ def condition(pod: Json, kind: str) -> Json:
 
 
 def true_since(pod: Json, kind: str) -> float | None:
-    """Return the time since which this condition is True; None if it is not True, or the time is unknown."""
+    """Return the time since which this condition of the pod is True.
+
+    Return None if it is not True, or if the time is unknown.
+    """
     found = condition(pod, kind)
     return epoch_seconds(found.get("lastTransitionTime")) if found.get("status") == "True" else None
 
@@ -87,7 +95,7 @@ def created_at(pod: Json) -> float | None:
 
 
 def scheduled_at(pod: Json) -> float | None:
-    """Return the time at which the pod was scheduled; None if it has no node, or the time is unknown."""
+    """Return the time at which the pod was scheduled. Return None if the pod has no node, or if the time is unknown."""
     return true_since(pod, "PodScheduled")
 
 
@@ -97,9 +105,9 @@ def ready_at(pod: Json) -> float | None:
 
 
 def start_began_at(pod: Json) -> float | None:
-    """Return the time at which the pod was scheduled, else created. The start duration of a replica begins then.
+    """Return the time at which the pod was scheduled, or else the time at which it was created.
 
-    The wait for a node is therefore not part of the start duration.
+    The start duration of a replica begins at this time, so it doesn't include the wait for a node.
     """
     return scheduled_at(pod) or created_at(pod)
 

@@ -32,18 +32,21 @@ _WORD = re.compile(r'"([^"]*)"')
 
 @dataclass(frozen=True, order=True)
 class Right:
-    """Permission in the form of a rule in a Role."""
+    """Permission, in the form of a rule in a Role."""
 
     group: str
-    """API group; empty for the core group."""
+    """API group of the permission; empty for the core group."""
     resource: str
-    """Resource with its subresource, for example `pods/eviction`."""
+    """Resource to which the permission applies, with its subresource, for example `pods/eviction`."""
     verb: str
 
 
 @dataclass(frozen=True)
 class _Request:
-    """Type of request, without the object's name, because a permission in a namespace covers all objects there."""
+    """Type of a request.
+
+    It doesn't include the name of the object, because a permission in a namespace covers all objects there.
+    """
 
     namespace: str
     right: Right
@@ -56,7 +59,10 @@ class _Lack:
 
 
 def named(message: str) -> tuple[Right, ...]:
-    """Return the permissions that the message of a 403 names as missing; empty if it has another cause."""
+    """Return the permissions that the message of a 403 response names as missing.
+
+    The result is empty if the response has another cause.
+    """
     found = [Right(group, resource, verb) for verb, resource, group in _CANNOT.findall(message)]
     if _NOT_HELD in message:
         # The operator may not grant a rule that it does not have itself.
@@ -67,7 +73,10 @@ def named(message: str) -> tuple[Right, ...]:
 
 
 def asked(method: str, path: str, *, watching: bool) -> tuple[str, Right]:
-    """Return the namespace of a request to `/api/v1/...` or `/apis/GROUP/VERSION/...`, and the permission that it needs."""
+    """Return the namespace of a request and the permission that it needs.
+
+    `path` begins with `/api/v1/` or `/apis/GROUP/VERSION/`.
+    """
     parts = path.strip("/").split("/")
     group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1] if len(parts) > 1 else "", parts[3:])
     namespace = ""
@@ -80,7 +89,7 @@ def asked(method: str, path: str, *, watching: bool) -> tuple[str, Right]:
 
 @dataclass
 class RbacDenials:
-    """Record of the permissions that are missing now."""
+    """Record of the permissions that the operator lacks now."""
 
     clock: Callable[[], float]
     """Function that returns the monotonic time, in seconds."""
@@ -121,7 +130,7 @@ class RbacDenialsPage(Collector):
     """Prometheus collector for the missing permissions."""
 
     def __init__(self, rights: RbacDenials) -> None:
-        """Create the collector, which reads `rights` at each scrape."""
+        """Create the collector. At each scrape, it reads the missing permissions from `rights`."""
         self._rights = rights
 
     @override

@@ -1,4 +1,4 @@
-"""Token of this pod's service account, which the kubelet renews in a file."""
+"""Token of this pod's service account, in a file that the kubelet renews."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ log = logging.getLogger(__name__)
 
 FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 READ_INTERVAL_S = 60.0
-"""Time after which the file is read again, in seconds. The kubelet renews a token at least ten minutes before it expires."""
+"""Time, in seconds, after which the file with the token is read again. The kubelet renews a token at least ten minutes
+before it expires."""
 
 
 class TokenFile:
@@ -24,15 +25,15 @@ class TokenFile:
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        """Create the hook; the file is read before the first request."""
+        """Create the hook. The file with the token is read before the first request."""
         self._path, self._clock = path, clock
         self._token = ""
         self._read_at = 0.0
 
     def __call__(self, configuration: Configuration) -> None:
-        """Set the token.
+        """Set the token of a request.
 
-        Read the file first if the last read is older than `READ_INTERVAL_S`; if that fails, keep the token.
+        Read the file first if the last read is older than `READ_INTERVAL_S`. If the read fails, keep the token.
         """
         now = self._clock.monotonic()
         if not self._token or now - self._read_at >= READ_INTERVAL_S:

@@ -52,16 +52,25 @@ class Tracer(Protocol):
     """Interface for creating spans."""
 
     def span(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:
-        """Return a context manager that records its block as a span: a child of the current span, or else the root of a new trace."""
+        """Return a context manager that records its block as a span.
+
+        The span is a child of the current span, or else the root of a new trace.
+        """
 
     def part(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:
-        """Return a context manager that records its block as a child of the current span; if there is none, it records nothing."""
+        """Return a context manager that records its block as a child of the current span.
+
+        If there is no current span, it records nothing.
+        """
 
     def request(self, method: str, path: str) -> AbstractContextManager[Span]:
-        """Return a context manager that records a request as a child of the current span, or nothing without a span."""
+        """Return a context manager that records a request as a child of the current span.
+
+        If there is no current span, it records nothing.
+        """
 
     def close(self) -> None:
-        """Send the remaining spans. This blocks for at most `EXPORT_WITHIN_S` per batch."""
+        """Send the remaining spans. The method blocks for at most `EXPORT_WITHIN_S` per batch."""
 
 
 class _Nothing:
@@ -137,7 +146,10 @@ def _dotted(attributes: dict[str, Value]) -> dict[str, Value]:
 
 
 def connect(site: TracesSite, *, instance: str, version: str) -> Tracer:
-    """Return a tracer that sends spans to the collector in the background; `instance` is the name of this process in traces."""
+    """Return a tracer that sends spans to the collector in the background.
+
+    `instance` is the name of this process in traces.
+    """
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415  # see the module
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  # see the module
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  # see the module

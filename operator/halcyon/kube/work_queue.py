@@ -22,9 +22,8 @@ class Priority(IntEnum):
     """Priority of a key; keys with a smaller value are processed first."""
 
     COUNT = 0
-    """Priority of a model whose desired replicas have changed, because `control/autoscaling/scale_writer.py` waits for
-    its status.
-    """
+    """Priority of a model whose desired replicas have changed. It is high, because
+    `control/autoscaling/scale_writer.py` waits for the status of the model."""
     CHANGE = 1
     RESYNC = 2
 
@@ -43,7 +42,7 @@ class WorkQueue:
     """Queue of keys without duplicates, in order of priority, with delays."""
 
     def __init__(self, clock: Clock, *, jitter: Callable[[], float] = random.random) -> None:
-        """Create an empty queue. `jitter` returns random numbers from 0 to 1, which vary the backoff."""
+        """Create an empty queue. `jitter` returns random numbers from 0 to 1, by which the backoff is varied."""
         self._clock = clock
         self._jitter = jitter
         self._order = itertools.count()
@@ -63,7 +62,7 @@ class WorkQueue:
 
     @property
     def waiting(self) -> int:
-        """Number of delayed keys."""
+        """Number of keys that are delayed."""
         return len(self._due)
 
     @property
@@ -72,7 +71,7 @@ class WorkQueue:
         return len(self._working)
 
     def add(self, key: Key, priority: Priority = Priority.CHANGE) -> None:
-        """Queue the key now."""
+        """Queue the key now, without a delay."""
         rest = self._resting.get(key, 0.0) - self._clock.monotonic()
         if rest > 0 and key not in self._working:
             self.add_after(key, rest, priority)
@@ -92,7 +91,7 @@ class WorkQueue:
         self._wake.set()
 
     def add_after(self, key: Key, delay_s: float, priority: Priority = Priority.RESYNC) -> None:
-        """Queue the key after a delay. If it is delayed already, the earlier time applies."""
+        """Queue the key after a delay. If the key is delayed already, the earlier time applies."""
         when = self._clock.monotonic() + delay_s
         due = self._due.get(key)
         if due is not None and due[0] <= when:
@@ -102,13 +101,13 @@ class WorkQueue:
         self._wake.set()
 
     def postpone(self, key: Key, delay_s: float) -> None:
-        """Queue a key again after a delay, with the priority that it had, because it cannot be processed yet."""
+        """Queue a key again after a delay, because it cannot be processed yet. The key keeps its priority."""
         self.add_after(key, delay_s, self._working.get(key, Priority.RESYNC))
 
     def fail(self, key: Key, at_least_s: float = 0.0) -> float:
         """Queue a failed key again after a delay, and return the delay in seconds.
 
-        The delay is the key's backoff or `at_least_s`, whichever is longer.
+        The delay is the longer of the key's backoff and `at_least_s`.
         """
         count = self._failures[key] = self._failures.get(key, 0) + 1
         backoff: float = min(BACKOFF_FIRST_S * 2.0 ** min(count - 1, 20), BACKOFF_MOST_S)
@@ -123,13 +122,13 @@ class WorkQueue:
         self._resting.pop(key, None)
 
     def done(self, key: Key) -> None:
-        """Record that the worker has finished with the key; queue it again if it was added in between."""
+        """Record that the worker has finished with the key. If the key was added in between, queue it again."""
         self._working.pop(key, None)
         if (priority := self._again.pop(key, None)) is not None:
             self.add(key, priority)
 
     def take(self) -> Key | None:
-        """Return the next key; None if none is ready. The caller must call `done` after processing it."""
+        """Return the next key. Return None if no key is ready. The caller must call `done` after processing the key."""
         self._promote()
         while self._ready:
             priority, order, key = heapq.heappop(self._ready)
@@ -140,7 +139,7 @@ class WorkQueue:
         return None
 
     async def get(self) -> Key:
-        """Wait for the next key and return it. The caller must call `done` after processing it."""
+        """Wait for the next key and return it. The caller must call `done` after processing the key."""
         while True:
             self._wake.clear()
             key = self.take()

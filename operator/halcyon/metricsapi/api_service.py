@@ -1,4 +1,4 @@
-"""APIService of external.metrics.k8s.io: the registered server, and the CA bundle if that server is Halcyon.
+"""APIService of external.metrics.k8s.io: its registered server, and the CA bundle if this server is Halcyon.
 
 The Helm chart creates the APIService. The operator writes only its `caBundle`.
 """
@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ExternalMetricsApi:
-    """Registered server of external.metrics.k8s.io, and whether HPAs of this cluster support a tolerance."""
+    """Server that is registered for external.metrics.k8s.io, and whether HPAs of this cluster support a tolerance."""
 
     ours: bool
     why: str
     tolerance: bool = False
-    """Whether the API server stores an HPA's field `tolerance`. Without it, HPAs ignore deviations within 10 %."""
+    """Whether the API server stores an HPA's field `tolerance`. If it doesn't, HPAs ignore deviations of up to 10 %."""
 
 
 UNKNOWN = ExternalMetricsApi(ours=False, why="not determined yet")
@@ -53,7 +53,10 @@ async def find_server(client: Kube, *, namespace: str, service: str) -> External
 
 
 async def keeps_tolerance(client: Kube, *, namespace: str) -> bool | None:
-    """Return True if HPAs of this cluster can have a tolerance of 0; None if unknown. A dry run tests this, so nothing is written."""
+    """Return True if HPAs of this cluster can have a tolerance of 0; None if this is unknown.
+
+    A dry run tests it, so nothing is written.
+    """
     rules = {"tolerance": "0"}
     probe = {
         "apiVersion": HPA.api_version,
@@ -83,7 +86,7 @@ async def keeps_tolerance(client: Kube, *, namespace: str) -> bool | None:
 async def trust(client: Kube, ca_pem: str) -> None:
     """Write the CA bundle to the APIService, unless it is there already.
 
-    With it, the API server trusts the operator's certificates.
+    With the CA bundle, the API server trusts the operator's certificates.
     """
     bundle = base64.b64encode(ca_pem.encode()).decode()
     service = await client.get(API_SERVICE, "", NAME)

@@ -72,7 +72,7 @@ def metric_reviewer(reviews: Reviews) -> AccessReviewer:
 
 
 class TooOften(Exception):  # noqa: N818  # an answer (429), not a fault
-    """The caller exceeds its rate limit (429)."""
+    """The caller exceeds its rate limit (HTTP status 429)."""
 
     def __init__(self, retry_after_s: float) -> None:
         super().__init__(f"too many requests from this address; retry in {retry_after_s:.1f} s")
@@ -85,14 +85,14 @@ class RequestHeaderConfig:
 
     client_ca_pem: str
     allowed_names: tuple[str, ...] = ()
-    """Common names that are allowed in a client certificate; all names are allowed if empty."""
+    """Common names that a client certificate may have. If it is empty, all names are allowed."""
     username_headers: tuple[str, ...] = ("X-Remote-User",)
     group_headers: tuple[str, ...] = ("X-Remote-Group",)
     extra_prefixes: tuple[str, ...] = ("X-Remote-Extra-",)
 
     @classmethod
     def from_config_map(cls, data: Mapping[str, str]) -> RequestHeaderConfig | None:
-        """Parse the ConfigMap's data; return None if the API server has no front proxy.
+        """Parse the data of the ConfigMap. Return None if the API server has no front proxy.
 
         Raises:
             ValueError: the CA is not a certificate, or a list is not a JSON list of strings.
@@ -111,13 +111,13 @@ class RequestHeaderConfig:
 
     @cached_property
     def authorities(self) -> tuple[x509.Certificate, ...]:
-        """Certificates in the CA bundle."""
+        """Return the certificates in the CA bundle of the front proxy."""
         return tuple(x509.load_pem_x509_certificates(self.client_ca_pem.encode()))
 
 
 @dataclass(frozen=True)
 class Caller:
-    """User of a request, and whether the API server has authenticated and authorized this user."""
+    """User of a request. `vouched` is true if the API server has authenticated and authorized this user already."""
 
     user: User
     vouched: bool
@@ -140,7 +140,10 @@ class Gate:
         self._verified: tuple[RequestHeaderConfig | None, dict[bytes, x509.Certificate]] = (None, {})
 
     def trust(self, front_proxy: RequestHeaderConfig | None) -> None:
-        """Replace the settings of the front proxy, for example after a rotation of its CA; None if there is no front proxy."""
+        """Use new settings of the front proxy, for example because its CA was rotated.
+
+        `proxy` is None if the API server has no front proxy.
+        """
         self._front_proxy = front_proxy
 
     async def caller(self, request: web.Request, now: datetime) -> Caller:
@@ -148,7 +151,7 @@ class Gate:
 
         Raises:
             Unauthenticated: the caller has no valid credentials.
-            TooOften: the caller exceeds its rate limit; its token was not reviewed.
+            TooOften: the caller exceeds its rate limit, so its token was not reviewed.
         """
         proxy = self._front_proxy
         if proxy is not None and self._is_front_proxy(request, proxy, now):

@@ -25,9 +25,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 CA_LIFE = timedelta(days=3 * 365)
 SERVING_LIFE = timedelta(days=90)
 SPREAD = timedelta(days=1)
-"""Time for which a new CA is only published before it signs certificates."""
+"""Time for which a new CA is only published before it signs certificates, so that all clients trust it by then."""
 SLACK = timedelta(hours=2)
-"""Time before their creation from which certificates are valid, because clocks within a cluster differ."""
+"""Time by which the validity of a certificate begins before its creation. It is needed because the clocks within a
+cluster differ."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Certificates:
     ca: Pair
     """CA that signs serving certificates."""
     next_ca: Pair | None = None
-    """New CA that is published but does not sign yet; None if there is none."""
+    """New CA that is published but does not sign yet. None if there is no such CA."""
     former_cas: tuple[str, ...] = ()
     """Certificates of earlier CAs, which stay trusted until they expire."""
 
@@ -131,7 +132,7 @@ def issue(ca: Pair, names: Iterable[str], now: datetime) -> Pair:
 
 
 def needs_rotation(cert_pem: str, now: datetime) -> bool:
-    """Return True if less than a third of the certificate's lifetime is left."""
+    """Return True if less than a third of the lifetime of a certificate is left."""
     cert = load(cert_pem)
     return cert.not_valid_after_utc - now < (cert.not_valid_after_utc - cert.not_valid_before_utc) / 3
 

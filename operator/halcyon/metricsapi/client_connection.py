@@ -17,13 +17,13 @@ from typing_extensions import override
 from halcyon.metricsapi.connections import Connection
 
 REQUEST_TIMEOUT_S = 10.0
-"""Timeout in seconds for the TLS handshake and the first request head together, from the acceptance of a connection on.
-It also applies to the body of each request.
-"""
+"""Timeout, in seconds, for the TLS handshake and the head of the first request together. It begins when a connection is
+accepted. The same timeout applies to the body of each request."""
 TLS_CLOSE_TIMEOUT_S = 2.0
 """Maximum time until a client confirms the end of its TLS session, in seconds."""
 TLS_BUFFER_BYTES = 4 * 1024
-"""Size of a connection's TLS buffer. asyncio's default takes 256 KiB, even for an idle connection. A larger TLS record takes several reads."""
+"""Size of the TLS buffer of a connection. The default of asyncio takes 256 KiB, even for an idle connection. A TLS
+record that is larger than the buffer takes several reads."""
 
 
 class Owner(Protocol):
@@ -37,7 +37,7 @@ class Owner(Protocol):
 
 
 class ClientTransport:
-    """Transport of a connection, with its timeout."""
+    """Transport of a client's connection, with its timeout."""
 
     def __init__(self, owner: Owner, connection: Connection, protocol: web.RequestHandler) -> None:
         self._owner, self.connection, self.protocol = owner, connection, protocol
@@ -54,19 +54,25 @@ class ClientTransport:
             transport.abort()
 
     def end_within(self, limit_s: float) -> None:
-        """Close the connection after this time, in seconds, unless the timeout is removed or replaced before then."""
+        """Close the connection after this time, in seconds.
+
+        Nothing happens if the timeout is removed or replaced before then.
+        """
         self.cancel_timeout()
         if not self.connection.closed:
             self._timer = asyncio.get_running_loop().call_later(limit_s, self._owner.late, self)
 
     def cancel_timeout(self) -> None:
-        """Remove the timeout."""
+        """Remove the timeout of the connection."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def body_complete(self) -> None:
-        """Record that the request is complete, and remove the timeout, unless the response was sent already and has its own timeout."""
+        """Record that the request is complete, and remove the timeout.
+
+        The timeout stays if the response has been sent already, because it is then that of the next request.
+        """
         if self.connection.in_request:
             self.cancel_timeout()
 
@@ -83,7 +89,10 @@ class ClientTransport:
 
 
 class PlainProtocol(asyncio.Protocol):
-    """Protocol that passes events to aiohttp's protocol, and reports start and end of the connection to its `ClientTransport`."""
+    """Protocol that passes events to aiohttp's protocol.
+
+    It reports the start and the end of the connection to its `ClientTransport`.
+    """
 
     def __init__(self, peer: ClientTransport) -> None:
         self._peer, self._inner = peer, peer.protocol
@@ -116,9 +125,10 @@ class PlainProtocol(asyncio.Protocol):
 
 
 class TlsProtocol(SSLProtocol):
-    """asyncio's TLS protocol below aiohttp's protocol, with a small buffer, because the buffer is most of an idle connection's memory.
+    """TLS protocol of asyncio with a small buffer. The buffer takes most of the memory of an idle connection.
 
-    `max_size` and the constructor are undocumented parts of the standard library; test_ports.py measures the memory of a connection.
+    `max_size` and the constructor are undocumented parts of the standard library; test_ports.py measures the memory of
+    a connection.
     """
 
     max_size = TLS_BUFFER_BYTES

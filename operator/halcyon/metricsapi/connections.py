@@ -37,12 +37,12 @@ IPV6_PREFIX = 64
 """Prefix length of IPv6 networks that count as one source, because a node or pod can have many addresses in its network."""
 
 Limit = Literal["source", "all"]
-"""Limit that a rejected connection exceeded: that of its source, or that of all connections."""
+"""Limit that a rejected connection exceeded. It is the limit of the connection's source, or that of all connections."""
 
 
 @dataclass(frozen=True)
 class PortLimits:
-    """Maximum numbers of connections of a port, without streams.
+    """Maximum numbers of connections of a port, not counting streams.
 
     A TLS connection takes about 31 KiB, and about 80 KiB during its handshake.
     """
@@ -63,13 +63,14 @@ DEFAULT_LIMITS: Final = PortLimits()
 
 @dataclass(eq=False)
 class Connection:
-    """State of one connection for the limits."""
+    """State of one connection that is needed for the limits."""
 
     source: str
     idle_since: float
-    """Time of the last response, or before it of the connection's acceptance, in seconds of the caller's clock."""
+    """Time of the last response on the connection, on the caller's clock, in seconds. Before the first response, it is
+    the time at which the connection was accepted."""
     caller: str = ""
-    """Name of the last authenticated caller on this connection; empty if unidentified."""
+    """Name of the last authenticated caller on this connection. Empty if no caller has been authenticated yet."""
     in_request: bool = False
     has_streamed: bool = False
     is_counted_idle: bool = False
@@ -78,21 +79,22 @@ class Connection:
 
 @dataclass
 class Connections:
-    """Open connections of one port. In all methods, `now` is the monotonic time, in seconds."""
+    """Open connections of one port. In all methods, `now` is the monotonic time in seconds."""
 
     limits: PortLimits = field(default_factory=PortLimits)
     unidentified: int = 0
     _by_source: dict[str, dict[Connection, None]] = field(default_factory=dict)
-    """Unidentified connections by source, oldest first."""
+    """Connections without an authenticated caller, by source, oldest first."""
     _idle: Counter[str] = field(default_factory=Counter)
-    """Number of identified and idle connections, by caller."""
+    """Number of idle connections of each authenticated caller."""
     _idle_total: int = 0
 
     def admit(self, source: str, now: float) -> tuple[Connection, Connection | None] | Limit:
         """Accept or reject a new connection from this source.
 
         Returns:
-            The new connection, and the one that the caller must close for it, or None. If rejected: the exceeded limit.
+            The new connection, and the one that the caller must close for it, or None. If the connection is rejected,
+                the exceeded limit.
         """
         own = self._by_source.get(source, {})
         full, crowded = self.unidentified >= self.limits.unidentified, len(own) >= self.limits.per_source
@@ -114,17 +116,20 @@ class Connections:
         self._uncount_idle(connection)
 
     def identify(self, connection: Connection, caller: str) -> None:
-        """Record the authenticated caller of the request on this connection."""
+        """Record the caller of a request on this connection, after the caller was authenticated."""
         self._forget_source(connection)
         connection.caller = caller
 
     def begin_stream(self, connection: Connection) -> None:
-        """Record that the response is a stream. Its handler has authorized the caller, and limits the number of streams."""
+        """Record that the response is a stream.
+
+        The handler of the stream has authorized the caller, and limits the number of streams.
+        """
         self._forget_source(connection)
         connection.has_streamed = True
 
     def end_request(self, connection: Connection, now: float) -> bool:
-        """Record that the response is ready; return True if the connection may stay open for another request."""
+        """Record that the response is ready. Return True if the connection may stay open for another request."""
         connection.in_request, connection.idle_since = False, now
         if connection.closed or connection.has_streamed:
             return False
@@ -161,7 +166,10 @@ class Connections:
 
 
 def source_of(address: str) -> str:
-    """Return the source to which the address belongs: the IPv4 address itself, or the network of the IPv6 address."""
+    """Return the source to which an address belongs.
+
+    For IPv4, it is the address itself. For IPv6, it is the network of the address.
+    """
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv6Address):
         mapped = parsed.ipv4_mapped
@@ -170,6 +178,6 @@ def source_of(address: str) -> str:
 
 
 def _replaceable(connections: dict[Connection, None], now: float, *, at_once: bool) -> Connection | None:
-    """Return the oldest of a source's connections that may be replaced; None if there is none."""
+    """Return the oldest connection of a source that may be replaced. Return None if there is none."""
     idle = (one for one in connections if not one.in_request)
     return next((one for one in idle if at_once or now - one.idle_since >= MIN_REPLACEABLE_S), None)

@@ -63,7 +63,7 @@ def resources(metrics: Iterable[str]) -> dict[str, Any]:
 
 
 def values(*, metric: str, labels: dict[str, str], milli: int, at: datetime, window_s: int) -> dict[str, Any]:
-    """Return an ExternalMetricValueList with one value, which is given in thousandths."""
+    """Return an ExternalMetricValueList with one value. The value is given in thousandths."""
     return {
         "kind": "ExternalMetricValueList",
         "apiVersion": GROUP_VERSION,
@@ -81,7 +81,7 @@ def values(*, metric: str, labels: dict[str, str], milli: int, at: datetime, win
 
 
 def status(code: int, message: str) -> dict[str, Any]:
-    """Return a Status document for an error; Kubernetes clients show its message."""
+    """Return a Status document for an error. Kubernetes clients show its message."""
     return {
         "kind": "Status",
         "apiVersion": "v1",

@@ -32,22 +32,23 @@ from halcyon.metricsapi.sockets import listen
 from halcyon.monitoring import instruments, operator_metrics
 
 KEEP_ALIVE_TIMEOUT_S = 25.0
-"""Timeout for the next request on an open connection, in seconds. It is longer than the HPA's polling interval of 15 s."""
+"""Timeout for the next request on an open connection, in seconds. It is longer than the polling interval of HPAs, which
+is 15 s."""
 RESPONSE_TIMEOUT_S = 28.0
 LOG_INTERVAL_S = 60.0
 ACCEPT_RETRY_INTERVAL_S = 1.0
 PAGE: Final = web.RequestKey("halcyon page", bool)
-"""Key that marks a request whose response is written in parts but is not a stream. The limits still apply to its
-connection.
-"""
+"""Key of a request whose response is written in parts but is not a stream. The limits still apply to the request's
+connection."""
 _MAX_ACCEPTS = 64
-"""Maximum number of connections to accept before other tasks run, so that a flood of rejected connections does not block them."""
+"""Maximum number of connections that are accepted before other tasks run, so that a flood of rejected connections does
+not block these tasks."""
 
 log = logging.getLogger(__name__)
 
 
 class ListeningPorts:
-    """Factory of listeners, with the metrics that they share."""
+    """Factory of listeners. The listeners share its metrics."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._closed = instruments.counter(operator_metrics.CONNECTIONS_CLOSED, registry or CollectorRegistry())
@@ -95,7 +96,7 @@ class Listener:
         shutdown_s: float,
         limits: PortLimits,
     ) -> None:
-        """Create the listener; it does not listen before `start`."""
+        """Create the listener. It does not listen before `start` is called."""
         self.connections = Connections(limits)
         self._closed, self._name, self._tls = closed, name, tls
         app.middlewares.insert(0, self._middleware)
@@ -111,7 +112,7 @@ class Listener:
         self._accepting: list[asyncio.Task[None]] = []
         self._opening: set[asyncio.Task[None]] = set()
         self._peers: dict[asyncio.BaseProtocol, ClientTransport] = {}
-        """Transport of each connection, by its aiohttp protocol."""
+        """Transport of each open connection, by the connection's aiohttp protocol."""
         self._by_connection: dict[Connection, ClientTransport] = {}
         self._logged: dict[str, float] = {}
 
@@ -236,7 +237,7 @@ class Listener:
             self.connections.begin_stream(peer.connection)
 
     def _count(self, reason: str, source: str) -> None:
-        """Count a connection that was closed because of a limit; log this at most once a minute."""
+        """Count a connection that was closed because of a limit. A log line is written at most once a minute."""
         self._closed.labels(self._name, reason).inc()
         now, limits = time.monotonic(), self.connections.limits
         if now - self._logged.get(reason, -LOG_INTERVAL_S) >= LOG_INTERVAL_S:

@@ -34,10 +34,11 @@ from halcyon.scaling.hpa.metrics import CONCURRENCY, GPU_UTILIZATION, METRIC, QU
 from halcyon.scaling.observations import Missing, Value
 
 DESIRED_REPLICAS = "desiredReplicas"
-"""Name of the metric for the policy Planner; the other two metrics are for the policy Rules."""
+"""Name of the metric for models with the policy Planner. The other metrics are for the policy Rules."""
 METRICS = (QUEUE_DEPTH, GPU_UTILIZATION, CONCURRENCY, METRIC, DESIRED_REPLICAS)
 _BY_RESOURCE = {metric.lower(): metric for metric in METRICS}
-"""Metric by its name in lower case, because Kubernetes clients write resources in URLs in lower case; the HPA requests `queuedepth`."""
+"""Metrics by their names in lower case. Kubernetes clients write resources in URLs in lower case, for example
+`queuedepth`."""
 LABEL = f"{OUR_GROUP}/model-deployment"
 PORT = 10250
 _SELECTOR = re.compile(re.escape(LABEL) + "=(?P<name>.+)")
@@ -48,7 +49,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class MetricSource(Protocol):
-    """Interface to a model's current values. Both methods raise an error if the values cannot be determined now."""
+    """Interface to the current values of a model's metrics.
+
+    Both methods raise an error if the values cannot be determined now.
+    """
 
     async def reading(self, namespace: str, name: str) -> RulesReading | Missing:
         """Return the metric values for the policy Rules, or the reason why they are missing."""
@@ -58,7 +62,10 @@ class MetricSource(Protocol):
 
 
 class MetricsApi:
-    """Handlers of the API. `monotonic` is the clock for the age of values, `utcnow` the clock for timestamps in responses."""
+    """Handlers of the requests to the API.
+
+    `monotonic` is the clock for the age of values, and `utcnow` is the clock for the timestamps in responses.
+    """
 
     def __init__(
         self,
@@ -149,7 +156,10 @@ class MetricsApi:
         )
 
     async def _current_value(self, metric: str, namespace: str, name: str) -> Value | Missing | None:
-        """Return the metric's value, the reason why it is missing, or None if this metric is not measured for the model."""
+        """Return the value of a metric, or the reason why the value is missing.
+
+        Return None if this metric is not measured for the model.
+        """
         if metric == DESIRED_REPLICAS:
             return await self._source.desired(namespace, name)
         reading = await self._source.reading(namespace, name)
@@ -199,16 +209,20 @@ async def start_site(
     port: int = PORT,
     ports: ListeningPorts | None = None,
 ) -> Listener:
-    """Serve `app` over TLS; the caller must close the port with `cleanup()`.
+    """Serve `app` over TLS.
 
-    Without a host, listen on all addresses. Port 0 means any free port.
+    The caller must close the port with `cleanup()`. If there is no host, the server listens on all addresses. Port 0
+    means any free port.
     """
     opened = ports or ListeningPorts()
     return await opened.open(app, name="https", host=host, port=port, tls=tls.context)
 
 
 def _selected(selectors: list[str]) -> str | None:
-    """Return the name of the model if the label selectors name exactly one, else None."""
+    """Return the name of the model that the label selectors select.
+
+    Return None unless they select exactly one model.
+    """
     match = _SELECTOR.fullmatch(selectors[0]) if len(selectors) == 1 else None
     return match["name"] if match and _NAME.fullmatch(match["name"]) else None
 

@@ -1,4 +1,7 @@
-"""Serving certificate of the operator, stored in a Secret. The leader creates and renews it; all replicas use it."""
+"""Serving certificate of the operator, which is stored in a Secret.
+
+The leader creates and renews the certificate, and all replicas use it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class ServingCertificate:
         on_change: Callable[[], None],
         has_front_proxy: bool = True,
     ) -> None:
-        """Create the instance; nothing is read before `refresh`.
+        """Create the instance. Nothing is read before `refresh` is called.
 
         Args:
             client: Kubernetes client.
@@ -50,7 +53,7 @@ class ServingCertificate:
         self.front_proxy: RequestHeaderConfig | None = None
 
     async def refresh(self, *, leading: bool) -> None:
-        """Read the certificates from the Secret and serve them; on the leader, renew them first if needed.
+        """Read the certificates from the Secret and serve them. The leader first renews them if needed.
 
         Raises:
             ApiError, Unreachable: the Secret cannot be read or written; the current certificates stay in use.

@@ -8,17 +8,19 @@ from collections.abc import Iterable
 from typing import Final
 
 MAX_BACKLOG = 1024
-"""Maximum number of connections that the kernel queues until they are accepted.
+"""Maximum number of connections that the kernel queues before the process accepts them.
 
 After a replica is lost, all its agents reconnect at once. If the queue is full, a client retries only after a second.
 """
 _NO_FAMILY: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
-"""Error codes that mean that the node does not support an address family."""
+"""Error codes that show that the node does not support an address family."""
 FAMILIES: Final = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))
 
 
 def listen(host: str | None, port: int) -> list[socket.socket]:
-    """Open listening sockets; without a host, one for each address family of the node, on the same port.
+    """Open listening sockets.
+
+    Without a host, one socket is opened for each address family of the node, on the same port.
 
     A single socket for both families is not used, because clients' IPv4 addresses would appear as IPv6 addresses on it.
     """
@@ -29,7 +31,7 @@ def listen(host: str | None, port: int) -> list[socket.socket]:
 
 
 def listen_on_all(port: int, families: Iterable[tuple[socket.AddressFamily, str]] = FAMILIES) -> list[socket.socket]:
-    """Open a socket for each address family and address; skip families that the node does not support.
+    """Open a socket for each address family and address. Families that the node does not support are skipped.
 
     Raises:
         OSError: the port is in use, or the node supports none of the families.

@@ -30,10 +30,10 @@ class ServingTLS:
         self.context.sni_callback = self._select_context
 
     def serve(self, cert_pem: str, key_pem: str) -> None:
-        """Use this certificate from the next handshake on.
+        """Use this certificate for the next and all later handshakes.
 
         Raises:
-            ssl.SSLError: certificate or key is invalid, or they do not match; the old certificate stays in use.
+            ssl.SSLError: certificate or key is invalid, or they do not match. The old certificate then stays in use.
         """
         before = self._cert_pem, self._key_pem
         self._cert_pem, self._key_pem = cert_pem, key_pem
@@ -44,10 +44,12 @@ class ServingTLS:
             raise
 
     def trust(self, client_ca_pem: str) -> None:
-        """Accept only client certificates from the CAs in this bundle, from the next handshake on.
+        """Accept only client certificates from the CAs in this bundle.
+
+        This applies to the next and all later handshakes.
 
         Raises:
-            ssl.SSLError: the bundle is invalid; the old one stays in use.
+            ssl.SSLError: the bundle is invalid. The old bundle then stays in use.
         """
         before, self._client_ca_pem = self._client_ca_pem, client_ca_pem
         try:

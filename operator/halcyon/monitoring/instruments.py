@@ -13,11 +13,12 @@ from typing_extensions import override
 from halcyon.monitoring.metric import Metric
 
 Reads = Mapping[Metric, Callable[[], float | None]]
-"""For each metric, a function that returns its current value; None if unknown, and then the page omits the metric."""
+"""Functions that return the current values of metrics. If a function returns None, the value is unknown, and the page
+omits the metric."""
 
 
 def counter(metric: Metric, registry: CollectorRegistry) -> Counter:
-    """Create a counter. The series in `metric.known` exist from the start, at 0."""
+    """Create a counter. The series whose label values are in `metric.known` exist from the start, with the value 0."""
     instrument = Counter(metric.name, metric.meaning, metric.labels, registry=registry)
     for values in metric.known:
         instrument.labels(*values)
@@ -30,7 +31,7 @@ def gauge(metric: Metric, registry: CollectorRegistry) -> Gauge:
 
 
 def histogram(metric: Metric, registry: CollectorRegistry, *, buckets: Sequence[float]) -> Histogram:
-    """Create a histogram; `buckets` are the upper bounds without +Inf."""
+    """Create a histogram. `buckets` are the upper bounds of its buckets, without +Inf."""
     return Histogram(metric.name, metric.meaning, metric.labels, registry=registry, buckets=buckets)
 
 
@@ -43,7 +44,7 @@ class Read(Collector):
     """Prometheus collector of gauges and counters without labels, whose values are read at each scrape."""
 
     def __init__(self, reads: Reads, registry: CollectorRegistry) -> None:
-        """Create a collector of `reads`, and register it."""
+        """Create a collector that reads these metrics, and register it."""
         self._reads = reads
         registry.register(self)
 

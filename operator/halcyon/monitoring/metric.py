@@ -1,4 +1,7 @@
-"""Definition of a metric family, and its rendering in the Prometheus text format (0.0.4). Standard library only: agents load it."""
+"""Definition of a metric family, and its rendering in the Prometheus text format (version 0.0.4).
+
+Only the standard library is used, because agents load this module.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ Unit = Literal["", "seconds", "bytes", "ratio"]
 """Base unit of a metric, as in Prometheus; empty for a number of things."""
 Labels = tuple[tuple[str, str], ...]
 Sample = tuple[Labels, str, float]
-"""Sample of a metric family: labels, suffix of the name (for example `_bucket`) and value."""
+"""Sample of a metric family, as (labels, suffix of the name, value). An example of a suffix is `_bucket`."""
 _UNITS: Final = ("seconds", "bytes", "ratio")
 _SPECIAL: Final = re.compile(r'["\\\n]')
 _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n"}
@@ -32,7 +35,8 @@ class Metric:
     labels: tuple[str, ...] = ()
     """Names of the labels, without the label `le` of histograms."""
     known: tuple[tuple[str, ...], ...] = ()
-    """Label values of the series that exist from the start with the value 0. Without a first value, the first increase has no rate."""
+    """Label values of the series that exist from the start with the value 0. Prometheus can compute no rate for the
+    first increase of a series that didn't exist before."""
 
     @property
     def unit(self) -> Unit:
@@ -47,7 +51,10 @@ def head(metric: Metric) -> str:
 
 
 def family(metric: Metric, samples: Iterable[Sample]) -> str:
-    """Return the text of a metric family with its samples; empty if there are no samples, because the value is unknown."""
+    """Return the text of a metric family with its samples.
+
+    The text is empty if there are no samples, because the value is then unknown.
+    """
     lines = [line(f"{metric.name}{suffix}", label_pairs(labels), value) for labels, suffix, value in samples]
     return head(metric) + "".join(lines) if lines else ""
 

@@ -29,7 +29,8 @@ from halcyon.render.server_connections import finds_concurrency, server_connecti
 from halcyon.render.site import Site, Subject
 
 ACCEPTED_KEY = "accepted.json"
-"""Key in the plan's ConfigMap with the last accepted spec, which stays in effect while a newer spec is invalid."""
+"""Key in the ConfigMap of the balancers' plan. Its value is the last accepted spec, which stays in effect while a newer
+spec is invalid."""
 
 PRE_STOP_S = 10
 """Time from the deletion of a balancer pod until HAProxy's stop signal, in seconds.
@@ -44,7 +45,8 @@ AGENT_MEMORY_MIB = 96
 """Memory limit of the agent's container, in MiB."""
 
 _NO_QUEUE_LIMIT = 100_000
-"""`queue_limit` of a plan without a limit on the queue. A balancer's memory limits the queue to fewer requests."""
+"""Value of `queue_limit` in a plan without a limit on the queue. The memory limit of a balancer limits the queue to
+fewer requests."""
 _RUN = "/run/halcyon"
 _UNMESHED = {
     "config.linkerd.io/skip-inbound-ports": str(names.AGENT_PORT),
@@ -52,8 +54,8 @@ _UNMESHED = {
 }
 """Annotations that keep service meshes from the agent's port.
 
-The kubelet connects to this port for probes and for HAProxy's preStop hook. It doesn't use mTLS, so a mesh in strict
-mode would reject these connections.
+The kubelet connects to this port for probes and for HAProxy's preStop hook. The kubelet doesn't use mTLS, so a mesh in
+strict mode would reject its connections.
 """
 
 
@@ -74,7 +76,8 @@ def plan(
         site: settings of the installation.
         slots: slots in use.
         start_s: last measured start duration of a pod, in seconds; None if unknown.
-        lower_class: lower class of requests; `None` unless a BatchInference of the model runs.
+        lower_class: settings for the lower class of requests, which are those of BatchInferences. None if no
+            BatchInference of the model runs.
     """
     queue_ms, hold_ms = defaults.queue_timeout_ms(spec), defaults.hold_timeout_ms(spec, start_s)
     most = defaults.most_replicas(spec)
@@ -117,21 +120,26 @@ def _capacity(most: int) -> int:
 
 
 def config_map(subject: Subject, accepted: BalancerPlan, accepted_spec: str) -> Object:
-    """Build the ConfigMap with the plan and the accepted spec, which the agents watch."""
+    """Build the ConfigMap with the balancers' plan and the accepted spec. The agents watch it."""
     result = child("v1", "ConfigMap", subject, names.balancer(subject.name), names.BALANCER)
     result["data"] = {PLAN_KEY: accepted.to_json(), ACCEPTED_KEY: accepted_spec}
     return result
 
 
 def service_account(subject: Subject) -> Object:
-    """Build the agent's ServiceAccount, which determines its permissions and the model for which it may report."""
+    """Build the ServiceAccount of the balancers' agents.
+
+    It determines their permissions, and the model for which they may report.
+    """
     result = child("v1", "ServiceAccount", subject, names.balancer(subject.name), names.BALANCER)
     result["automountServiceAccountToken"] = False
     return result
 
 
 def role(subject: Subject) -> Object:
-    """Build the agent's Role, which permits reading the plan's ConfigMap and all EndpointSlices of the namespace.
+    """Build the Role of the balancers' agents.
+
+    It permits reading the plan's ConfigMap and all EndpointSlices of the namespace.
 
     A Role cannot be limited to single EndpointSlices, because their names are not known in advance.
     """
@@ -149,7 +157,7 @@ def role(subject: Subject) -> Object:
 
 
 def role_binding(subject: Subject) -> Object:
-    """Build the RoleBinding of the agent's ServiceAccount to its Role."""
+    """Build the RoleBinding of the ServiceAccount of the balancers' agents to its Role."""
     name = names.balancer(subject.name)
     result = child("rbac.authorization.k8s.io/v1", "RoleBinding", subject, name, names.BALANCER)
     result["roleRef"] = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
@@ -289,9 +297,9 @@ def _collector(address: CollectorAddress) -> tuple[str, ...]:
 
 
 def _drain_key(subject: Subject) -> str:
-    """Return the secret key of the kubelet's drain requests to balancers of this model.
+    """Return the secret key that the kubelet's drain requests to balancers of this model contain.
 
-    Clients of the model don't have it.
+    Clients of the model don't have this key.
     """
     return names.digest([subject.uid, "drain"])
 
@@ -332,7 +340,7 @@ def _haproxy(subject: Subject, site: Site) -> Object:
 def _secrets(spec: Spec) -> list[Object]:
     """Return the Secret volumes from which the agent builds HAProxy's files.
 
-    Each volume has the name of its folder in the agent's container.
+    Each volume has the same name as its folder in the agent's container.
 
     The Secrets are optional: if one is missing, the pod starts and its agent reports this. With required Secrets, the
     kubelet would not start the pod.

@@ -1,4 +1,4 @@
-"""Download of a model in a server's pod: arguments of the fetcher, volumes with credentials, and the servers that it contacts."""
+"""Download of a model in a server's pod: arguments, credentials, and the servers that the fetcher contacts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from halcyon.render.metadata import Object
 
 _CREDENTIALS, _IDENTITY, _CA = "/halcyon/credentials", "/halcyon/identity", "/halcyon/ca"
 _TOKEN_LIFETIME_S = 3600
-"""Lifetime of the service account's token. The kubelet renews the token, so a download may take longer."""
+"""Lifetime of the service account's token, in seconds. The kubelet renews the token, so a download may take longer than
+this."""
 
 
 def arguments(source: Source, site: SiteDownloads = NO_DOWNLOADS) -> list[str]:
@@ -49,7 +50,7 @@ def volumes(source: Source, site: SiteDownloads = NO_DOWNLOADS) -> dict[str, Obj
 
 
 def servers(args: list[str]) -> list[tuple[str, str | None]]:
-    """Return the URL and endpoint of each server that the fetcher contacts with these arguments.
+    """Return the URL and the endpoint of each server that the fetcher contacts if it has these arguments.
 
     The list is empty if nothing is downloaded.
     """

@@ -23,11 +23,14 @@ API_VERSION = f"{GROUP}/v1"
 HTTP_ROUTE, GRPC_ROUTE = "HTTPRoute", "GRPCRoute"
 
 Shares = Sequence[tuple[Slot, int]]
-"""Slots, each with the weight of its share of the requests."""
+"""Slots to which a route leads, each with the weight of its share of the requests."""
 
 
 def slot_service(subject: Subject, spec: Spec, slot: Slot) -> Object:
-    """Build the Service of a slot that is the backend of a route. It is not headless, because not all Gateways support headless backends."""
+    """Build the Service of a slot that is the backend of a route.
+
+    The Service is not headless, because not all Gateways support headless backends.
+    """
     result = services.service(subject, spec)
     labels = names.labels(subject.name, names.SERVER) | {names.SLOT_LABEL: slot}
     result["metadata"] = {**result["metadata"], "name": names.route_service(subject.name, slot), "labels": labels}
@@ -57,7 +60,7 @@ def http_route(subject: Subject, spec: Spec, gateway: Gateway, shares: Shares, *
 
 
 def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, shares: Shares) -> Object:
-    """Build the GRPCRoute of a model. It has no timeouts, because gRPC clients set their own."""
+    """Build the GRPCRoute of a model. The route has no timeouts, because gRPC clients set their own."""
     # Two rules, because up to version 1.2 of the Gateway API a GRPCRoute rule has at most 8 matches.
     rules = (
         {
@@ -72,7 +75,7 @@ def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, sha
 def _longest_ms(spec: Spec) -> int:
     """Return the maximum duration of a request in milliseconds.
 
-    It includes the time in a balancer's queue, if there are balancers.
+    The duration includes the time in a balancer's queue, if there are balancers.
     """
     traffic = spec.traffic
     longest_ms = duration_us(traffic.response_timeout) // 1000
@@ -81,7 +84,7 @@ def _longest_ms(spec: Spec) -> int:
 
 
 def _duration(whole_ms: int) -> str:
-    """Format a duration for the Gateway API, which allows at most five digits before a unit."""
+    """Return a duration in the format of the Gateway API. This format allows at most five digits before a unit."""
     seconds, ms = divmod(whole_ms, 1000)
     return f"{seconds}s{ms}ms" if ms else f"{seconds}s"
 

@@ -7,14 +7,13 @@ from halcyon.api.types import GROUP, quantity
 from halcyon.render.metadata import Object
 
 COUNT = f"{GROUP}/gpus"
-"""Annotation of a pod template with resource claims: the number of GPUs that they request. The operator doesn't read
-ResourceClaimTemplates.
-"""
+"""Annotation of a pod template that has resource claims. Its value is the number of GPUs that the claims request,
+because the operator doesn't read ResourceClaimTemplates."""
 _CLAIM = "gpu"
 
 
 def request(resources: Object, gpu: Gpu) -> None:
-    """Add the GPUs to the resources of the Triton container."""
+    """Add the GPUs of a replica to the resources of the Triton container."""
     if gpu.resource is None:
         resources["claims"] = [{"name": _CLAIM}]
     else:
@@ -24,22 +23,22 @@ def request(resources: Object, gpu: Gpu) -> None:
 def triton_args(gpu: Gpu | None) -> list[str]:
     """Return Triton's arguments for these GPUs.
 
-    On MIG slices they disable the GPU metrics, which are always 0 there (`dcgm-exporter` issue 216).
+    For MIG slices, the arguments disable the GPU metrics, which are always 0 there (`dcgm-exporter` issue 216).
     """
     is_slice = gpu is not None and gpu.count > 0 and "/mig-" in (gpu.resource or "")
     return ["--allow-gpu-metrics=false"] if is_slice else []
 
 
 def claims(gpu: Gpu) -> list[Object]:
-    """Return the claims of the pod; empty if its GPUs are an extended resource."""
+    """Return the resource claims of a pod. The result is empty if its GPUs are an extended resource."""
     name = gpu.resource_claim_template_name
     return [{"name": _CLAIM, "resourceClaimTemplateName": name}] if name else []
 
 
 def tolerations(gpu: Gpu) -> list[Object]:
-    """Return the tolerations for nodes with these GPUs.
+    """Return the tolerations of pods for nodes with these GPUs.
 
-    Their taints have the name of the GPU resource, or that of whole GPUs.
+    The taints of such nodes have the name of the GPU resource, or that of whole GPUs.
     """
     own = gpu.resource or WHOLE
     keys = dict.fromkeys([WHOLE, own] if own.startswith("nvidia.com/") else [own])

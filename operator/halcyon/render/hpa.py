@@ -15,12 +15,12 @@ _OPEN: Object = {
     "selectPolicy": "Max",
     "policies": [{"type": "Pods", "value": 1000, "periodSeconds": 1}],
 }
-"""HPA behaviour without limits on the pace of scaling. The planner limits the pace itself, and a second limit would only add delay."""
+"""Behaviour of an HPA that doesn't limit the pace of scaling. The planner limits the pace itself, so a second limit
+would only add delay."""
 _EXACT: Object = {**_OPEN, "tolerance": "0"}
-"""HPA behaviour as in `_OPEN` with tolerance 0, for API servers from 1.33 on, which support this field.
-
-With the default tolerance of 10 %, an HPA would keep 10 replicas when 11 are desired.
-"""
+"""Behaviour of an HPA that doesn't limit the pace of scaling and has a tolerance of 0. API servers support this
+tolerance from release 1.33 on. With the default tolerance of 10 %, an HPA would keep 10 replicas when 11 are
+desired."""
 _SHUT: Object = {"selectPolicy": "Disabled"}
 
 
@@ -29,8 +29,8 @@ def hpa(subject: Subject, spec: Spec, *, tolerance: bool, hold: bool = False) ->
 
     With the policy Planner, the only metric is the desired replicas, with a target of 1 per replica. With Rules, there
     is one metric per target. All metrics have the target type `AverageValue`, because `Value` would be multiplied by
-    the number of existing pods. `tolerance` is whether this cluster's HPAs support the field `tolerance`. `hold` is
-    whether scaling down is disabled.
+    the number of existing pods. `tolerance` is true if HPAs of this cluster support the field `tolerance`. `hold` is
+    true if scaling down is disabled.
     """
     if spec.scaling is None:
         raise ValueError("no HPA can be rendered for a spec without scaling")

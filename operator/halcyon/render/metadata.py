@@ -23,21 +23,24 @@ RESTRICTED: Object = {
 def pod_security(uid: int, site: Site) -> Object:
     """Return the security context of a pod, which complies with the Pod Security Standard "restricted".
 
-    It sets the user and the group to `uid`, unless the platform assigns them (`Site.fixed_user_ids`).
+    The user and the group are set to `uid`, unless the platform assigns them (`Site.fixed_user_ids`).
     """
     fixed = {"runAsUser": uid, "runAsGroup": uid} if site.fixed_user_ids else {}
     return {"runAsNonRoot": True, **fixed, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def pull_secrets(spec: Spec, site: Site) -> Object:
-    """Return the pod's field `imagePullSecrets`, with the Secrets of the model before those of the site; empty if there are none."""
+    """Return the field `imagePullSecrets` of a pod; empty if there are no such Secrets.
+
+    The Secrets of the model come before those of the site.
+    """
     own = (secret.name for secret in spec.runtime.image_pull_secrets or ())
     found = dict.fromkeys((*own, *site.pull_secrets))
     return {"imagePullSecrets": [{"name": name} for name in found]} if found else {}
 
 
 def placed(placement: Placement) -> Object:
-    """Return the pod's fields for scheduling and priority; empty if none are set."""
+    """Return the fields of a pod for scheduling and priority. The result is empty if none are set."""
     said: Object = {}
     if placement.node_selector:
         said["nodeSelector"] = dict(placement.node_selector)
@@ -53,7 +56,7 @@ def placed(placement: Placement) -> Object:
 def spread(selector: Mapping[str, str], constraints: Iterable[Object] | None = None) -> Object:
     """Return the `topologySpreadConstraints` for pods with these labels.
 
-    Default: a soft constraint that spreads them over nodes.
+    By default, they are a soft constraint that spreads the pods over nodes.
     """
     if constraints is None:
         soft = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}

@@ -9,7 +9,10 @@ from halcyon.api.types import duration_us
 
 
 def model_name(name: str, spec: Spec) -> str:
-    """Return the model's name in requests and in Triton: that in the spec, or else the name of the ModelDeployment."""
+    """Return the model's name in requests and in Triton.
+
+    It is the name in the spec, or else the name of the ModelDeployment.
+    """
     return spec.model.name or name
 
 

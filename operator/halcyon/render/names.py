@@ -10,7 +10,7 @@ from halcyon.api.types import API_VERSION, GROUP, KIND
 
 Slot = NewType("Slot", str)
 SLOTS = SLOT_A, SLOT_B = Slot("a"), Slot("b")
-"""Slots of a model. One of them serves requests; the other has servers only during a canary rollout."""
+"""Slots of a model. One of them serves requests. The other has servers only during a canary rollout."""
 
 OWNER_LABEL = f"{GROUP}/model-deployment"
 SLOT_LABEL = f"{GROUP}/slot"
@@ -27,7 +27,7 @@ TRITON = "triton"
 """Name of the container in server pods that runs Triton."""
 FETCHER = "fetch"
 CONTAINERS = frozenset({FETCHER, "triton", "agent", "haproxy"})
-"""Names of the containers that Halcyon renders. Admission webhooks may add others to a pod, in any position."""
+"""Names of the containers that Halcyon adds to pods. Admission webhooks may add other containers, in any position."""
 """Name of the init container in server pods that fetches the model."""
 
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
@@ -42,7 +42,8 @@ def server(name: str, slot: Slot) -> str:
 def slot_service(name: str, slot: Slot) -> str:
     """Return the name of a slot's headless Service.
 
-    It differs from the Deployment's name, because another ModelDeployment and its Service could have that name.
+    The name differs from that of the Deployment, because another ModelDeployment and its Service could have the name of
+    the Deployment.
     """
     return f"{name}-server-{slot}"
 
@@ -99,13 +100,16 @@ def labels(name: str, component: str) -> dict[str, str]:
 
 
 def selector(name: str, component: str, slot: Slot | None = None) -> dict[str, str]:
-    """Return the labels that select the pods of a component, in one slot or, without a slot, in all."""
+    """Return the labels that select the pods of a component.
+
+    If a slot is given, they select only the pods in this slot.
+    """
     picked = {OWNER_LABEL: name, COMPONENT_LABEL: component}
     return picked if slot is None else {**picked, SLOT_LABEL: slot}
 
 
 def selector_text(name: str) -> str:
-    """Return the label selector of all server pods as text, for the scale subresource."""
+    """Return the label selector of all server pods of a model, as text for the scale subresource."""
     return ",".join(f"{k}={v}" for k, v in selector(name, SERVER).items())
 
 

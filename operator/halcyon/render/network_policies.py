@@ -5,8 +5,8 @@ servers       its balancers; the operator; scrapers;        download sources of 
               clients, if there are no balancers
 balancers     clients; scrapers; its other balancers        its servers, its other balancers, the operator, the API server, DNS
 
-Pod ports are numbers, because not all network plugins support names. Probes need no rule: they come from the node, whose traffic
-NetworkPolicies do not restrict.
+Pod ports are numbers, because not all network plugins support names. Probes need no rule, because they come from the
+node, whose traffic NetworkPolicies do not restrict.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def servers(
 
 
 def balancers(subject: Subject, network: SiteNetwork, *, operator_port: int) -> Object:
-    """Build the NetworkPolicy of the balancers; `operator_port` is the operator's port to which agents connect."""
+    """Build the NetworkPolicy of the balancers. `operator_port` is the port of the operator to which agents connect."""
     ingress = [_from(network.clients, names.HTTP_PORT, names.GRPC_PORT)]
     if network.scrapers:
         ingress.append(_from(network.scrapers, names.HAPROXY_METRICS_PORT, names.AGENT_PORT))
@@ -103,7 +103,7 @@ def _policy(subject: Subject, component: str, ingress: list[Object], egress: lis
 
 
 def _from(peers: Iterable[dict[str, Any]], *ports: int) -> Object:
-    """Build an ingress rule for these peers and ports; without peers, it allows all sources."""
+    """Build an ingress rule for these peers and ports. If there are no peers, the rule allows all sources."""
     named = list(peers)
     return ({"from": named} if named else {}) | {"ports": _ports(ports)}
 

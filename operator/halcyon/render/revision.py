@@ -18,13 +18,13 @@ from halcyon.render.metadata import Object, child
 from halcyon.render.site import Site, Subject
 
 KEPT = 10
-"""Number of ControllerRevisions to keep per model; older ones are deleted."""
+"""Number of ControllerRevisions that are kept per model. Older ones are deleted."""
 NOTE = f"{GROUP}/rollout"
-"""Annotation of a ControllerRevision with the outcome of its rollout. It can change, unlike the ControllerRevision's data."""
+"""Annotation of a ControllerRevision. Its value is the outcome of the rollout of the revision, and can change, unlike
+the data of the ControllerRevision."""
 SEAL = f"{GROUP}/accepted"
-"""Annotation of the newest ControllerRevision with the digest of the accepted spec. It shows whether the stored spec
-has been edited since.
-"""
+"""Annotation of the newest ControllerRevision. Its value is the digest of the accepted spec, which shows whether the
+stored spec has been edited since."""
 _FORMAT = 1
 
 
@@ -34,7 +34,7 @@ class Content:
 
     data: Mapping[str, str]
     binary: Mapping[str, str]
-    """Values of `binaryData` in base64, as in the API, by key."""
+    """Values of the ConfigMap's `binaryData`, by key. They are in base64, as in the API."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,16 @@ class Revision:
     template: Object
     model: str
     overlay: str
-    """Text of the overlay. The name of its ConfigMap contains a digest of it."""
+    """Text of the overlay for the model's config.pbtxt. The name of the overlay's ConfigMap contains a digest of it."""
     snapshot: str | None
     """Name of the ConfigMap with the copy of the model's files; None if the model is not in a ConfigMap."""
     startup_timeout_s: int
     number: int
     note: str = ""
-    """Text of the annotation `NOTE`; empty if there is none."""
+    """Text of the annotation `NOTE`. Empty if there is no such annotation."""
     base: str = ""
-    """Key of the spec if an older revision has the same spec and this one is a newer rendering of it. Otherwise empty;
-    then `key` is the spec's key.
-    """
+    """Key of the spec, if an older revision has the same spec and this revision is a newer rendering of it. Otherwise
+    empty, because `key` is then the key of the spec."""
     version: str = ""
     """Version of the operator that rendered the template; empty if unknown."""
     site: str = ""
@@ -63,7 +62,7 @@ class Revision:
     spec: Mapping[str, Any] | None = None
     """Parts `model`, `runtime` and `batching` of the spec, without defaults; None if an older version stored the revision."""
     seal: str = ""
-    """Digest of the accepted spec from the annotation `SEAL`; empty if there is none."""
+    """Digest of the accepted spec, from the annotation `SEAL`. Empty if there is no such annotation."""
 
     @property
     def asks(self) -> str:
@@ -100,7 +99,10 @@ def _said(part: ApiModel) -> dict[str, Any]:
 def render(
     subject: Subject, spec: Spec, site: Site, content: Content | None, *, number: int, as_key: str = ""
 ) -> Revision:
-    """Render the revision of a spec; `as_key`, if set, is used as its key instead of the one derived from the spec."""
+    """Render the revision of a spec.
+
+    If `as_key` is set, it is used as the key of the revision instead of the key of the spec.
+    """
     base = key(subject, spec, content)
     this = as_key or base
     text = model_overlay.build(subject.name, spec).to_json()
@@ -173,7 +175,7 @@ def record(subject: Subject, revision: Revision) -> Object:
 
 
 def read(stored: Mapping[str, Any]) -> Revision | None:
-    """Parse the revision in a ControllerRevision; return None if its format is unknown or invalid."""
+    """Parse the revision in a ControllerRevision. Return None if its format is unknown or invalid."""
     data = stored.get("data") or {}
     if not isinstance(data, Mapping) or data.get("format") != _FORMAT or not _is_whole(data):
         return None
@@ -213,7 +215,10 @@ def overlay_map(subject: Subject, revision: Revision) -> Object:
 
 
 def snapshot_map(subject: Subject, name: str, content: Content) -> Object:
-    """Build the immutable copy of the model's ConfigMap. Pods of the revision load it, even if the original has changed since."""
+    """Build the immutable copy of the model's ConfigMap.
+
+    Pods of the revision load this copy, even if the original has changed since.
+    """
     result = child("v1", "ConfigMap", subject, name, names.SERVER)
     result["immutable"] = True
     if content.data:

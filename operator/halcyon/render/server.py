@@ -32,12 +32,12 @@ _REPOSITORY, _SOURCE, _OVERLAY, _HOME = (
     "/halcyon/home",
 )
 _EVICTABLE = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
-"""Annotation with the emptyDirs that the cluster autoscaler ignores when it removes a node, because each new pod fills
-its own.
-"""
+"""Annotation with the names of the emptyDirs that the cluster autoscaler ignores when it removes a node. Each new pod
+fills these volumes again."""
 _RESTART_FIELD = f"metadata.annotations['{names.RESTART_ANNOTATION}']"
 _HOME_LIMIT = "20Gi"
-"""Size limit of the HOME volume. Libraries download weights to caches in it, so it equals the default of `source.sizeLimit`."""
+"""Size limit of the volume HOME. Libraries download weights to caches in it, so the limit is the default of
+`source.sizeLimit`."""
 
 
 def drain_s(spec: Spec) -> int:
@@ -205,10 +205,13 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
 
 
 def _closed(subject: Subject) -> list[str]:
-    """Return Triton arguments that restrict its administrative APIs: requests need a header with a secret value.
+    """Return the arguments with which Triton restricts its administrative APIs.
 
-    Balancers forward no requests to these APIs, so this is a second security boundary. If clients connect directly to servers, it is the
-    only one. Statistics, configuration and the repository index are not restricted, because agents read them.
+    Requests to these APIs then need a header with a secret value.
+
+    Balancers forward no requests to these APIs, so this is a second security boundary. If clients connect directly to
+    servers, it is the only one. Statistics, configuration and the repository index are not restricted, because agents
+    read them.
     """
     key = f"halcyon={names.digest([subject.uid, 'restricted'])}"
     return [f"{option}={_CLOSED}:{key}" for option in ("--http-restricted-api", "--grpc-restricted-protocol")]
@@ -227,10 +230,10 @@ def _pre_stop(spec: Spec) -> str:
 def _environment(spec: Spec) -> list[Object]:
     """Return Halcyon's environment variables, unless the spec sets them, and then those of the spec.
 
-    The HOME of the image is on the read-only root file system. By default, caches are under HOME (XDG, Hugging Face,
-    PyTorch, Numba, Matplotlib, the Triton language, CUDA), so no other variable is set, and those of the image still
-    apply. USER is set because libraries request the user's name, and the image may have none for the pod's user.
-    Halcyon's variables come first, because later ones may refer to `$(HOME)`.
+    The The folder HOME of the image is on the read-only root file system. By default, libraries have their caches under
+    HOME (XDG, Hugging Face, PyTorch, Numba, Matplotlib, the Triton language, CUDA), so no other variable is set, and
+    those of the image still apply. USER is set because libraries request the user's name, and the image may have none
+    for the pod's user. Halcyon's variables come first, because later ones may refer to `$(HOME)`.
     """
     asked = [entry.to_dict() for entry in spec.runtime.env or ()]
     ours: list[Object] = [
@@ -253,7 +256,10 @@ def _resources(spec: Spec) -> Object:
 
 
 def progress_deadline_s(startup_timeout_s: int) -> int:
-    """Return the progress deadline of a Deployment in seconds: the startup timeout, plus a margin for the time before the start."""
+    """Return the progress deadline of a Deployment in seconds.
+
+    It is the startup timeout plus a margin for the time before the start of the container.
+    """
     return startup_timeout_s + 60
 
 
@@ -314,7 +320,10 @@ def slot_service(subject: Subject, slot: Slot) -> Object:
 
 
 def disruption_budget(subject: Subject, slot: Slot) -> Object:
-    """Build the PodDisruptionBudget of a slot, which allows one eviction at a time; unready pods may always be evicted."""
+    """Build the PodDisruptionBudget of a slot, which allows one eviction at a time.
+
+    Pods that aren't ready may always be evicted.
+    """
     result = child(
         "policy/v1",
         "PodDisruptionBudget",

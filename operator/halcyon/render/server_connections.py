@@ -14,7 +14,7 @@ def server_connections(spec: Spec) -> int:
     """Return the maximum number of requests in flight from one balancer process to one server.
 
     Three batches in total keep Triton's batcher supplied (measured: two starve it a little, one halves its throughput).
-    Each process needs two batches, because the number of requests from the other processes is unknown to it.
+    Each process must send two batches, because it has no information about the requests of the other processes.
     """
     capacity = batch_capacity(spec)
     return max(2 * capacity, -(-3 * capacity // spec.traffic.balancer_replicas))
@@ -23,7 +23,7 @@ def server_connections(spec: Spec) -> int:
 def finds_concurrency(spec: Spec) -> bool:
     """Return whether the agents determine how many requests a server may have in progress.
 
-    If the model's own configuration enables batching, they don't.
+    If the model's own configuration enables batching, the agents don't determine it.
     """
     batching = spec.batching
     if batching is not None and (batching.priority_levels or batching.queue_policy is not None):

@@ -14,7 +14,7 @@ _LOG = {
 
 
 def triton_args(runtime: Runtime) -> list[str]:
-    """Return the arguments for the options that the spec sets; empty if there are none."""
+    """Return the arguments of tritonserver for the options that the spec sets. The list is empty if it sets none."""
     settings = runtime.server
     if settings is None:
         return []

@@ -18,18 +18,18 @@ from __future__ import annotations
 from halcyon.api.documents.repository_marker import COMPLETE, STUB_EXIT
 
 ORDERS = "/halcyon/orders"
-"""Mount path of the volume with the operator's orders: the file `restart` has the value of the annotation `RESTART_ANNOTATION`."""
+"""Mount path of the volume with the operator's orders. If the operator orders a restart, the file `restart` contains
+the value of the annotation `RESTART_ANNOTATION`."""
 POD_IP = "HALCYON_POD_IP"
 """Environment variable with the address of the pod to which the kubelet's probes connect."""
 MAX_AGE_MS = 60_000
-"""Maximum age of a gRPC channel, in milliseconds. Clients reconnect after this time, and find new pods then."""
+"""Maximum age of a gRPC channel, in milliseconds. Clients reconnect after this time, and then find new pods."""
 _MIN_AGE_MS = 500
 _PING_INTERVAL_MS = 5_000
-"""Minimum interval of a client's keepalive pings, in milliseconds: half of the minimum in gRPC libraries, which is 10
-s.
-"""
+"""Minimum interval, in milliseconds, between keepalive pings of a client that Triton accepts. It is half of the minimum
+in gRPC libraries, which is 10 s."""
 HTTP_BODY_BYTES = 64 * 2**20
-"""Triton's own maximum size of an HTTP body, since release 25.06. Earlier releases have no maximum."""
+"""Maximum size of an HTTP body in Triton, since release 25.06. Earlier releases have no maximum."""
 OPTIONAL = {
     "metrics-interval-ms": "GPU metrics are updated every 2 s instead of every second",
     "allow-gpu-metrics": "Triton tries to read the GPU metrics of slices, which it can't measure",
@@ -38,13 +38,11 @@ OPTIONAL = {
     "grpc-http2-min-recv-ping-interval-without-data": "Triton closes the channels of clients that send keepalive pings often",
     "grpc-keepalive-permit-without-calls": "Triton closes idle channels of clients that send keepalive pings",
 }
-"""Options that the start script omits if this release of Triton doesn't support them, each with the effect of its
-absence.
-"""
+"""Options that the start script omits if this release of Triton doesn't support them. The value of each is the effect
+of its absence."""
 RESTRICTED = ("http-restricted-api", "grpc-restricted-protocol")
-"""Options that restrict the administrative APIs. A release may lack them only behind balancers, which block these APIs
-too.
-"""
+"""Options that restrict Triton's administrative APIs. A release may lack them only if there are balancers, because
+balancers block these APIs too."""
 _SHARED_MEMORY = "/dev/shm/triton_python_backend_shm_region_*"  # noqa: S108  # a volume of the pod's own
 """Shared memory files of Triton's Python backend, with the default of its option `shm-region-prefix-name`. The backend
 deletes them only if it ends by itself.
@@ -123,7 +121,10 @@ exec "$@"
 
 
 def larger_bodies(max_request_bytes: int) -> list[str]:
-    """Return the Triton arguments for HTTP bodies of `max_request_bytes`; empty if Triton allows them by default."""
+    """Return the arguments with which Triton accepts HTTP bodies of `max_request_bytes`.
+
+    The list is empty if Triton accepts them by default.
+    """
     return [f"--http-max-input-size={max_request_bytes}"] if max_request_bytes > HTTP_BODY_BYTES else []
 
 
@@ -143,8 +144,8 @@ def direct_clients(*, drain_s: int) -> list[str]:
 def connection_age_ms(drain_s: int) -> int:
     """Return the maximum age of a gRPC channel, in milliseconds.
 
-    It is shorter than the drain by more than gRPC's jitter of 10 %. A stopping pod waits until no client is connected,
-    but not longer than the drain. Clients that connect in the first seconds of the drain must therefore reconnect
-    before it ends.
+    The maximum age is shorter than the drain by more than gRPC's jitter of 10 %. A stopping pod waits until no client
+    is connected, but not longer than the drain. Clients that connect in the first seconds of the drain must therefore
+    reconnect before it ends.
     """
     return max(min(drain_s * 1000 * 2 // 3, MAX_AGE_MS), _MIN_AGE_MS)

@@ -25,7 +25,8 @@ SERVICE_ANNOTATIONS = (
     "kube-vip.io/",
     "external-dns.alpha.kubernetes.io/",
 )
-"""Default for the annotation prefixes that `traffic.service.annotations` may have: those of cloud load balancers and external-dns."""
+"""Default for the annotation prefixes that `traffic.service.annotations` may have. They are those of cloud load
+balancers and external-dns."""
 
 ANYWHERE = Placement()
 
@@ -40,28 +41,30 @@ class Site:
     server_image: str
     """Triton image for models whose spec names none."""
     collector: CollectorAddress | None
-    """Address to which agents send reports; None until the operator has its serving certificate."""
+    """Address to which agents send reports. None until the operator has its serving certificate."""
     pull_secrets: tuple[str, ...] = ()
-    """Names of Secrets for pulling these images, in the namespace of the ModelDeployment."""
+    """Names of the Secrets for pulling Halcyon's images, in the namespace of the ModelDeployment."""
     service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
     """Prefixes of the annotations that `traffic.service.annotations` may have."""
     model_pod_labels: tuple[str, ...] = ()
-    """Keys that `runtime.podLabels` may have. An entry with a slash is a prefix, any other is a whole key."""
+    """Keys that `runtime.podLabels` may have. An entry with a slash is a prefix of keys; any other entry is a whole
+    key."""
     model_pod_annotations: tuple[str, ...] = ()
-    """Keys that `runtime.podAnnotations` may have. An entry with a slash is a prefix, any other is a whole key."""
+    """Keys that `runtime.podAnnotations` may have. An entry with a slash is a prefix of keys; any other entry is a
+    whole key."""
     fixed_user_ids: bool = True
-    """Whether pods have fixed users and groups; if not, the platform assigns them, as OpenShift does."""
+    """Whether the users and groups of pods are fixed. If not, the platform assigns them, as OpenShift does."""
     downloads: SiteDownloads = NO_DOWNLOADS
     """Proxy and certificates for the downloads of models."""
     version: str = ""
     """Version of the operator, which is stored with each template that it renders."""
 
     policy: SitePolicy = ANYTHING
-    """Restrictions on specs."""
+    """Restrictions of the site on the specs of ModelDeployments."""
     balancers: Placement = ANYWHERE
-    """Placement of balancer pods."""
+    """Placement of balancer pods on nodes."""
     network: SiteNetwork | None = None
-    """Peers and rules for NetworkPolicies; None if no NetworkPolicies are created."""
+    """Peers and rules for NetworkPolicies. None if no NetworkPolicies are created."""
     port: int = 10250
     """TLS port of the operator pods to which agents connect."""
     has_prometheus: bool = False

@@ -8,6 +8,6 @@
 | `canary`       | canary analysis                                                                            |
 | `policy`       | the decision, in one form for both policies                                                |
 
-Nothing here reads a clock or does I/O. Out of scope: the source of observations (`halcyon.signals`), and writing the
-replicas (`halcyon.control`).
+The functions in this package read no clock and do no I/O. Out of scope: the source of observations (`halcyon.signals`),
+and writing the replicas (`halcyon.control`).
 """

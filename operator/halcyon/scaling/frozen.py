@@ -17,7 +17,8 @@ else:
     def immutable(*, frozen: bool, slots: bool) -> object:
         """Return a decorator that makes a class a dataclass.
 
-        With `frozen`, instances are hashed by their fields, but assignments are not rejected at run time.
+        If `frozen` is true, instances are hashed by their fields. Unlike in a standard dataclass, assignments are not
+        rejected at run time.
         """
         return dataclass(slots=slots, unsafe_hash=frozen)
 

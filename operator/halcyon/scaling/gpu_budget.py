@@ -35,26 +35,27 @@ Cause = Literal["none", "site", "quota"]
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Demand of one model for replicas."""
+    """Demand of one model for replicas that need GPUs."""
 
     key: str
     """Key of the model, NAMESPACE/NAME."""
     desired: int
-    """Desired replicas."""
+    """Desired replicas of the model, before the GPU budget is applied."""
     gpus_per_replica: int = 1
     """GPUs of one replica. If it is 0, the model is granted all its desired replicas."""
     current: int = 0
     floor: int = 0
-    """Replicas that the model keeps despite preemption; capped at `desired`."""
+    """Minimum number of replicas that the model keeps if a model with higher priority needs GPUs. It has no effect
+    above `desired`."""
     priority: int = 0
     """Priority of the model; models with a higher value are served first."""
     need: float = 1.0
-    """Weight among models of the same priority, for example the backlog in seconds. Models whose need is 0 are served
-    last."""
+    """Weight of the model among the models of the same priority, for example its backlog in seconds. Models whose need
+    is 0 are served last."""
 
     @property
     def namespace(self) -> str:
-        """Return the namespace, the part of the key before the slash."""
+        """Return the namespace of the model, which is the part of the key before the slash."""
         return self.key.partition("/")[0]
 
 
@@ -65,17 +66,17 @@ class Budget:
     gpus: int
     """Maximum GPUs of all models together."""
     namespaces: Mapping[str, int] = field(default_factory=dict)
-    """Maximum GPUs per namespace (quota). Namespaces without an entry have no quota."""
+    """Maximum GPUs of each namespace (its quota), by name. Namespaces without an entry have no quota."""
     preempt: bool = True
     """Whether a model may be scaled down to its floor in favour of a model with higher priority or greater need."""
     fill: bool = False
-    """Whether leftover GPUs, too few for the next replica in the order, are given to a model with smaller replicas."""
+    """Whether GPUs that are too few for the next replica in the order are given to a model with smaller replicas."""
 
 
 class Grant(NamedTuple):
     """Replicas granted to one model.
 
-    A named tuple, because 10,000 are created at once and creating a frozen dataclass takes three times as long.
+    This is a named tuple, because 10,000 are created at once and creating a frozen dataclass takes three times as long.
     """
 
     key: str
@@ -83,9 +84,9 @@ class Grant(NamedTuple):
     desired: int
     gpus_per_replica: int
     cause: Cause
-    """Limit that caused fewer replicas than desired to be granted; "none" if all are granted."""
+    """Limit because of which the model got fewer replicas than desired; "none" if it got all of them."""
     limit: int = 0
-    """Size, in GPUs, of the budget or quota that reduced the grant; 0 if none did."""
+    """Size, in GPUs, of the budget or quota that reduced the replicas; 0 if the model got all desired replicas."""
 
     def describe(self) -> str:
         """Describe the grant as a phrase.
@@ -126,7 +127,8 @@ class _Shares:
     def grow(self, classes: Sequence[Sequence[int]], targets: Sequence[int], *, fill: bool, by_need: bool) -> None:
         """Grant replicas up to the targets, one priority class after the other.
 
-        Without `fill`, granting stops when the next replica does not fit; with `fill`, when no replica fits.
+        If `fill` is false, granting stops at the first replica that doesn't fit. If it is true, granting stops when no
+        replica fits.
         """
         for members in classes:
             if self.stopped:
@@ -147,7 +149,10 @@ class _Shares:
                     self.quotas[namespace] -= gpus
 
     def _within_quotas(self, members: Sequence[int], targets: Sequence[int], *, by_need: bool) -> Sequence[int]:
-        """Return the target replicas, reduced for `members` to what the quotas of their namespaces allow."""
+        """Return the target numbers of replicas after the quotas of namespaces are applied.
+
+        Only the targets of `members` are reduced.
+        """
         if not self.quotas:
             return targets
         by_namespace: dict[str, list[int]] = {}
@@ -215,7 +220,11 @@ def _levelled(
     fill: bool,
     by_need: bool,
 ) -> dict[int, int]:
-    """Return the replicas of each member after `left` GPUs are granted level by level, at most `caps` to each."""
+    """Return the number of replicas of each model in `members` after `left` GPUs are granted.
+
+    Each GPU goes to the model that has the fewest GPUs relative to its need. No model gets more replicas than `caps`
+    allows.
+    """
     ends: dict[int, int] = {}
     sizes = [demands[i].gpus_per_replica for i in members]
     weights = [(demands[i].need or 1.0) if by_need else 1.0 for i in members]
@@ -253,11 +262,13 @@ def _levelled(
 
 
 def _level(lows: Sequence[int], highs: Sequence[int], weights: Sequence[float], total: int) -> float:
-    """Return the level (GPUs per unit of need) at which all members together have `total` GPUs, minus a tiny margin.
+    """Return the level (GPUs per unit of need) at which the models in `members` together have `total` GPUs.
 
-    At a level, each member has weight x level GPUs, clipped to its low and high; replicas are treated as divisible. The
-    sum is piecewise linear in the level. The level is found by bisection over the breakpoints of this function. Members
-    without a breakpoint in the remaining interval are added up once, so each step checks fewer members.
+    A tiny margin is subtracted from the level. At a level, each model has weight x level GPUs, but at least its low and
+    at most its high number. Replicas are treated as divisible.
+
+    The sum is piecewise linear in the level. The level is found by bisection over the breakpoints of this function.
+    Models without a breakpoint in the remaining interval are added up once, so each step checks fewer models.
     """
     open_ = [
         (low / weight, high / weight, weight)

@@ -22,9 +22,11 @@ MAX_GAP_S = 60.0
 """Longest interval between two samples that is counted, in seconds. A longer interval, for example after the process
 was paused, is left out."""
 MIN_INFERENCES = 100.0
-"""Minimum inferences in the last day for a meaningful cost per thousand inferences."""
+"""Minimum number of inferences in the last day before their cost per thousand is published. With fewer, the value would
+not be meaningful."""
 MIN_COUNTED_S = 600.0
-"""Minimum counted time, in seconds, before shares of GPU time are published. In the first minutes, pods only start."""
+"""Minimum counted time, in seconds, before shares of GPU time are published. In the first minutes, all GPU time is that
+of starting pods."""
 _MIN_RELATIVE_CHANGE, _MIN_SHARE_CHANGE = 0.2, 0.05
 
 
@@ -43,15 +45,18 @@ class Spent:
     seconds: float = 0.0
     """Elapsed time that is counted, in seconds."""
     scaled: float = 0.0
-    """GPU-seconds of all four states while the maximum replicas were known."""
+    """GPU-seconds in all four states during the time in which the maximum replicas were known."""
 
     def __add__(self, other: Spent) -> Spent:
-        """Return the sum of both values, field by field."""
+        """Return the sum of two counts of GPU time, field by field."""
         return Spent(*map(add, self.parts, other.parts))
 
     @property
     def parts(self) -> tuple[float, ...]:
-        """Return the values of all fields, in their order. `dataclasses.astuple` would take thirty times as long."""
+        """Return the values of all fields, in their order.
+
+        The function `dataclasses.astuple` would take thirty times as long.
+        """
         return (
             *(self.starting, self.busy, self.idle, self.unknown),
             *(self.inferences, self.at_max_replicas, self.seconds, self.scaled),
@@ -75,12 +80,12 @@ class ReportedWork:
 
 @dataclass(frozen=True, slots=True)
 class GpuUsage:
-    """GPUs that a model's pods hold at one time."""
+    """Number of GPUs that a model's pods hold at one time, by state of the pods."""
 
     at: float
     """Time of this sample, in seconds since the epoch."""
     starting: int
-    """Number of GPUs of pods that have a node but aren't ready."""
+    """Number of GPUs of pods that are assigned to a node but aren't ready."""
     serving: int
     """Number of GPUs of pods that are ready or finish their last requests."""
     worked: ReportedWork = ReportedWork()
@@ -104,9 +109,9 @@ class Ledger:
     """(hour since the epoch, GPU time in that hour) for the last 24 hours, oldest first."""
 
     def counted(self, usage: GpuUsage) -> Ledger:
-        """Return the ledger plus the GPU time between the last sample and `usage`.
+        """Return the counted GPU time after adding the time between the last sample and `usage`.
 
-        The first sample adds no time, and neither does a sample after more than `MAX_GAP_S`.
+        The first sample adds no time. A sample that comes more than `MAX_GAP_S` after the last one adds no time either.
         """
         before, hour = self.last, int(usage.at // HOUR_S)
         kept = tuple((at, was) for at, was in self.hours if hour - HOURS < at <= hour)
@@ -119,16 +124,19 @@ class Ledger:
 
     @property
     def day(self) -> Spent:
-        """Return the GPU time of the last 24 hours."""
+        """Return the GPU time of the last 24 hours, as the sum of the stored hours."""
         return sum((was for _, was in self.hours), Spent())
 
     def to_json(self) -> list[list[float]]:
-        """Return the hours as JSON values, to be restored after a restart."""
+        """Return the GPU time of each stored hour as JSON values, which `of_json` restores after a restart."""
         return [[hour, *(round(value, 3) for value in was.parts)] for hour, was in self.hours]
 
     @classmethod
     def from_json(cls, stored: object) -> Ledger:
-        """Restore a ledger from the result of `to_json`. Data in another format is from another version and is ignored."""
+        """Restore the counted GPU time from the result of `to_json`.
+
+        Data in another format is from another version and is ignored.
+        """
         hours: list[tuple[int, Spent]] = []
         for row in stored if isinstance(stored, list) else ():
             good = isinstance(row, list) and len(row) in {len(fields(Spent)), 1 + len(fields(Spent))}
@@ -169,19 +177,20 @@ def _between(before: GpuUsage, now: GpuUsage) -> Spent:
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of one GPU-hour, by GPU product or resource name."""
+    """Prices of one GPU-hour, by GPU product or by name of the resource."""
 
     currency: str = ""
     by_product: Mapping[str, float] = field(default_factory=dict)
     """Price of a GPU per hour, by the value of the node label nvidia.com/gpu.product, or by the name of the resource."""
     default: float | None = None
-    """Price per hour of a GPU whose product is not in `by_product`; None if unknown."""
+    """Price per hour of a GPU whose product is not in `by_product`; None if there is no such price."""
 
     def of(self, product: str | None, resource: str | None = None) -> float | None:
-        """Return the price per hour of a GPU; None if it is unknown (not free).
+        """Return the price per hour of a GPU.
 
-        The price of the resource takes precedence, because the product label of a node with partitioned GPUs names the
-        whole GPU.
+        The result is None if the price is unknown, which doesn't mean that the GPU is free. The price of the resource
+        takes precedence over that of the product. The reason is that the product label of a node with partitioned GPUs
+        names the whole GPU.
         """
         names = (name for name in (resource, product) if name in self.by_product)
         return next((self.by_product[name] for name in names if name), self.default)
@@ -192,13 +201,13 @@ class Cost:
     """Costs of a model and its shares of GPU time, as published in the status and in metrics."""
 
     gpus: int
-    """GPUs that the model's pods hold now."""
+    """Number of GPUs that the model's pods hold now."""
     per_hour: float | None
     per_thousand: float | None
     """Cost of a thousand inferences, averaged over the last day; None if unknown."""
     saving: float | None
-    """Share of GPU time saved over the last day, compared with always running the maximum replicas. Time without
-    scaling is left out."""
+    """Share of GPU time that was saved over the last day, compared with always running the maximum replicas. Time
+    during which the model had no scaling is not counted."""
     starting: float | None
     """Share of the last day's GPU time that belonged to starting pods."""
     busy: float | None

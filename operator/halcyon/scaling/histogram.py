@@ -80,9 +80,9 @@ class Histogram:
 
 
 def growth(before: Sequence[int], now: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the growth of each counter between two readings.
+    """Return the growth of each counter of a histogram between two readings.
 
-    Return None if a counter fell: its process was restarted, and counts from zero.
+    Return None if a counter fell. Its process was then restarted and counts from zero.
     """
     grown = tuple(later - earlier for earlier, later in zip(before, now, strict=True))
     return None if min(grown) < 0 else grown

@@ -1,4 +1,7 @@
-"""Sentences that are formatted only when read. Each of thousands of decisions per second creates one; few are read."""
+"""Sentences that are formatted only when they are read.
+
+Thousands of decisions per second each create a sentence, but few of these sentences are read.
+"""
 
 from __future__ import annotations
 

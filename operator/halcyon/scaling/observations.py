@@ -15,7 +15,8 @@ from typing import Protocol, TypeVar
 from halcyon.api.documents.observation_report import Batches, PodState, SlotLatency
 
 MAX_AGE_S = 10.0
-"""Age in seconds up to which a value is used. Agents report at least every 5 s, so the loss of one report has no effect."""
+"""Age in seconds up to which a value is used. Agents report at least every 5 s, so a single lost report has no
+effect."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class PodPoint:
     succeeded: float | None = None
     """Counter of successful requests."""
     failed: float | None = None
-    """Counter of failed requests, without those that their clients canceled."""
+    """Counter of failed requests. Requests that their clients canceled are not counted."""
     rows: float | None = None
     """Counter of batch items (rows) computed."""
     executions: float | None = None
@@ -79,10 +80,11 @@ class PodObservation:
     load_error: str | None = None
     versions: tuple[str, ...] = ()
     batches: Batches | None = None
-    """Triton's counters by batch size, from the last read. They restart at zero with the container. None if never read."""
+    """Triton's counters by batch size, from the last time they were read. They restart at zero with the container. None
+    if they were never read."""
     spent_us: int | None = None
-    """Counter of the time of all batches, including sizes that are not in `batches`, in microseconds. None if unknown,
-    or if an older agent doesn't report it."""
+    """Counter of the time of all batches, including sizes that are not in `batches`, in microseconds. None if it is
+    unknown, or if an older agent doesn't report it."""
     backend_failure: str | None = None
     """Failure of the pod's backend, as an agent reports it; None if the backend doesn't fail."""
 
@@ -108,8 +110,8 @@ class BalancerPoint:
     errors: float
     """Counter of responses that were lost between a server and the client."""
     counted_at: float
-    """Time at which the counters had these values: the time of the previous sample, because growth is counted only once
-    the next sample confirms it."""
+    """Time at which the counters had these values. It is the time of the previous sample, because growth is counted
+    only after the next sample has confirmed it."""
     unavailable: float = 0.0
     """Counter of requests that were refused by a server and not by the balancer (HTTP 503, gRPC UNAVAILABLE)."""
 
@@ -136,11 +138,14 @@ class Observation:
     """Balancers whose agents reported within `MAX_AGE_S`. A balancer is left out even if its agent has only lost the
     connection to the operator."""
     silent: tuple[tuple[str, float], ...] = ()
-    """(agent, seconds since its last report) for each agent without a report within `MAX_AGE_S`."""
+    """Agents that haven't sent a report within `MAX_AGE_S`, as (agent, seconds since its last report)."""
 
 
 def fresh(points: Sequence[P], now: float, known: Callable[[P], float | None]) -> P | None:
-    """Return the newest point for which `known` returns a value; None if it is older than `MAX_AGE_S` or there is none."""
+    """Return the newest point for which `known` returns a value.
+
+    Return None if there is no such point, or if it is older than `MAX_AGE_S`.
+    """
     for point in reversed(points):
         if now - point.at > MAX_AGE_S:
             return None
@@ -152,8 +157,9 @@ def fresh(points: Sequence[P], now: float, known: Callable[[P], float | None]) -
 def mean(points: Sequence[P], now: float, window_s: float, known: Callable[[P], float | None]) -> float | None:
     """Return the time-weighted mean of a value over the last `window_s`; None if no value in the window is known.
 
-    Agents report when a value changes, so each value holds until the next one, but at most for `MAX_AGE_S`. A plain mean
-    of the samples would give five seconds without a change the same weight as one change. Unknown values have no weight.
+    Agents report when a value changes, so each value applies until the next one, but at most for `MAX_AGE_S`. A plain
+    mean of the samples would give five seconds without a change the same weight as one change. Unknown values have no
+    weight.
     """
     return mean_of_sum([points], now, window_s, known)
 
@@ -165,8 +171,8 @@ def mean_of_sum(
 
     Only the time in which at least one series has a known value counts.
 
-    The sum of the separate means would be wrong. If a new balancer takes over part of the others' queue within the
-    window, this part would count twice.
+    Adding up the means of the single series would be wrong. If a new balancer takes over a part of another balancer's
+    queue within the window, this part would count twice.
     """
     total = 0.0
     spans: list[tuple[float, float]] = []
@@ -189,7 +195,7 @@ def mean_of_sum(
 
 
 def _held(points: Sequence[P], now: float, known: Callable[[P], float | None]) -> Iterable[tuple[float, float, float]]:
-    """Yield (begin, end, value) for each point with a known value, which holds from `begin` to `end`."""
+    """Yield (begin, end, value) for each point with a known value. The value applies from `begin` to `end`."""
     for index, point in enumerate(points):
         value = known(point)
         if value is not None and point.at <= now:
@@ -198,7 +204,7 @@ def _held(points: Sequence[P], now: float, known: Callable[[P], float | None]) -
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:
-    """Return the total length of the union of the spans."""
+    """Return the total length of the spans, in which the time that several spans share counts once."""
     length, until = 0.0, -math.inf
     for begin, end in sorted(spans):
         length += max(end - max(begin, until), 0.0)
@@ -209,8 +215,8 @@ def _covered(spans: list[tuple[float, float]]) -> float:
 def rate(points: Sequence[P], now: float, window_s: float, counter: Callable[[P], float | None]) -> float | None:
     """Return a counter's increase per second over the last `window_s`; None if fewer than two points have its value.
 
-    Points less than a second apart count as one second apart, so that two reports in quick succession do not look like a
-    surge.
+    Points that are less than a second apart count as one second apart, so that two reports in quick succession do not
+    look like a surge.
     """
     known = [(p.at, c) for p in points if p.at >= now - window_s and (c := counter(p)) is not None]
     if len(known) < 2 or known[-1][0] <= known[0][0]:

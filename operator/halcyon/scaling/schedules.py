@@ -1,10 +1,10 @@
-"""Schedules of spec.scaling: which windows are open at a given time, the bounds they set, and until when these are valid.
+"""Schedules of spec.scaling: which windows are open at a given time, the bounds they set, and how long these apply.
 
 A window opens whenever its cron rule matches the wall clock of its time zone. It stays open for its duration, which is
-elapsed time: 8 h are 8 h even if the clocks change. If the clocks skip a start, the window opens at the first instant
-after the skipped time. If a start occurs twice, the window opens only the first time. (An hourly rule therefore opens
-once in the two hours that are both called 02.) There is no lead time: if replicas need 5 minutes to start, set the rule
-5 minutes earlier.
+elapsed time, so that 8 h are 8 h even if the clocks change. If the clocks skip a start, the window opens at the first
+instant after the skipped time. If a start occurs twice, the window opens only the first time. (An hourly rule therefore
+opens once in the two hours that are both called 02.) There is no lead time: if replicas need 5 minutes to start, set
+the rule 5 minutes earlier.
 
 If several windows are open, the highest `low` and the lowest `high` apply. If `low` is then above `high`, `high` wins,
 because it limits the cost, and `conflict` reports this. An evaluation takes a few cron steps per schedule, so repeat it
@@ -42,9 +42,9 @@ class CronSchedule:
     duration_s: float
     time_zone: str = "UTC"
     low: int | None = None
-    """minReplicas while the window is open; None if the schedule doesn't set it."""
+    """Minimum replicas while the window is open; None if the schedule doesn't set them."""
     high: int | None = None
-    """maxReplicas while the window is open; None if the schedule doesn't set it."""
+    """Maximum replicas while the window is open; None if the schedule doesn't set them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +62,19 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Bounds that the schedules set from `begin` to `valid_until`. All times are seconds since the epoch."""
+    """Bounds that the schedules set from `begin` to `valid_until`. All times are in seconds since the epoch."""
 
     begin: float
     valid_until: float
-    """Time until which these bounds apply; infinite if no window ever opens."""
+    """Time until which these bounds apply. It is infinite if no window ever opens."""
     open: tuple[Opening, ...] = ()
     low: int | None = None
     high: int | None = None
     conflict: str | None = None
-    """Description of a conflict: one open schedule sets `low` above the `high` of another. None if there is none."""
+    """Description of a conflict, in which one open schedule sets `low` above the `high` of another. None if there is no
+    conflict."""
     upcoming: Opening | None = None
-    """The window that opens next."""
+    """Window that opens next; None if no window will open."""
 
     def holds(self, at: float) -> bool:
         """Return whether these bounds apply at the time `at`."""
@@ -179,7 +180,10 @@ def _known_zone(name: str) -> bool:
 
 
 def _at(schedule: CronSchedule, at: float) -> Opening | None:
-    """Return the schedule's window that is open at the time `at`, or the next one; None if none opens within 50 years."""
+    """Return the schedule's window that is open at the time `at`, or the next window.
+
+    Return None if no window opens within 50 years.
+    """
     try:
         zone = ZoneInfo(schedule.time_zone)
         latest = _latest_start(schedule, at, zone)
@@ -199,7 +203,7 @@ def _at(schedule: CronSchedule, at: float) -> Opening | None:
 
 
 def _latest_start(schedule: CronSchedule, at: float, zone: ZoneInfo) -> float | None:
-    """Return the latest start at or before `at`; None if the window of that start has closed by then."""
+    """Return the latest start at or before `at`. Return None if the window of that start has closed by then."""
     wall = datetime.fromtimestamp(at, zone)
     before, after = wall.replace(fold=0).utcoffset(), wall.replace(fold=1).utcoffset()
     latest = wall.replace(tzinfo=None, microsecond=0) + timedelta(seconds=1)
@@ -214,7 +218,10 @@ def _latest_start(schedule: CronSchedule, at: float, zone: ZoneInfo) -> float | 
 
 
 def _starts_after(rule: str, at: float, zone: ZoneInfo) -> Iterator[float]:
-    """Yield the starts after `at` in order. Starts that a clock change moves to the same instant are yielded once."""
+    """Yield the schedule's starts after `at`, in order.
+
+    Starts that a clock change moves to the same instant are yielded once.
+    """
     wall = datetime.fromtimestamp(at, zone).replace(tzinfo=None, fold=0, microsecond=0) - timedelta(seconds=1)
     for start in CronSim(rule, wall):
         instant = _instant(start, zone)

@@ -1,4 +1,4 @@
-"""Identity of agents, and the interfaces by which the collector checks it."""
+"""Identity of the balancers' agents, and the interfaces by which the collector of reports checks it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Authenticator(Protocol):
     """Callable that authenticates the bearer token of an agent."""
 
     async def __call__(self, token: str, audience: str) -> AgentIdentity | None:
-        """Return the identity in the token; None if the token is not valid for this audience.
+        """Return the identity of the agent with this token. Return None if the token is not valid for this audience.
 
         Raises:
             Exception: the token can't be validated at present.
@@ -26,7 +26,7 @@ class ExistingModels(Protocol):
 
     @property
     def synced(self) -> bool:
-        """Whether all models and pods are known."""
+        """Whether the lists of models and pods are complete."""
 
     def has_model(self, namespace: str, name: str) -> bool:
         """Return whether the ModelDeployment exists."""
@@ -36,7 +36,7 @@ class ExistingModels(Protocol):
 
 
 class Sender(NamedTuple):
-    """Sender of a report: the agent in a pod of a model's balancers."""
+    """Agent that sends a report. It runs in a pod of a model's balancers."""
 
     namespace: str
     name: str
@@ -45,7 +45,10 @@ class Sender(NamedTuple):
 
 
 def model_of_account(username: str) -> tuple[str, str] | None:
-    """Return (namespace, name) of the model whose balancers use this ServiceAccount; None for any other account."""
+    """Return the model whose balancers use this ServiceAccount, as (namespace, name).
+
+    Return None if no model's balancers use it.
+    """
     account = service_account(username)
     if account is None or not account.name.endswith(SUFFIX):
         return None

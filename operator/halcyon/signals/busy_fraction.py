@@ -1,12 +1,12 @@
 """Estimate of GPU utilisation from Triton's batch statistics: the busy share of the model's instances. Pure.
 
-It is used if GPU utilisation is not measured:
+The estimate is used if GPU utilisation is not measured:
 
     percent = 100 x seconds spent in batches / (seconds passed x instances), over about the last `WINDOW_S`
 
-It is the mean over the instances in a pod, not the utilisation of the GPU. If one of two instances on a GPU is busy,
-the estimate is 50, no matter how much of the GPU that instance uses. The time of a batch includes input, inference and
-output, for every backend including Python.
+The estimate is the mean over the instances in a pod, not the utilisation of the GPU. If one of two instances on a GPU
+is busy, the estimate is 50, no matter how much of the GPU that instance uses. The time of a batch includes input,
+inference and output, for every backend including Python.
 
 Agents report the counters of their last read until the next read, so reads are detected from changes:
 
@@ -36,30 +36,34 @@ from halcyon.scaling.observations import Observation, PodObservation, Value, fre
 SOURCE: Literal["derived"] = "derived"
 
 MAX_AGE_S = 12.0
-"""Age in seconds up to which an estimate is used. Agents read every 5 s, so the loss of one read has no effect."""
+"""Maximum age, in seconds, at which an estimate of GPU utilisation is used. Agents read the counters every 5 s, so the
+loss of one read has no effect."""
 WINDOW_S = 10.0
-"""Averaging window in seconds, about two reads. The time of a read is accurate to about 1 s, a 20 % error over 5 s."""
+"""Window over which an estimate of GPU utilisation is averaged, in seconds. It covers about two reads of the counters.
+The time of a read is known to about 1 s, which would be an error of 20 % over 5 s."""
 MIN_WINDOW_S = 3.0
-"""Minimum seconds between the two reads of an estimate, because the time of a read is accurate to about 1 s only. Several
-agents can read the same pod at different times, so reads may be close together."""
+"""Minimum seconds between the two reads from which an estimate is computed, because the time of a read is known only to
+about 1 s. Several agents can read the same pod at different times, so reads may be close together."""
 MIN_IDLE_S = 6.0
-"""Seconds without new executions after which the last counters include all executions. It is longer than a read interval."""
+"""Seconds without new executions after which the last counters include all executions. It is longer than the interval
+between two reads."""
 MAX_GAP_S = 60.0
-"""Maximum seconds between two reads that are used together. With a thousand pods, agents read each pod every 30 s."""
+"""Maximum seconds between two reads of a pod's counters that are used together. With a thousand pods, agents read each
+pod every 30 s."""
 MIN_SPACING_S = 0.5
-"""Minimum seconds between two observations that are processed, because no counter changes faster."""
+"""Minimum seconds between two observations that are processed. The counters don't change faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Pod:
-    """Batch counters of one pod."""
+    """Batch counters of one pod, from the reads that are still used."""
 
     rows: tuple[int, ...]
-    """Batch sizes in the last read."""
+    """Batch sizes that the last read contained, in rows."""
     spent_us: int
     """Counter of the microseconds spent in batches, from the last read."""
     reads: tuple[tuple[float, int], ...]
-    """(monotonic time, microseconds spent in batches) of the reads whose time is known, oldest first."""
+    """Reads of the counter whose time is known, oldest first, as (monotonic time, microseconds spent in batches)."""
     executions: float | None
     """Counter of executions in the newest sample; None if unknown."""
     still_since: float
@@ -68,14 +72,17 @@ class _Pod:
 
 @dataclass(frozen=True, slots=True)
 class BusyMemory:
-    """Batch counters of a model's pods. They are kept in memory only: a new leader starts without them."""
+    """Batch counters of a model's pods. They are kept in memory only, so a new leader starts without them."""
 
     at: float = -math.inf
     """Time of the last observation that was processed."""
     pods: Mapping[str, _Pod] = field(default_factory=dict)
 
     def with_observation(self, observation: Observation) -> BusyMemory:
-        """Return the memory with an observation added. Pods without batch statistics in it are dropped."""
+        """Return the counters updated with an observation.
+
+        Pods without batch statistics in the observation are dropped.
+        """
         if observation.at - self.at < MIN_SPACING_S:
             return self
         pods = {
@@ -88,8 +95,8 @@ class BusyMemory:
     def utilization(self, pod: str, *, now: float, instances: int) -> Value | None:
         """Return the busy share of a pod's instances in percent, 0 to 100, with the time of the newest read.
 
-        None if that read is older than `MAX_AGE_S`, or if no two reads are `MIN_WINDOW_S` apart yet. If `instances` is lower
-        than the real number, the result is too high, but at most 100.
+        Return None if this read is older than `MAX_AGE_S`, or if no two reads are `MIN_WINDOW_S` apart yet. If
+        `instances` is lower than the real number, the result is too high, but at most 100.
         """
         known = self.pods.get(pod)
         if known is None or not known.reads:
@@ -128,7 +135,7 @@ def _updated(previous: _Pod | None, pod: PodObservation, batches: Batches, now: 
 
 
 def _is_new(before: _Pod, rows: tuple[int, ...], spent_us: int) -> bool:
-    """Return whether the counters are not a continuation of the earlier ones, for example after a restart."""
+    """Return whether the new counters are not a continuation of the earlier ones, for example after a restart."""
     if spent_us < before.spent_us:
         return True
     if rows == before.rows or not (rows and before.rows):

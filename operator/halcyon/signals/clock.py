@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_STEP_S = 1.0
-"""Deviation of the wall clock, in seconds, up to which the offset is kept. Each change to the offset changes the
-intervals between samples, and thus the rates computed from them."""
+"""Maximum deviation of the wall clock, in seconds, at which the offset between the two clocks is kept. Each change of
+the offset changes the intervals between samples, and thus the rates computed from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,10 @@ class WallClock:
         return self.offset_s + monotonic_s
 
     def checked(self, *, monotonic_s: float, wall_s: float) -> WallClock:
-        """Return this offset if both clocks still agree with it within `MAX_STEP_S`, else a new one.
+        """Return the same offset if both clocks still agree with it within `MAX_STEP_S`.
 
-        They disagree if the wall clock was set or the machine was suspended.
+        Otherwise return a new offset. The clocks disagree with it if the wall clock was set or the machine was
+        suspended.
         """
         return (
             self

@@ -1,8 +1,9 @@
 """Conversion of a report's send time to the receiver's clock, so that delays of the network or the receiver don't distort rates.
 
-The receive time minus the send time is the offset between both clocks plus the transit time. The offset is constant, and at
-least one report per minute has a short transit time. So the minimum difference is a good estimate of the offset. The excess
-over this minimum is delay, and is subtracted from the receive time (Paxson, 1998, on one-way delays).
+The receive time minus the send time is the offset between both clocks plus the transit time. The offset is constant,
+and at least one report per minute has a short transit time. The minimum of this difference is therefore a good estimate
+of the offset. What exceeds the minimum is delay, and is subtracted from the receive time (Paxson, 1998, on one-way
+delays).
 """
 
 from __future__ import annotations
@@ -10,13 +11,11 @@ from __future__ import annotations
 import math
 
 WINDOW_S = 30.0
-"""Length of one span in seconds.
-
-The minimum difference is taken over the present span and the previous one. Clocks drift by up to 100 ppm, which is 6 ms
-in two spans."""
+"""Length, in seconds, of a period in which the minimum difference between two clocks is determined. The minimum is
+taken over the present period and the previous one. Clocks drift by up to 100 ppm, which is 6 ms in two periods."""
 MAX_LATE_S = 3.0
-"""Maximum delay, in seconds, that is subtracted. After a clock was set back, every report appears late until the minimum of
-earlier spans has expired."""
+"""Maximum delay, in seconds, that is subtracted from the receive time of a report. After a clock was set back, every
+report appears late until the minimum of earlier periods has expired."""
 
 
 class ClockOffset:
@@ -25,13 +24,14 @@ class ClockOffset:
     __slots__ = ("_before", "_began", "_shortest")
 
     def __init__(self) -> None:
-        """Create an estimate without any report."""
+        """Create an estimate that is based on no report yet."""
         self._began = -math.inf
         self._before = self._shortest = math.inf
-        """Minimum of receive time minus send time, in seconds: in the previous span, and in the present one."""
+        """Minimum of receive time minus send time, in seconds, as (minimum in the previous period, minimum in the
+        present one)."""
 
     def made_at(self, made: float, received: float, *, sent: float | None = None) -> float:
-        """Return the time at which a report was made, on the receiver's clock; at most `received`.
+        """Return the time at which a report was made, on the receiver's clock. The result is at most `received`.
 
         `made` and `sent` are on the sender's clock: when the report was made, and when it was sent. The time between
         `made` and `sent` is not transit time, but is counted as such if `sent` is None. The results are in the same

@@ -53,11 +53,12 @@ MAX_BYTES = 512 * 1024
 """Maximum size of a message, in bytes. A pod takes about 260 bytes, so a report of 1,000 pods (the maximum in a spec) fits,
 including the extra pods of a rollout."""
 MAX_REPORTS_PER_S = 4.0
-"""Maximum average rate of reports on one stream. Agents send one per second, and an extra one if a request finds no replica."""
+"""Maximum average rate of reports on one stream, in reports per second. An agent sends one report per second, and an
+extra one if a request finds no replica."""
 MAX_BURST = 20.0
 MAX_STREAMS = 32
-"""Maximum number of streams per model: three times the maximum number of balancers in a spec, which leaves room for
-their rollout."""
+"""Maximum number of streams per model. It is three times the maximum number of balancers in a spec, so that there are
+enough streams during a rollout of the balancers."""
 MAX_TOKEN_AGE_S = 60.0
 """Time in seconds for which a valid token is cached. It is short, because a deleted ServiceAccount must lose its access
 soon."""
@@ -66,20 +67,20 @@ REVIEW_INTERVAL_S = 600.0
 HEARTBEAT_INTERVAL_S = 10.0
 SEND_TIMEOUT_S = 5.0
 MAX_CONCURRENT_REVIEWS = 16
-"""Maximum concurrent token reviews, so that many invalid tokens don't cause a flood of TokenReviews at the API server."""
+"""Maximum number of token reviews at the same time. With this limit, many invalid tokens don't cause a flood of
+TokenReviews at the API server."""
 MAX_WAITING = 256
-"""Maximum number of agents that wait for a token review. If more
-agents waited, reviews would take longer than the agents' timeout of 5 s, and none would succeed."""
+"""Maximum number of agents that wait for a token review. If more agents waited, reviews would take longer than the
+agents' timeout of 5 s, so none would succeed."""
 RETRY_AFTER_S = 2
 LARGE_BYTES = 8 * 1024
-"""Size in bytes above which a report is processed in turn with other large ones.
-
-A report of about 30 pods is smaller.
-"""
+"""Size, in bytes, above which a report is processed in turn with other large reports. A report about 30 pods is
+smaller."""
 SLICE_S = 0.002
-"""CPU time after which the processing of a report yields to other tasks, in seconds."""
+"""CPU time, in seconds, after which the processing of a report pauses so that other tasks can run."""
 CPU_SHARE, CPU_SHARE_PER_POD, MAX_CPU_SHARE = 0.02, 0.0002, 0.2
-"""CPU time allowed for all reports about a model, in cores: for the model, in addition for each pod, and the maximum.
+"""CPU time that is allowed for all reports about a model, as a number of cores. The first value is per model, the
+second is added for each pod, and the third is the maximum.
 
 Ten agents of a model with one pod need 0.01. If a model has 1,000 pods, each of ten agents can send a report every 2 s.
 """
@@ -89,7 +90,10 @@ _log = logging.getLogger(__name__)
 
 
 class Collector:
-    """WebSocket handler of `STREAM_PATH`. `monotonic` must be the clock from which callers of the store take `now`."""
+    """WebSocket handler of `STREAM_PATH`, which receives the agents' reports.
+
+    Callers must read the times that they pass to the store from the same clock, `monotonic`.
+    """
 
     def __init__(
         self,
@@ -105,10 +109,11 @@ class Collector:
         self._monotonic, self._cpu_time = monotonic, cpu_time
         self._accepted: ReviewCache[AgentIdentity] = ReviewCache(monotonic)
         self._failures = Limiter(monotonic)
-        """Limiter of invalid tokens, by client address."""
+        """Rate limit for invalid tokens, by address of the client."""
         self._review_slots = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
         self._reviews: dict[bytes, asyncio.Task[AgentIdentity | None]] = {}
-        """Token reviews in progress, by token digest. An agent that reconnects waits for the review already in progress."""
+        """Token reviews in progress, by digest of the token. An agent that reconnects waits for the review that is
+        already in progress."""
         self.waiting = 0
         """Number of agents that wait for a token review."""
         self._streams: defaultdict[tuple[str, str], set[web.WebSocketResponse]] = defaultdict(set)
@@ -117,7 +122,8 @@ class Collector:
         self._turn = asyncio.Lock()
         """Lock that is held while a slice of a large report is processed."""
         self._budgets: dict[tuple[str, str], TokenBucket] = {}
-        """CPU time left for reports about each model, from its first stream until its deletion."""
+        """CPU time that is left for reports about each model. An entry exists from the model's first stream until the
+        model is deleted."""
         registry = registry or CollectorRegistry()
         self.reports = instruments.counter(operator_metrics.REPORTS, registry)
         self.implausible = instruments.counter(operator_metrics.IMPLAUSIBLE_VALUES, registry)
@@ -129,7 +135,7 @@ class Collector:
         return [web.get(STREAM_PATH, self.handle)]
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Serve one agent's stream until it ends."""
+        """Serve the stream of one agent until it ends."""
         token = bearer_token(request.headers)
         sender = await self._sender(token, request.remote or "")
         model = (sender.namespace, sender.name)
@@ -164,7 +170,7 @@ class Collector:
         return stream
 
     async def _sender(self, token: str, address: str) -> Sender:
-        """Return the agent to which the token belongs.
+        """Return the agent to which the token of the request belongs.
 
         Raises:
             HTTPException: the token does not permit a stream, or can't be checked now.
@@ -206,7 +212,7 @@ class Collector:
         return sender
 
     def _sender_of(self, identity: AgentIdentity) -> Sender | str:
-        """Return the agent with this identity, or the reason why it may not send reports."""
+        """Return the agent with this identity. If it may not send reports, return the reason."""
         model = model_of_account(identity.account)
         if model is None:
             return f"{identity.account} may not send reports; only a model's account NAME{SUFFIX} may"
@@ -233,7 +239,7 @@ class Collector:
     def send(self, namespace: str, name: str, text: str) -> None:
         """Send a text message to all agents of a model, in the background.
 
-        Errors are ignored, and an agent that does not read within `SEND_TIMEOUT_S` does not receive the message.
+        Errors are ignored. An agent that does not read within `SEND_TIMEOUT_S` does not receive the message.
         """
         for stream in self._streams.get((namespace, name), ()):
             self._run(_send(stream, text))
@@ -244,7 +250,7 @@ class Collector:
         task.add_done_callback(self._background.discard)
 
     async def close(self) -> None:
-        """Close all streams with code 1001; the agents connect to another replica of the operator immediately."""
+        """Close all streams with code 1001. The agents then connect to another replica of the operator immediately."""
         await asyncio.gather(
             *(
                 stream.close(code=WSCloseCode.GOING_AWAY, message=b"the operator is shutting down")
@@ -281,7 +287,7 @@ class Collector:
                 self._run(self._review_again(stream, token, sender))
 
     def _take(self, text: object, sender: Sender, now: float) -> Generator[None, None, str]:
-        """Parse, validate and store a report in steps; return the result for the metric."""
+        """Parse, validate and store a report in several steps. The result is a label value of the metric of reports."""
         namespace, name, _ = sender
         validated = yield from parse_in_steps(text, sender, lambda pod: self._models.has_pod(namespace, name, pod))
         self.implausible.inc(validated.implausible)
@@ -291,10 +297,10 @@ class Collector:
         return "accepted" if stored else "late"
 
     async def _in_slices(self, model: tuple[str, str], steps: Generator[None, None, str], *, is_large: bool) -> str:
-        """Process a report, and wait until the model's budget of CPU time isn't overdrawn.
+        """Process a report, and then wait until the model has CPU time left.
 
         Large reports take turns, so that an iteration of the event loop processes one slice of one large report. While
-        the budget is overdrawn, the stream isn't read, and the agent replaces the report that it couldn't send.
+        the model has no CPU time left, its stream isn't read, and the agent replaces the report that it couldn't send.
         """
         budget = self._budgets.setdefault(model, TokenBucket(CPU_SHARE, CPU_BURST_S, self._monotonic()))
         turn = self._turn if is_large else contextlib.nullcontext()
@@ -324,9 +330,10 @@ class Collector:
         await stream.close(code=code, message=reason.encode()[:120])
 
     async def _review_again(self, stream: web.WebSocketResponse, token: str, sender: Sender) -> None:
-        """Close the stream if its token is no longer valid.
+        """Close the stream of an agent if its token is no longer valid.
 
-        It counts as valid if the authenticator is unavailable: otherwise an outage of the API server would close all streams.
+        The token counts as valid while the authenticator is unavailable. Otherwise an outage of the API server would
+        close all streams.
         """
         model = (sender.namespace, sender.name)
         try:

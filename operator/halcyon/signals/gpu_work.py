@@ -1,7 +1,7 @@
-"""Work reported by a model's pods: GPU utilisation and computed rows, from the observation store. Pure.
+"""Work that a model's pods report, from the observation store: GPU utilisation and computed rows.
 
-Out of scope: estimates of GPU utilisation that is not reported (`control.autoscaling.sources.gpu_utilization`), and costs
-(`scaling.gpu_cost`).
+Pure. Out of scope: estimates of GPU utilisation that is not reported (`control.autoscaling.sources.gpu_utilization`),
+and costs (`scaling.gpu_cost`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from halcyon.signals.store_state import POD_COUNTERS, ModelSnapshot
 
 _GPU: Final = 2
 _ROWS: Final = 3 + POD_COUNTERS.index("rows")
-"""Index of the column `rows` in a pod's ring buffer."""
+"""Index of the column `rows` in a pod's ring buffer of samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class Work:
     gpus: tuple[float, ...]
     """GPU utilisation in percent of each ready pod that reports it."""
     rows: dict[str, float]
-    """Counter of computed rows, by pod name."""
+    """Counter of the rows that each pod has computed, by name of the pod."""
 
 
 def reported_work(snapshot: ModelSnapshot) -> Work:
-    """Return the newest GPU utilisation and computed rows of each pod in the snapshot."""
+    """Return the newest GPU utilisation and computed rows of each pod in the snapshot of a model."""
     ready, gpus, rows = [], [], {}
     now = snapshot.at
     for name, pod in snapshot.pods.items():

@@ -22,17 +22,20 @@ from typing import Final
 from halcyon.signals.time_series import Ring
 
 MIN_WINDOW_S = 4.5
-"""Minimum window in seconds: about five samples of a pod."""
+"""Minimum length of the window in which requests are counted, in seconds. It covers about five samples of a pod."""
 MAX_WINDOW_S = 180.0
-"""Maximum window in seconds. If requests take longer, the computed number still varies as they end."""
+"""Maximum length of the window in which requests are counted, in seconds. If requests take longer, the computed number
+still varies as they end."""
 _MIN_ENDS = 3
-"""Minimum number of samples in a window in which requests have ended, after its first one."""
+"""Minimum number of samples in the window, after its first one, in which requests have ended."""
 _MIN_ENDED = 8.0
-"""Minimum number of ended requests in each half of a window that is needed to compute the growth of their times."""
+"""Minimum number of requests that must have ended in each half of the window. With fewer, it is not computed how fast
+the times of requests increase."""
 _GROWTH = (-1.0, 0.9)
-"""Range of the growth of the times, in seconds per second. At 0.9, ten times as many requests begin as end."""
+"""Range of the increase of requests' times that is used, in seconds per second. At 0.9, ten times as many requests
+begin as end."""
 _MIN_SILENCE_S = 2.5
-"""Seconds without an ended request that are ignored, because growth is counted one sample late."""
+"""Seconds without an ended request that are ignored. The counters' growth is counted one sample late."""
 _STEP_S = 1.9
 _AT: Final = 0
 _ENDED: Final = 1
@@ -40,16 +43,16 @@ _SPENT_US: Final = 2
 
 
 class MeanInProgress:
-    """Samples of one pod's counters, from which the mean number of requests in progress is computed."""
+    """Estimator of the mean number of requests in progress in one pod, from samples of the pod's counters."""
 
     __slots__ = ("_ring",)
 
     def __init__(self) -> None:
-        """Create an instance without samples."""
+        """Create an estimator without samples."""
         self._ring = Ring(3, max_age_s=MAX_WINDOW_S, step_s=_STEP_S)
 
     def update(self, at: float, ended: float, spent_us: float) -> float | None:
-        """Add a sample and return the mean number of requests in progress; None until there are two samples.
+        """Add a sample and return the mean number of requests in progress; It is None until there are two samples.
 
         Args:
             at: time of the sample, in seconds.
@@ -82,11 +85,10 @@ class MeanInProgress:
 
 
 def _with_growth(ring: Ring, first: int, last: int, now: float) -> float | None:
-    """Return the mean number of requests in progress, computed with the growth of their times.
+    """Return the mean number of requests in progress, computed with the increase of their times.
 
-    None if requests take no longer than the window, or if too few have ended.
-
-    `first` and `last` are the samples of the window, counted from the newest.
+    Return None if requests take no longer than the window, or if too few have ended. The window begins and ends with
+    the samples `first` and `last`, counted from the newest.
     """
     middle = (first + last) // 2
     times, spans = [], []

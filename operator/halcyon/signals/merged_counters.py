@@ -8,13 +8,13 @@
 | new batch size                 | -                                   | as if reported for the first time                       |
 | not reported                   | its last value is dropped           | its last values are kept while the pod exists           |
 
-So the load never appears to jump because an agent reports again. A pod's first report of a batch size includes the first
-execution, which on a GPU took 3 to 300 times as long as later ones (docs/benchmarks/gpu.md). If ten pods started together, the
-model would appear twice as slow, and the planner would add replicas. Such a report is only used if there is no other data about
-the size.
+The load therefore never appears to jump because an agent reports again. A pod's first report of a batch size includes
+the first execution, which on a GPU took 3 to 300 times as long as later ones (docs/benchmarks/gpu.md). If ten pods
+started together, the model would appear twice as slow, and the planner would add replicas. Such a report is only used
+if there is no other data about the size.
 
-`time_series.Counters` handles restarts of a balancer's counter before this module. The values are immutable. Out of scope:
-which values are recent enough to use (`planner_reading`).
+`time_series.Counters` handles restarts of a balancer's counter before this module. The values are immutable. Out of
+scope: which values are recent enough to use (`planner_reading`).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from halcyon.api.documents.observation_report import MAX_SIZES, Batches
 from halcyon.scaling.frozen import immutable
 
 MAX_MERGED = 256
-"""Maximum number of batch sizes counted for one model; further sizes are ignored."""
+"""Maximum number of batch sizes that are counted for one model. Further sizes are ignored."""
 
 _Table = Mapping[int, tuple[int, int]]
 
 
 @immutable(frozen=True, slots=True)
 class MergedCounter:
-    """Total growth of the counters of several processes."""
+    """Total growth of the same counter in several processes, for example in all balancers of a model."""
 
     total: float = 0.0
     last: Mapping[str, float] = field(default_factory=dict)
-    """Last value of each process's counter."""
+    """Last value of the counter in each process, by name of the process."""
 
     def with_values(self, values: Mapping[str, float]) -> MergedCounter:
-        """Return the counter with the growth up to `values`, the present values of all known processes.
+        """Return the counter updated with the present values in all known processes. `values` contains these values.
 
         The result keeps this mapping, so the caller must not change it later.
         """
@@ -57,16 +57,20 @@ class MergedCounter:
 
 @immutable(frozen=True, slots=True)
 class MergedBatches:
-    """Batches executed and microseconds spent in them, by batch size in rows, over all pods including deleted ones."""
+    """Numbers of batches and the microseconds spent in them, by number of rows in the batch.
+
+    They are sums over all pods of a model, including pods that were deleted.
+    """
 
     table: _Table = field(default_factory=dict)
     last: Mapping[str, _Table] = field(default_factory=dict)
-    """Last counters by batch size of each pod."""
+    """Last batch counters of each pod, by number of rows in the batch."""
 
     def with_tables(self, tables: Mapping[str, Batches], *, exist: AbstractSet[str]) -> MergedBatches:
-        """Return the totals with the growth up to `tables`, the pods' counters by batch size.
+        """Return the totals updated with the pods' present counters by batch size. `tables` contains these counters.
 
-        A pod whose counters have not changed may be left out. Pods that are neither in `exist` nor in `tables` are dropped.
+        A pod whose counters have not changed may be left out. Pods that are neither in `exist` nor in `tables` are
+        dropped.
         """
         if not tables and self.last.keys() <= exist:
             return self
@@ -95,7 +99,10 @@ class MergedBatches:
 
 
 def _fell(before: _Table, now: _Table) -> bool:
-    """Return whether a counter fell, or a batch size is missing although the pod's table is not full."""
+    """Return whether a pod's counters have restarted.
+
+    This is so if a counter fell, or if a batch size is missing although the pod's table is not full.
+    """
     if len(now) < MAX_SIZES and not before.keys() <= now.keys():
         return True
     return any(count < before[rows][0] or us < before[rows][1] for rows, (count, us) in now.items() if rows in before)

@@ -68,27 +68,31 @@ EXPIRE_TIMEOUT_S = 300.0
 """Seconds without any report after which a model is removed from the store."""
 SWEEP_INTERVAL_S = 30.0
 MIN_FALLEN_S = 1.0
-"""Minimum seconds between the first read in which batch counters had fallen and the read that confirms this. It is
-longer than the transit time of a report."""
+"""Minimum seconds from the first read in which batch counters had fallen to the read that confirms this. It is longer
+than the transit time of a report."""
 MAX_AGENTS = 32
-"""Maximum number of agents stored per model: three times the maximum number of balancers in a spec, which leaves room
-for their rollout."""
+"""Maximum number of agents that are stored per model. It is three times the maximum number of balancers in a spec, so
+that there are enough during a rollout of the balancers."""
 
 STEP_PODS = 16
-"""Number of pods that are processed without a pause for other tasks."""
+"""Number of pods in a report that are processed without a pause for other tasks."""
 
 _ROWS, _EXECUTIONS = (3 + POD_COUNTERS.index(name) for name in ("rows", "executions"))
-"""Indices of the columns `rows` and `executions` in a pod's ring buffer."""
+"""Indices of the columns `rows` and `executions` in a pod's ring buffer of samples."""
 _SUCCEEDED, _QUEUE_US = (POD_COUNTERS.index(name) for name in ("succeeded", "queue_us"))
 
 OnChange = Callable[[str, str], None]
-"""Callback with the namespace and name of a model that the controller should reconcile."""
+"""Function that is called with the namespace and name of a model if the controller should reconcile it."""
 OnReport = Callable[[str, str, bool], None]
-"""Callback for each report: namespace and name of the model, and whether the report confirms the agent's previous one."""
+"""Function that is called for each report. Its arguments are the namespace and name of the model, and whether the
+report confirms the agent's previous one."""
 
 
 class ObservationStore:
-    """Store of the agents' reports. Memory per model is bounded, and models without reports are removed."""
+    """Store of the agents' reports, by model.
+
+    The memory that a model takes is bounded, and models without reports are removed.
+    """
 
     def __init__(self, on_change: OnChange | None = None, on_report: OnReport | None = None) -> None:
         """Create an empty store."""
@@ -98,14 +102,14 @@ class ObservationStore:
         self._swept_at = -math.inf
 
     def subscribe(self, listener: OnReport) -> None:
-        """Call `listener` for each report from now on, after the report is stored."""
+        """Call `listener` for each later report, after the report has been stored."""
         self._listeners.append(listener)
 
     def receive(self, report: AgentReport, now: float) -> bool:
-        """Store an authenticated and validated report. Return False if it was ignored because it is late.
+        """Store an authenticated and validated report.
 
-        A report is late if it is older than the agent's last one. If it is older by more than `MAX_AGE_S`, the agent's clock was
-        set back, and the report is stored.
+        Return False if the report was ignored because it is late. A report is late if it is older than the agent's last
+        one. If it is older by more than `MAX_AGE_S`, the agent's clock was set back, and the report is stored.
         """
         steps = self.receive_in_steps(report, now)
         while True:
@@ -115,7 +119,7 @@ class ObservationStore:
                 return bool(end.value)
 
     def receive_in_steps(self, report: AgentReport, now: float) -> Generator[None, None, bool]:
-        """Store a report as `receive` does. Other tasks may run between two steps, each of which has a few pods."""
+        """Store a report as `receive` does, but in steps of a few pods each. Other tasks may run between two steps."""
         self._sweep(now)
         key = (report.namespace, report.name)
         model = self._models.setdefault(key, ObservedModel())
@@ -149,7 +153,10 @@ class ObservationStore:
     def observe(
         self, namespace: str, name: str, now: float, *, window_s: float = MAX_BALANCER_AGE_S
     ) -> Observation | None:
-        """Return the observation of a model, with the samples of the last `window_s`; None if no agent has reported about it."""
+        """Return the observation of a model, with the samples of the last `window_s` seconds.
+
+        Return None if no agent has reported about the model.
+        """
         model = self._models.get((namespace, name))
         if model is None:
             return None
@@ -171,7 +178,7 @@ class ObservationStore:
     def snapshot(self, namespace: str, name: str, now: float) -> ModelSnapshot | None:
         """Return the present state of a model, without the copies that `observe` makes.
 
-        None if no agent has reported about the model.
+        Return None if no agent has reported about the model.
         """
         model = self._models.get((namespace, name))
         if model is None:
@@ -190,7 +197,7 @@ class ObservationStore:
         return sum(rows) / total if rows and (total := sum(executions)) else None
 
     def client_latencies(self, namespace: str, name: str, now: float) -> dict[str, ReportedHistogram]:
-        """Return the histogram of client latencies by agent, for each agent that reports one."""
+        """Return the histogram of client latencies of each balancer whose agent reports one, by name of the agent."""
         model = self._models.get((namespace, name))
         return {
             agent: histogram
@@ -209,7 +216,7 @@ class ObservationStore:
         return iter(tuple(self._models))
 
     def forget(self, namespace: str, name: str) -> None:
-        """Remove a model from the store, for example a deleted one."""
+        """Remove a model from the store, for example because the model was deleted."""
         self._models.pop((namespace, name), None)
 
     def _sweep(self, now: float) -> None:
@@ -233,9 +240,9 @@ class ObservationStore:
 
 
 def _age(sample: PodSample, report: AgentReport) -> float:
-    """Return the age of a sample when its report was made, in seconds, limited to 0 to `MAX_POD_AGE_S`.
+    """Return the age of a sample at the time of its report, in seconds.
 
-    Both times are on the agent's clock.
+    Both times are on the agent's clock. The result is limited to the range from 0 to `MAX_POD_AGE_S`.
     """
     return min(max(report.at - sample.at, 0.0), MAX_POD_AGE_S)
 
@@ -249,7 +256,7 @@ def _pod_state(sample: PodSample, report: AgentReport) -> AgentPodState:
 
 
 def _agent(model: ObservedModel, report: AgentReport, now: float) -> AgentState | None:
-    """Return the state of the report's agent; None if the report is late."""
+    """Return the stored state of the agent that sent a report. Return None if the report is late."""
     agent = model.agents.get(report.agent)
     if agent is None:
         _make_room(model, now)
@@ -263,7 +270,7 @@ def _agent(model: ObservedModel, report: AgentReport, now: float) -> AgentState 
 
 
 def _make_room(model: ObservedModel, now: float) -> None:
-    """Remove the agent with the oldest report if the model already has `MAX_AGENTS` agents."""
+    """Remove the agent with the oldest report if the model has `MAX_AGENTS` agents."""
     if len(model.agents) >= MAX_AGENTS:
         oldest = min(model.agents, key=lambda agent: (model.agents[agent].received_at - now, agent))
         model.drop_agent(oldest)
@@ -272,7 +279,7 @@ def _make_room(model: ObservedModel, now: float) -> None:
 def _add_sample(
     model: ObservedModel, agent: AgentState, sample: PodSample, report: AgentReport, made_at: float
 ) -> None:
-    """Store one pod of a report."""
+    """Store what a report contains about one pod."""
     name = sys.intern(sample.name)
     # A sample sent twice must not confirm its own growth.
     previous = agent.pods.get(name)
@@ -326,9 +333,10 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
 
 
 def _estimated_queue(model: ObservedModel, pod: ObservedPod, at: float, known: Sequence[float]) -> float:
-    """Estimate the number of requests in a pod's queue from the time that requests waited; NaN if unknown.
+    """Estimate the number of requests in a pod's queue from the time that requests waited; NaN if it is unknown.
 
-    It is needed for releases of Triton without a gauge of waiting requests. No more can wait than the balancers have in progress.
+    The estimate is needed for releases of Triton without a gauge of waiting requests. It is limited to the number of
+    requests that the balancers have in progress.
     """
     ended, waited_us = known[_SUCCEEDED], known[_QUEUE_US]
     if isnan(ended) or isnan(waited_us):
@@ -374,7 +382,10 @@ def _pod_point(row: Sequence[float]) -> PodPoint:
 
 
 def _has_unserved_requests(model: ObservedModel) -> bool:
-    """Return whether requests are queued, or were rejected within `MAX_AGE_S`, while no pod is ready."""
+    """Return whether requests need a pod while none is ready.
+
+    This is so if requests are queued, or were rejected within `MAX_AGE_S`.
+    """
     if any(pod.state == "ready" for pod in model.merged.values()):
         return False
     return any(

@@ -8,9 +8,9 @@
 | engine_used                  | every ready pod reports it                                                            |
 | batches, rows                | at least one pod has ever reported them                                               |
 
-If some ready pods don't report a value, the mean of the others is used for them. If a balancer is silent although its pod
-exists, it may be the one that receives the requests. The values are then unknown, not partial sums. After a
-silence, they stay unknown until a second report confirms the growth in the first one.
+If some ready pods don't report a value, the mean of the others is used for them. If a balancer's agent is silent
+although its pod exists, this balancer may be the one that receives the requests. The values are then unknown, not
+partial sums. After a silence, they stay unknown until a second report confirms the growth in the first one.
 
 The store counts growth one report late, so each balancer's count is that of its previous report. `arrived` is the sum
 of all counts at one common time: the time of the last count of the slowest busy balancer. Otherwise the requests of a
@@ -40,13 +40,13 @@ from halcyon.signals.store_state import ModelSnapshot, PodSnapshot
 from halcyon.signals.time_series import Ring
 
 OBSERVATION_WINDOW_S = MAX_AGE_S
-"""Seconds of samples that are used, plus the last sample before them."""
+"""Length of the period, in seconds, from which samples are used. The last sample before it is used as well."""
 MAX_REPORT_DELAY_S = 1.5
-"""Maximum seconds from a change to a balancer's counters to the agent's report of it."""
+"""Maximum time, in seconds, from a change of a balancer's counters until its agent reports the change."""
 GPU_WINDOW_S = 5.0
-"""Averaging window of GPU utilisation in seconds. A single sample covers only a moment."""
+"""Window over which GPU utilisation is averaged, in seconds. A single sample shows only a moment."""
 HELD_WINDOW_S = 5.0
-"""Averaging window, in seconds, for the requests in progress or waiting."""
+"""Window, in seconds, over which the number of requests in progress or waiting is averaged."""
 _MAX_NAMED = 3
 _AT, _QUEUED, _INFLIGHT, _REQUESTS, _COUNTED_AT = 0, 1, 2, 3, 6
 """Columns of a balancer's rows (`BalancerPoint`).
@@ -58,45 +58,50 @@ _PENDING, _GPU, _SUCCEEDED, _ROWS = 1, 2, 3, 5
 
 @immutable(frozen=True, slots=True)
 class SignalMemory:
-    """Counters and averages of one model, carried from one reading to the next.
+    """Counters and averages of one model that are kept from one reading of the planner to the next.
 
-    They are kept in memory only: a new leader starts with counters at 0. `scaling.planner.serialization.resumed` adapts the
-    counters in the planner's saved memory to this.
+    They are kept in memory only, so a new leader starts with counters at 0. `scaling.planner.serialization.resumed`
+    adapts the counters in the planner's saved memory to this.
     """
 
     arrived: MergedCounter = field(default_factory=MergedCounter)
     counted_at: float = -math.inf
-    """Monotonic time to which `arrived` refers."""
+    """Monotonic time up to which the requests in `arrived` are counted."""
     answered: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """Last counters of each pod: (requests answered, rows computed)."""
+    """Last counters of each pod, by name of the pod: (requests answered, rows computed)."""
     shape: tuple[float, float] = (0.0, 0.0)
-    """Exponentially decayed sums (requests, rows), from which the rows per request are computed."""
+    """Sums of requests and of rows, as (requests, rows), with exponentially falling weights for older ones. The mean
+    rows per request is computed from them."""
     implausible: int = 0
-    """Number of consecutive readings with implausible rows per request."""
+    """Number of consecutive readings in which the rows per request were implausible."""
     rows_per_request: float = 1.0
     """Mean rows per request in the last reading."""
     batches: MergedBatches = field(default_factory=MergedBatches)
     revision: str = ""
-    """Revision whose batches are in `batches`."""
+    """Revision of the pods whose batches are counted in `batches`."""
     merged_batches: Mapping[str, array[int]] = field(default_factory=dict)
-    """Last batch counters of each pod that are included in `batches`. If a pod still has the same array, it has
-    no new batches."""
+    """Last batch counters of each pod that are included in `batches`, by name of the pod. If a pod still has the same
+    array, it has no new batches."""
     seconds: Mapping[int, tuple[int, float]] | None = None
-    """Content of `batches` in the form that a reading has: (executions, seconds) by batch size in rows; None if empty."""
+    """Counts in `batches`, in the form that the planner reads: (executions, seconds) by number of rows in the batch.
+    None if there are none."""
     rejected: MergedCounter = field(default_factory=MergedCounter)
-    """Rejected requests up to each balancer's last report. It is newer than `arrived`, because it only shows whether requests
-    are being rejected."""
+    """Number of requests rejected up to each balancer's last report. It is newer than `arrived`, because it is only
+    used to determine whether requests are being rejected."""
 
 
 @immutable(frozen=True, slots=True)
 class ReadingResult:
-    """A reading, the memory for the next one, and the reasons for its unknown values."""
+    """Result of building a reading for the planner.
+
+    It contains the reading, the memory for the next reading, and the reasons why values are unknown.
+    """
 
     reading: Reading
     memory: SignalMemory
     """Memory to pass to the next call of `reading`."""
     unknown: tuple[str, ...] = ()
-    """Reasons why values are unknown, one sentence each; empty if all values are known."""
+    """Reasons why values of the reading are unknown, one sentence each. Empty if all values are known."""
 
 
 def reading(
@@ -114,7 +119,7 @@ def reading(
 
     Args:
         snapshot: state of the model from the store, with times on the monotonic clock.
-        replicas: replicas in force (spec.replicas).
+        replicas: present number of replicas (spec.replicas).
         pods: the server pods in Kubernetes, with times in seconds since the epoch.
         epoch: conversion from monotonic times to seconds since the epoch.
         memory: memory of the previous reading; `SignalMemory()` for the first.
@@ -170,7 +175,10 @@ def reading(
 
 
 def _mean_held(ring: Ring, now: float) -> float:
-    """Return the mean number of requests that a balancer held in the last `HELD_WINDOW_S`, queued or in progress."""
+    """Return the mean number of requests that a balancer held in the last `HELD_WINDOW_S` seconds.
+
+    These are the requests that were queued or in progress.
+    """
     held = [row[_QUEUED] + row[_INFLIGHT] for row in ring.rows(now - HELD_WINDOW_S)]
     return sum(held) / len(held) if held else 0.0
 
@@ -183,14 +191,15 @@ class _BalancerSums(NamedTuple):
     inflight: float
     rejected: Mapping[str, float]
     counted_at: float
-    """Time up to which the requests of all balancers are counted; minus infinity if no balancer has reported recently."""
+    """Time up to which the requests of all balancers are counted. It is minus infinity if no balancer has reported
+    recently."""
 
 
 def _sum_balancers(balancers: Sequence[tuple[str, Ring]], now: float) -> _BalancerSums:
     """Add up the values of all balancers that have reported recently and had no gap before that report.
 
-    An idle balancer reports rarely. If its last report added no requests, it is assumed to have received none since. So the
-    counts of the other balancers don't have to wait for its next report.
+    An idle balancer reports rarely. If its last report added no requests, it is assumed to have received none since.
+    The counts of the other balancers can therefore be used before its next report.
     """
     rings: dict[str, Ring] = {}
     rejected: dict[str, float] = {}
@@ -216,7 +225,10 @@ def _sum_balancers(balancers: Sequence[tuple[str, Ring]], now: float) -> _Balanc
 
 
 def _count(ring: Ring, at: float, now: float) -> float:
-    """Return a balancer's count of requests at the time `at`: interpolated between two reports, constant after the last one."""
+    """Return the number of requests that a balancer had received up to the time `at`.
+
+    The number is interpolated between two reports, and constant after the last one.
+    """
     since = now - OBSERVATION_WINDOW_S
     back, rows = 1, len(ring)
     while back < rows and ring.value(back, _AT) > since:
@@ -243,9 +255,9 @@ def _with_broken_pods(pods: tuple[PodReading, ...], seen: Mapping[str, PodSnapsh
 def _silence_reason(
     snapshot: ModelSnapshot, known: Mapping[str, Ring], balancers: AbstractSet[str] | None
 ) -> str | None:
-    """Return the reason why the load is unknown, with the names of silent balancers.
+    """Return the reason why the load is unknown, with the names of the balancers that don't report.
 
-    None if all expected balancers report.
+    Return None if all expected balancers report.
     """
     silent = dict(snapshot.silent)
     expected = {agent for agent, _ in snapshot.balancers} | silent.keys() if balancers is None else balancers
@@ -269,7 +281,7 @@ def _silence_reason(
 
 
 def _pending(pod: PodSnapshot | None, now: float) -> float | None:
-    """Return the number of requests queued in a pod; None if unknown."""
+    """Return the number of requests that are queued in a pod; None if unknown."""
     if pod is None or pod.ring is None:
         return None
     return pod.ring.known(_PENDING, now, MAX_AGE_S, now - OBSERVATION_WINDOW_S)
@@ -282,9 +294,9 @@ def _gpu(pod: PodSnapshot | None, now: float) -> float | None:
 
 
 def _sum_estimated(values: Sequence[float | None]) -> float | None:
-    """Return the sum of the values, with the mean of the known ones in place of each unknown one.
+    """Return the sum of the values, with the mean of the known values in place of each unknown one.
 
-    None if more than half of the values are unknown.
+    Return None if more than half of the values are unknown.
     """
     known = [value for value in values if value is not None]
     if len(known) == len(values):
@@ -299,7 +311,7 @@ def _with_batches(
     revision: str,
     of_revision: AbstractSet[str] | None,
 ) -> SignalMemory:
-    """Return the memory with the new batches of all reported pods of the revision, including draining ones."""
+    """Return the memory updated with the new batches of all reported pods of the revision, including draining pods."""
     before = memory.batches
     last = memory.merged_batches
     if revision != memory.revision:
@@ -331,7 +343,7 @@ def _with_batches(
 def _with_rows(
     memory: SignalMemory, snapshot: ModelSnapshot, arrived: MergedCounter, counted_at: float, rejected: MergedCounter
 ) -> SignalMemory:
-    """Return the memory with the pods' new requests and rows, and with the given counts of the balancers."""
+    """Return the memory updated with the requests and rows of the pods, and with the given counts of the balancers."""
     now, before = snapshot.at, memory.answered
     answered: dict[str, tuple[float, float]] = {}
     ratios: list[tuple[float, float]] = []

@@ -26,13 +26,15 @@ from halcyon.signals.validation import ValidatedReport, validate_head, validate_
 
 
 class ForeignReport(Exception):  # noqa: N818  # an answer, not a fault
-    """The report is about another model than the sender's, or in the name of another agent."""
+    """The report is about another model than that of the sender, or it names another agent as the sender."""
 
 
 def parse_in_steps(
     text: object, sender: Sender, exists: Callable[[str], bool]
 ) -> Generator[None, None, ValidatedReport]:
-    """Parse and validate a message; `exists` returns whether the model has a pod with this name.
+    """Parse and validate a message from an agent.
+
+    `exists` returns whether the model has a pod with this name.
 
     Raises:
         ForeignReport: the sender may not send this report.

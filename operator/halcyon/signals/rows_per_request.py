@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 
 MAX_REQUESTS = 1000.0
-"""Time constant, in requests, of the exponential moving average of rows per request."""
+"""Time constant of the moving average of rows per request, as a number of requests."""
 _MIN_CHANGE = 0.05
-"""Minimum relative change after which the reported mean is updated. The capacity of a replica is proportional to it, so noise
-in the mean would cause noise in the replicas."""
+"""Minimum relative change of the mean rows per request after which the mean is updated. The capacity of a replica in
+requests is computed from this mean. Noise in the mean would therefore cause noise in the replicas."""
 _MAX_FACTOR = 3.0
-"""Maximum factor by which rows per request may deviate from the mean. A larger deviation counts as a faulty counter."""
+"""Maximum factor by which the rows per request may deviate from their mean. A larger deviation counts as a faulty
+counter."""
 _MIN_CONSECUTIVE = 5
 """Number of consecutive readings with implausible rows per request after which the new value is accepted."""
 

@@ -22,17 +22,20 @@ from halcyon.signals.validation import MAX_ROWS, MAX_WAITING
 
 MAX_BALANCER_AGE_S = 60.0
 MAX_POD_AGE_S = 20.0
-"""Seconds for which samples of a pod are stored. There are many pods, and the policy Rules uses the longest window, 15 s."""
+"""Time for which samples of a pod are stored, in seconds. It is short, because there are many pods. The policy Rules
+needs the longest time, which is 15 s."""
 _STATE_ORDER: tuple[PodState, ...] = ("maintenance", "draining", "ready", "starting", "unreachable")
 
 MAX_REQUESTS_PER_S = 1e6
-"""Maximum plausible growth per second of a process's counters of requests or batches. Faster growth indicates a faulty counter."""
+"""Maximum plausible growth per second of a counter of requests or batches in one process. Faster growth indicates a
+faulty counter."""
 MAX_ROWS_PER_S = MAX_REQUESTS_PER_S * MAX_ROWS
-"""Maximum plausible growth per second of a pod's counter of rows: each request can have as many rows as the largest batch."""
+"""Maximum plausible growth per second of a pod's counter of rows. Each request can have as many rows as the largest
+batch."""
 MAX_US_PER_S = 10 * MAX_WAITING * 1e6
-"""Maximum plausible growth per second of a pod's time counters in microseconds. They are summed over requests, so each request
-in flight adds one second per second. A request adds all of its time when it ends. The factor 10 allows for many requests that
-end together."""
+"""Maximum plausible growth per second of a pod's counters of time, in microseconds. The times of all requests are added
+up, so each request in flight adds one second per second. A request adds all of its time when it ends. The factor 10
+allows for many requests that end together."""
 _OF_PODS = {
     "succeeded": MAX_REQUESTS_PER_S,
     "failed": MAX_REQUESTS_PER_S,
@@ -41,23 +44,24 @@ _OF_PODS = {
     "queue_us": MAX_US_PER_S,
     "compute_us": MAX_US_PER_S,
 }
-"""Maximum growth per second of each counter in a pod's samples. `_OF_BALANCERS` has the same for a balancer's samples."""
+"""Maximum growth per second of each counter in the samples of a pod. `_OF_BALANCERS` has the same limits for the
+samples of a balancer."""
 _OF_BALANCERS = dict.fromkeys(("requests", "rejected", "errors", "unavailable"), MAX_REQUESTS_PER_S)
 POD_COUNTERS, BALANCER_COUNTERS = tuple(_OF_PODS), tuple(_OF_BALANCERS)
 POD_MAX_PER_S, BALANCER_MAX_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
 MAX_REJECTABLE = 200_000.0
-"""Maximum number of received requests that may still be rejected: the largest queueLimit for requests that wait for a free
-server, and the same number for requests held until the first server is ready."""
+"""Maximum number of received requests that may still be rejected. It is the largest queueLimit for requests that wait
+for a free server, plus the same number for requests that wait until the first server is ready."""
 MAX_CONFIRM_DELAY_S = 0.5
-"""Maximum seconds between two reports of an agent for the second to count as a confirmation. Periodic reports are further
-apart."""
+"""Maximum seconds between two reports of an agent at which the second report confirms the first one. Periodic reports
+are further apart."""
 MIN_CONFIRM_INTERVAL_S = 0.7
-"""Minimum seconds between two reports of an agent that count as confirmations. Without it, an agent that reports too often
-would cause more frequent decisions."""
+"""Minimum seconds between two reports of an agent that confirm earlier ones. Without this minimum, an agent that
+reports too often would cause more frequent decisions."""
 
 
 class PodFacts(NamedTuple):
-    """Facts reported about a pod, without times and metrics. If they change, the model is reconciled."""
+    """What agents report about a pod, without times and metrics. If it changes, the model is reconciled."""
 
     state: PodState
     load_error: str | None = None
@@ -67,21 +71,21 @@ class PodFacts(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def shared_facts(*values: Any) -> PodFacts:
-    """Return facts with these values.
+    """Return an object with these values.
 
-    Equal facts are one object, to save memory, because those of most pods are equal.
+    If an equal object exists, it is returned instead. This saves memory, because most pods have equal values.
     """
     return PodFacts(*values)
 
 
 class AgentPodState(NamedTuple):
-    """Last report of one agent about one pod, without the metrics."""
+    """Last report of one agent about one pod, without the pod's metrics."""
 
     facts: PodFacts
     at: float
     """Time at which the agent read the pod's metrics, on the agent's clock."""
     age: float
-    """Age of the sample in seconds when the agent made its report."""
+    """Age of the sample at the time when the agent made its report, in seconds."""
 
 
 @dataclass(slots=True)
@@ -90,7 +94,7 @@ class AgentState:
 
     received_at: float
     at: float
-    """Time of the last report on the agent's clock."""
+    """Time at which the agent made its last report, on the agent's clock."""
     pods: dict[str, AgentPodState] = field(default_factory=dict)
     transit: ClockOffset = field(default_factory=ClockOffset)
     ring: Ring = field(default_factory=lambda: Ring(8, max_age_s=MAX_BALANCER_AGE_S))
@@ -98,19 +102,21 @@ class AgentState:
         default_factory=lambda: Counters([math.nan] * len(BALANCER_COUNTERS), BALANCER_MAX_PER_S)
     )
     counted: tuple[float, float] = (0.0, 0.0)
-    """Last totals of the balancer's counters: (requests, rejections)."""
+    """Last totals of the balancer's counters, as (requests received, requests rejected)."""
     rejected: float = 0.0
-    """Total number of rejections, at most the number of requests that could be rejected."""
+    """Total number of rejected requests. It is limited to the number of requests that could have been rejected."""
     rejectable: float = 0.0
-    """Number of received requests that may still be rejected. A request can wait up to queueTimeout before its rejection."""
+    """Number of received requests that may still be rejected. A request can wait for up to queueTimeout before it is
+    rejected."""
     last_sample: BalancerSample | None = None
     rejected_at: float = -math.inf
-    """Time of the last report with a new rejection, confirmed or not."""
+    """Time of the last report with newly rejected requests, whether or not their number has been confirmed."""
     confirmed_at: float = -math.inf
-    """Time of the last report that confirmed the previous one by arriving within `MAX_CONFIRM_DELAY_S`."""
+    """Time of the last report that confirmed the previous one. A report does so if it arrives within
+    `MAX_CONFIRM_DELAY_S` seconds."""
 
     def may_confirm(self, now: float) -> bool:
-        """Return whether a report that arrives now confirms the agent's previous one."""
+        """Return whether a report that arrives at the time `now` confirms the agent's previous report."""
         return now - self.received_at < MAX_CONFIRM_DELAY_S and now - self.confirmed_at >= MIN_CONFIRM_INTERVAL_S
 
 
@@ -122,31 +128,37 @@ class ObservedPod:
     totals: array[float] = field(default_factory=lambda: array("d", [math.nan] * len(POD_COUNTERS)))
     counters: dict[str, Counters] = field(default_factory=dict)
     in_queue: MeanInProgress | None = None
-    """Samples of the time that requests waited in the queue, if Triton has no gauge of waiting requests; else None."""
+    """Samples of the time that requests waited in Triton's queue. None if Triton has a gauge of waiting requests."""
     engine_used: float | None = None
-    """Used share of the engine's capacity for requests in the last sample, 0 to 1; None if no engine reports it."""
+    """Used share of the engine's capacity for requests in the last sample, from 0 to 1. None if no engine reports
+    it."""
     batches_at: float = -math.inf
-    """Time at which `batches` was read."""
+    """Time at which the batch counters in `batches` were read."""
     batches: array[int] | None = None
-    """Batch counters of the last read, flattened: rows, executions, microseconds, and again for the next size. An array saves
-    memory, because thousands of pods have dozens of sizes each."""
+    """Batch counters of the last read in one array, with rows, executions and microseconds for each batch size in turn.
+    An array saves memory, because thousands of pods have dozens of sizes each."""
     spent_us: int | None = None
-    """Counter of the time of the batches of all sizes in the last read, in microseconds; None if unknown."""
+    """Counter of the time of the batches of all sizes in the last read, in microseconds. None if unknown."""
     fallen_at: float | None = None
-    """Time of the first read in which the batch counters had fallen, if no second read has confirmed that yet; else None."""
+    """Time of the first read in which the batch counters had fallen, until a second read confirms this. None at all
+    other times."""
 
 
 class PodSnapshot(NamedTuple):
-    """Present state of one pod, like `scaling.observations.PodObservation`, but with the store's ring in place of points."""
+    """Present state of one pod, as in `scaling.observations.PodObservation`.
+
+    It contains the ring buffer of the store instead of a list of samples.
+    """
 
     name: str
     facts: PodFacts
     ring: Ring | None
-    """Samples of the pod, as rows with the fields of `PodPoint` in the same order; None if no value was reported."""
+    """Samples of the pod, as rows with the fields of `PodPoint` in the same order. None if no value was reported."""
     batches: array[int] | None
-    """Batch counters of the last read, as in `ObservedPod`. Each new read is a new array."""
+    """Batch counters of the last read, in the form of `ObservedPod.batches`. Each new read is a new array."""
     engine_used: float | None = None
-    """Used share of the engine's capacity for requests in the last sample, 0 to 1; None if no engine reports it."""
+    """Used share of the engine's capacity for requests in the last sample, from 0 to 1. None if no engine reports
+    it."""
 
     @property
     def state(self) -> PodState:
@@ -154,24 +166,29 @@ class PodSnapshot(NamedTuple):
         return self.facts.state
 
     def sizes(self) -> Batches:
-        """Return the batch counters as (rows, executions, microseconds) per size; empty if none were read."""
+        """Return the batch counters as (rows, executions, microseconds) for each batch size.
+
+        The result is empty if no counters were read.
+        """
         row = self.batches
         return () if row is None else tuple(zip(row[::3], row[1::3], row[2::3], strict=True))
 
 
 class ModelSnapshot(NamedTuple):
-    """Present state of a model, for a decision on each report. Unlike an `Observation` it shares the store's rings.
+    """Present state of a model, which is used for a decision after each report.
 
-    It must be used immediately, because the rings change with the next report.
+    Unlike an `Observation`, it contains the ring buffers of the store and no copies. It must be used immediately,
+    because these buffers change with the next report.
     """
 
     at: float
     pods: Mapping[str, PodSnapshot]
     """Pods by name, in ascending order."""
     balancers: tuple[tuple[str, Ring], ...]
-    """(agent, rows with the fields of `BalancerPoint`) for each agent that reported within `MAX_AGE_S`, by name."""
+    """Balancers whose agents reported within `MAX_AGE_S`, by name, as (agent, samples). The samples are rows with the
+    fields of `BalancerPoint`."""
     silent: tuple[tuple[str, float], ...]
-    """(agent, seconds since its last report) for each agent without a report within `MAX_AGE_S`."""
+    """Agents that have not reported within `MAX_AGE_S`, as (agent, seconds since its last report)."""
 
 
 @immutable(frozen=True, slots=True)
@@ -181,14 +198,17 @@ class DerivedState:
     pods: Mapping[str, PodSnapshot]
     balancers: tuple[tuple[str, Ring], ...]
     silent: tuple[tuple[str, float], ...]
-    """(agent, time of its last report) for each silent agent."""
+    """Agents that are silent, as (agent, time of its last report)."""
     oldest_report_at: float
-    """Time of the oldest last report among the agents that are not silent; infinite if all are silent."""
+    """Time of the oldest last report among the agents that are not silent. It is infinite if all agents are silent."""
     newest_silent_at: float
-    """Time of the newest last report among the silent agents; minus infinity if none is silent."""
+    """Time of the newest last report among the silent agents. It is minus infinity if no agent is silent."""
 
     def holds(self, now: float) -> bool:
-        """Return whether the same agents are silent as when this state was derived, so that it is still valid."""
+        """Return whether this state is still valid at the time `now`.
+
+        It is valid if the same agents are silent as when it was derived.
+        """
         return now - self.oldest_report_at <= MAX_AGE_S < now - self.newest_silent_at
 
 
@@ -202,15 +222,16 @@ class ObservedModel:
     agents: dict[str, AgentState] = field(default_factory=dict)
     pods: dict[str, ObservedPod] = field(default_factory=dict)
     merged: dict[str, PodSnapshot] = field(default_factory=dict)
-    """Each pod that an active agent reports, by name; in ascending order after `derive`."""
+    """State of each pod that an active agent reports, by name of the pod. After `derive`, the names are in ascending
+    order."""
     changed: bool = True
-    """Whether facts about pods changed since the controller was notified."""
+    """Whether the facts about pods have changed since the controller was last notified."""
     notified_unserved: bool = False
-    """Whether the last notification of the controller reported requests without a ready pod."""
+    """Whether the last notification of the controller was that requests need a pod and none is ready."""
     _active: dict[str, None] = field(default_factory=dict)
     _is_sorted: bool = True
     _contested: dict[str, None] = field(default_factory=dict)
-    """Pods about which the active agents' reports differ. They are merged again with each report."""
+    """Pods about which the reports of active agents differ. Their state is merged again with each report."""
     _derived: DerivedState | None = None
     """Cache of the state derived from the last reports; None after a report."""
 
@@ -219,13 +240,13 @@ class ObservedModel:
         return [self.agents[name] for name in sorted(self._active)]
 
     def is_newest(self, agent: AgentState, report: AgentReport) -> bool:
-        """Return whether `report` is the agent's last report, and the agent has not been removed."""
+        """Return whether `report` is the last report of the agent. Return False if the agent has been removed."""
         return self.agents.get(report.agent) is agent and agent.at == report.at
 
     def begin_report(self, name: str) -> set[str]:
-        """Record that an agent reports, and return the names of the pods in its previous report.
+        """Record that an agent sends a report, and return the names of the pods in its previous report.
 
-        If the agent was silent, the earlier reports about its pods are dropped.
+        If the agent was silent before, its earlier reports about pods are dropped.
         """
         agent, self._derived = self.agents[name], None
         before = set(agent.pods)
@@ -235,7 +256,7 @@ class ObservedModel:
         return before
 
     def set_view(self, name: str, pod: str, view: AgentPodState) -> None:
-        """Store an agent's last report about a pod."""
+        """Store the last report of an agent about a pod."""
         views = self.agents[name].pods
         before = views.get(pod)
         views[pod] = view
@@ -243,7 +264,7 @@ class ObservedModel:
             self._merge(pod)
 
     def refresh(self, pod: str) -> None:
-        """Include the pod's newest samples in its snapshot."""
+        """Update the snapshot of a pod with its newest samples."""
         known, made = self.pods.get(pod), self.merged[pod]
         if known is not None and (
             made.batches is not known.batches or made.ring is not known.ring or made.engine_used != known.engine_used
@@ -251,13 +272,13 @@ class ObservedModel:
             self.merged[pod] = made._replace(ring=known.ring, batches=known.batches, engine_used=known.engine_used)
 
     def drop_view(self, name: str, pod: str) -> None:
-        """Remove an agent's last report about a pod, and the pod if no agent reports it any more."""
+        """Remove the last report of an agent about a pod. If no other agent reports the pod, remove the pod as well."""
         if self.agents[name].pods.pop(pod, None) is not None and name in self._active:
             self._merge(pod)
         self._drop_unreported(pod)
 
     def drop_agent(self, name: str) -> None:
-        """Remove an agent, and the pods that only this agent reported."""
+        """Remove an agent. The pods that only this agent reported are removed as well."""
         self._silence(name)
         for pod in self.agents.pop(name).pods:
             self._drop_unreported(pod)
@@ -288,7 +309,7 @@ class ObservedModel:
         return self._derived
 
     def _silence(self, name: str) -> None:
-        """Remove a silent agent from the merged state. If it reports again, it starts with new counters."""
+        """Remove a silent agent from the merged state."""
         if name not in self._active:
             return
         del self._active[name]
@@ -338,8 +359,8 @@ def _is_silent(seen: AgentState, now: float) -> bool:
 def _merged_facts(views: Sequence[AgentPodState]) -> PodFacts:
     """Merge the facts that several agents report about one pod.
 
-    The state is the first in the order of precedence. The backend's failure is from a report with this state. Load
-    error and versions are from the report whose sample was the newest when the report was made.
+    The pod's state is the first one, in the order of precedence, that any agent reports. The failure of the backend is
+    from a report with this state. The load error and the versions are from the report with the most recent sample.
     """
     states = {view.facts.state for view in views}
     state = next(state for state in _STATE_ORDER if state in states)

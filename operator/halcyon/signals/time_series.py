@@ -14,9 +14,12 @@ from math import isnan
 
 
 class Ring:
-    """Ring buffer of rows of `width` numbers, the first of which is the time, for the last `max_age_s` seconds.
+    """Ring buffer with the samples of the last `max_age_s` seconds.
 
-    The newest row is always kept. Earlier rows are at least `step_s` apart, so memory is bounded at any rate of samples.
+    Each sample is a row of `width` numbers, the first of which is the time.
+
+    The newest row is always kept. Earlier rows are at least `step_s` apart, so memory is bounded at any rate of
+    samples.
     """
 
     __slots__ = ("_max_age_s", "_rows", "_step_s", "_width")
@@ -26,7 +29,10 @@ class Ring:
         self._rows = array("d")
 
     def add(self, row: Sequence[float]) -> bool:
-        """Add a row, with its time as the first number. Return False and ignore it if it is not newer than the last row."""
+        """Add a row, whose first number is its time.
+
+        If it is not newer than the last row, ignore it and return False.
+        """
         rows, width = self._rows, self._width
         if rows and row[0] <= rows[-width]:
             return False
@@ -43,16 +49,18 @@ class Ring:
 
     @property
     def newest(self) -> float:
-        """Return the time of the newest row; minus infinity if there is none."""
+        """Return the time of the newest row. The result is minus infinity if there is no row."""
         return self._rows[-self._width] if self._rows else -math.inf
 
     @property
     def newest_row(self) -> array[float]:
-        """Return the newest row; empty if there is none."""
+        """Return the newest row. The result is empty if there is no row."""
         return self._rows[-self._width :]
 
     def value(self, back: int, column: int) -> float:
-        """Return one number of the newest row (`back` 1), of the row before it (2), and so on.
+        """Return one number of a row.
+
+        If `back` is 1, it is the newest row; if it is 2, it is the row before, and so on.
 
         Raises:
             IndexError: there are fewer than `back` rows.
@@ -60,16 +68,16 @@ class Ring:
         return self._rows[column - back * self._width]
 
     def count(self, since: float) -> int:
-        """Return the number of rows that `rows(since)` yields, but at most 2."""
+        """Return the number of rows that `rows(since)` yields. The result is at most 2."""
         rows, width = self._rows, self._width
         if len(rows) < 2 * width or rows[-width] <= since:
             return 1 if rows else 0
         return 2
 
     def known(self, column: int, now: float, fresh_s: float, since: float) -> float | None:
-        """Return the newest known number of a column among `rows(since)`.
+        """Return the newest known number in a column, among the rows of `rows(since)`.
 
-        None if there is none, or if it is older than `fresh_s`.
+        Return None if there is none, or if it is older than `fresh_s` seconds.
         """
         rows, width = self._rows, self._width
         for start in range(len(rows) - width, -1, -width):
@@ -84,9 +92,10 @@ class Ring:
         return None
 
     def fresh(self, columns: tuple[int, ...], now: float, fresh_s: float, since: float) -> int:
-        """Return the position (`back` of `value`) of the newest row among `rows(since)` in which all `columns` are known.
+        """Return the position of the newest row in which all of these columns are known.
 
-        0 if there is none, or if it is older than `fresh_s`.
+        Only the rows of `rows(since)` are considered. The position is the argument `back` of `value`. It is 0 if there
+        is no such row, or if the row is older than `fresh_s` seconds.
         """
         rows, width = self._rows, self._width
         for start in range(len(rows) - width, -1, -width):
@@ -103,9 +112,10 @@ class Ring:
         return 0
 
     def mean(self, column: int, now: float, window_s: float, *, held_s: float, since: float) -> float | None:
-        """Return the time-weighted mean of a column over the last `window_s`, among `rows(since)`.
+        """Return the time-weighted mean of a column over the last `window_s` seconds.
 
-        The result is identical to that of `observations.mean`. `held_s` is the maximum time for which a value holds.
+        Only the rows of `rows(since)` are considered. The result is identical to that of `observations.mean`. A value
+        applies until the next one, but at most for `held_s` seconds.
         """
         rows, width = self._rows, self._width
         first = self._first(since)
@@ -127,7 +137,10 @@ class Ring:
         return total / covered if covered > 0 else last
 
     def rate(self, column: int, now: float, window_s: float) -> float | None:
-        """Return the increase of a column per second over the last `window_s`, identical to `observations.rate`."""
+        """Return the increase of a column per second over the last `window_s` seconds.
+
+        The result is identical to that of `observations.rate`.
+        """
         rows, width, since = self._rows, self._width, now - window_s
         start = len(rows) - width
         last = first = -1
@@ -141,9 +154,10 @@ class Ring:
         return None
 
     def rates(self, columns: Sequence[int], now: float, window_s: float) -> list[float | None]:
-        """Return `rate` of several columns.
+        """Return the result of `rate` for several columns.
 
-        It costs no more than one `rate` if all columns are known in the oldest and the newest row of the window.
+        If all columns are known in the oldest and the newest row of the window, this costs no more than one call of
+        `rate`.
         """
         rows, width, since = self._rows, self._width, now - window_s
         last = first = len(rows) - width
@@ -168,7 +182,7 @@ class Ring:
         return first
 
     def rows(self, since: float) -> Iterator[array[float]]:
-        """Yield the last row up to the time `since`, and all later rows."""
+        """Yield the last row that is not newer than the time `since`, and all later rows."""
         rows, width = self._rows, self._width
         for start in range(self._first(since), len(rows), width):
             yield rows[start : start + width]
@@ -205,12 +219,16 @@ class Counters:
         self._at = -math.inf
         self._max_per_s = [math.inf] * len(totals) if max_per_s is None else max_per_s
         self._state = array("d")
-        """Four numbers per counter: last value, value before it fell (NaN if it did not), unconfirmed growth, total."""
+        """State of each counter, as four numbers: last value, value before it fell (NaN if it did not), unconfirmed
+        growth, total."""
         for total in totals:
             self._state.extend((math.nan, math.nan, 0.0, 0.0 if isnan(total) else total))
 
     def read(self, at: float, values: Sequence[float | None]) -> list[float]:
-        """Process the values read at the time `at` (None if unknown) and return the totals, NaN for unknown values."""
+        """Add the values of the counters at the time `at`, and return their totals.
+
+        Unknown values are None in the arguments and NaN in the result.
+        """
         elapsed_s = max(at - self._at, 1.0)
         self._at = at
         return [

@@ -22,25 +22,27 @@ from halcyon.api.documents.observation_report import (
 )
 
 MAX_WAITING = 1e6
-"""Maximum plausible number of requests waiting in one process. The spec limits a balancer's queue to 100,000."""
+"""Maximum plausible number of requests that wait in one process. The spec limits the queue of a balancer to 100,000
+requests."""
 MAX_GPU_SHARE = 1.05
-"""Maximum plausible GPU utilisation, as a share. A momentary value can be slightly above 1; a value like 80 is a percentage and
-therefore invalid."""
+"""Maximum plausible GPU utilisation, as a share. A momentary value can be slightly above 1. A value such as 80 is a
+percentage, and therefore invalid."""
 MAX_COUNTED = 2.0**53
-"""Maximum value of a counter: above it, a float can't represent every integer."""
+"""Maximum value of a counter. Above it, a float can't represent every integer."""
 MAX_PODS = 2048
-"""Maximum pods in a report: twice the maximum replicas, so that all pods of a rollout fit."""
+"""Maximum number of pods in a report. It is twice the maximum number of replicas, so that all pods of a rollout fit."""
 MAX_NAME_LENGTH = 253
 MAX_ERROR_LENGTH = 2048
-"""Maximum characters of a model's load error; the rest is cut off."""
+"""Maximum number of characters of a model's load error. The rest of the text is cut off."""
 MAX_FAILURE_LENGTH = 512
-"""Maximum characters of the reason why a backend fails; the rest is cut off."""
+"""Maximum number of characters of the reason why a backend fails. The rest of the text is cut off."""
 MAX_VERSIONS = 64
 MAX_ROWS = 65536
-"""Maximum rows in one batch, as in a ModelDeployment's spec."""
+"""Maximum number of rows in one batch, which is the same as in the spec of a ModelDeployment."""
 MAX_SLOTS = 2
 MAX_BOUNDS = 100
-"""Maximum counts in a latency histogram: HAProxy's limit on the number of counters in one stick-table entry."""
+"""Maximum number of counts in a latency histogram. It is HAProxy's limit on the number of counters in one stick-table
+entry."""
 MAX_MS = 3_600_000
 _STATES = frozenset(get_args(PodState))
 _LIMITS = (
@@ -58,11 +60,11 @@ class ValidatedReport:
 
     report: AgentReport
     implausible: int
-    """Number of implausible values that were dropped."""
+    """Number of values that were dropped because they are implausible."""
 
 
 def validate(report: AgentReport) -> ValidatedReport:
-    """Validate a report and replace its implausible values by None.
+    """Validate a report, and replace its implausible values by None.
 
     Raises:
         ReportError: the report is malformed, for example a name, a time or a state is invalid.
@@ -75,7 +77,7 @@ def validate(report: AgentReport) -> ValidatedReport:
 
 
 def validate_head(report: AgentReport, pods: int) -> ValidatedReport:
-    """Validate a report, except for its pods; `pods` is their number.
+    """Validate a report without its pods. `pods` is the number of its pods.
 
     Raises:
         ReportError: the report is malformed.
@@ -105,7 +107,10 @@ def _is_plausible(balancer: BalancerSample) -> bool:
 
 
 def _is_latency(latency: tuple[SlotLatency, ...]) -> bool:
-    """Return whether all values of the latency histograms are plausible. One bad value makes all of them doubtful."""
+    """Return whether all values of the latency histograms are plausible.
+
+    One invalid value makes all of them doubtful.
+    """
     return len(latency) <= MAX_SLOTS and all(
         _is_short_text(slot.slot)
         and _is_histogram(slot)
@@ -130,7 +135,7 @@ def _is_row(values: object, limit: float) -> bool:
 
 
 def validate_pod(pod: PodSample, report: AgentReport) -> tuple[PodSample, int]:
-    """Return the sample with only its plausible values, and the number of values that were dropped.
+    """Return a sample of a pod without its implausible values, and the number of values that were dropped.
 
     Raises:
         ReportError: the sample is malformed.
@@ -165,7 +170,7 @@ def validate_pod(pod: PodSample, report: AgentReport) -> tuple[PodSample, int]:
 def _is_batches(batches: BatchStats, report: AgentReport) -> bool:
     """Return whether all batch counters are plausible.
 
-    One bad counter makes all of them doubtful, because they come from one response.
+    One invalid counter makes all of them doubtful, because they come from one response.
     """
     _check_time(batches.at, f"{report.name}.pods.batches.at")
     if len(batches.sizes) > MAX_SIZES or not all(len(size) == 3 for size in batches.sizes):

@@ -1,15 +1,17 @@
 """Examination of pods whose backend may be dead, by the exit of a Python stub process or by the agent's own probe.
 
-What proves a dead backend:
+One of these facts proves that a backend is dead:
 
 - Triton's repository index lists the folder that the container creates when a stub process ends (`repository_marker`).
-- The probe fails with Triton's message for a dead stub. Every request gets it, so no earlier success is needed.
+- The probe fails with Triton's message for a dead stub. Every request to a dead stub gets this message, so no earlier
+  success is needed.
 - The probe fails three times without a success, although it has succeeded on this revision.
 - No request is answered, not even the probe, for ten times the longest execution and at least 30 s.
 
-The probe is an inference request with zeros, made from the first warm-up request of the model's configuration, or from its inputs. It is
-never a client's request. It fills a whole batch, because Triton fails all requests of a batch together: a client's wrong request in the
-same batch would make it fail. If it can't fill a batch, only Triton's message counts as a proof.
+The probe is an inference request with zeros, made from the first warm-up request of the model's configuration, or from
+its inputs. The probe is never a client's request. It fills a whole batch, because Triton fails all requests of a batch
+together. A client's wrong request in the same batch would otherwise make the probe fail. If the probe can't fill a
+batch, only Triton's message counts as a proof.
 """
 
 from __future__ import annotations
@@ -33,21 +35,22 @@ if TYPE_CHECKING:
     from halcyon.triton.client import Endpoint
 
 MAX_PROBE_BYTES = 8 * 2**20
-"""Maximum size of a probe's tensors. If a whole batch is larger, a single row is sent, whose failure proves less."""
+"""Maximum size of the tensors in a probe of a backend. If a whole batch is larger, a single row is sent. Its failure is
+weaker evidence that the backend is dead."""
 MAX_PROBE_INTERVAL_S = 8.0
-"""Maximum time between two probes of a pod whose requests fail although the probes succeed, in seconds."""
+"""Maximum time, in seconds, between two probes of a pod if its clients' requests fail although the probes succeed."""
 MAX_PROBED_INSTANCES = 8
 MAX_EXAMINED = 4
-"""Maximum number of pods that are examined at the same time, which bounds the memory of probes."""
+"""Maximum number of pods that are examined at the same time. It limits the memory for probes."""
 FAILED_PROBES = 3
 FORGOTTEN_AFTER_S = 60.0
 _PAUSE_S = 0.3
 _MAX_LOAD = 0.1
-"""Maximum share of the time that probes take in a pod."""
+"""Maximum share of a pod's time that is spent on probes of its backend."""
 _DEAD_STUB = re.compile(r"Stub process\b[^\n]{0,200} is not healthy")
 _BYTES = {"BOOL": 1, "INT8": 1, "UINT8": 1, "INT16": 2, "UINT16": 2, "FP16": 2, "BF16": 2, "INT32": 4, "UINT32": 4}
 _BYTES |= {"FP32": 4, "STRING": 4, "INT64": 8, "UINT64": 8, "FP64": 8}
-"""Size of a zero in bytes, by data type. For strings, it is the size of the length field of an empty string."""
+"""Size of the value 0 in bytes, by data type. For strings, it is the size of the length field of an empty string."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +61,16 @@ class Probe:
     headers: Mapping[str, str]
     body: bytes
     is_alone: bool
-    """Whether no client's request can be in the same batch."""
+    """Whether the probe fills its batch, so that no client's request can be in the same batch."""
     instances: int
-    """Number of the model's instances."""
+    """Number of instances of the model in the pod."""
 
 
 def build(config: Mapping[str, Any], *, rows: int | None = None) -> Probe | None:
-    """Build the probe of a model from its configuration, as Triton returns it; None if none can be built.
+    """Build the probe of a model from its configuration, as Triton returns it.
 
-    `rows` is the number of rows for a model with batching. Default: a whole batch.
+    Return None if no probe can be built. `rows` is the number of rows in the probe of a model with batching. If it is
+    None, the probe fills a whole batch.
     """
     most = int(config.get("max_batch_size") or 0)
     has_sequences = "sequence_batching" in config
@@ -108,7 +112,8 @@ def build(config: Mapping[str, Any], *, rows: int | None = None) -> Probe | None
 def _inputs(config: Mapping[str, Any]) -> list[tuple[str, str, list[int]]]:
     """Return the name, data type and dimensions of each required input.
 
-    They are those of the first warm-up request, or of the model if it has none.
+    The inputs are those of the first warm-up request. If the model has no warm-up request, they are the inputs of the
+    model.
     """
     warmups = [w.get("inputs") for w in config.get("model_warmup") or () if w.get("inputs")]
     listed = [{"name": name, **tensor} for name, tensor in warmups[0].items()] if warmups else config.get("input") or ()
@@ -120,7 +125,10 @@ def _inputs(config: Mapping[str, Any]) -> list[tuple[str, str, list[int]]]:
 
 
 class BackendProbes:
-    """Examinations of a model's pods: at most one at a time for each pod."""
+    """Examinations of a model's pods whose backends may be dead.
+
+    At most one examination at a time runs for each pod.
+    """
 
     def __init__(
         self,
@@ -129,7 +137,7 @@ class BackendProbes:
         clock: Callable[[], float],
         on_dead: Callable[[], None] = lambda: None,
     ) -> None:
-        """Create an instance without any examination.
+        """Create an instance in which no examination runs yet.
 
         Args:
             client: client of the pods.
@@ -140,11 +148,15 @@ class BackendProbes:
         self._client, self._dead, self._clock, self._on_dead = client, dead, clock, on_dead
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._next: dict[tuple[str, Suspicion], tuple[float, int]] = {}
-        """(time from which the pod may be probed again, number of successive probes), by pod and suspicion."""
+        """Next possible probe of each pod, by pod and suspicion, as (time from which the pod may be probed again,
+        number of successive probes)."""
         self._places = asyncio.Semaphore(MAX_EXAMINED)
 
     def examine(self, endpoints: Iterable[Endpoint], suspects: Mapping[str, Suspicion]) -> None:
-        """Begin an examination of each suspect that is not being examined, and return at once."""
+        """Begin an examination of each pod in `suspects` that is not being examined.
+
+        The method returns without waiting for the results.
+        """
         listed, now = {endpoint.pod: endpoint for endpoint in endpoints}, self._clock()
         self._next = {
             key: due for key, due in self._next.items() if key[0] in listed and now < due[0] + FORGOTTEN_AFTER_S
@@ -158,7 +170,7 @@ class BackendProbes:
         self._tasks.pop(pod, None)
 
     async def close(self) -> None:
-        """End all examinations without a result."""
+        """Cancel all examinations. The state of the examined pods is not changed."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -181,7 +193,7 @@ class BackendProbes:
             self._on_dead()
 
     async def _proof(self, endpoint: Endpoint, suspicion: Suspicion) -> str | None:
-        """Return the proof that the backend is dead, as text; None if there is none."""
+        """Return the proof that the backend of a pod is dead, as text. Return None if there is no proof."""
         if suspicion != "idle" and (ended := await self._stub_exit(endpoint)) is not None:
             return ended
         key = endpoint.pod, suspicion
@@ -208,9 +220,10 @@ class BackendProbes:
         return None if ended is None else stub_exit(ended)
 
     async def _of_instances(self, endpoint: Endpoint, probe: Probe, revision: ProbedRevision) -> str | None:
-        """Send a few probes per instance.
+        """Send a few probes for each instance of the model.
 
-        Return a proof if one fails with Triton's message for a dead stub, else None.
+        If one of them fails with Triton's message for a dead stub, return the proof that the backend is dead. Otherwise
+        return None.
         """
         for _ in range(2):
             sent = (self._send(endpoint, probe, revision.hang_s) for _ in range(probe.instances))

@@ -27,9 +27,9 @@ T = TypeVar("T")
 
 READ_TIMEOUT_S = 0.8
 MAX_PAGE_BYTES = 512 * 1024
-"""Maximum size of a page that is read, in bytes. The pages of a pod with one model have 5 to 50 KiB."""
+"""Maximum size of a page of Triton that is read, in bytes. The pages of a pod with one model have 5 to 50 KiB."""
 LARGE_PAGE_BYTES = 32 * 1024
-"""Size above which a page is parsed in a thread, in bytes, so that a pod's page can't delay the process's other
+"""Size, in bytes, above which a page of Triton is parsed in a thread, so that it can't delay the process's other
 tasks."""
 MAX_ERROR_CHARS = 2000
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
@@ -53,7 +53,7 @@ class TritonError(OSError):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Pod of a slot, as listed in its EndpointSlice."""
+    """Pod of a slot, as it is listed in an EndpointSlice."""
 
     slot: str
     pod: str
@@ -84,7 +84,7 @@ class Metrics:
     pending: int | None = None
     succeeded: int | None = None
     failed: int | None = None
-    """Number of failed requests, without those that their clients canceled."""
+    """Number of failed requests. Requests that their clients canceled are not counted."""
     backend_failed: int | None = None
     canceled: int | None = None
     """Number of requests that their clients canceled."""
@@ -93,7 +93,7 @@ class Metrics:
     queue_us: int | None = None
     compute_us: int | None = None
     gpu: float | None = None
-    """GPU utilisation from 0 to 1, mean over the pod's GPUs."""
+    """GPU utilisation from 0 to 1, as the mean over the GPUs of the pod."""
     engine_used: float | None = None
     """Used share of an engine's capacity for requests, 0 to 1: of the blocks of its KV cache, or of its concurrent
     requests."""
@@ -104,11 +104,11 @@ class Index:
     """Entry of one model in Triton's repository index."""
 
     versions: tuple[str, ...] = ()
-    """Versions that are ready, in ascending order."""
+    """Numbers of the model's versions that are ready, in ascending order."""
     load_error: str | None = None
     """Triton's reasons why versions could not be loaded; None if all were loaded."""
     stub_exit: str | None = None
-    """End of a Python stub process of the pod, for example `exit-139`; None if all stub processes run."""
+    """How a Python stub process of the pod ended, for example `exit-139`. None if all stub processes run."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Answer:
 
     status: int
     text: str
-    """Beginning of the response body."""
+    """Beginning of the body of Triton's response."""
 
 
 def parse_metrics(text: str, model: str) -> Metrics:
@@ -225,7 +225,8 @@ def parse_index(document: Any, model: str, *, pod: str) -> Index:
 def parse_batches(document: Any, model: str, *, pod: str) -> tuple[Batches, int]:
     """Parse the batch statistics of `model` from the response of `pod`, summed over all versions; empty if no batch has run.
 
-    If there are more than `MAX_SIZES` batch sizes, keep those that ran most often; of equally frequent ones, keep the smaller.
+    If there are more than `MAX_SIZES` batch sizes, keep those that ran most often. If several sizes ran equally often,
+    keep the smaller ones.
 
     Returns:
         The counters by batch size, and the total time of the batches of all sizes, in microseconds.
@@ -272,7 +273,7 @@ def parse_facts(document: Any) -> ModelConcurrency:
 
 @dataclass(frozen=True)
 class TritonClient:
-    """Client of Triton pods. The caller owns the HTTP session, which limits connections and keeps them open."""
+    """Client of Triton servers. The caller owns the HTTP session, which limits connections and keeps them open."""
 
     session: aiohttp.ClientSession
     model: str
@@ -322,7 +323,7 @@ class TritonClient:
     async def batches(self, address: str, *, pod: str) -> tuple[Batches, int]:
         """Return the batch statistics of the pod at this IP address (`parse_batches`); `pod` is its name, for messages.
 
-        The response is larger than the metrics page, so poll it less often.
+        The response is larger than the metrics page, so call this method less often.
 
         Raises:
             TritonError: the pod does not respond in time.
@@ -393,11 +394,8 @@ async def _parsed(body: bytes, parse: Callable[[], T]) -> T:
 
 
 _CLOSE: Mapping[str, str] = {"Connection": "close"}
-"""Header for requests to Triton's inference ports.
-
-On exit, Triton waits up to its exit timeout for all open connections to these ports, even idle ones. Measured with an idle pod: 30 s
-instead of 4 s.
-"""
+"""Header with which Triton closes the connection after its response. On exit, Triton waits up to its exit timeout for
+all open connections to its inference ports, even idle ones. Measured with an idle pod: 30 s instead of 4 s."""
 
 
 def _url(address: str, port: int, path: str) -> str:

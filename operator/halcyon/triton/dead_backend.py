@@ -1,8 +1,9 @@
 """Detection of pods whose Triton backend may be dead, and the list of those that `backend_probe` has proved dead. Pure.
 
-Triton does not restart the Python stub process of a model if it dies, and readiness stays 200 (measured on 2.51). A CUDA error can make
-every later request of a process fail, and an execution can hang. A healthy model that rejects its clients' input shows the same counters.
-So counters alone never prove that a backend is dead; they only decide when a pod is examined.
+Triton does not restart the Python stub process of a model if it dies, and readiness stays 200 (measured on 2.51). A
+CUDA error can make every later request of a process fail, and an execution can hang. A healthy model that rejects its
+clients' input shows the same counters. Counters alone therefore never prove that a backend is dead. They only decide
+when a pod is examined:
 
     failures since the last sample | successes | answers                       | suspicion
     some                           | none      | any                           | failing
@@ -11,8 +12,9 @@ So counters alone never prove that a backend is dead; they only decide when a po
     none                           | some      | all are answered              | idle: test the probe, once per revision
     else, or counters unknown      |           |                               | none
 
-Triton counts a request as a success when `execute` returns. Decoupled models, engines and async Python models respond later, or never, so
-while a balancer has requests in a pod, its own count of responses says whether the pod answers.
+Triton counts a request as a success when `execute` returns. Decoupled models, engines and async Python models respond
+later, or never. While a balancer has requests in a pod, its own count of responses therefore shows whether the pod
+answers.
 
 If every request of a pod fails for a while without a proof, this is reported, but the pod still receives requests. A
 dead pod gets no requests until its container has restarted. A restart is detected if the pod was not ready, or if its
@@ -33,27 +35,25 @@ if TYPE_CHECKING:
 Suspicion = Literal["failing", "partly", "silent", "idle"]
 
 QUIET_S = 3.0
-"""Minimum time without an answer after which a pod with requests is examined, in seconds."""
+"""Minimum time without an answer, in seconds, after which a pod that has requests is examined."""
 MIN_HANG_S = 30.0
-"""Minimum time without any answer that proves a hang, in seconds."""
+"""Minimum time without any answer, in seconds, after which a pod may count as hanging."""
 HANG_FACTOR = 10
-"""Factor by which a hang must exceed the longest execution of the revision."""
+"""Ratio of the time without any answer to the longest execution of the revision, from which a pod counts as hanging."""
 REPORTED_AFTER_S = 15.0
-"""Time for which every request must fail before the failure is reported, in seconds."""
+"""Time, in seconds, for which all requests to a pod must fail before this is reported."""
 PROBED_SHARE = 0.25
-"""Maximum ratio of successes to failures at which every request of a client counts as failing.
-
-The successes may be those of agents' probes.
-"""
+"""Maximum ratio of successes to failures at which all requests of clients count as failing. The successes may be those
+of the agents' probes."""
 EVERY_REQUEST_FAILS = "every request fails in the backend; whether the backend is dead is not proved"
 
 
 class PodRequests(NamedTuple):
-    """Requests of one balancer in one pod."""
+    """Requests that one balancer has sent to one pod."""
 
     inflight: int
     answered: int
-    """Counter of responses whose headers have arrived."""
+    """Counter of responses whose headers have arrived at the balancer."""
 
 
 _NO_LOAD = PodRequests(0, 0)
@@ -61,18 +61,18 @@ _NO_LOAD = PodRequests(0, 0)
 
 @dataclass
 class ProbedRevision:
-    """Result of earlier probes of one revision's pods."""
+    """Results of earlier probes of the pods of one revision."""
 
     succeeded: bool = False
-    """Whether a probe has succeeded. If not, a failed probe proves nothing, unless it fails with Triton's
-    message for a dead stub."""
+    """Whether a probe of a pod of this revision has succeeded. If not, a failed probe proves nothing, unless it fails
+    with Triton's message for a dead stub."""
     tried: bool = False
     longest_s: float = 0.0
-    """Time of the longest execution observed, in seconds."""
+    """Time of the longest execution that was observed, in seconds."""
 
     @property
     def hang_s(self) -> float:
-        """Time without any answer that proves a hang, in seconds."""
+        """Return the time without any answer, in seconds, after which a pod counts as hanging."""
         return max(MIN_HANG_S, HANG_FACTOR * self.longest_s)
 
 
@@ -80,21 +80,21 @@ class ProbedRevision:
 class _WatchedPod:
     metrics: Metrics
     answered_at: float
-    """Time of the last sample with an answer or without any request in the pod."""
+    """Time of the last sample in which the pod had answered a request or had no requests."""
     failing_since: float | None = None
     load: PodRequests = _NO_LOAD
 
 
 @dataclass
 class DeadBackends:
-    """Pods of one model whose backend is proved to be dead, and the last sample of each pod."""
+    """Pods of one model whose backends are proved to be dead, with the last sample of each pod of the model."""
 
     dead: dict[str, str] = field(default_factory=dict)
     """Reason why the backend is dead, for each dead pod that has not restarted yet."""
     partial: set[str] = field(default_factory=set)
-    """Dead pods that still answer some requests, because only one of their instances is dead."""
+    """Dead pods that still answer some requests, because only one of their instances of the model is dead."""
     revisions: dict[str, ProbedRevision] = field(default_factory=dict)
-    """Results of earlier probes, by revision of the pods (`revision_of`)."""
+    """Results of earlier probes, by revision of the pods (see `revision_of`)."""
     _restarting: dict[str, str] = field(default_factory=dict)
     _pods: dict[str, _WatchedPod] = field(default_factory=dict)
 
@@ -102,15 +102,15 @@ class DeadBackends:
     def out(self) -> frozenset[str]:
         """Names of the pods that must take no requests.
 
-        These are all dead pods that answer no request. If there is none, it is one dead pod that still answers some
-        requests: the first by name, so that all agents choose the same pod.
+        These are all dead pods that answer no request. If there are none, it is one dead pod that still answers some
+        requests. The first pod by name is chosen, so that all agents choose the same pod.
         """
         return frozenset(self.dead.keys() - self.partial) or frozenset(sorted(self.dead)[:1])
 
     def failures(self, now: float) -> dict[str, str]:
-        """Return the failure of the backend as text, for each pod whose backend is dead or fails every request.
+        """Return why the backends of pods fail, as text by name of the pod.
 
-        `now` is the monotonic time, in seconds.
+        A pod is included if its backend is dead or fails every request. `now` is the monotonic time, in seconds.
         """
         failing = {
             name: EVERY_REQUEST_FAILS
@@ -120,11 +120,14 @@ class DeadBackends:
         return failing | self._restarting | self.dead
 
     def quiet_s(self, pod: str, now: float) -> float:
-        """Return the seconds since the pod last answered a request or had none; 0 for a pod without samples."""
+        """Return the seconds since a pod last answered a request or had no requests.
+
+        The result is 0 for a pod without samples.
+        """
         return now - self._pods[pod].answered_at if pod in self._pods else 0.0
 
     def proved(self, pod: str, reason: str, *, partial: bool) -> None:
-        """Record that the backend of a pod is dead."""
+        """Record that the backend of a pod is dead, with the proof."""
         self.dead[pod] = reason
         (self.partial.add if partial else self.partial.discard)(pod)
 

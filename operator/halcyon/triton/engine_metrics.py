@@ -21,22 +21,23 @@ LABELS: Final[Mapping[str, str]] = {
     _VLLM_WAITING: "",
     **dict.fromkeys(_VLLM_BLOCKS, ""),
 }
-"""Name of the label that distinguishes the samples of a gauge, by name of the gauge; empty if there is none."""
+"""Name of the label that distinguishes the samples of a gauge, by name of the gauge. The name is empty if there is no
+such label."""
 Gauges = Mapping[tuple[str, str], float]
-"""Values by (name, value of the label in `LABELS`)."""
+"""Values of gauges, by (name of the gauge, value of the label in `LABELS`)."""
 
 
 def waiting(gauges: Gauges) -> float | None:
-    """Return the number of requests in the engine's own queue; None if it doesn't report it."""
+    """Return the number of requests in the engine's own queue. Return None if the engine doesn't report it."""
     known = [gauges[key] for key in ((_REQUESTS, "waiting"), (_VLLM_WAITING, "")) if key in gauges]
     return sum(known) if known else None
 
 
 def used(gauges: Gauges) -> float | None:
-    """Return the used share of the engine's capacity for requests, 0 to 1; None if it doesn't report it.
+    """Return the used share of the engine's capacity for requests, 0 to 1; None if the engine doesn't report it.
 
-    The capacity is limited by the KV cache and by the maximum number of concurrent requests. The larger of both shares
-    is returned.
+    The capacity is limited by the KV cache and by the maximum number of concurrent requests. The larger of the two used
+    shares is returned.
     """
     shares = [gauges[name, ""] for name in _VLLM_BLOCKS if (name, "") in gauges]
     for name, part in ((_BLOCKS, "used"), (_REQUESTS, "active")):

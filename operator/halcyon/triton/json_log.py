@@ -1,4 +1,4 @@
-"""Structured logging: one JSON object per line on stderr. Log only changes and failures."""
+"""Structured logging, with one JSON object per line on stderr. Callers log only changes and failures."""
 
 from __future__ import annotations
 

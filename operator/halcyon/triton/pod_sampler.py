@@ -28,16 +28,14 @@ MAX_CONCURRENT_READS = 16
 BATCHES_INTERVAL_S = 5.0
 """Minimum time between two reads of a pod's batch statistics, in seconds. Batch times change within minutes, not seconds."""
 MAX_WITH_BATCHES = 32
-"""Maximum number of pods whose batch statistics are in one report; the most recently read ones are included.
-
-At 64 batch sizes of 20 bytes per pod they take 40 KiB of the report. The statistics of all pods of a model are similar, so if there are
-more pods, reports include them in turn.
-"""
+"""Maximum number of pods whose batch statistics are in one report. The statistics that were read last are included. At
+64 batch sizes of 20 bytes per pod, they take 40 KiB of the report. The statistics of all pods of a model are similar.
+If there are more pods, reports therefore include them in turn."""
 
 
 @dataclass(frozen=True)
 class ScrapedPod:
-    """Sample of one pod."""
+    """Sample of one pod, with its metrics and batch statistics."""
 
     at: float
     """Time of the sample, in seconds since the epoch."""
@@ -45,12 +43,12 @@ class ScrapedPod:
     """Metrics of the pod; None if the pod did not respond."""
     index: Index | None = None
     batches: BatchStats | None = None
-    """Newest known batch statistics, which may be older than the metrics."""
+    """Newest batch statistics of the pod, which may be older than the metrics."""
 
 
 @dataclass(frozen=True)
 class PodStatistics:
-    """Triton's statistics of one pod."""
+    """Counters of Triton that a balancer needs to compute the limits on its queue, for one pod."""
 
     succeeded: int | None = None
     """Counter of the requests with a successful response; None if unknown."""
@@ -60,15 +58,16 @@ class PodStatistics:
 
 
 def statistics(sample: ScrapedPod) -> PodStatistics:
-    """Return the statistics in a sample from which a balancer computes the limits on its queue."""
+    """Return the counters in a sample from which a balancer computes the limits on its queue."""
     metrics = sample.metrics or Metrics()
     return PodStatistics(metrics.succeeded, metrics.rows, sample.batches.sizes if sample.batches else ())
 
 
 class PodSampler:
-    """Sampler of all server pods of the model.
+    """Sampler of all server pods of a model.
 
-    It keeps the model versions of ready pods, so that it reads the repository index of each pod once, and their batch statistics.
+    It keeps the batch statistics, and the model versions of ready pods, so that it reads the repository index of each
+    pod only once.
     """
 
     def __init__(self, client: TritonClient, clock: Callable[[], float]) -> None:
@@ -87,7 +86,10 @@ class PodSampler:
         self._concurrency = asyncio.Semaphore(MAX_CONCURRENT_READS)
 
     async def sample(self, endpoints: Iterable[Endpoint]) -> dict[str, ScrapedPod]:
-        """Sample each pod; return the samples by pod name. A pod that does not respond has a sample without metrics."""
+        """Sample each pod, and return the samples by pod name.
+
+        A pod that does not respond has a sample without metrics.
+        """
         pods = list(endpoints)
         due = self._due(pods)
         samples = await asyncio.gather(*(self._sample(endpoint, with_batches=endpoint.pod in due) for endpoint in pods))
@@ -102,7 +104,10 @@ class PodSampler:
         }
 
     def _due(self, pods: Iterable[Endpoint]) -> set[str]:
-        """Return the names of the ready pods whose batch statistics to read now: those that were read longest ago."""
+        """Return the names of the ready pods whose batch statistics should be read now.
+
+        These are the pods whose statistics were read longest ago.
+        """
         now = self._clock()
         serving = [pod.pod for pod in pods if pod.serving and not pod.terminating]
         self._requested_at = {pod: at for pod, at in self._requested_at.items() if pod in set(serving)}
@@ -161,9 +166,10 @@ def report(
     balancer: BalancerSample | None = None,
     backend_failures: Mapping[str, str] = MappingProxyType({}),
 ) -> AgentReport:
-    """Build a report from the samples. Pods without a sample are included with unknown values.
+    """Build a report from the samples of the pods.
 
-    `balancer` is the sample of the balancer, if there is one. `backend_failures` has the text of `PodSample.backend_failure` by pod.
+    Pods without a sample are included with unknown values. `balancer` is the sample of the balancer, if there is a
+    balancer. `backend_failures` contains the values of `PodSample.backend_failure`, by pod.
     """
     pods = tuple(
         replace(
@@ -203,7 +209,10 @@ def _pod(endpoint: Endpoint, seen: ScrapedPod | None, at: float, maintenance: Ab
 
 
 def state(endpoint: Endpoint, seen: ScrapedPod | None, maintenance: AbstractSet[str]) -> PodState:
-    """Return the state of a pod. `seen` is its last sample; None before the first one."""
+    """Return the state of a pod that the agent reports.
+
+    `seen` is the last sample of the pod; None before the first one.
+    """
     if endpoint.terminating:
         return "draining"
     if endpoint.pod in maintenance:
@@ -215,8 +224,9 @@ def state(endpoint: Endpoint, seen: ScrapedPod | None, maintenance: AbstractSet[
 
 
 def without_times(report: AgentReport) -> AgentReport:
-    """Return a copy of the report with all times set to 0 and without batch statistics, to detect changes between reports.
+    """Return a copy of the report with all times set to 0 and without batch statistics.
 
-    Batch statistics are not needed for that: each batch also changes other counters.
+    The copies of two reports are compared to detect changes. Batch statistics are not needed for this, because each
+    batch also changes other counters.
     """
     return replace(report, at=0.0, pods=tuple(replace(pod, at=0.0, batches=None) for pod in report.pods))

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 from halcyon.fetch.registry.errors import RegistryError, RegistryFailure, TransientError
 
 _TIMEOUT_S = 30.0
-"""Maximum time for a connection, and between two reads."""
+"""Maximum time in seconds for a connection, and between two reads from it."""
 MAX_RETRIES = 4
-"""Maximum number of successive retries without a received byte."""
+"""Maximum number of successive retries that receive no byte."""
 RETRY_WAIT_S = 1.0
 """Time before the first retry. It doubles with each further retry."""
 _MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
@@ -55,11 +55,13 @@ class RegistryClient:
 
     @property
     def has_credentials(self) -> bool:
-        """Whether requests have credentials."""
+        """Whether the client's requests contain credentials."""
         return self._authorization is not None
 
     def document(self, path: str) -> tuple[Any, str | None]:
-        """Return the JSON document at a path with a query, and the path of the next page; None if this is the last one.
+        """Return the JSON document at a path with a query, and the path of the next page.
+
+        The path is None if this is the last page.
 
         Raises:
             RegistryError: the registry denies the request.
@@ -122,7 +124,9 @@ class RegistryClient:
 
 
 def pause(error: Exception, failures: int, url: str) -> None:
-    """Wait before the next attempt, which is longer after each failure.
+    """Wait before the next attempt.
+
+    The wait doubles with each successive failure.
 
     Raises:
         RegistryFailure: there were too many failures.
@@ -146,9 +150,9 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _next_page(links: str) -> str | None:
-    """Return the path and query of the next page from the header `Link` (RFC 8288).
+    """Return the path and query of the next page, from the header `Link` (RFC 8288).
 
-    The server in that URL is ignored, because a mirror may name the original server.
+    The server in this URL is ignored, because a mirror may name the original server.
     """
     for link in links.split(","):
         target, _, parameters = link.strip().partition(">")

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass
 class RegistryError(Exception):
-    """Response of a registry that denies a request."""
+    """Response in which a registry denies a request."""
 
     status: int
     code: str
-    """Name of the error, as the registry gives it; empty if there is none."""
+    """Name of the error in the registry's response; empty if the response has none."""
     message: str
     """Message of the registry, without the credentials."""
 
@@ -26,4 +26,5 @@ class RegistryFailure(Exception):  # noqa: N818  # RegistryError is the registry
     def __init__(self, message: str, *, is_missing: bool = False) -> None:
         super().__init__(message)
         self.is_missing = is_missing
-        """Whether the model doesn't exist or has no valid layout. If false, its download failed."""
+        """Whether the reason is that the model doesn't exist or has no valid layout. If false, the download of the
+        model failed."""

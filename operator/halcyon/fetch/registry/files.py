@@ -25,10 +25,11 @@ _PROGRESS_INTERVAL_S = 10.0
 _PROGRAMS = (b"\x7fELF", b"#!")
 """First bytes of executable files. Registries store no file modes, so files that begin with these bytes get the execute bit."""
 _IN_VERSION = re.compile(r"([^/]+/)?(0|[1-9][0-9]{0,17})/.")
-"""Pattern of paths of files in a version folder, which is at the top level or one level below."""
+"""Pattern that matches paths of files in a version folder. The version folder is at the top level or one level below
+it."""
 _MAX_SHOWN = 8
 _LOCAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors of the pod's own disk, after which a retry makes no sense."""
+"""Error numbers that are caused by the pod's own disk, so that a retry would fail again."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Checksum:
     """Checksum that a registry lists for a file."""
 
     kind: str
-    """`sha256` of the content, or `git`, the id of the git object: SHA-1 of a header and the content."""
+    """Kind of checksum. `sha256` is the digest of the content. `git` is the id of the git object: SHA-1 of a header and
+    the content."""
     value: str
     """Checksum in hexadecimal."""
 
@@ -122,7 +124,10 @@ def download(
 
 
 class _Progress:
-    """Number of bytes received for all files, and whether to stop because one file's download failed."""
+    """Progress of the download of all files.
+
+    It consists of the number of bytes received, and whether the download of a file has failed.
+    """
 
     def __init__(self, total: int, target: DownloadTarget, report: Callable[[str], None]) -> None:
         self._total, self._target, self._report = total, target, report
@@ -132,7 +137,10 @@ class _Progress:
         self.is_stopped = False
 
     def add(self, count: int) -> None:
-        """Add bytes, compare them with the limit, and report them if the last report is old."""
+        """Add a number of received bytes to the total.
+
+        Compare the total with the limit, and report the progress if the last report is old.
+        """
         with self._lock:
             self.done += count
             self._target.check_size(self.done)
@@ -172,7 +180,7 @@ class _Transfer:
         self._file, self._path, self._progress = file, path, progress
         self._hash = self._started_hash()
         self.done = 0
-        """Number of bytes written so far."""
+        """Number of bytes of the file that have been written so far."""
 
     def _started_hash(self) -> hashlib._Hash | None:
         return self._file.checksum.start(self._file.size or 0) if self._file.checksum is not None else None

@@ -13,7 +13,7 @@ from halcyon.fetch.registry.mlflow import MlflowModel
 
 
 def model(url: str) -> HuggingFaceModel | MlflowModel | None:
-    """Return the model that a URI names; None if the URI is not one of a registry."""
+    """Return the model in a registry that a URI names; None if the scheme of the URI is not that of a registry."""
     scheme = urlsplit(url).scheme
     return HuggingFaceModel(url) if scheme == "hf" else MlflowModel(url) if scheme == "mlflow" else None
 

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class User:
-    """An authenticated user."""
+    """User that has been authenticated, with the attributes that access reviews need."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -42,7 +42,10 @@ class Forbidden(Exception):  # noqa: N818  # an answer (403), not a fault
 
 
 class ResourceAttributes(NamedTuple):
-    """Attributes of a request, for an access review of its permission. Empty fields are omitted from the review."""
+    """Attributes of a request that an access review of its permission needs.
+
+    Empty fields are omitted from the review.
+    """
 
     verb: str
     group: str
@@ -53,16 +56,19 @@ class ResourceAttributes(NamedTuple):
 
 
 class AgentIdentity(NamedTuple):
-    """Identity of an agent, from its token."""
+    """Identity of an agent, as read from its token."""
 
     account: str
     """User name of the agent's ServiceAccount."""
     pod: str
-    """Name of the pod to which the token is bound; empty if it is bound to none."""
+    """Name of the pod to which the token is bound; empty if the token is bound to no pod."""
 
 
 class Reviews(Protocol):
-    """Interface for authenticating and authorizing callers. All methods raise an error if the result cannot be determined now."""
+    """Interface for authenticating and authorizing callers.
+
+    All methods raise an error if the result cannot be determined now.
+    """
 
     @property
     def covers_all_namespaces(self) -> bool:
@@ -86,7 +92,7 @@ class ServiceAccount(NamedTuple):
 
 
 def service_account(username: str) -> ServiceAccount | None:
-    """Return the ServiceAccount with this user name; None if the name belongs to another kind of user."""
+    """Return the ServiceAccount with this user name. Return None if the name belongs to another kind of user."""
     if not username.startswith(ACCOUNT):
         return None
     namespace, _, name = username.removeprefix(ACCOUNT).partition(":")
@@ -94,13 +100,13 @@ def service_account(username: str) -> ServiceAccount | None:
 
 
 def bearer_token(headers: Mapping[str, str]) -> str:
-    """Return the bearer token in the request's Authorization header; empty if there is none."""
+    """Return the bearer token in the request's Authorization header. The result is empty if there is none."""
     scheme, _, token = headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def token_digest(token: str) -> bytes:
-    """Return a digest of the token, for use as a cache key, so that the cache contains no credentials."""
+    """Return a digest of the token. It is used as a key of a cache, so that the cache contains no credentials."""
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -112,7 +118,10 @@ class ReviewCache(Generic[T]):
         self._answers: dict[object, tuple[float, T]] = {}
 
     def get(self, key: object) -> tuple[T] | None:
-        """Return the cached result in a tuple, because a result may be None; return None if there is no valid result."""
+        """Return the valid cached result for a key, in a tuple with one item.
+
+        Return None if there is no valid result. The tuple distinguishes this from a result that is None.
+        """
         held = self._answers.get(key)
         return (held[1],) if held is not None and self._monotonic() < held[0] else None
 

@@ -1,8 +1,9 @@
 """Authentication and authorization for an operator limited to some namespaces, without TokenReview and SubjectAccessReview.
 
-TokenReview and SubjectAccessReview are cluster-scoped, so such an operator may not create them. Instead, the operator
-verifies tokens itself (`service_account_tokens`), with public keys that every ServiceAccount may read. It checks
-permissions with a LocalSubjectAccessReview. Only tokens of ServiceAccounts can be verified in this way.
+TokenReview and SubjectAccessReview are cluster-scoped, so an operator with permissions in some namespaces only may not
+create them. Instead, the operator verifies tokens itself (`service_account_tokens`), with public keys that every
+ServiceAccount may read. It checks permissions with a LocalSubjectAccessReview. Only tokens of ServiceAccounts can be
+verified in this way.
 """
 
 from __future__ import annotations
@@ -26,24 +27,26 @@ CONFIGURATION, KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
 MIN_READ_INTERVAL_S = 10.0
 """Minimum time between two reads of the keys, in seconds.
 
-A token with an unknown key causes a read, because the key may be new. This limit protects the API server from forged tokens.
+A token with an unknown key causes a read, because the key may be new. This minimum protects the API server from many
+reads because of forged tokens.
 """
 MAX_KEY_AGE_S = 3600.0
-"""Maximum time until the keys are read again, in seconds. A key that was removed from the API server stays valid for up to this long."""
+"""Maximum time until the public keys are read again, in seconds. A key that was removed from the API server stays valid
+for up to this time."""
 
 
 class Api(Protocol):
-    """Methods of the Kubernetes client that `NamespacedReviews` uses."""
+    """Interface to the methods of the Kubernetes client that `NamespacedReviews` uses."""
 
     async def read(self, path: str) -> Object:
-        """Return the document at a path of the API server that is not a resource."""
+        """Return the document at a path of the API server. The path is not that of a resource."""
 
     async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
-        """Create an object, and return it as stored."""
+        """Create an object, and return it as the API server has stored it."""
 
 
 class NamespacedReviews:
-    """Implementation of `Reviews` for an operator with permissions in some namespaces only."""
+    """Implementation of `Reviews` for an operator that has permissions in some namespaces only."""
 
     covers_all_namespaces = False
 
@@ -95,7 +98,7 @@ class NamespacedReviews:
     async def _signer(self, token: str) -> Issuer:
         """Return the issuer of the token.
 
-        If the token's key is unknown, first read the issuer's keys again, because they rotate.
+        If the token's key is unknown, first read the issuer's keys again, because they are rotated.
         """
         async with self._reading:
             known, age_s = self._issuer, self._monotonic() - self._read_at

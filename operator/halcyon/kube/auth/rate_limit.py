@@ -11,23 +11,26 @@ from dataclasses import dataclass, field
 
 MAX_RATE_PER_S = 20.0
 MAX_BURST = 100.0
-"""Number of requests that a caller may send at once. It is enough for a dashboard that shows all models of a namespace."""
+"""Maximum number of requests that a caller may send at once. It is enough for a dashboard that shows all models of a
+namespace."""
 MAX_SOURCES = 4096
-"""Maximum number of callers whose rate is recorded. Above it, a new caller replaces the one with the oldest request."""
+"""Maximum number of callers whose rate is recorded. If there are more, a new caller replaces the one with the oldest
+request."""
 
 
 @dataclass
 class Limiter:
-    """Token buckets, one per caller. Each request takes a token, and tokens are added at a constant rate."""
+    """Rate limiter with one token bucket per caller.
+
+    Each request takes a token from the bucket, and tokens are added at a constant rate.
+    """
 
     monotonic: Callable[[], float]
     rate_per_s: float = MAX_RATE_PER_S
     burst: float = MAX_BURST
     max_sources: int = MAX_SOURCES
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Number of tokens in each caller's bucket, and the time at which they were counted. The most recent caller is
-    last.
-    """
+    """Number of tokens in each caller's bucket, and the time of this number. The most recent caller is last."""
 
     def take(self, caller: str) -> float:
         """Take a token from the caller's bucket, and return 0.
@@ -43,7 +46,7 @@ class Limiter:
         return wait_s
 
     def wait_s(self, caller: str) -> float:
-        """Return the seconds until the caller's bucket has a token, without taking it; 0 if it has one."""
+        """Return the seconds until the caller's bucket has a token; 0 if it has one. No token is taken."""
         return self._left(caller, self.monotonic())[1]
 
     def _left(self, caller: str, now: float) -> tuple[float, float]:
@@ -68,5 +71,5 @@ class TokenBucket:
 
     @property
     def wait_s(self) -> float:
-        """Time from the last `take` until the bucket is no longer overdrawn, in seconds."""
+        """Time from the last call of `take` until the bucket is no longer overdrawn, in seconds."""
         return max(-self._left / self.rate_per_s, 0.0)

@@ -7,11 +7,14 @@ from halcyon.kube.client import Kube, Object
 from halcyon.kube.kinds import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Kind
 
 POD_NAME = "authentication.kubernetes.io/pod-name"
-"""Key in a user's extra fields whose value is the name of the pod to which the user's token is bound."""
+"""Key in the extra fields of a user. Its value is the name of the pod to which the user's token is bound."""
 
 
 def access_review(kind: Kind, user: User, asked: ResourceAttributes) -> Object:
-    """Return an access review object of this kind, for a request of this user with these attributes."""
+    """Return an access review object of this kind.
+
+    It reviews whether the user may send a request with these attributes.
+    """
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

@@ -21,7 +21,8 @@ import jwt
 from halcyon.kube.auth.callers import service_account
 
 MAX_CLOCK_SKEW_S = 10.0
-"""Maximum difference between the clocks of two machines that is tolerated, in seconds."""
+"""Maximum difference between the clocks of two machines that is tolerated, in seconds, when the times in a token are
+checked."""
 MAX_CHARACTERS = 16384
 
 _RSA: Final = ("RS256", "RS384", "RS512")
@@ -31,11 +32,12 @@ _OPTIONS: Final[Any] = {"verify_exp": False, "verify_nbf": False, "verify_iat": 
 
 @dataclass(frozen=True)
 class PublicKey:
-    """Public key of the issuer."""
+    """Public key with which the issuer of tokens signs."""
 
     key: Any
     algorithms: Sequence[str]
-    """Signature algorithms that are allowed with this key. They come from the key's type, never from a token, and never include `none`."""
+    """Signature algorithms that are allowed for this key. They follow from the type of the key, never from a token, and
+    never include `none`."""
 
 
 @dataclass(frozen=True)
@@ -43,30 +45,30 @@ class Issuer:
     """Issuer of the cluster's ServiceAccount tokens."""
 
     name: str
-    """Value of the claim `iss` in tokens."""
+    """Value of the claim `iss` in the tokens of this issuer."""
     keys: Mapping[str, PublicKey]
-    """Public keys by key id."""
+    """Public keys of the issuer, by key id."""
 
     @classmethod
     def of(cls, name: str, key_set: Mapping[str, Any]) -> Issuer:
-        """Create the issuer from a JSON Web Key Set. Skip keys of types with which API servers never sign."""
+        """Create the issuer from a JSON Web Key Set. Keys of types with which API servers never sign are skipped."""
         keys = {str(entry.get("kid")): _key(entry) for entry in key_set.get("keys") or ()}
         return cls(name, {kid: key for kid, key in keys.items() if key is not None})
 
 
 @dataclass(frozen=True)
 class Account:
-    """ServiceAccount of a verified token."""
+    """ServiceAccount of a token that has been verified."""
 
     name: str
-    """User name, `system:serviceaccount:NAMESPACE:NAME`."""
+    """User name of the ServiceAccount, `system:serviceaccount:NAMESPACE:NAME`."""
     namespace: str
     pod: str = ""
-    """Name of the pod to which the token is bound; empty if it is bound to none."""
+    """Name of the pod to which the token is bound; empty if the token is bound to no pod."""
 
 
 def key_id(token: str) -> str | None:
-    """Return the key id in a token's header, without verifying the token; None if it is not a token."""
+    """Return the key id in a token's header, without verifying the token. Return None if the text is not a token."""
     if len(token) > MAX_CHARACTERS:
         return None
     try:
@@ -76,7 +78,10 @@ def key_id(token: str) -> str | None:
 
 
 def account(token: str, issuer: Issuer, *, audience: str, now_s: float) -> Account | None:
-    """Return the account of a token; None if it is not valid for `audience` at `now_s` (seconds since the epoch)."""
+    """Return the account of a token.
+
+    Return None if the token is not valid for `audience` at `now_s` (seconds since the epoch).
+    """
     key = issuer.keys.get(str(key_id(token)))
     if key is None:
         return None
@@ -111,7 +116,10 @@ def _key(entry: Mapping[str, Any]) -> PublicKey | None:
 
 
 def _number(value: Any) -> float:
-    """Return the time in a claim; NaN if it is not a number, so that every comparison with it is false."""
+    """Return the time in a claim of a token.
+
+    Return NaN if it is not a number, so that every comparison with it is false.
+    """
     try:
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     except OverflowError:

@@ -31,7 +31,8 @@ from halcyon.kube.kinds import Key, Kind
 log = logging.getLogger(__name__)
 
 STEADY_S = 5.0
-"""Duration after which a watch counts as healthy, in seconds. If it then ends, the count of successive failures starts at 0."""
+"""Time in seconds after which a watch counts as healthy. If a healthy watch ends, the count of successive failures
+starts at 0."""
 
 UNPROVEN_S = 300.0
 """Time without an event or bookmark after which a broken watch is followed by a list, in seconds.
@@ -40,20 +41,22 @@ A healthy watch receives a bookmark about once a minute. After a restore from a 
 the resource version from which a watch continues.
 """
 OBJECT = "object"
-"""Value of `part` in `Malformed` for objects that cannot be parsed."""
+"""Value of `part` in `Malformed` if an object cannot be parsed."""
 OnChange = Callable[[Key, Object | None, Object | None], None]
-"""Listener, called with the key, the object before the change (None if it was added) and after it (None if it was
-deleted).
-"""
+"""Function that is called when an object changes. Its arguments are the key, the object before the change (None if it
+was added) and the object after it (None if it was deleted)."""
 
 
 def no_index(_: Object) -> Iterable[str]:
-    """Return no index values. Use it for kinds that are only looked up by key."""
+    """Return no index values. This function is for kinds that are only looked up by key."""
     return ()
 
 
 def drop_managed_fields(obj: Object) -> Object:
-    """Return the object without metadata.managedFields, which take a third of its size and are not used."""
+    """Return the object without metadata.managedFields.
+
+    These fields take a third of the object's size and are not used.
+    """
     obj["metadata"].pop("managedFields", None)
     return obj
 
@@ -64,7 +67,8 @@ class _Scope:
 
     namespace: str
     seen: int = 0
-    """Newest resource version that was received for this namespace. Events in one namespace prove nothing about other namespaces."""
+    """Newest resource version that was received for this namespace. Events in one namespace prove nothing about the
+    versions in other namespaces."""
     version: str = ""
     """Resource version from which the next watch continues; empty if a list is needed."""
     proven_at: float = 0.0
@@ -82,9 +86,8 @@ class Informer:
     selector: str = ""
     metadata_only: bool = False
     namespaces: tuple[str, ...] = ()
-    """Namespaces to watch, each with its own watch, if the operator has permissions in these only. If empty, one watch
-    covers all namespaces.
-    """
+    """Namespaces to watch, each with its own watch, for an operator that has permissions only in these. If it is empty,
+    one watch covers all namespaces."""
     project: Callable[[Object], Object] = drop_managed_fields
     """Function that returns the part of an object to keep in the cache."""
     index: Callable[[Object], Iterable[str]] = no_index
@@ -94,14 +97,15 @@ class Informer:
     """Record of objects that cannot be parsed, or for which a listener failed."""
 
     def __post_init__(self) -> None:
-        """Start with an empty cache that is not synced."""
+        """Create an informer whose cache is empty and not synced."""
         self._objects: dict[Key, Object] = {}
         self._index: dict[tuple[str, str], set[Key]] = defaultdict(set)
         self._unreadable: set[Key] = set()
-        """Keys of objects that exist but cannot be parsed."""
+        """Keys of the objects that exist but cannot be parsed."""
         self._scopes = {namespace: _Scope(namespace) for namespace in self.namespaces or ("",)}
         self.changes = 0
-        """Number of additions, changes and removals so far. While this number is unchanged, so are the results of reads."""
+        """Number of additions, changes and removals so far. As long as this number is unchanged, the results of reads
+        are unchanged as well."""
         self.synced = asyncio.Event()
 
     def __len__(self) -> int:
@@ -123,7 +127,7 @@ class Informer:
     def has_seen(self, key: Key, version: int) -> bool:
         """Return True if the cache includes the write of this object that resulted in this resource version.
 
-        Resource versions of one kind may be compared as integers (KEP-5504).
+        Resource versions of objects of one kind may be compared as integers (KEP-5504).
         """
         scope = self._scopes.get(key.namespace if self.namespaces else "")
         if scope is not None and scope.seen >= version:
@@ -132,7 +136,7 @@ class Informer:
         return obj is not None and int(obj["metadata"]["resourceVersion"]) >= version
 
     async def run(self) -> None:
-        """List and watch until cancelled."""
+        """List and watch the objects until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             for scope in self._scopes.values():
                 group.create_task(self._keep(scope), name=f"informer-{self.kind.plural}-{scope.namespace}")
@@ -220,7 +224,7 @@ class Informer:
                 self._proceed(scope, obj["metadata"]["resourceVersion"])
 
     def _key(self, obj: Object) -> Key | None:
-        """Return the object's key; None if its metadata cannot be parsed, which is recorded in `malformed`."""
+        """Return the key of an object. Return None if its metadata cannot be parsed, and record this in `malformed`."""
         try:
             return _key(obj)
         except (KeyError, TypeError, AttributeError) as error:

@@ -32,10 +32,10 @@ class Malformed:
     """Record of the objects that are malformed now."""
 
     _logged: dict[tuple[str, Key], dict[str, str]] = field(default_factory=dict)
-    """Logged reason for each malformed part of an object, by the object's kind and key."""
+    """Reason that was logged for each malformed part of an object, by the object's kind and key."""
 
     def note(self, kind: str, key: Key, part: str, why: str, *, error: Exception | None = None) -> None:
-        """Record that an object is malformed; log it if this object or the reason is new."""
+        """Record that an object is malformed. A log line is written if this object or the reason is new."""
         logged = self._logged.setdefault((kind, key), {})
         if logged.get(part) != why:
             logged[part] = why
@@ -43,7 +43,7 @@ class Malformed:
             log.warning("an object has an unexpected form; it is skipped", extra=context, exc_info=error)
 
     def clear(self, kind: str, key: Key, part: str) -> None:
-        """Remove the record of this part, because the object is valid now or was deleted."""
+        """Remove the record of this part of an object, because the object is valid now or was deleted."""
         logged = self._logged.get((kind, key))
         if logged is not None and logged.pop(part, None) is not None and not logged:
             del self._logged[kind, key]
@@ -84,7 +84,7 @@ class MalformedObjectsPage(Collector):
     """Prometheus collector for the number of malformed objects."""
 
     def __init__(self, malformed: Malformed) -> None:
-        """Create the collector, which reads `malformed` at each scrape."""
+        """Create the collector. At each scrape, it reads the numbers from `malformed`."""
         self._malformed = malformed
 
     @override

@@ -17,15 +17,18 @@ Action = Literal["promote", "wait", "rollback"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Counts and times of requests to all pods of one revision since the last call. None means unknown, not zero."""
+    """Counts and times of the requests to all pods of one revision since the last call of `judge`.
+
+    A value of None means that it is unknown, not that it is zero.
+    """
 
     requests: int
     """Number of completed requests, successful or failed."""
     failures: int
-    """Number of requests that failed, without those that their clients canceled."""
+    """Number of requests that failed. Requests that their clients canceled are not included."""
     batches: int | None = None
-    """Number of batches in which the requests were computed. All requests of a batch share its outcome, so they count
-    as one trial."""
+    """Number of batches in which the requests were computed. All requests of a batch share its outcome, so a batch
+    counts as one independent trial."""
     latency: Histogram | None = None
     """Latencies of the responses, including the time in the queues of the balancer and the server."""
     queue_us: int | None = None
@@ -33,7 +36,8 @@ class Sample:
     compute_us: int | None = None
     """Total execution time of the successful requests, in microseconds."""
     timed: int | None = None
-    """Number of requests whose times are in `queue_us` and `compute_us`; None if these are all successful requests."""
+    """Number of requests whose times are included in `queue_us` and `compute_us`. None means that the times of all
+    successful requests are included."""
     newest_s: float = math.inf
     """Seconds since the newest pod of the revision first answered a request."""
 
@@ -41,7 +45,8 @@ class Sample:
         """Check the counts.
 
         Raises:
-            ValueError: a count is negative (was a counter reset?), or there are more failures than requests.
+            ValueError: a count is negative (for example, because a counter was reset), or there are more failures than
+                requests.
         """
         if min(self.requests, self.failures, self.batches or 0, self.queue_us or 0) < 0:
             raise ValueError(
@@ -63,7 +68,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Tolerances and error rates of canary analysis. A limit of None disables its check."""
+    """Tolerances and error rates of canary analysis. If the limit of a check is None, the check is disabled."""
 
     error_margin: float | None = 0.01
     """Maximum amount, from 0 to 1, by which the canary's share of failed requests may exceed that of the stable
@@ -74,8 +79,8 @@ class Rules:
     queue_ratio: float | None = 1.5
     """Maximum ratio of the canary's queue time to that of the stable revision, in the geometric mean over windows."""
     queue_floor_s: float = 0.005
-    """Seconds added to both revisions' mean queue times of a window before they are compared. So a short queue of the
-    canary is accepted even if the stable revision has none."""
+    """Seconds that are added to the mean queue time of each revision before the two are compared. A short queue of the
+    canary is therefore accepted even if the stable revision has none."""
     alpha: float = 0.01
     beta: float = 0.05
     min_requests: int = 100
@@ -105,7 +110,7 @@ class Rules:
 
     @property
     def part(self) -> float:
-        """Return the share of the error rate `alpha` that is assigned to each enabled check."""
+        """Return the share of the error rate `alpha` that each enabled check may use."""
         return self.alpha / sum(x is not None for x in (self.error_margin, self.latency_ratio, self.queue_ratio))
 
 
@@ -114,15 +119,17 @@ class Track:
     """Comparison of the shares of failed or late requests of the stable revision and the canary, over all windows."""
 
     worse: Capital = field(default_factory=Capital)
-    """Capital won so far by betting that the canary exceeds its limit."""
+    """Evidence that the canary exceeds its limit, as the capital won by bets on it. The capital rarely grows if the
+    canary is within the limit."""
     fine: Capital = field(default_factory=Capital)
-    """Capital won so far by betting that the canary is within its limit."""
+    """Evidence that the canary is within its limit, as the capital won by bets on it. The capital rarely grows if the
+    canary exceeds the limit."""
     spread: Spread = field(default_factory=Spread)
     stable: Tally = field(default_factory=Tally)
     canary: Tally = field(default_factory=Tally)
     recent: Tally = field(default_factory=Tally)
-    """Requests to the stable revision in the last windows. The bets assume that its share of failed or late requests
-    stays the same."""
+    """Number of requests to the stable revision in the last windows, and how many of them failed or were late. The
+    tests assume that this share stays the same in the next window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +142,11 @@ class CanaryMemory:
     queue: Blocks = field(default_factory=Blocks)
     requests: tuple[int, int] = (0, 0)
     batches: tuple[int, int] = (0, 0)
-    """Number of the canary's requests whose batches are reported, and the number of these batches."""
+    """Numbers of the canary's requests and batches: (requests whose batches are reported, these batches)."""
     stable: Histogram | None = None
     canary: Histogram | None = None
     typical_s: float | None = None
-    """Median latency of the canary's last window; None if it had few responses."""
+    """Median latency in the canary's last window, in seconds; None if the window had too few responses."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return the memory as values that can be serialized as JSON."""
@@ -194,13 +201,13 @@ class Evidence:
     finding: Finding
     test: str
     stable: float | None = None
-    """Value of the stable revision: its share of failed requests, its 95th latency percentile or its mean queue
-    time."""
+    """Value that was measured for the stable revision: its share of failed requests, its 95th latency percentile or its
+    mean queue time."""
     canary: float | None = None
     limit: float | None = None
     """Highest value that is allowed for the canary: a share from 0 to 1, or seconds."""
     sizes: tuple[int, int] = (0, 0)
-    """Number of compared requests: (to the stable revision, to the canary)."""
+    """Numbers of requests that were compared: (to the stable revision, to the canary)."""
     p_worse: float | None = None
     """p-value of the hypothesis "the canary is within the limit", over this and all earlier calls. The canary is worse
     if the p-value is at most `level`."""
@@ -209,12 +216,14 @@ class Evidence:
     p-value is at most `Rules.beta`."""
     interval: tuple[float, float] | None = None
     """Confidence interval of the ratio of the canary's queue time to that of the stable revision, for the check `queue`
-    only. A rollback depends on its lower bound, a promotion on its upper bound. None until there are enough windows."""
+    only. A rollback depends on its lower bound, a promotion on its upper bound. It is None until there are enough
+    windows."""
     level: float = 0.0
     design: float = 1.0
-    """Number of requests that count as one independent trial, estimated from the batches and the spread of outcomes."""
+    """Number of requests that count as one independent trial. It is estimated from the batches and from the spread of
+    the outcomes."""
     why: str = ""
-    """Reason for the finding, as a phrase."""
+    """Reason for the check's result, as a phrase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +232,7 @@ class CanaryDecision:
 
     action: Action
     why: str
-    """Reason for the action, one sentence with numbers."""
+    """Reason for the action, as one sentence with numbers."""
     checks: tuple[Evidence, ...]
     memory: CanaryMemory
     """Memory to pass to the next call of `judge`."""

@@ -25,45 +25,49 @@ from halcyon.scaling.histogram import Histogram
 QUANTILE = 0.95
 LATE_MARGIN = 0.025
 """Amount by which the canary's share of late responses may exceed that of the stable revision and still be fine. It
-must be above 0: if neither revision has late responses, no amount of data shows that the canary has fewer."""
+must be above 0. If neither revision has late responses, no amount of data could otherwise show that the canary is
+fine."""
 MIN_FOR_QUANTILE = 100
-"""Minimum number of responses from the stable revision before its 95th percentile is used: five of 100 responses lie
-above it."""
+"""Minimum number of responses from the stable revision before its 95th percentile is used. Of 100 responses, five are
+above this percentile."""
 MIN_WINDOWS, MIN_LATE_WINDOWS = 3, 8
-"""Minimum number of windows that a rollback needs: the first because of failed or very late requests, the second
-because of late ones. Each window can contribute only that part of the evidence, so that one stall causes no
-rollback."""
+"""Minimum numbers of windows with evidence before a rollback. The first is for failed or very late requests, the second
+for late ones. A single window can contribute only a part of the evidence, so that one stall causes no rollback."""
 VERY_LATE = 4.0
-"""Ratio of a response's latency to the 95th percentile of the stable revision, above which it is very late. If
-`latency_ratio` is larger, that is used instead."""
+"""Ratio of a response's latency to the 95th percentile of the stable revision, above which the response is very late.
+If `latency_ratio` is larger, it is used instead."""
 FIRST_S, SETTLE_S, MAX_SETTLE_S, SETTLE_RESPONSES = 3.0, 15.0, 60.0, 150
-"""Times in seconds from a new pod's first answer, and a number of responses. Very late responses are evidence after
-`FIRST_S`, other latencies after `SETTLE_S`. A slow model needs longer than that: `SETTLE_RESPONSES` times stable's 95th
-percentile, but at most `MAX_SETTLE_S`."""
+"""Limits on the latencies that are evidence, in seconds since a new pod's first answer, and a number of responses. Very
+late responses are evidence after `FIRST_S`, other latencies after `SETTLE_S`. For a slow model, the second limit is
+`SETTLE_RESPONSES` times the 95th percentile of the stable revision, but at most `MAX_SETTLE_S`."""
 MIN_COMPUTE_RATIO = 2.0
-"""Ratio of the canary's execution time to stable's, above which a queue from a cold start doesn't explain very late
-responses."""
+"""Minimum ratio of the canary's execution time to that of the stable revision for very late responses to be evidence
+soon after a start. At a lower ratio, the queue from the cold start may be the cause."""
 IMPROVES = 0.85
 """Ratio of the canary's median latency to that of the previous window, below which the canary's queue is considered to
 be ending."""
 MIN_FOR_MEDIAN = 20
-"""Minimum number of responses in a window for its median latency to be used. Medians of fewer responses fall by
-chance."""
+"""Minimum number of responses in a window for its median latency to be used. The median of fewer responses may be lower
+by chance."""
 RECENT_WINDOWS = 5
-"""Number of windows over which the bets average stable's share of failed or late requests, with falling weights."""
+"""Number of windows over which the stable revision's share of failed or late requests is averaged. Older windows have
+less weight."""
 _LATE_SPREAD = 3.0
-"""Variance ratio (`Spread`) that is assumed for late responses until it is measured. It is above 1, because late
-responses share queues."""
+"""Ratio of the variance of late responses to that of independent ones, assumed until it is measured. It is above 1,
+because late responses share queues."""
 _LIFTS = (0.02, 0.05, 0.1, 0.25, 0.6)
 """Alternative hypotheses about the canary, from barely worse to broken. With each `lift` in this tuple, the canary's
 assumed share of failed or late requests is limit + lift x (1 - limit)."""
 _ERRORS_PRIOR, _LATE_PRIOR = 0.001, 1 - QUANTILE
-"""Prior shares of failed and of late requests, used before there is data. A wrong prior delays a decision, but does
-not raise the error rates."""
+"""Shares of failed and of late requests that are assumed before there is data. A wrong assumption delays a decision,
+but does not raise the error rates."""
 
 
 def remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rules) -> CanaryMemory:
-    """Return the memory updated with one window; `stable` and `canary` are the samples of both revisions in it."""
+    """Return the memory updated with the samples of one window.
+
+    `stable` and `canary` are the samples of the two revisions in this window.
+    """
     requests, batches = memory.batches
     if canary.batches is not None:
         # A report of more batches than requests is wrong, so the batches are capped at the requests.
@@ -132,21 +136,22 @@ def remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rule
 
 
 def _computes_longer(stable: Sample, canary: Sample) -> bool:
-    """Return whether the canary's executions take so much longer that a queue from its start isn't the cause."""
+    """Return whether the canary's executions are so slow that its cold start can't explain very late responses."""
     own, its = stable.compute_s, canary.compute_s
     return own is not None and its is not None and its > MIN_COMPUTE_RATIO * own
 
 
 def _settles_s(stable: Histogram) -> float:
-    """Return the seconds after a pod's first answer from which its latencies are evidence."""
+    """Return the seconds after a pod's first answer from which its latencies count as evidence."""
     own = stable.quantile(QUANTILE)
     return SETTLE_S if own is None else min(max(SETTLE_RESPONSES * own, SETTLE_S), MAX_SETTLE_S)
 
 
 def _most(level: float, windows: int = MIN_WINDOWS) -> float:
-    """Return the cap on the logarithm of one window's E-variable, so that `windows` windows can reach p-value `level`.
+    """Return the maximum of the logarithm of one window's E-variable.
 
-    The cap includes a small surplus, because the capital that is never bet doesn't grow.
+    With this maximum, `windows` windows can reach the p-value `level`, and a single window can't. It includes a small
+    surplus, because a part of the capital is never bet and doesn't grow.
     """
     return (math.log(1 / level) + 0.5) / windows
 
@@ -186,9 +191,10 @@ def _followed(
 
 
 def late_bounds(known: Histogram, ratio: float) -> tuple[float, float] | None:
-    """Return the latencies above which a response of (stable, canary) counts as late, from earlier windows only.
+    """Return the latencies above which a response counts as late, as (for the stable revision, for the canary).
 
-    Return None if latency is not checked, or if one of the two latencies can't be determined yet.
+    They are computed from earlier windows only. Return None if latency is not checked, or if one of the two can't be
+    determined yet.
     """
     if known.total < MIN_FOR_QUANTILE:
         return None
@@ -214,7 +220,10 @@ def _joined(known: Histogram | None, more: Histogram | None) -> Histogram | None
 
 
 def _waited(sample: Sample, rules: Rules) -> float | None:
-    """Return the logarithm of a sample's mean queue time in seconds, with the floor added; None if it is unknown."""
+    """Return the logarithm of a sample's mean queue time in seconds; None if it is unknown.
+
+    Before the logarithm is taken, `queue_floor_s` is added.
+    """
     if sample.queue_us is None or not sample.answered:
         return None
     return math.log(sample.queue_us / 1e6 / sample.answered + rules.queue_floor_s)

@@ -28,44 +28,48 @@ from dataclasses import dataclass
 _TINY = 1e-9
 _MAX_STEPS, _CLOSE = 100, 1e-14
 _SHARED = 0.01
-"""Share of the capital that is redistributed among the bets before each window. An outage that affects both revisions
-for one window can ruin every bet. Redistribution lets bets that are right in later windows recover."""
+"""Share of the capital that is redistributed among the alternative hypotheses before each window. An outage that
+affects both revisions for one window can reduce the capital of every hypothesis to almost zero. With redistribution,
+the hypotheses that are right in later windows recover."""
 _MAX_LOG = 690.0
-"""Maximum argument of exp: a larger one overflows a float."""
+"""Maximum argument of exp. A larger argument would overflow a float."""
 _OWN_WINDOWS = 10.0
-"""Weight, in windows, of the prior assumption that requests are independent. After more windows, the spread that is
-measured across windows dominates."""
+"""Weight of the prior assumption that requests are independent, in windows. After more windows, the variance that is
+measured between windows has more weight."""
 
 
 MAX_BLOCKS, MIN_BLOCKS = 48, 24
 MAX_CARRIED = 0.9
 """Maximum assumed correlation between the deviations of neighbouring windows or blocks."""
 BEST_AT = 60
-"""Number of windows after which the confidence intervals for means are tightest. These windows take a few minutes."""
+"""Number of windows after which the confidence intervals for means are narrowest. These windows take a few minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Requests of one revision (`trials`), and the number of them that failed or were late (`events`)."""
+    """Requests of one revision: their number (`trials`), and how many of them failed or were late (`events`)."""
 
     events: float = 0
     trials: float = 0
 
     def __add__(self, other: Tally) -> Tally:
-        """Return the sum of the two tallies."""
+        """Return the sum of two tallies, which are numbers of trials and events."""
         return Tally(self.events + other.events, self.trials + other.trials)
 
     def faded(self, windows: float) -> Tally:
-        """Return the tally with its weight reduced for one more window, in a mean over about `windows` windows."""
+        """Return the tally with its weight reduced by one window, for a moving average over about `windows` windows."""
         return Tally(self.events * (1 - 1 / windows), self.trials * (1 - 1 / windows))
 
     @property
     def share(self) -> float | None:
-        """Return events / trials; None if there are no requests."""
+        """Return the ratio of events to trials; None if there are no trials."""
         return self.events / self.trials if self.trials else None
 
     def guess(self, prior: float, weight: float = 20.0) -> float:
-        """Return the share of events, smoothed with a prior that weighs as much as `weight` requests; never 0 or 1."""
+        """Return the share of events among the trials, smoothed with a prior of the weight of `weight` trials.
+
+        The result is never exactly 0 or 1.
+        """
         return min(max((self.events + prior * weight) / (self.trials + weight), 1e-4), 1 - 1e-4)
 
 
@@ -124,19 +128,22 @@ def log_e(first: Tally, second: Tally, bet: tuple[float, float], margin: float) 
 
 
 def from_log(value: float) -> float:
-    """Return exp(value), with the exponent capped at `_MAX_LOG`."""
+    """Return exp(value). The exponent is limited to `_MAX_LOG`, so that the result doesn't overflow."""
     return math.exp(min(value, _MAX_LOG))
 
 
 @dataclass(frozen=True, slots=True)
 class Capital:
-    """Capital of a set of bets against one hypothesis, which started with a total of 1."""
+    """Capital of a set of bets against one hypothesis.
+
+    The capital starts with a total of 1 and grows if the hypothesis is wrong.
+    """
 
     logs: tuple[float, ...] = ()
-    """Logarithms of the capital in each bet, followed by that of the reserve, which is never bet. Empty before the first
-    window."""
+    """Logarithms of the capital in each bet, and last that of a reserve, which is never bet. It is empty before the
+    first window."""
     peak: float = 0.0
-    """Logarithm of the largest total capital so far."""
+    """Logarithm of the largest total capital so far. It determines the p-value."""
 
     @property
     def now(self) -> float:
@@ -173,14 +180,17 @@ def _log_sum(logs: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Ratio of the measured variance of the difference between two shares to its variance for independent requests."""
+    """Estimate of the variance of the difference between two shares.
+
+    It is a ratio: the measured variance divided by the variance for independent requests.
+    """
 
     squares: float = 0.0
     windows: int = 0
     products: float = 0.0
-    """Sum of the products of neighbouring windows' standardized deviations."""
+    """Sum of the products of the standardized deviations in neighbouring windows."""
     last: float = 0.0
-    """Standardized deviation of the last window."""
+    """Standardized deviation of the difference in the last window."""
 
     def factor(self, own: float = 1.0) -> float:
         """Return the long-run variance ratio, smoothed towards `own` and at least 1, the ratio of independent requests.
@@ -193,9 +203,10 @@ class Spread:
         return alike * (1 + carried) / (1 - carried)
 
     def after(self, window: tuple[Tally, Tally], whole: tuple[Tally, Tally], *, prior: float) -> Spread:
-        """Return the spread updated with one more window: Pearson's statistic divided by its degrees of freedom.
+        """Return the spread updated with one more window.
 
-        `whole` is the sum of all windows, including this one.
+        The window adds Pearson's statistic divided by its degrees of freedom. `whole` is the sum of all windows,
+        including this one.
         """
         if not all(tally.trials for tally in window):
             return self
@@ -207,7 +218,8 @@ class Spread:
 
 
 Row = tuple[float, float, float, float]
-"""Values in one block of time: (sum of the first stream, its count, sum of the second stream, its count)."""
+"""Sums of the values in one block of time: (sum of the first stream, its count, sum of the second stream, its
+count)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +233,11 @@ class Blocks:
 
     rows: tuple[Row, ...] = ()
     windows: int = 0
-    """Total number of windows in all rows."""
+    """Total number of windows in all blocks."""
     size: int = 1
-    """Number of windows per row; the last row may have fewer."""
+    """Number of windows per block. The last block may have fewer."""
     filled: int = 0
-    """Number of windows in the last row."""
+    """Number of windows in the last block."""
 
     def after(self, row: Row) -> Blocks:
         """Return the blocks with one more window. A window in which a stream has no values is ignored."""
@@ -251,7 +263,9 @@ class Blocks:
         return first, n, second, m
 
     def difference(self, alpha: float) -> tuple[float, float] | None:
-        """Return a confidence interval for the second mean minus the first; None if there are too few blocks.
+        """Return a confidence interval for the difference of the means (second minus first).
+
+        Return None if there are too few blocks.
 
         The level `alpha` holds for all evaluations together, asymptotically in the number of windows.
         """
@@ -266,7 +280,7 @@ class Blocks:
     def _reach(self, weights: Row, alpha: float) -> float:
         """Return half the width of the confidence interval for a statistic.
 
-        `weights` are the partial derivatives of the statistic with respect to the four sums of a row.
+        `weights` are the partial derivatives of the statistic with respect to the four sums of a block.
         """
         parts = [sum(weight * value for weight, value in zip(weights, row, strict=True)) for row in self.rows]
         count = len(parts)
@@ -296,8 +310,8 @@ def boundary(count: int, *, alpha: float, best_at: int) -> float:
 
 
 def tightest(*, alpha: float, at: int) -> float:
-    """Return the rho with which `boundary` is approximately tightest after `at` values.
+    """Return the parameter rho with which `boundary` is approximately narrowest after `at` values.
 
-    Source: Howard, Ramdas, McAuliffe, Sekhon, Ann. Statist. 49 (2021).
+    It is the inverse of the mixture's variance. Source: Howard, Ramdas, McAuliffe, Sekhon, Ann. Statist. 49 (2021).
     """
     return at / (2 * math.log(1 / alpha) + math.log1p(2 * math.log(1 / alpha)))

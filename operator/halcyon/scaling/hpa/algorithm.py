@@ -83,7 +83,7 @@ def desired(
 
 
 def asked(reading: RulesReading, targets: ResolvedTargets) -> tuple[SignalProposal, ...]:
-    """Return the replicas that each signal proposes, computed as the HPA does, before any limit is applied."""
+    """Return the replicas that each signal proposes, as the HPA computes them before it applies any limit."""
     terms = [_term(QUEUE_DEPTH, reading.queue_depth, targets.queue_depth, reading.replicas)]
     if targets.gpu_utilization is not None:
         value = reading.gpu_utilization or Missing("it was not sampled")

@@ -31,23 +31,23 @@ _DOWN = ScalingRules(
 )
 
 Entries = tuple[tuple[float, int], ...]
-"""(time in seconds, replicas) pairs, in the order in which the HPA stores them."""
+"""Entries of a history, as (time in seconds, replicas), in the order in which the HPA stores them."""
 
 
 @dataclass(frozen=True)
 class HpaMemory:
-    """State of the HPA controller between two syncs."""
+    """State of the HPA's algorithm between two evaluations."""
 
     recommendations: Entries = ()
-    """Numbers of replicas that the signals proposed, before stabilisation."""
+    """Numbers of replicas that the signals proposed at recent evaluations, before stabilisation."""
     added: Entries = ()
-    """Number of pods that each scale-up added."""
+    """Numbers of pods that recent scale-ups added."""
     removed: Entries = ()
-    """Number of pods that each scale-down removed."""
+    """Numbers of pods that recent scale-downs removed."""
 
 
 def first_seen(memory: HpaMemory, *, now: float, current: int) -> HpaMemory:
-    """Return the memory, with `current` as its first recommendation if it has none.
+    """Return the memory, with the current replicas as its first recommendation if it has none.
 
     A restart of the operator therefore causes no fast scale-down.
     """
@@ -59,8 +59,7 @@ def paced(
 ) -> tuple[int, tuple[RecommendationLimit, ...], HpaMemory]:
     """Apply stabilisation and rate limits to `wanted`, the replicas that the signals propose.
 
-    Returns:
-        The replicas to set, the limits that changed them, and the memory with this recommendation added.
+    Returns: The replicas to set, the limits that changed them, and the memory for the next call.
     """
     if behavior is None:
         return _without_behavior(wanted, now=now, current=current, low=low, high=high, memory=memory)
@@ -125,7 +124,7 @@ def _stabilised(
 def _allowed(now: float, current: int, memory: HpaMemory, rules: ScalingRules, *, sign: int) -> int:
     """Return the replicas that the scaling policies allow now.
 
-    This is the maximum for a scale-up (`sign` is 1), or the minimum for a scale-down (`sign` is -1).
+    If `sign` is 1, this is the maximum for a scale-up. If `sign` is -1, this is the minimum for a scale-down.
     """
     if rules.select_policy == "Disabled":
         return current
@@ -146,7 +145,10 @@ def _allowed(now: float, current: int, memory: HpaMemory, rules: ScalingRules, *
 
 
 def _stored(entries: Entries, entry: tuple[float, int], *, older_than: float) -> Entries:
-    """Return the entries with `entry` added. It replaces the last entry older than `older_than`, if there is one."""
+    """Return the entries of a history after adding `entry`.
+
+    The new entry replaces the last entry that is older than `older_than`, if there is one.
+    """
     for index in range(len(entries) - 1, -1, -1):
         if entries[index][0] < older_than:
             return (*entries[:index], entry, *entries[index + 1 :])

@@ -1,7 +1,8 @@
 """Metrics of the policy Rules: queue depth, GPU utilisation and concurrency of a model, computed from its observation.
 
-The HPA, or `algorithm`, compares them with the user's targets. All are totals for the whole model, for targets of type
-AverageValue: replicas = value / target. Out of scope: computing the replicas.
+The HPA, or `algorithm`, compares them with the user's targets. Each value is a total for the whole model and has a
+target of type AverageValue. The number of replicas is the value divided by the target. Out of scope: computing the
+replicas.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class RulesReading:
     """Metrics of one model at one time, for the policy Rules."""
 
     at: float
-    """Time of the reading."""
+    """Time at which the values were measured."""
     replicas: int
-    """Number of existing pods (status.replicas), ready or not: the number by which the HPA divides."""
+    """Number of existing pods (status.replicas), whether ready or not. The HPA divides the total by this number."""
     queue_depth: Value | Missing
     """Number of queued requests of the model, plus rejected requests per second."""
     gpu_utilization: Value | Missing | None
@@ -50,8 +51,8 @@ class RulesReading:
     gpu_mean: float | None = None
     """Mean GPU utilisation in percent of the ready pods that report it; None if unknown, or if no pod is ready."""
     concurrency: Value | Missing | None = None
-    """Number of requests in progress or waiting, plus rejected requests per second; None if the user set no target for
-    concurrency."""
+    """Number of requests in progress or waiting, plus the number of rejected requests per second. None if the user set
+    no target for concurrency."""
     metric: Value | Missing | None = None
     """Result of the site's query; None if the user set no target for it."""
 
@@ -98,8 +99,8 @@ def queue_depth(observation: Observation, *, target: int, replicas: int) -> Valu
     """Return the requests queued in balancers and ready pods, plus the requests rejected per second.
 
     Both are means of the last 15 s. One rejected request per second counts as one queued request, because it would be
-    queued if it had been accepted. A starting pod adds nothing: its share of the queue is still in the balancers. The
-    queue of a pod that does not report it is estimated by `filled`.
+    queued if it had been accepted. A starting pod has no queue of its own, because its share of the requests still
+    waits in the balancers. The queue of a pod that does not report it is estimated by `filled`.
     """
     silence = _silence_reason(observation)
     if silence:
@@ -135,7 +136,7 @@ def gpu_utilization(observation: Observation, *, target: int, replicas: int) -> 
     """Return the GPU utilisation in percent, summed over ready pods, each averaged over the last 15 s.
 
     The utilisation of pods without a value is estimated by `filled`. So while no pod is ready, the signal proposes the
-    present replicas; it does not count as missing.
+    present replicas and doesn't count as missing.
     """
     silence = _silence_reason(observation)
     if silence:
@@ -173,7 +174,7 @@ def filled(known: float, *, missing: int, target: float, replicas: int) -> float
 
 
 def _silence_reason(observation: Observation) -> str | None:
-    """Return the reason why no sample is recent enough; None if at least one is."""
+    """Return the reason why no sample is recent enough; None if at least one sample is."""
     latest = newest(observation)
     if observation.balancers and latest is not None and observation.at - latest <= MAX_AGE_S:
         return None

@@ -11,9 +11,9 @@ from typing import Generic, Literal, TypeVar
 M = TypeVar("M")
 
 LimitKind = Literal["min", "max", "stabilisation", "pace", "unknown", "off"]
-"""Cause of a limit. min, max: minReplicas or maxReplicas. stabilisation: an earlier recommendation within the
-stabilisation window. pace: a policy of spec.scaling.behavior, or the HPA's default policy. unknown: all signals are
-missing, or some are missing and the others propose fewer replicas. off: spec.replicas is 0."""
+"""Cause of a limit. `min` and `max`: minReplicas or maxReplicas. `stabilisation`: an earlier recommendation within the
+stabilisation window. `pace`: a policy of spec.scaling.behavior, or the HPA's default policy. `unknown`: all signals are
+missing, or some are missing and the others propose fewer replicas. `off`: spec.replicas is 0."""
 SignalName = Literal["queueDepth", "gpuUtilization", "concurrency", "metric"]
 
 
@@ -27,13 +27,14 @@ class SignalProposal:
     value: float | None = None
     """Value of the signal for the whole model; None if it is missing."""
     ratio: float | None = None
-    """value / (target x existing pods)."""
+    """Ratio of the signal's value to its target, which is multiplied by the number of existing pods. None if the value
+    is missing."""
     proposal: int | None = None
     """Proposed replicas; None if the value is missing."""
     tolerated: bool = False
     """Whether the ratio is within the tolerance around 1, so that the replicas don't change."""
     missing: str | None = None
-    """Reason why the value is missing."""
+    """Reason why the value of the signal is missing; None if it is known."""
 
     def describe(self) -> str:
         """Describe the proposal as a phrase, for example `queueDepth 78 at 16 per replica needs 5`."""
@@ -85,9 +86,9 @@ class Recommendation(Generic[M]):
     count: int
     reasons: Reasons
     memory: M
-    """Memory for the next decision if the replicas have been written or did not change."""
+    """Memory for the next decision, to be used if the replicas were written or did not change."""
     unwritten: M
-    """Memory for the next decision if the replicas could not be written."""
+    """Memory for the next decision, to be used if the replicas could not be written."""
 
     def describe(self) -> str:
         """Describe the recommendation and its reasons in one sentence with numbers."""

@@ -2,8 +2,8 @@
 
 Triton's compute times are those of `execute`. Models that answer after `execute` has returned (decoupled models,
 engines with their own batching, asynchronous Python) have batch times of microseconds for requests of seconds. Other
-models have no batch times at all. So the service line, which is fitted to batch times, is used only while the answers
-don't contradict it.
+models have no batch times at all. The service line, which is a line fitted to the batch times, is therefore used only
+while the answers don't contradict it.
 
 Three curves are known from the balancers' counters: requests sent to pods, requests answered, and their difference,
 which is the number of requests in execution. By Little's law, a ready pod answers (requests in execution per pod) /
@@ -58,37 +58,37 @@ from halcyon.scaling.planner.capacity.shared_limit import Peaks, SharedLimit, wi
 from halcyon.scaling.planner.reading import Reading
 
 _FACTOR = 3.0
-"""Time in a pod that contradicts the service line, as a multiple of the time that the line predicts for it."""
+"""Time in a pod that contradicts the batch times, as a multiple of the time that is predicted from them."""
 _MIN_S = 0.25
-"""Seconds that are added to `_FACTOR` times the predicted time in a pod, for transfers and the sampling of the
+"""Seconds that are added to `_FACTOR` times the predicted time in a pod. They cover transfers and the sampling of the
 counters, which aren't part of a batch."""
 _SILENT_S = 5.0
-"""Seconds for which no request may be answered, beyond the time in a pod that contradicts the service line. After that,
-unanswered requests contradict the line as well."""
+"""Seconds without any answer after which unanswered requests contradict the capacity computed from batch times. They
+are added to the time in a pod from which an answered request contradicts it."""
 _AGREED_FACTOR, _AGREED_S = 2.0, 0.02
-"""Time in a pod up to which the service line is used again: a multiple of the time that the line predicts, plus
-seconds."""
+"""Maximum time in a pod at which the capacity computed from batch times is used again. It is a multiple of the time
+that the batch times predict, plus seconds."""
 _AGREE_S = 60.0
-"""Seconds for which the time in a pod must agree with the service line before the line is used again."""
+"""Seconds for which the times in pods must agree with the batch times before the batch times are used again."""
 _RELAX_S = 600.0
-"""Seconds in which the stored shortest time in a pod doubles if no request is faster than it, because requests may have
-become longer."""
+"""Seconds in which the stored shortest time doubles if no request takes less, because requests may have become
+longer."""
 _PROMISED = 0.5
-"""Rate of answers of full pods, as a share of the rate that the service line predicts, below which the answers
-contradict the line."""
+"""Share of the rate of answers predicted from batch times, below which full pods contradict the prediction."""
 _GPU_FULL = 95.0
 """GPU utilisation, in percent per ready pod, from which a GPU counts as full."""
 _ENGINE_FULL = 0.95
 """Used share of an engine's capacity for requests from which the engine counts as full."""
 _SHARED_S = 1800.0
-"""Seconds after which a shared limit is tested again by allowing more replicas."""
+"""Seconds after which a shared limit is tested again with more replicas."""
 _PROVISIONAL = 10.0
-"""Capacity assumed before a pod has been full, as a multiple of the highest rate that a pod has answered."""
+"""Capacity assumed until a pod has been full, as a multiple of the highest rate of answers of a pod so far."""
 MEASURED = "Bench"
 """Value of `found_by` while the capacity is the one that `halcyon bench` has measured."""
 _ROUNDS = 2.0
-"""Additional time for which requests must have waited in balancers before a shared limit is searched for, in multiples
-of the time in a pod. It applies only while batch times are used. New pods fill up in this time."""
+"""Minimum time for which requests must have waited in balancers before the planner searches for a limit that pods
+share. It is given in multiples of the time in a pod, and added to the window in which answers are counted. New pods
+fill up during this time. It applies only while batch times are used."""
 
 
 @immutable(frozen=True, slots=True)
@@ -98,38 +98,38 @@ class AnswerEvidence:
     rps: float | None = None
     """Requests per second that a ready pod answers while it is full; None if no pod has been full."""
     at_once: float = 1.0
-    """Number of requests in execution in a pod while it is full."""
+    """Number of requests that a pod executes at the same time while it is full."""
     seconds: float = 0.0
-    """Time in the pod of the requests answered last, in seconds; 0 if unknown."""
+    """Time that the requests answered last spent in their pod, in seconds; 0 if unknown."""
     fastest_s: float | None = None
-    """Shortest time in the pod, in seconds; None if unknown. It grows slowly until a request is faster (`_RELAX_S`)."""
+    """Shortest time of a request in a pod, in seconds; None if unknown. It slowly grows until a request takes less."""
     least_rps: float = 0.0
-    """Highest rate of answers per ready pod so far, in requests per second, whether the pods were full or not."""
+    """Highest rate of answers per ready pod so far, in requests per second. The pods need not have been full."""
     contradicts_at: float | None = None
-    """Time at which the answers began to contradict the line of batch times (`ServiceLine`); None while they agree with it."""
+    """Time from which the pods' answers contradicted Triton's batch times; None while they agree with them."""
     agrees_at: float | None = None
-    """Time at which the answers began to agree with the line again; None while they contradict it, or if they never did."""
+    """Time from which the answers agreed with the batch times again; None while they contradict them, or never did."""
     is_in_force: bool = False
-    """Whether the answers contradict the service line, so that `rps` is used as the capacity."""
+    """Whether the pods' answers contradict Triton's batch times, so that `rps` is used as the capacity."""
     line_rps: float | None = None
-    """Requests per second of a replica by the service line at the last comparison; None if there is no line."""
+    """Requests per second of a replica by Triton's batch times at the last comparison; None if there are none."""
     peaks: Peaks = ()
-    """(ready pods, requests per second of all of them together, time) for times in which all of these pods were full,
-    ascending by number of pods."""
+    """Rates of answers of full pods by number of pods: (ready pods, requests per second of all of them together, time).
+    The entries are sorted by number of pods."""
     shared: SharedLimit | None = None
     anchor: tuple[float, float, float, float] | None = None
-    """State since the answers last agreed with the service line: (time and requests answered at that moment, requests
-    in execution now, request-seconds in execution since then)."""
+    """State at the last time when the answers agreed with the batch times, as four numbers. These are the time, the
+    requests answered until then, the requests in execution now, and the request-seconds in execution since then."""
     samples: tuple[Sample, ...] = ()
-    """Recent samples, oldest first; empty while the answers agree with the service line and hardly any request
+    """Recent samples, oldest first. They are empty while the answers agree with the batch times and hardly any request
     waits."""
     found_by: str = ""
-    """How `rps` was found: `TimeInPods` by Little's law, `Answers` by counting answers, `EngineMetrics` by counting
-    answers while engines reported that they were full, or `MEASURED`. Empty if `rps` is unknown."""
+    """Method by which `rps` was found. `TimeInPods`: Little's law. `Answers`: counted answers. `EngineMetrics`: counted
+    answers while engines reported that they were full. `MEASURED`: `halcyon bench`. Empty if `rps` is unknown."""
     alone: tuple[int, float, float] | None = None
-    """(ready pods, requests per second of each by the service line, time), from a time at which the answers agreed with
-    the line. It is the time with the fewest ready pods in the last minutes, because a lock that pods share makes
-    batches longer. None if unknown."""
+    """Capacity of a pod by its batch times while few pods were ready: (ready pods, requests per second of each, time).
+    The answers agreed with the batch times then. It is from the time with the fewest ready pods in the last minutes,
+    because a lock that pods share makes batches longer. None if unknown."""
 
     @property
     def is_unseen(self) -> bool:
@@ -137,10 +137,10 @@ class AnswerEvidence:
         return self.found_by == MEASURED and self.fastest_s is None
 
     def with_measured(self, measured: tuple[float, float] | None) -> AnswerEvidence:
-        """Return the evidence with the measurement of `halcyon bench`, or without it if `measured` is None.
+        """Return the evidence with the measurement of `halcyon bench`, or without a measurement if `measured` is None.
 
-        `measured` is (requests in execution in a full pod, seconds that each takes). It is used until requests to the
-        model's pods show another time, or pods have been full.
+        `measured` is (requests in execution in a full pod, seconds that each takes). The measurement is used until
+        requests to the model's pods take another time, or pods have been full.
         """
         is_measured = self.found_by == MEASURED
         if measured is None:
@@ -159,8 +159,8 @@ class AnswerEvidence:
     ) -> AnswerEvidence:
         """Return the evidence updated with a plausible reading.
 
-        `replica` is the capacity by the service line; None if there is no line. `is_measured` means that the line is
-        partly fitted to batch times that `halcyon bench` measured.
+        `replica` is the capacity that is computed from batch times; None if there are none. `is_measured` is true if
+        `halcyon bench` measured some of these batch times.
         """
         # Draining pods still answer.
         ready = sum(pod.phase in {"ready", "draining"} for pod in reading.pods)
@@ -194,24 +194,25 @@ class AnswerEvidence:
         return self._judged(at, samples, anchor, replica, limit_s, reading)
 
     def replica(self) -> Replica | None:
-        """Return the capacity of a replica by its answers; None if the service line is used or no pod has been full."""
+        """Return the capacity of a replica by its answers; None if batch times are used or no pod has been full."""
         if not self.is_in_force or self.rps is None:
             return None
         slots = max(round(self.at_once), 1)
         return Replica(ServiceLine(slots / self.rps, 0.0), 1, slots, residual=0.0)
 
     def provisional(self) -> Replica | None:
-        """Return a capacity for models without batch times before a pod has been full; None if no answers are known.
+        """Return an assumed capacity for models without batch times until a pod has been full.
 
-        It is far above the rates of answers so far, so it never adds replicas. Replicas are added once a pod is full,
-        and `parts.answers_limit` keeps the present replicas until then.
+        Return None if no pod has answered a request. The assumed capacity is far above the rates of answers so far, so
+        it never adds replicas. Replicas are added once a pod is full, and `parts.answers_limit` keeps the present
+        replicas until then.
         """
         if not self.is_in_force or self.rps is not None or self.least_rps <= 0:
             return None
         return Replica(ServiceLine(1 / (_PROVISIONAL * self.least_rps), 0.0), 1, 1, residual=0.0)
 
     def describe(self) -> str:
-        """Return the reason why the service line is not used, with numbers and units."""
+        """Return the reason why Triton's batch times are not used, with numbers and units."""
         if self.found_by == MEASURED:
             return f"{self.at_once:.0f} requests at once take {self.at_once / (self.rps or math.inf):.3g} s, as halcyon bench measured it"
         line = "Triton reports no batch times"
@@ -226,10 +227,10 @@ class AnswerEvidence:
         return self._with(anchor=anchor, samples=(), contradicts_at=None, alone=self.alone)
 
     def _alone(self, at: float, ready: int, replica: Replica) -> tuple[int, float, float] | None:
-        """Return the value of `alone` after answers that agree with the service line.
+        """Return the value of the field `alone` after answers that agree with the batch times.
 
-        It stays the same if a pod has several instances. They share the pod, so the time of one batch does not show how
-        many requests all of them answer.
+        The value stays the same if a pod has several instances. The time of one batch does not show how many requests
+        they answer together.
         """
         known = self.alone
         if replica.instances > 1:
@@ -247,7 +248,7 @@ class AnswerEvidence:
         limit_s: float,
         reading: Reading,
     ) -> AnswerEvidence:
-        """Return the evidence updated with the newest of `samples`."""
+        """Return the evidence updated with the newest sample (see the questions in the module's docstring)."""
         seconds, alone = time_in_pod(samples), self.alone
         if seconds is None:
             contradicts_at = self.contradicts_at
@@ -346,7 +347,7 @@ class AnswerEvidence:
         full: bool,
         replica: Replica | None,
     ) -> tuple[Peaks, SharedLimit | None]:
-        """Return the peaks and the shared limit, updated with the newest of `samples`."""
+        """Return the stored answer rates of full pods, and the limit that pods share, after the newest of `samples`."""
         if self.shared is not None and at - self.shared.at > _SHARED_S:
             return (), None
         if self.shared is None and samples[-1][WAITING] <= fits:
@@ -386,7 +387,7 @@ class AnswerEvidence:
         )
 
     def shifted(self, by_s: float) -> AnswerEvidence:
-        """Return the evidence with its times moved by `by_s` seconds."""
+        """Return the evidence with all of its times moved by `by_s` seconds, because the clock was set."""
         moved = self.agrees_at
         shared = self.shared
         return replace(
@@ -402,7 +403,7 @@ class AnswerEvidence:
 
 
 def _limit_s(replica: Replica | None, held: float) -> float:
-    """Return the time in a pod, in seconds, above which a request contradicts the service line; 0 without a line.
+    """Return the time in a pod, in seconds, above which a request contradicts the batch times; 0 if there are none.
 
     `held` is the number of requests that the pod executes.
     """

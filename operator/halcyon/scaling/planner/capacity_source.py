@@ -16,37 +16,40 @@ from halcyon.scaling.planner.parts import sustained_rps
 from halcyon.scaling.planner.reading import Objectives
 
 SourceName = Literal["Bench", "WarmUp", "BatchStatistics", "TimeInPods", "Answers", "EngineMetrics", "Unknown"]
-"""Name of the source of a replica's capacity. Bench: a measurement by `halcyon bench --teach`, until traffic outweighs
-it. WarmUp: batch times in Triton's statistics before any request. BatchStatistics: batch times in these statistics,
-with traffic. TimeInPods: requests in execution divided by their time in a pod, measured at the balancers. Answers:
-answers of full pods, counted at the balancers. EngineMetrics: like Answers, while the engine's own metrics show that it
-is full. Unknown: no source is usable."""
+"""Name of the source of a replica's capacity. `Bench`: a measurement by `halcyon bench --teach`, until traffic
+outweighs it. `WarmUp`: batch times in Triton's statistics before any request. `BatchStatistics`: batch times in
+Triton's statistics after requests. `TimeInPods`: requests in execution divided by their time in a pod, measured at the
+balancers. `Answers`: answers of full pods, counted at the balancers. `EngineMetrics`: like `Answers`, while the
+engine's own metrics show that it is full. `Unknown`: no source is usable."""
 Contradiction = Literal["AnswersDisagree", "SharedLimit"]
-"""Name of a contradiction between sources. AnswersDisagree: by Triton's batch times, requests would be faster, or pods
-would answer more. SharedLimit: pods share a limit, so more pods don't answer more requests."""
+"""Name of a contradiction between two sources of a replica's capacity. `AnswersDisagree`: Triton's batch times predict
+faster responses or more answers than were observed. `SharedLimit`: pods share a limit, so more pods don't answer more
+requests."""
 
 
 @immutable(frozen=True, slots=True)
 class CapacitySource:
-    """Capacity of a replica, with its source."""
+    """Capacity of a replica, with the source from which it is known."""
 
     name: str
-    """Name of the source (`SourceName`)."""
+    """Name of the source of the capacity (`SourceName`)."""
     rps: float | None
     """Requests per second that a full replica answers; None if unknown."""
     text: object
-    """Reason for the source: a text, or an object that formats it (`lazy_text`)."""
+    """Reason why this source is used, as a text or as an object that formats the text when it is read (`lazy_text`)."""
     contradiction: str | None = None
     """Kind of contradiction between the sources (`Contradiction`); None if there is none."""
     replica: Replica | None = None
-    """Capacity of a replica that the planner uses; None if unknown."""
+    """Capacity with which the planner calculates: batch times, batch size and instances of one replica. None if the
+    capacity is unknown."""
     line: ServiceLine | None = None
-    """Service time of a batch by its number of rows; None if unknown, or if answers contradict it."""
+    """Service time of a batch as a function of its number of rows. None if it is unknown, or if the pods' answers
+    contradict it."""
     objectives: Objectives | None = None
 
     @property
     def why(self) -> str:
-        """Return the reason for the source, with numbers and units."""
+        """Return the reason why this source is used, with numbers and units."""
         return str(self.text)
 
     @property
@@ -67,7 +70,7 @@ def source(
 ) -> CapacitySource:
     """Return the source of the capacity that the planner uses now.
 
-    `replica` is the capacity by the service line of `capacity`; None if there is no line.
+    `replica` is the capacity that is computed from the batch times in `capacity`; None if there are none.
     """
     shared = evidence.shared
     if evidence.is_in_force:
@@ -99,7 +102,10 @@ def _by_line(replica: Replica, how: str) -> LazyText:
 
 
 def measured(objectives: Objectives) -> CapacitySource | None:
-    """Return the capacity that `halcyon bench` measured, for a model without decisions; None without a measurement."""
+    """Return the capacity that `halcyon bench` measured, for a model without decisions.
+
+    Return None if there is no measurement.
+    """
     evidence = AnswerEvidence().with_measured(objectives.measured_answers)
     capacity = Capacity().with_measured(objectives.measured_batches)
     replica = evidence.replica()

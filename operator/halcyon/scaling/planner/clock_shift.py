@@ -1,7 +1,7 @@
 """Correction of the planner's memory after the system clock was set.
 
-All stored times are shifted by the clock's step. Otherwise the step would count as a time without requests, or as a
-surge of requests.
+All stored times are shifted by the same amount as the clock. Otherwise the change of the clock would count as a time
+without requests, or as a surge of requests.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 
 def shifted(memory: PlannerMemory, by_s: float) -> PlannerMemory:
-    """Return the memory with its times moved by `by_s` seconds, except those of seasons and spikes.
+    """Return the planner's memory with its times moved by `by_s` seconds.
 
-    Seasons and spikes handle clock changes themselves.
+    The times of seasons and spikes are not moved, because their modules handle clock changes themselves.
     """
 
     def at(time: float | None) -> float | None:

@@ -5,24 +5,24 @@ from __future__ import annotations
 from halcyon.scaling.frozen import immutable
 
 _SHARE = 0.99
-"""Share of forecasts that the load must not exceed once the headroom has been added, as in a p99 objective. With 0.97,
+"""Share of forecasts that the load must not exceed after the headroom has been added, as in a p99 objective. With 0.97,
 a daily load (scenario S5) has 0.10 and 0.19 % late requests at start times of 60 and 180 s. With 0.99 it has half of
 that. The cost is 0.3 % more GPU time on average over all scenarios, and 7 to 11 % more for the daily load."""
 _STEP = 0.005
-"""Maximum change to the headroom for each forecast."""
+"""Maximum change to the headroom after one forecast has been compared with the load."""
 _INITIAL = 0.05
-"""Initial headroom, equal to the effect of ten exceeded forecasts. It falls to 0 after 1,000 forecasts that are not
-exceeded. Twice this value costs 2 % more GPU time. docs/decisions/0022 shows where the initial headroom prevents late
-requests and where it doesn't."""
+"""Initial headroom, which has the same effect as ten exceeded forecasts. It falls to 0 after 1,000 forecasts that are
+not exceeded. Twice this value costs 2 % more GPU time. docs/decisions/0022 shows where the initial headroom prevents
+late requests and where it doesn't."""
 _MAX_SHARE = 0.5
 """Maximum headroom, as a share of the rate. A higher maximum would keep capacity for the load's own peak twice."""
 _MIN_INTERVAL_SHARE = 0.25
-"""Minimum interval between two stored forecasts, as a share of the lead. Forecasts closer together are nearly the same.
-"""
+"""Minimum interval between two stored forecasts, as a share of the time that they look ahead. Forecasts at shorter
+intervals are nearly the same."""
 _MIN_INTERVAL_S = 5.0
 """Minimum interval between two stored forecasts, in seconds."""
 _MAX_PERIOD_S = 900.0
-"""Maximum lead of a forecast in seconds, used if pods take longer than this to start."""
+"""Maximum time that a forecast looks ahead, in seconds. It is used if pods take longer than this to start."""
 
 
 @immutable(frozen=True, slots=True)
@@ -30,19 +30,20 @@ class Headroom:
     """Learnt headroom: the `_SHARE` quantile of (load / forecast - 1), for forecasts one start time ahead.
 
     It is estimated by stochastic gradient descent. If the load exceeded the forecast with the headroom added, the
-    headroom increases by `_STEP` x `_SHARE`; otherwise it decreases by `_STEP` x (1 - `_SHARE`). So one surprise has
-    the same effect however large it is.
+    headroom increases by `_STEP` x `_SHARE`; otherwise it decreases by `_STEP` x (1 - `_SHARE`). Every exceeded
+    forecast therefore has the same effect, however far it is exceeded.
 
-    When the load exceeds a forecast, the other pending forecasts are dropped. They were made before the surprise, and
-    one step of the load would otherwise be counted four times.
+    When the load exceeds a forecast, the other pending forecasts are dropped. They were made before the load rose, and
+    the same rise would otherwise be counted four times.
     """
 
     value: float = _INITIAL
     due: tuple[tuple[float, float], ...] = ()
-    """(time, forecast rate in requests per second) pairs, ascending by time."""
+    """Forecasts that will be compared with the load, ascending by time: (time, forecast rate in requests per
+    second)."""
 
     def is_due(self, now: float, lead_s: float) -> bool:
-        """Return whether `with_forecast` has a stored forecast to compare or a new one to store."""
+        """Return whether `with_forecast` has something to do now: compare a stored forecast, or store a new one."""
         return not self.due or self.due[0][0] <= now or self._is_new(now, lead_s)
 
     def _is_new(self, now: float, lead_s: float) -> bool:

@@ -21,7 +21,7 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 from halcyon.scaling.planner.scale_to_zero import MAX_TIMEOUT_S, IdleTimeout
 
 MAX_COUNT = 10**6
-"""Maximum plausible number of replicas in a stored memory. The planner never writes a larger number."""
+"""Maximum plausible number of replicas in a stored planner memory. The planner never stores a larger number."""
 
 
 def broken_invariant(part: Any) -> str | None:

@@ -13,15 +13,15 @@ from halcyon.scaling.planner.reading import Objectives, OpenWindow
 from halcyon.scaling.schedules import CronSchedule, InForce
 
 UTILIZATION = 0.8
-"""Share of a replica's peak rate to plan with if no latency objective is set."""
+"""Share of a replica's peak rate that the planner uses if no latency objective is set."""
 DRAIN_S = 10.0
-"""Seconds within which a backlog should be cleared: about as long as clients wait before they give up or retry."""
+"""Seconds within which a backlog should be cleared. Clients wait for about as long before they give up or retry."""
 START_S = 60.0
 """Start time of a pod in seconds, used until one has been measured."""
 
 
 class NoScalingError(ValueError):
-    """Error for a spec without `scaling`, so that only the user sets the replicas."""
+    """The spec has no field `scaling`, so only the user sets the replicas."""
 
 
 def objectives(
@@ -43,8 +43,8 @@ def objectives(
 
     A target that the user left out gets no default. The replicas then follow from the arrival rate, with the latency
     objective or the utilisation target. This also applies to GPU utilisation, which has a default in the policy Rules.
-    Batches of one keep a GPU busy at a fraction of its capacity, so that default alone would ask for too many replicas.
-    GPU utilisation can still prevent a scale-down.
+    Batches of one request can keep a GPU busy at a fraction of its capacity, so this default alone would require too
+    many replicas. GPU utilisation can still prevent a scale-down.
 
     Args:
         spec: must have `scaling`.
@@ -98,7 +98,7 @@ def objectives(
 
 
 def schedules(spec: Spec) -> tuple[CronSchedule, ...]:
-    """Return the schedules in the spec, converted to `scaling.schedules`."""
+    """Return the schedules in the spec, in the form that `scaling.schedules` uses."""
     return tuple(
         CronSchedule(s.name, s.start, duration_s(s.duration), s.time_zone, low=s.min_replicas, high=s.max_replicas)
         for s in (spec.scaling.schedules if spec.scaling else None) or ()
@@ -106,10 +106,13 @@ def schedules(spec: Spec) -> tuple[CronSchedule, ...]:
 
 
 def windows(in_force: InForce) -> tuple[OpenWindow, ...]:
-    """Return the open schedules, converted for the planner. The result is valid until `in_force.valid_until`."""
+    """Return the schedules that are open now, in the form that the planner uses.
+
+    The result is valid until `in_force.valid_until`.
+    """
     return tuple(OpenWindow(opening.name, opening.low, opening.high) for opening in in_force.open)
 
 
 def largest(batches: Mapping[int, tuple[int, float]] | None) -> int | None:
-    """Return the number of rows in the largest executed batch; None if no batch was executed."""
+    """Return the number of rows in the largest batch that was executed; None if no batch was executed."""
     return max((rows for rows, (count, _) in (batches or {}).items() if count > 0), default=None)

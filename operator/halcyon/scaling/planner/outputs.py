@@ -24,10 +24,11 @@ PartName = Literal[
     "rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "concurrency", "metric", "backlog", "batch"
 ]
 LimitName = Literal["min", "max", "hold", "veto", "answers", "shared", "unknown", "learning", "idle"]
-"""Name of a limit of a plan. min, max: minReplicas and maxReplicas, or those of an open schedule. hold: more replicas
-were needed a while ago. veto: the GPUs are too busy for fewer replicas. answers: fewer replicas have never answered as
-many requests. shared: the pods share a limit, so more pods would not answer more. unknown: the reading is implausible.
-learning: too little is known yet. idle: there are no requests, so the model can be scaled to zero."""
+"""Name of a limit of a plan. `min` and `max`: minReplicas and maxReplicas, or those of an open schedule. `hold`: more
+replicas were needed a while ago. `veto`: the GPUs are too busy for fewer replicas. `answers`: fewer replicas have never
+answered as many requests. `shared`: the pods share a limit, so more pods would not answer more. `unknown`: the reading
+is implausible. `learning`: too little is known yet. `idle`: there are no requests, so the model can be scaled to
+zero."""
 
 
 @immutable(frozen=True, slots=True)
@@ -37,11 +38,12 @@ class PlanPart:
     name: PartName
     replicas: int
     text: object
-    """Reason as a text, or as an object that formats the text when it is read (`lazy_text`)."""
+    """Reason for this part of the plan, as a text or as an object that formats the text when it is read
+    (`lazy_text`)."""
 
     @property
     def why(self) -> str:
-        """Return the reason with numbers and units."""
+        """Return the reason for this part of the plan, with numbers and units."""
         return str(self.text)
 
 
@@ -52,11 +54,11 @@ class PlanLimit:
     name: LimitName
     replicas: int
     text: object
-    """Reason as a text, or as an object that formats the text when it is read (`lazy_text`)."""
+    """Reason for this limit, as a text or as an object that formats the text when it is read (`lazy_text`)."""
 
     @property
     def why(self) -> str:
-        """Return the reason with numbers and units."""
+        """Return the reason for this limit, with numbers and units."""
         return str(self.text)
 
 
@@ -85,9 +87,9 @@ class PlannerMemory:
     arrivals: ArrivalRate = field(default_factory=ArrivalRate)
     capacity: Capacity = field(default_factory=Capacity)
     hold: ScaleDownHold = field(default_factory=ScaleDownHold)
-    """Recent numbers of replicas needed for the load, and how long each is held."""
+    """Recent numbers of replicas that the load needed, and the time for which the planner keeps them."""
     drain: ScaleDownHold = field(default_factory=lambda: ScaleDownHold(patience_s=0.0, min_s=0.0))
-    """Recent numbers of replicas needed for the backlog, and how long each is held."""
+    """Recent numbers of replicas that the backlog needed, and the time for which the planner keeps them."""
     headroom: Headroom = field(default_factory=Headroom)
     damping: TrendDamping = field(default_factory=TrendDamping)
     zero: IdleTimeout = field(default_factory=IdleTimeout)
@@ -149,7 +151,7 @@ class Plan:
     def sentence(self) -> Sentence:
         """Return the values from which the plan's sentence is formatted.
 
-        They hold no reference to the planner's memory.
+        They contain no reference to the planner's memory.
         """
         return Sentence(self.count, self.parts, self.winner, self.limits)
 

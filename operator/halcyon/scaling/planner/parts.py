@@ -1,7 +1,7 @@
 """Parts of the plan: the replicas needed for the rate, trend, seasons, spikes, user targets, backlog and busy GPUs.
 
-Each part is computed by a pure function from one `Situation`. Out of scope: how long a need is held, and the limits
-(`plan`).
+Each part is computed by a pure function from one `Situation`. Out of scope: how long replicas are kept after they were
+last needed, and the limits (`plan`).
 """
 
 from __future__ import annotations
@@ -22,20 +22,23 @@ from halcyon.scaling.planner.outputs import PlanLimit, PlannerMemory, PlanPart
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 
 _OVERDUE = 0.25
-"""Remaining time assumed for a pod that has already taken longer than the start time, as a share of the start time."""
+"""Time until a pod is expected to be ready if it has already taken longer than the usual start time. It is a share of
+the start time."""
 _FULL = 0.95
 """GPU utilisation (0 to 1) from which a GPU counts as full."""
 _HALF_BUSY = 0.5
-"""GPU utilisation (0 to 1), computed for batches of one row, above which a full GPU is expected."""
+"""GPU utilisation (0 to 1), computed for batches of one row, above which a full GPU is expected and proves nothing."""
 _BAND_SIGMAS = 3.0
-"""Width of the band between scaling down and scaling up, in standard errors of a minute's rate and of its dispersion.
-With 2 for the rate, constant loads reversed the direction of scaling about four times as often (0.3 times an hour, with
-noise and without). That saved 3 % GPU time for constant loads, and 0.2 % in the table of scenarios."""
+"""Distance between the load at which replicas are added and the load at which they are removed. It is in standard
+errors of a minute's arrival rate and of its dispersion. With 2 for the rate, constant loads reversed the direction of
+scaling about four times as often (0.3 times an hour, with noise and without). That saved 3 % GPU time for constant
+loads, and 0.2 % in the table of scenarios."""
 _SURE_S = 30.0
-"""Seconds from finding a shared limit until surplus replicas, which don't raise the rate of answers, are released."""
+"""Seconds after which surplus replicas are released, counted from the time when a limit that pods share was found.
+Surplus replicas are those that don't raise the rate of answers."""
 _AHEAD_S = 5.0
-"""Seconds added to the start time when pods are requested for a recurring load. They cover the time that a decision
-takes, and a slow start."""
+"""Seconds by which pods for a recurring load are requested earlier than one start time ahead. They cover the time that
+a decision takes, and a slow start."""
 
 
 @immutable(frozen=True, slots=True)
@@ -51,7 +54,8 @@ class Situation:
     rate: float
     """Present arrival rate in requests per second."""
     rising: float | None
-    """Requests per second expected one start time from now if the load keeps rising; None if it does not rise."""
+    """Arrival rate that is expected when a pod that is created now becomes ready, in requests per second. It applies if
+    the load keeps rising, and is None if the load does not rise."""
     headroom: Headroom
     """Learnt share by which a rate is increased, because the load has exceeded its forecasts in the past."""
     start_s: float
@@ -60,30 +64,30 @@ class Situation:
     ready: int
     """Number of ready pods."""
     sure: float = 1.0
-    """Share of the measured rate that is certain enough to add replicas for, above 0 and up to 1. It is below 1 only in
-    the first minute."""
+    """Share of the measured arrival rate for which replicas may be added, above 0 and up to 1. It is below 1 only in
+    the first minute, while the rate is uncertain."""
 
     @property
     def later(self) -> float:
-        """Return the arrival rate expected one start time from now, in requests per second."""
+        """Return the arrival rate expected when a pod that is created now becomes ready, in requests per second."""
         return max(self.rate * self.sure, self.rising or 0.0)
 
     def size(self, rate: float) -> int:
-        """Return the replicas that meet the latency objective or the utilisation target at the rate `rate`."""
+        """Return the replicas that meet the latency objective or the utilisation target at this arrival rate."""
         return replicas_for_rate(
             rate, self.objectives, self.replica, dispersion=self.memory.arrivals.spread.value, most=self.max_replicas
         )
 
     def with_headroom(self, rate: float) -> float:
-        """Return the rate increased by the learnt headroom."""
+        """Return the arrival rate `rate` increased by the learnt headroom."""
         return rate * (1 + self.headroom.value)
 
 
 def rate_now(now: float, memory: PlannerMemory) -> float | None:
     """Return the present arrival rate, in requests per second; None if it isn't known yet.
 
-    After a spike, the mean of the last minute stays too high for a minute. So if the spike was one of a recurring
-    series, the mean since its end is used if it is lower.
+    After a spike, the mean of the last minute stays too high for a minute. If the spike was one of a recurring series,
+    the mean since its end is therefore used if it is lower.
     """
     rate = memory.arrivals.rate()
     quiet_s = since_end(memory.spikes, now)
@@ -106,7 +110,8 @@ def replicas_for_rate(rate: float, objectives: Objectives, replica: Replica, *, 
 def _decides(objectives: Objectives, replica: Replica) -> bool:
     """Return whether the latency objective determines the replicas.
 
-    It does not if a single request takes longer than the objective, because then no number of replicas meets it.
+    The result is false if a single request takes longer than the objective, because then no number of replicas meets
+    it.
     """
     latency_s = objectives.latency_s
     return latency_s is not None and (replica.residual > 0 or replica.slack_s(latency_s) > 0)
@@ -124,7 +129,7 @@ def sustained_rps(objectives: Objectives, replica: Replica, *, dispersion: float
 
 @immutable(frozen=True, slots=True)
 class _RateReason:
-    """Reason for the replicas that the rate needs. The text is formatted only when it is read."""
+    """Reason for the replicas that the arrival rate needs. The text is formatted only when it is read."""
 
     need: int
     rate: float
@@ -145,7 +150,10 @@ class _RateReason:
 
 
 def load_parts(at: Situation) -> tuple[PlanPart, ...]:
-    """Return the parts for the present load and for its trend; the first part is that of the arrival rate."""
+    """Return the parts of the plan for the present load and for its trend.
+
+    The first part is that of the arrival rate.
+    """
     objectives, spread = at.objectives, at.memory.arrivals.spread.value
     need = at.size(at.with_headroom(at.rate))
     reason = _RateReason(need, at.rate, at.headroom.value, objectives, at.replica, spread)
@@ -173,7 +181,10 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
 
 
 def _metric_part(at: Situation, target: float) -> PlanPart:
-    """Return the part for the site's query. If the query has no result, the part requires the present replicas."""
+    """Return the part of the plan for the site's query.
+
+    If the query has no result, the part requires the present replicas.
+    """
     result, current = at.reading.metric, at.reading.replicas
     if result is None or not 0 <= result < math.inf:
         return PlanPart("metric", current, "the result of the site's query is missing, so the replicas are not lowered")
@@ -182,11 +193,11 @@ def _metric_part(at: Situation, target: float) -> PlanPart:
 
 
 def replicas_for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float, least: int, most: int) -> int:
-    """Return the fewest replicas with at most `depth` queued requests per replica in steady state.
+    """Return the fewest replicas that have at most `depth` queued requests each in steady state.
 
     The result is from `least` to `most`, and the rate must be above 0. Little's law (queued requests = rate x waiting
-    time) converts the depth to a waiting time. Added to the time of two full batches, this is used as a latency
-    objective.
+    time) converts the depth to a waiting time. The waiting time is added to the time of two full batches, and the sum
+    is used as a latency objective.
     """
     batches_s = 2 * replica.batch_s
     count = least
@@ -199,7 +210,9 @@ def replicas_for_depth(rate: float, depth: float, replica: Replica, *, dispersio
 
 
 def recurring_parts(at: Situation) -> tuple[PlanPart, ...]:
-    """Return the parts for recurring load: a spike that is due, and the usual load at this time of day or week.
+    """Return the parts of the plan for recurring load.
+
+    The load is a spike that is due, or the usual load at this time of day or week.
 
     These parts can raise the number of replicas but never lower it.
     """
@@ -218,8 +231,7 @@ def recurring_parts(at: Situation) -> tuple[PlanPart, ...]:
 def certain_need(at: Situation, parts: Sequence[PlanPart]) -> int:
     """Return the replicas that these parts need, reduced while the arrival rate is uncertain.
 
-    In the first minute, replicas beyond those held now are added only for the certain share of the rate
-    (`Situation.sure`).
+    In the first minute, replicas are added only for a share of the arrival rate (`Situation.sure`).
     """
     need, held = max([part.replicas for part in parts]), at.memory.hold.held
     if at.sure >= 1 or held is None or need <= held:
@@ -231,10 +243,10 @@ def certain_need(at: Situation, parts: Sequence[PlanPart]) -> int:
 def need_beyond_noise(at: Situation, need: int) -> int:
     """Return the replicas needed, allowing for a rate or a dispersion that is underestimated by chance.
 
-    The result is `need`, or more, but never above the replicas that are held. The rate and its dispersion are raised by
-    `_BAND_SIGMAS` standard errors, and the replicas for these values are kept. Scale-down thus begins only at a load
-    from which noise alone would not cause a scale-up. Without this band, a load between two numbers of replicas would
-    switch between them forever.
+    The result is at least `need`, but more than `need` only up to the present number of replicas. The rate and its
+    dispersion are raised by `_BAND_SIGMAS` standard errors, and the replicas for these values are kept. Scale-down thus
+    begins only at a load from which noise alone would not cause a scale-up. Without this band, a load between two
+    numbers of replicas would switch between them forever.
     """
     held = at.memory.hold.held
     if held is None or need >= held:
@@ -249,7 +261,9 @@ def need_beyond_noise(at: Situation, need: int) -> int:
 
 
 def backlog(at: Situation, held: int) -> PlanPart | None:
-    """Return the part for the backlog; None if no request waits long and the ready pods keep up with the arrivals.
+    """Return the part of the plan for the backlog.
+
+    Return None if no request waits long and the ready pods keep up with the arrivals.
 
     `held` is the number of replicas kept for the load. Further replicas serve only the backlog. They are needed until
     the replicas kept for the load can clear the rest of the backlog in time.
@@ -301,8 +315,9 @@ def _joins(now: float, pod: PodReading, start_s: float) -> float:
 def gpu_veto(at: Situation, count: int) -> PlanLimit | None:
     """Return a limit that prevents scaling down to `count` if GPUs are busier than expected; None if they are not.
 
-    If GPUs are full although the service line predicts otherwise, the line is wrong or another process uses them. A
-    busy GPU alone proves nothing: with batches of one, 20 % of the peak rate can keep it busy all the time.
+    If GPUs are full although the batch times predict otherwise, the batch times are wrong or another process uses the
+    GPUs. A busy GPU alone proves nothing. With batches of one request, 20 % of the peak rate can keep it busy all the
+    time.
     """
     gpu, ready = at.reading.gpu, at.ready
     if gpu is None or not math.isfinite(gpu) or not ready:
@@ -316,9 +331,10 @@ def gpu_veto(at: Situation, count: int) -> PlanLimit | None:
 
 
 def answers_limit(at: Situation, count: int) -> PlanLimit | None:
-    """Return a limit that prevents scaling down to `count` if answers contradict the service line; None if they don't.
+    """Return a limit that prevents scaling down to `count` if the pods' answers contradict the batch times.
 
-    Until a pod has been full, its capacity is known only to be at least the highest rate that it has answered.
+    Return None if they don't. Until a pod has been full, its capacity is known only to be at least the highest rate
+    that it has answered.
     """
     evidence = at.memory.evidence
     if not evidence.is_in_force or evidence.rps is not None or evidence.least_rps <= 0:
@@ -329,10 +345,12 @@ def answers_limit(at: Situation, count: int) -> PlanLimit | None:
 
 
 def shared_limit(at: Situation, count: int) -> PlanLimit | None:
-    """Return a limit below `count` if the pods share a limit, so that more pods don't answer more; None otherwise.
+    """Return a limit below `count` if the pods share a limit, so that more pods don't answer more.
 
-    From then on, no replicas are added. Surplus replicas are released only after `_SURE_S` seconds. Until then, new
-    pods may still prove that they answer more.
+    Return None otherwise.
+
+    Once a shared limit is known, no replicas are added. Surplus replicas are released only after `_SURE_S` seconds.
+    Until then, new pods may still prove that they answer more.
     """
     shared = at.memory.evidence.shared
     if shared is None:

@@ -3,7 +3,7 @@
 It has no side effects and takes tens of microseconds. Its steps:
 
     1. replicas needed for the load: the highest of the rate, the trend, the seasons, the spikes and the user's targets
-    2. hold: this need is held for at least as long as a pod takes to start
+    2. hold: the replicas are kept for at least as long as a pod takes to start
     3. replicas needed for the backlog, if that is more
     4. limits on a scale-down by unexpectedly full GPUs or by the pods' answers, and a limit that the pods share
     5. minReplicas, maxReplicas and schedules
@@ -47,14 +47,14 @@ from halcyon.scaling.planner.scale_to_zero import extended_idle_reason, idle_rea
 _JUDGING_WINDOW_S = 30.0
 """Length of the window, in seconds, whose arrival rate is compared with the forecast for it."""
 _BLOCK_LIMITS_S = (1.0, 10.0)
-"""Minimum and maximum length, in seconds, of the blocks in which the dispersion of arrivals is measured. Within these
-limits the length is the latency objective."""
+"""Minimum and maximum length, in seconds, of the blocks of time in which the dispersion of arrivals is measured. Within
+these limits, the length is the latency objective."""
 _REFUTED = 1.2
-"""Ratio of a replica's learnt capacity to the one that `halcyon bench` measured, above which the measurement counts as
-wrong."""
+"""Ratio of a replica's learnt capacity to the capacity that `halcyon bench` measured, above which the measurement
+counts as wrong."""
 _BUSY_INTERVAL_S, _CALM_INTERVAL_S = 1.0, 2.0
 """Seconds until the next decision. The first value applies while pods start, requests are queued or the replicas
-change, the second value otherwise."""
+change. The second value applies otherwise."""
 
 
 def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory) -> Plan:
@@ -120,10 +120,10 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
 def _forecast_rise(
     now: float, memory: PlannerMemory, rate: float, start_s: float
 ) -> tuple[float | None, Headroom, TrendDamping]:
-    """Return the rate expected one start time from now, the headroom and the trend damping.
+    """Return the rate that is expected one start time from now, the updated headroom and the updated trend damping.
 
-    The rate is None unless the load rises. Forecasts made earlier, whose time has now come, are compared with the
-    actual rate. The returned headroom and damping include this comparison.
+    The start time is that of a pod. The rate is None unless the load rises. Forecasts made earlier, whose time has now
+    come, are compared with the actual rate. The returned headroom and damping include this comparison.
     """
     arrivals, lead_s = memory.arrivals, start_s + _CALM_INTERVAL_S
     rising = None if under_way(memory.spikes) else arrivals.rising(lead_s)
@@ -136,7 +136,7 @@ def _forecast_rise(
 
 
 def _plan_unlearnt(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory, *, why: str) -> Plan:
-    """Plan while the capacity or the arrival rate is unknown.
+    """Return the plan for a model whose capacity or arrival rate is unknown.
 
     The number of replicas does not change, with two exceptions. An idle model is scaled to zero, and a model at zero is
     scaled to one if requests have arrived.
@@ -196,7 +196,10 @@ def _decide(at: Situation, damping: TrendDamping, low: int, high: int) -> Plan:
 def _hold_for_load(
     at: Situation, parts: tuple[PlanPart, ...], recurring: tuple[PlanPart, ...], low: int
 ) -> tuple[int, PlanPart, ScaleDownHold, tuple[PlanLimit, ...]]:
-    """Return the replicas to hold for the load, with the part that decided, the updated hold, and the limits applied."""
+    """Return the number of replicas to keep for the load, and the data that explains it.
+
+    The result is (number of replicas, part of the plan that decided, updated hold, limits that were applied).
+    """
     winner = parts[0]
     for part in (*parts[1:], *recurring):
         if part.replicas > winner.replicas:
@@ -226,11 +229,11 @@ def _hold_for_load(
 
 
 def _hold_for_backlog(at: Situation, part: PlanPart | None) -> tuple[int, ScaleDownHold]:
-    """Return the replicas to hold for the backlog, and the updated hold.
+    """Return the replicas to keep for the backlog, and the updated record of recent needs.
 
-    Once the backlog is gone and no pod is starting, the hold is released at once. Until then, the need is held for
-    `drain_s`, because forecasts of the backlog are noisy. Pods that are still starting are held as well, because the
-    backlog may return before they are ready.
+    Once the backlog is gone and no pod is starting, these replicas are released at once. Until then, they are kept for
+    `drain_s` after they were last needed, because forecasts of the backlog are noisy. Pods that are still starting are
+    kept as well, because the backlog may return before they are ready.
     """
     drain = at.memory.drain
     if part is None and at.reading.replicas <= at.ready:
@@ -245,9 +248,9 @@ def _keep(now: float, count: int, current: int, memory: PlannerMemory, *, why: s
 
 
 def bounds(objectives: Objectives) -> tuple[int, int]:
-    """Return the minimum and maximum replicas in force, including open schedules.
+    """Return the minimum and maximum replicas that apply now, from the spec and the open schedules.
 
-    If schedules contradict each other, the maximum wins.
+    If the highest minimum is above the lowest maximum, the maximum wins.
     """
     low, high = objectives.low, objectives.high
     if objectives.windows:
@@ -257,14 +260,14 @@ def bounds(objectives: Objectives) -> tuple[int, int]:
 
 
 def _within(count: int, low: int, high: int) -> int:
-    """Return the number of replicas within the limits that is nearest to `count`; `low` must not exceed `high`."""
+    """Return the number from `low` to `high` that is nearest to `count`. `low` must not exceed `high`."""
     return low if count < low else min(count, high)
 
 
 def replica_of(objectives: Objectives, line: ServiceLine, rows: float) -> Replica:
     """Return the capacity of one replica if each request has `rows` rows on average.
 
-    The service line and the largest batch are measured in rows. Both are converted to requests.
+    Batch times and the largest batch are measured in rows. Both are converted to requests.
     """
     if rows == 1.0 or not 0 < rows < math.inf:
         return Replica(line, objectives.max_batch, objectives.instances)
@@ -273,7 +276,7 @@ def replica_of(objectives: Objectives, line: ServiceLine, rows: float) -> Replic
 
 
 def _learn_capacity(objectives: Objectives, reading: Reading, capacity: Capacity) -> Capacity:
-    """Return the capacity updated with the batch times and pod start times in the reading."""
+    """Return the learnt capacity updated with the batch times and pod start times in the reading."""
     capacity = capacity.of_revision(reading.revision).with_measured(objectives.measured_batches)
     if objectives.batch_prior:
         capacity = capacity.with_prior(objectives.batch_prior)
@@ -287,7 +290,7 @@ def _learn_capacity(objectives: Objectives, reading: Reading, capacity: Capacity
 def _is_refuted(objectives: Objectives, before: PlannerMemory, capacity: Capacity, evidence: AnswerEvidence) -> bool:
     """Return whether traffic has just shown that a replica's capacity is far above the one measured by `halcyon bench`.
 
-    Replicas that only this measurement made necessary are then not held any longer.
+    If this is so, replicas that were needed only because of this measurement are released.
     """
     line = None if before.capacity is capacity else capacity.line
     if line is not None and before.capacity.measured_weight > 0 >= capacity.measured_weight:
@@ -302,9 +305,9 @@ def _is_refuted(objectives: Objectives, before: PlannerMemory, capacity: Capacit
 def _update_memory(  # noqa: PLR0917  # one call, and each by its type
     now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory, capacity: Capacity, start_s: float
 ) -> PlannerMemory:
-    """Return the memory updated with the learnt capacity and a plausible reading.
+    """Return the planner's memory updated with the learnt capacity and a plausible reading.
 
-    New arrivals are also added to the history for the seasons and to the memory of spikes.
+    New arrivals are also added to the history for the seasons and to the state of the spike detection.
     """
     low, high = _BLOCK_LIMITS_S
     block_s = min(max(objectives.latency_s or low, low), high)
@@ -337,8 +340,8 @@ def _update_memory(  # noqa: PLR0917  # one call, and each by its type
 def _postpone_idleness(now: float, reading: Reading, arrivals: ArrivalRate) -> ArrivalRate:
     """Return the arrivals with the reading's time as that of the last request, if requests are in progress or queued.
 
-    So the model doesn't count as idle. This is done even if the reading is implausible, because during one long request
-    no signal changes.
+    The model then doesn't count as idle. The function is called even if the reading is implausible, because during one
+    long request no signal changes.
     """
     at = min(reading.at or now, now)
     is_asked = (reading.inflight or 0.0) > 0 and at > (arrivals.last_at or -math.inf)
@@ -346,9 +349,10 @@ def _postpone_idleness(now: float, reading: Reading, arrivals: ArrivalRate) -> A
 
 
 def _since(before: ArrivalRate, after: ArrivalRate) -> tuple[float, float, float] | None:
-    """Return (time of the newest sample, seconds since the previous sample, requests in between).
+    """Return the newest sample, compared with the one before it.
 
-    Return None if `after` has no newer sample than `before`.
+    The result is (time of the newest sample, seconds since the previous sample, requests in between). Return None if
+    `after` has no newer sample than `before`.
     """
     if not before.times or not after.times or after.times[-1] <= before.times[-1]:
         return None

@@ -10,16 +10,17 @@ from halcyon.scaling.planner.reading import Reading
 MAX_AGE_S = 10.0
 """Maximum age of the newest sample in seconds. Agents report at least every 5 s."""
 _MAX_FACTOR = 1000.0
-"""Load above which a reading is implausible, as a multiple of the requests that the maximum replicas can serve in a
+"""Load above which a reading is implausible. It is a multiple of the requests that the maximum replicas can serve in a
 minute. A higher load is considered a measurement fault."""
 _MAX_EXPECTED_ARRIVALS = 10.0
-"""Number of requests expected at the known rate, from which signals that haven't changed are considered stuck. With
-this number expected, they stay unchanged by chance with probability e^-10."""
+"""Number of requests that must be expected before signals that haven't changed count as stuck. It is the known rate
+multiplied by the time without a change. If this many requests are expected, the probability that none arrives is
+e^-10."""
 
 
 @immutable(frozen=True, slots=True)
 class StuckCounter:
-    """Last values of the signals and the time since which they are unchanged, to detect a counter that is stuck."""
+    """Last values of the signals, and the time since which they are unchanged. They show whether a counter is stuck."""
 
     since: float = 0.0
     arrived: float | None = None
@@ -27,11 +28,11 @@ class StuckCounter:
     inflight: float | None = None
 
     def is_of(self, reading: Reading) -> bool:
-        """Return whether the signals in the reading equal the stored ones."""
+        """Return whether the signals in the reading have the same values as the stored ones."""
         return reading.arrived == self.arrived and reading.waiting == self.waiting and reading.inflight == self.inflight
 
     def with_reading(self, reading: Reading) -> StuckCounter:
-        """Return the object updated with a reading; it stays the same if no signal has changed."""
+        """Return the stored values updated with a reading. If no signal has changed, the same object is returned."""
         if reading.at is None or self.is_of(reading):
             return self
         return StuckCounter(reading.at, reading.arrived, reading.waiting, reading.inflight)

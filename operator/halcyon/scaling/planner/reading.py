@@ -13,14 +13,14 @@ from typing import Literal
 from halcyon.scaling.frozen import immutable
 
 PodPhase = Literal["unschedulable", "starting", "ready", "draining", "broken"]
-"""Phase of a pod. unschedulable: no node can take it, so it is not about to become ready. starting: created, and not
-yet ready. ready: accepts requests. draining: terminating. broken: ready according to Kubernetes, but its backend fails;
-it counts as a pod but not as capacity."""
+"""Phase of a pod. `unschedulable`: no node can take the pod, so it is not about to become ready. `starting`: created,
+and not yet ready. `ready`: accepts requests. `draining`: terminating. `broken`: ready according to Kubernetes, but its
+backend fails. A broken pod counts as a pod but not as capacity."""
 
 
 @immutable(frozen=True, slots=True)
 class PodReading:
-    """One pod of the model."""
+    """One pod of the model, with the times that the planner uses."""
 
     name: str | int
     phase: PodPhase
@@ -43,11 +43,11 @@ class Reading:
     waiting: float | None = None
     """Number of requests queued at this time, in the balancers and in Triton."""
     inflight: float | None = None
-    """Number of requests in the system at this time, both queued and in progress."""
+    """Number of requests in the system at this time, whether queued or in progress."""
     gpu: float | None = None
     """GPU utilisation in percent, summed over ready pods."""
     batches: Mapping[int, tuple[int, float]] | None = None
-    """Counters by number of rows in the batch: (batches executed, total seconds of computing). They are the sums of
+    """Counters of batches by their number of rows: (batches executed, total seconds of computing). They are the sums of
     Triton's `batch_stats` over all pods of the revision."""
     revision: str = ""
     """Revision of the pods that `batches` describe; empty if unknown. A new revision restarts the learning of capacity."""
@@ -55,17 +55,17 @@ class Reading:
     """Mean number of rows per request."""
     pods: tuple[PodReading, ...] = ()
     rejected: float | None = None
-    """Counter of the requests that the balancers rejected; `arrived` includes them. If it is unknown, the queue is assumed
-    to be unlimited."""
+    """Counter of the requests that the balancers rejected. The counter `arrived` includes them. If it is unknown, the
+    queue is assumed to be unlimited."""
     concurrency: float | None = None
-    """Mean of `inflight` over the last seconds; None if unknown."""
+    """Mean of `inflight`, the number of requests in the system, over the last seconds; None if unknown."""
     metric: float | None = None
     """Result of the site's query for the model; None if it is unknown, or if the user set no target for it."""
     queued: float | None = None
     """Number of requests queued in the balancers alone; None if unknown."""
     engine_used: float | None = None
-    """Used share of an engine's capacity for requests, 0 to 1, in the ready pod with the lowest share. None unless
-    every ready pod reports it."""
+    """Used share of the capacity that a pod's engine has for requests, from 0 to 1. The value is that of the ready pod
+    with the lowest share. None unless every ready pod reports its share."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class OpenWindow:
 
 @dataclass(frozen=True)
 class Objectives:
-    """Limits and targets in force for a model. The caller fills in defaults."""
+    """Limits and targets that apply to a model now. The caller fills in defaults."""
 
     low: int
     high: int
@@ -91,7 +91,7 @@ class Objectives:
     """Maximum seconds from arrival to response, met by all but `LATE_SHARE` of the requests. If None, `utilization`
     determines the replicas."""
     utilization: float = 0.8
-    """Share (0 to 1) of a replica's peak rate to plan with if there is no latency objective."""
+    """Share of a replica's peak rate (0 to 1) that the planner uses if there is no latency objective."""
     concurrency: float | None = None
     """Target number of requests in progress or waiting, per replica; None if the user set no such target."""
     metric: float | None = None
@@ -116,5 +116,5 @@ class Objectives:
     measured_batches: Mapping[int, float] | None = None
     """Seconds that a batch takes, by its number of rows, as `halcyon bench` measured it; None without a measurement."""
     measured_answers: tuple[float, float] | None = None
-    """(requests that a pod executes at once, seconds that each takes), as `halcyon bench` measured it for a model whose
-    batch times don't show its capacity; None without a measurement."""
+    """Capacity of a pod as `halcyon bench` measured it: (requests that a pod executes at once, seconds that each
+    takes). It is used for a model whose batch times don't show its capacity. None if there is no measurement."""

@@ -3,8 +3,8 @@
 The rule is that of the ski-rental problem. Keeping an unused pod costs GPU time, and so does releasing it and starting
 another one. If an unused pod is kept for as long as a start takes, the cost is at most twice that of perfect foresight.
 
-The hold adapts to the load. If the load rises again within `REGRET` holds of a release, the release is regretted and
-the hold doubles. If nothing changes for that time, the hold halves.
+This time, the hold, adapts to the load. If the load rises again soon after a release (within `REGRET` times the hold),
+the release is regretted and the hold doubles. If nothing changes for that time, the hold halves.
 
 This limits how often the replicas change. In one hour, at most 15 releases are followed by a rise, so the replicas
 needed for the load reverse direction at most 30 times. At most nine of these releases are regretted. A search over all
@@ -23,43 +23,51 @@ from dataclasses import replace
 from halcyon.scaling.frozen import immutable
 
 MIN_HOLD_S = 60.0
-"""Minimum hold in seconds for replicas needed for the load. It is one minute because a falling rate follows the mean of
-the last minute."""
+"""Minimum time, in seconds, for which replicas are kept after the load last needed them. It is one minute because a
+falling rate follows the mean of the last minute."""
 MAX_FIRST_HOLD_S = 180.0
-"""Maximum hold in seconds until a hold is learnt. By then, most burstier loads have shown how long their gaps are."""
+"""Maximum time, in seconds, for which replicas are kept while the right time for this load is not learnt yet. After
+this time, most bursty loads have shown how long their gaps are."""
 MAX_HOLD_S = 1800.0
-"""Maximum learnt hold in seconds, unless a start takes longer."""
+"""Maximum learnt time, in seconds, for which replicas are kept after they were last needed. It may be longer if a pod
+start takes longer."""
 
 REGRET = 4.0
-"""Longest time between a release and the next rise at which the release is regretted, as a multiple of the hold."""
+"""Longest time between a release of replicas and the next rise at which the release counts as a mistake. It is a
+multiple of the time for which replicas are kept."""
 
 
 @immutable(frozen=True, slots=True)
 class ScaleDownHold:
-    """Recent numbers of replicas needed, and the hold learnt from them."""
+    """Recent numbers of replicas needed, and the time (hold) for which replicas are kept after that.
+
+    The time is learnt from the load.
+    """
 
     needs: tuple[tuple[float, int], ...] = ()
-    """(time, replicas needed) pairs that still affect the result, with ascending times and descending replicas."""
+    """Recent numbers of replicas needed that still affect the result, as (time, replicas). Times ascend and replicas
+    descend."""
     patience_s: float | None = None
-    """Learnt hold in seconds; None until it has first doubled or halved."""
+    """Learnt time, in seconds, for which replicas are kept after they were last needed. None until it has first doubled
+    or halved."""
     min_s: float = MIN_HOLD_S
-    """Minimum hold in seconds."""
+    """Minimum time, in seconds, for which replicas are kept after they were last needed."""
     lowered_at: float | None = None
-    """Time when the number of held replicas last fell."""
+    """Time at which the number of replicas that are kept last fell."""
     eased_at: float | None = None
-    """Time when the learnt hold last changed."""
+    """Time at which the learnt hold was last doubled or halved."""
     held: int | None = None
-    """Number of replicas held since the last call."""
+    """Number of replicas to keep, as returned by the last call."""
     bare: tuple[tuple[float, int], ...] = ()
     """Same as `needs`, but without the replicas that are kept only because the noise of the load is not fully learnt
     yet."""
     bare_held: int | None = None
-    """Number of replicas that would have been held since the last call if `bare` were used instead of `needs`."""
+    """Number of replicas that the last call would have returned if it had used `bare` instead of `needs`."""
 
     def seconds(self, start_s: float, *, foreseen: bool = False, dispersion: float = 1.0) -> float:
-        """Return how many seconds replicas are held after they were last needed.
+        """Return for how many seconds replicas are kept after they were last needed.
 
-        `foreseen` means that the time of the next rise is known.
+        `foreseen` is true if the time of the next rise is known.
         """
         if foreseen:
             return max(start_s, self.min_s)
@@ -77,12 +85,12 @@ class ScaleDownHold:
         foreseen: bool = False,
         dispersion: float = 1.0,
     ) -> tuple[int, ScaleDownHold]:
-        """Return the number of replicas to hold now, and the updated hold.
+        """Return the number of replicas to keep now, and the updated state.
 
-        `need` is the number of replicas needed now. `bare` is the need without replicas kept only because noise is not
-        learnt yet; by default, it is the same. `foreseen` means that the time of the next rise is known, so a rise is
-        no reason for regret. `dispersion` is the variance over the mean of the number of arrivals in a short time; it
-        is used until a hold is learnt.
+        `need` is the number of replicas needed now. `bare` is the same number without replicas that are kept only
+        because the noise is not learnt yet; its default is `need`. `foreseen` is true if the time of the next rise is
+        known, so that a rise doesn't make a release a mistake. `dispersion` is the variance over the mean of the number
+        of arrivals in a short time; it is used until a hold is learnt.
         """
         bare = need if bare is None else bare
         span = self.seconds(start_s, foreseen=foreseen, dispersion=dispersion)
@@ -102,25 +110,31 @@ class ScaleDownHold:
         return held, ScaleDownHold(needs, patience, self.min_s, lowered, eased, held, bares, bare_held)
 
     def at_least(self, now: float, count: int) -> ScaleDownHold:
-        """Return the hold with `count` as the only number of replicas needed."""
+        """Return the state with `count` as the only recent number of replicas needed."""
         needs = ((now, count),)
         return replace(self, needs=needs, held=count, bare=needs, bare_held=count)
 
     def released(self) -> ScaleDownHold:
-        """Return the hold without any earlier needs, so that the next need alone determines the replicas."""
+        """Return the state without earlier needs, so that the next need alone determines the replicas."""
         return replace(self, needs=(), bare=())
 
     def forgotten(self) -> ScaleDownHold:
-        """Return the hold without any earlier needs or held replicas, so that their release isn't regretted."""
+        """Return the state without earlier needs and kept replicas. Their release then doesn't count as a mistake."""
         return replace(self, needs=(), bare=(), held=0, bare_held=0, lowered_at=None)
 
     def blind(self, now: float) -> ScaleDownHold:
-        """Return the hold for a time without valid readings: the number of replicas held last counts as needed now."""
+        """Return the state after a time without valid readings.
+
+        The last number of replicas that were kept counts as needed now.
+        """
         return self if self.held is None else self.at_least(now, self.held)
 
 
 def _with(needs: tuple[tuple[float, int], ...], now: float, need: int, span_s: float) -> tuple[tuple[float, int], ...]:
-    """Return the needs with a new need added; earlier needs stay if they are higher and at most `span_s` old."""
+    """Return the recent needs after adding a new one.
+
+    Earlier needs stay if they are higher than the new one and at most `span_s` seconds old.
+    """
     since = now - span_s
     return (*[(at, count) for at, count in needs if count > need and at > since], (now, need))
 

@@ -1,8 +1,8 @@
 """Scaling to zero: whether a model is idle, and how long it must be idle first.
 
-That time is `idleTimeout`, or longer if scaling to zero has cost more than it saved. While a model is at zero, it saves
-the GPU time of its replicas. The next request then causes the cost of starting them: their GPU time, the wait, and
-extra replicas that clear the backlog.
+The time that it must be idle is `idleTimeout`, or longer if scaling to zero has cost more than it saved. While a model
+is at zero, it saves the GPU time of its replicas. The next request then causes the cost of starting them: their GPU
+time, the wait, and extra replicas that clear the backlog.
 
 After each return from zero, the GPU time saved is compared with the GPU time of the start. If the start took more, the
 next timeout is 1.5 times the one that would have avoided this scale to zero. If it took less than 25 % of what was
@@ -16,24 +16,27 @@ from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.reading import Objectives, Reading
 
 MAX_TIMEOUT_S = 1800.0
-"""Maximum learnt timeout in seconds, equal to the maximum of learnt holds (`scale_down_hold.MAX_HOLD_S`). A longer
-`idleTimeout` is not shortened."""
+"""Maximum learnt idle timeout in seconds. It equals the maximum learnt time for which unused replicas are kept
+(`scale_down_hold.MAX_HOLD_S`). A longer `idleTimeout` is not shortened."""
 _ENOUGH = 1.5
-"""Ratio of the new timeout to the timeout that would have avoided the last scale to zero. People and timers return
+"""Ratio of the new idle timeout to the timeout that would have avoided the last scale to zero. People and timers return
 after similar intervals, but not exactly the same."""
 _CHEAP = 4.0
-"""Ratio of the GPU time saved to the GPU time of the start, above which the timeout is halved."""
+"""Ratio of the GPU time saved at zero replicas to the GPU time of the start, above which the idle timeout is halved."""
 
 
 @immutable(frozen=True, slots=True)
 class IdleTimeout:
-    """Learnt idle timeout, with the last scale to zero and the return from it. Times are in seconds since the epoch."""
+    """Learnt idle timeout, with the times of the last scale to zero and of the return from it.
+
+    Times are in seconds since the epoch.
+    """
 
     patience_s: float = 0.0
     left: tuple[float, int] | None = None
-    """Time of the last scale to zero, and the number of replicas before it."""
+    """Last scale to zero, as (time, number of replicas before it)."""
     back: tuple[float, int] | None = None
-    """Time of the first scale-up after the last scale to zero, and the highest number of replicas since then."""
+    """Return from the last scale to zero, as (time of the first scale-up, highest number of replicas since then)."""
 
     def wait_s(self, idle_after_s: float) -> float:
         """Return the seconds without a request after which the model scales to zero."""
@@ -76,7 +79,10 @@ def idle_reason(
 def extended_idle_reason(
     now: float, objectives: Objectives, reading: Reading, arrivals: ArrivalRate, timeout: IdleTimeout
 ) -> str | None:
-    """Return the reason why the model keeps replicas after `idleTimeout` without a request; None otherwise."""
+    """Return the reason why the model keeps replicas although `idleTimeout` has passed without a request.
+
+    Return None if there is no such reason.
+    """
     after, quiet = objectives.idle_after_s, _quiet_s(now, arrivals)
     if objectives.low > 0 or after is None or reading.inflight or quiet < after:
         return None
@@ -88,6 +94,6 @@ def extended_idle_reason(
 
 
 def _quiet_s(now: float, arrivals: ArrivalRate) -> float:
-    """Return the seconds since the last request, or since the first sample if there was no request."""
+    """Return the seconds since the last request. If there was no request, return the seconds since the first sample."""
     since = arrivals.last_at if arrivals.last_at is not None else arrivals.since
     return 0.0 if since is None else now - since

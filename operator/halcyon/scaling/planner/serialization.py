@@ -29,23 +29,26 @@ from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 VERSION = 1
-"""Version of the format; any other version is rejected."""
+"""Version of the format of a stored memory. Memories with any other version are rejected."""
 MAX_BYTES = 40 * 1024
 """Maximum size of a stored memory in bytes, as compact JSON. A Kubernetes object can hold 1 MiB, but requests that
 contain the memory must stay fast."""
 MAX_SAMPLES = 128
-"""Maximum number of fine samples of the arrivals that are stored. With one sample per second, there are only 71."""
+"""Maximum number of fine samples of the arrivals that are stored. If there is one sample per second, there are only
+71."""
 MAX_NEEDS = 64
-"""Maximum number of needs stored per hold: one per second for a minute. Older needs are merged."""
+"""Maximum number of stored entries in a list of recent needs for replicas. It allows one entry per second for a minute.
+Older entries are merged."""
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _DIGIT = {character: value for value, character in enumerate(_ALPHABET)}
 _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
-"""Codes for the mean of a bin: unknown, zero, and the first code of a positive number. A positive number has the code
-`_FIRST` + 900 x (exponent + `_EXPONENTS`) + (three digits - 100)."""
+"""Codes for the mean rate in a bin. They are the code of an unknown mean, the code of zero, and the first code of a
+positive number. A positive number has the code `_FIRST` + 900 x (exponent + `_EXPONENTS`) + (three digits - 100)."""
 _EXPONENTS = 140
 """Highest exponent of ten, positive or negative, that a code can represent."""
 _LATER = frozenset({"damping", "evidence", "rejections", "zero"})
-"""Parts of the memory that were added to version 1 later. If a stored memory lacks one of them, nothing was lost."""
+"""Names of the parts of the memory that were added to the format later. A stored memory without one of them is complete
+for its time, so nothing was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +57,17 @@ class Restored:
 
     memory: PlannerMemory
     problems: tuple[str, ...] = ()
-    """Reasons why parts could not be read, one sentence for each."""
+    """Reasons why parts of the memory could not be read, with one sentence for each part."""
 
 
 class _UnreadableError(ValueError):
-    """Error for a stored value that has a wrong type or is invalid."""
+    """A stored value has a wrong type or is invalid."""
 
 
 def packed(memory: PlannerMemory) -> dict[str, Any]:
-    """Return the memory as JSON values, about 21 KB after two weeks of samples.
+    """Return the planner's memory as JSON values, about 21 KB after two weeks of samples.
 
-    It takes about 12 ms, so call it every few minutes and not for each decision.
+    The function takes about 12 ms, so call it every few minutes and not for each decision.
     """
     memory = replace(
         memory,
@@ -85,9 +88,9 @@ def packed(memory: PlannerMemory) -> dict[str, Any]:
 
 
 def unpacked(document: object) -> Restored:
-    """Restore the memory from the result of `packed`.
+    """Restore the planner's memory from the result of `packed`.
 
-    It never fails: a part that can't be read starts from scratch.
+    The function never fails. A part that can't be read starts from scratch.
     """
     fresh = PlannerMemory()
     if not isinstance(document, dict):
@@ -113,9 +116,9 @@ def unpacked(document: object) -> Restored:
 
 
 def resumed(memory: PlannerMemory) -> PlannerMemory:
-    """Return the memory for a process whose counters have restarted, such as the next leader.
+    """Return the planner's memory for a process whose counters have restarted, such as the next leader.
 
-    The stored batch counters are dropped because they belong to the previous process. Their difference from new
+    The stored batch counters are dropped, because they belong to the previous process. Their difference from the new
     counters would not be the time of any batch.
     """
     return replace(memory, capacity=replace(memory.capacity, seen=()))
@@ -162,7 +165,10 @@ def _short(value: float) -> float | str:
 
 
 def _decoded(hint: Any, raw: Any, path: str, base: Any = None) -> Any:  # noqa: C901  # a table of types
-    """Return the JSON value `raw` converted to the type `hint`; ValueError if it has another type or is not finite."""
+    """Return the JSON value `raw` converted to the type `hint`.
+
+    Raise ValueError if the value has another type or is not finite.
+    """
     origin = get_origin(hint)
     if origin in {Union, types.UnionType}:
         options = get_args(hint)
@@ -299,7 +305,10 @@ _UNPACK: dict[type, Callable[[dict[str, Any]], Any]] = {History: _unpack_history
 
 
 def _thinned(arrivals: ArrivalRate) -> ArrivalRate:
-    """Return the arrivals reduced to at most `MAX_SAMPLES` fine samples, including the newest."""
+    """Return the arrivals after dropping fine samples, so that at most `MAX_SAMPLES` are left.
+
+    The newest sample is kept.
+    """
     count = len(arrivals.times)
     if count <= MAX_SAMPLES:
         return arrivals
@@ -310,9 +319,9 @@ def _thinned(arrivals: ArrivalRate) -> ArrivalRate:
 
 
 def _fewer(hold: ScaleDownHold) -> ScaleDownHold:
-    """Return the hold reduced to at most `MAX_NEEDS` needs.
+    """Return the state of a hold with at most `MAX_NEEDS` recent needs for replicas.
 
-    Two neighbours are merged to one need with the higher number of replicas and the later time.
+    Two neighbouring needs are merged to one with the higher number of replicas and the later time.
     """
     needs, bare = _fewer_of(hold.needs), _fewer_of(hold.bare)
     return hold if needs is hold.needs and bare is hold.bare else replace(hold, needs=needs, bare=bare)
@@ -338,7 +347,8 @@ _LESS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("damping", "due", lambda _: []),
     ("history", "bins", _newer_half),
 )
-"""Reductions of a document that is too large, in the order in which they are applied: part, field, function."""
+"""Ways to reduce the size of a stored memory that is too large, in the order in which they are applied. Each is (part,
+field, function that reduces the field)."""
 
 
 def _size(document: Mapping[str, Any]) -> int:

@@ -1,8 +1,8 @@
 """What-if calculation: the replicas needed for past arrival rates, with the present or with other objectives.
 
-It applies the planner's targets in steady state to means over some minutes. It leaves out responses to shorter bursts,
-starts, backlogs and holds. GPU utilisation is left out too, because its past values are not stored. `halcyon simulate`
-covers all of these, from arrivals per second.
+It applies the planner's targets in steady state to means over some minutes. Responses to shorter bursts, the starts of
+pods, backlogs, and the time for which unused replicas are kept are left out. GPU utilisation is left out too, because
+its past values are not stored. `halcyon simulate` covers all of these, from arrivals per second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from halcyon.scaling.planner.parts import replicas_for_depth, replicas_for_rate
 from halcyon.scaling.planner.reading import Objectives
 
 _HOUR_S = 3600.0
-"""Seconds per hour, because GPU time is reported in hours."""
+"""Number of seconds per hour, because GPU time is reported in hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Known:
     objectives: Objectives
     replica: Replica
     dispersion: float
-    """Variance of the number of arrivals over its mean."""
+    """Dispersion of the arrivals: the variance of their number divided by its mean."""
     margin: float
-    """Headroom: share by which a rate is increased."""
+    """Headroom: the learnt share by which an arrival rate is increased before the replicas are computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,19 @@ class WhatIfOutcome:
     """Result of a what-if calculation, for each step and in total."""
 
     counts: tuple[int | None, ...]
-    """Number of replicas in each step; None if the rate isn't known."""
+    """Number of replicas in each step; None if the arrival rate in the step isn't known."""
     replica_hours: float
-    """Replica-hours, summed over the steps with a known rate."""
+    """Total replica-hours in the steps with a known arrival rate."""
     most: int | None
     short_hours: float
-    """Hours in which more replicas were needed than the maximum allows."""
+    """Number of hours in which more replicas were needed than the maximum allows."""
 
 
 def outcome(known: Known, rates: Sequence[float | None], step_s: float) -> WhatIfOutcome:
-    """Return the replicas needed at the given rates (requests per second), each the mean over `step_s` seconds."""
+    """Return the replicas needed at the given arrival rates (requests per second).
+
+    Each rate is the mean over a step of `step_s` seconds.
+    """
     low, high = known.objectives.low, known.objectives.high
     # Rates are rounded to three digits, which is as precise as the means are. Equal rates are then computed only once.
     rounded = [None if rate is None else float(f"{rate:.3g}") for rate in rates]
@@ -57,7 +60,7 @@ def outcome(known: Known, rates: Sequence[float | None], step_s: float) -> WhatI
 
 
 def _need(known: Known, rate: float) -> int:
-    """Return the replicas needed for a rate, but at most one more than the maximum."""
+    """Return the replicas needed for an arrival rate, but at most one more than the maximum."""
     if rate <= 0:
         return 0
     objectives, most = known.objectives, known.objectives.high + 1

@@ -1,1 +1,1 @@
-"""Code shared by both scaling policies: the decision as data, and the bounds of a plan."""
+"""Code that both scaling policies share: the decision as data, and the bounds of a plan."""

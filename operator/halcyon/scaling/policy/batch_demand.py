@@ -22,13 +22,13 @@ from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import UNLIMITED, Decision, counted
 
 MARGIN = 1.1
-"""Factor by which the rate needed for a deadline is increased, because users' requests and retried rows use part of
-it."""
+"""Factor by which the rate that a deadline needs is increased. Users' requests and retried rows use part of the
+capacity."""
 KEPT_MARGIN = 1.4
-"""Factor used instead of `MARGIN` to keep replicas that are already added. It is larger, so that a changing rate does
-not start and stop replicas repeatedly."""
+"""Factor that replaces `MARGIN` while replicas that were added for a deadline are running. It is larger, so that a
+changing rate does not start and stop replicas repeatedly."""
 _MIN_WORK_S = 60.0
-"""Minimum time for which an added replica must have work, in seconds."""
+"""Minimum time, in seconds, for which a replica must have work before it is added."""
 
 
 @immutable(frozen=True, slots=True)
@@ -40,27 +40,28 @@ class BatchDemand:
     deadline: float | None = None
     """Time by which the BatchInference should be complete; None if it has no deadline."""
     max_replicas: int | None = None
-    """Maximum number of replicas added for the BatchInference. None means no such maximum if there is a deadline;
-    without a deadline it means that none are added."""
+    """Maximum number of replicas that are added for the BatchInference. If it is None and there is a deadline, there is
+    no such maximum. If it is None and there is no deadline, no replicas are added."""
     may_wake: bool = False
-    """Whether the BatchInference may start the first replica of a model at 0, and keep it while rows are left."""
+    """Whether the BatchInference may start the first replica of a model at 0 replicas, and keep it while rows are
+    left."""
 
 
 @immutable(frozen=True, slots=True)
 class Supply:
-    """Capacity of a model's replicas, and the part of it that users need."""
+    """Capacity of a model's replicas in rows per second, and the part of it that the users' requests need."""
 
     replica_rows_s: float | None
-    """Rows per second of one replica with full batches; None if unknown."""
+    """Rows per second that one replica processes with full batches; None if unknown."""
     users_rows_s: float
-    """Rows per second in the users' requests."""
+    """Rows per second that arrive in the users' requests."""
     start_s: float
     """Time from adding a replica until it is ready, in seconds."""
 
 
 @immutable(frozen=True, slots=True)
 class Added:
-    """Replicas that batch inference adds."""
+    """Replicas that are added for batch inference, with the reason."""
 
     replicas: int
     why: str
@@ -74,7 +75,7 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
     Args:
         batches: all BatchInferences that run.
         supply: capacity of the replicas.
-        users: replicas that the users' requests need.
+        users: number of replicas that the users' requests need.
         current: replicas in force.
         high: maximum replicas of the model.
         now: current time.
@@ -119,7 +120,8 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
 def with_batches(decision: Decision, batches: Iterable[BatchDemand], supply: Supply, *, high: int) -> Decision:
     """Return the decision with the replicas for batch inference added to those that the users' requests need.
 
-    It is unchanged if there is nothing to add, another controller sets the replicas, or the users' load is unknown.
+    The decision is unchanged if there is nothing to add, another controller sets the replicas, or the users' load is
+    unknown.
     """
     if decision.desired is None or decision.unknown:
         return decision
@@ -138,7 +140,10 @@ def with_batches(decision: Decision, batches: Iterable[BatchDemand], supply: Sup
 
 
 def _extra(rate: float, spare: float, each: float) -> int:
-    """Return the replicas that serve the part of `rate` above `spare`, if one replica serves `each` (all in rows/s)."""
+    """Return the number of replicas needed for the part of `rate` above `spare`.
+
+    One replica processes `each`. All three are in rows per second.
+    """
     return math.ceil(max(rate - spare, 0.0) / each - 1e-9)
 
 

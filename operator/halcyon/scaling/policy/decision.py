@@ -24,25 +24,26 @@ site's GPU budget. site: scaling down is stopped for the whole site."""
 MAX_CHANGES = 10
 """Maximum number of changes to the desired replicas that the status keeps."""
 _MIN_RELATIVE_CHANGE = 0.2
-"""Minimum relative change after which a signal's value is published again."""
+"""Minimum relative change of a signal's value before the value is published again."""
 _MIN_CHANGES = {"requestRate": 0.2, "queueDepth": 2.0, "concurrency": 2.0, "metric": 0.0, "gpuUtilization": 5.0}
-"""Minimum absolute change by signal, in the signal's unit. A value is published again only if it exceeds both minimums."""
+"""Minimum absolute change of a signal's value before the value is published again, by signal and in the signal's unit.
+The relative minimum must be exceeded as well."""
 _MIN_RATE = 0.01
-"""Minimum change of a replica's capacity, in requests per second, after which it is published again."""
+"""Minimum change of a replica's capacity, in requests per second, before the capacity is published again."""
 MIN_DECISION_INTERVAL_S = 0.9
-"""Minimum seconds between two decisions for one model: agents report once a second, and immediately if the load surges."""
+"""Minimum seconds between two decisions for one model. Agents report once a second, and immediately if the load
+surges."""
 MAX_DECISION_INTERVAL_S = 4.5
-"""Maximum seconds between two decisions for one model, so that no decision is older than 5 s. Agents report at about
-the same interval."""
+"""Maximum seconds between two decisions for one model. Agents report at about the same interval."""
 UNLIMITED = "; no limit applies"
-"""End of the planner's sentence if no limit changed the decision."""
+"""Text that ends the planner's sentence if no limit changed the decision."""
 SILENT_REASON = "a balancer is silent, so the load of the others decides, upwards only"
 RULES_REASON = "the capacity of a replica is not known yet, so queue depth and GPU utilisation decide"
 
 
 @immutable(frozen=True, slots=True)
 class Signal:
-    """One signal at the time of a decision."""
+    """One signal of a model at the time of a decision."""
 
     name: str
     """Name of the signal: requestRate (requests per second), queueDepth (queued requests), concurrency (requests in
@@ -52,15 +53,17 @@ class Signal:
     target: float | None = None
     """Target value per replica; None if the signal has no target."""
     proposal: int | None = None
-    """Replicas that the signal proposes; None if there is no proposal."""
+    """Number of replicas that the signal proposes; None if it proposes none."""
     at: float | None = None
-    """Time at which the value was measured."""
+    """Time at which the signal's value was measured."""
     source: str = "agents"
     missing: str = ""
-    """Reason why the value is missing; empty if it is known, or if there is nothing to measure because no pod is ready."""
+    """Reason why the signal's value is missing. Empty if the value is known, or if there is nothing to measure because
+    no pod is ready."""
     shown: float | None = None
-    """Measured number that users see: queued requests, or the mean GPU utilisation of the ready pods in percent. Unlike
-    `value`, it includes neither rejected requests nor estimates for pods that don't report. None if unknown."""
+    """Measured number that is shown to users: queued requests, or the mean GPU utilisation of the ready pods in
+    percent. Unlike `value`, it includes neither rejected requests nor estimates for pods that don't report. None if it
+    is unknown."""
 
 
 @immutable(frozen=True, slots=True)
@@ -73,20 +76,22 @@ class Decision:
     desired: int | None
     """Desired replicas; None if another controller sets them (the HPA, with the policy Rules)."""
     text: object = ""
-    """The sentence that `why` returns, or an object that formats it when read (`lazy_text`)."""
+    """Sentence with the reasons for the decision, as a text or as an object that formats the text when it is read
+    (`lazy_text`)."""
     limited_by: tuple[str, ...] = ()
     """Names of the limits that changed the replicas proposed by the signals, or kept them unchanged:
     `planner.outputs.LimitName`, `hpa.recommendation.LimitKind` or `ReplicaLimitName`."""
     parts: tuple[PlanPart, ...] = ()
     signals: tuple[Signal, ...] = ()
     unknown: str = ""
-    """Reason why missing or implausible signals keep the replicas unchanged; empty if they don't."""
+    """Reason why the replicas are unchanged because signals are missing or implausible. Empty if this is not the
+    case."""
     has_reports: bool = True
     """Whether any agent has ever sent a report about the model."""
     next_decision_at: float = math.inf
     """Time at which the policy requires the next decision."""
     capacity: CapacitySource | None = None
-    """Capacity of a replica that the decision is based on, and its source; None if the decision uses no capacity."""
+    """Capacity of a replica that was used for the decision, and its source. None if the decision uses no capacity."""
 
     @property
     def why(self) -> str:
@@ -98,14 +103,17 @@ class Decision:
 
     @property
     def next_decision_s(self) -> float:
-        """Return the maximum seconds until the next decision; an agent's report can cause an earlier decision."""
+        """Return the maximum seconds until the next decision. An agent's report can cause an earlier decision."""
         soon = self.next_decision_at - self.at
         return max(soon, MIN_DECISION_INTERVAL_S) if soon < MIN_DECISION_INTERVAL_S * 2 else MAX_DECISION_INTERVAL_S
 
 
 @immutable(frozen=True, slots=True)
 class ReplicaLimit:
-    """Upper limit on a model's replicas from a ResourceQuota or the GPU budget, independent of its signals."""
+    """Upper limit on a model's replicas from a ResourceQuota or the GPU budget.
+
+    It doesn't depend on the model's signals.
+    """
 
     name: ReplicaLimitName
     replicas: int
@@ -114,7 +122,7 @@ class ReplicaLimit:
 
 @immutable(frozen=True, slots=True)
 class Change:
-    """A change to the desired replicas."""
+    """Change of the desired replicas, as stored in the status."""
 
     at: float
     before: int
@@ -123,7 +131,7 @@ class Change:
 
 
 def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...], capacity: CapacitySource | None = None) -> Decision:
-    """Build the decision from the planner's plan."""
+    """Build the decision from the plan that the planner has made."""
     proposals: dict[str, int] = {term.name: term.replicas for term in plan.parts}
     by_signal = {
         "requestRate": proposals.get("rate"),
@@ -213,7 +221,7 @@ def _parts(proposals: tuple[SignalProposal, ...]) -> tuple[PlanPart, ...]:
 def limited(decision: Decision, limits: Iterable[ReplicaLimit]) -> Decision:
     """Return the decision with its desired replicas reduced to the lowest limit.
 
-    It is unchanged if no limit is below the desired replicas, or if another controller sets the replicas.
+    The decision is unchanged if no limit is below the desired replicas, or if another controller sets the replicas.
     """
     lowest = min(limits, key=lambda limit: limit.replicas, default=None)
     if lowest is None or decision.desired is None or decision.desired <= lowest.replicas:
@@ -230,7 +238,7 @@ def limited(decision: Decision, limits: Iterable[ReplicaLimit]) -> Decision:
 def held(decision: Decision, floor: int, why: str) -> Decision:
     """Return the decision with at least `floor` desired replicas.
 
-    It is unchanged if it already has as many, or if another controller sets the replicas.
+    The decision is unchanged if it already has as many, or if another controller sets the replicas.
     """
     if decision.desired is None or decision.desired >= floor:
         return decision
@@ -244,7 +252,7 @@ def held(decision: Decision, floor: int, why: str) -> Decision:
 
 
 def counted(count: int) -> str:
-    """Return the number with its noun: `1 replica`, `2 replicas`."""
+    """Return the number with its noun, for example `1 replica` or `2 replicas`."""
     return f"{count} replica{'' if count == 1 else 's'}"
 
 
@@ -279,7 +287,10 @@ def has_changed(shown: Decision | None, now: Decision) -> bool:
 
 
 def _has_other_capacity(shown: CapacitySource | None, now: CapacitySource | None) -> bool:
-    """Return whether the capacity has another source or another contradiction, or has changed noticeably."""
+    """Return whether the capacity differs noticeably from the published one.
+
+    This is so if its source, its contradiction or its value has changed.
+    """
     if shown is None or now is None:
         return shown is not now
     return (
@@ -290,7 +301,10 @@ def _has_other_capacity(shown: CapacitySource | None, now: CapacitySource | None
 
 
 def has_moved(before: float | None, now: float | None, *, slight: float = 0.1) -> bool:
-    """Return whether the value changed by more than 20 % and by more than `slight`, or became known or unknown."""
+    """Return whether a value has changed noticeably.
+
+    This is so if it changed by more than 20 % and by more than `slight`, or became known or unknown.
+    """
     if before is None or now is None:
         return before is not now
     moved = abs(now - before)
@@ -298,7 +312,7 @@ def has_moved(before: float | None, now: float | None, *, slight: float = 0.1) -
 
 
 def changes_from(decisions: object) -> list[Change]:
-    """Parse `status.scaling.decisions` into changes, newest first; invalid entries are left out."""
+    """Parse the changes in `status.scaling.decisions`, newest first. Invalid entries are left out."""
     changes = []
     for entry in decisions if isinstance(decisions, list) else ():
         try:

@@ -25,7 +25,7 @@ _MAX_REPLICAS = 1000
 
 
 def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], Plan]) -> Plan:
-    """Return the plan with min or max added to its limits if that bound determined the replicas.
+    """Return the plan with `min` or `max` added to its limits, if this bound determined the replicas.
 
     If the plan is at the upper bound, `planned` is called to make a second plan without an upper bound. If the second
     plan needs more replicas, its parts are included in the result; its replicas and memory are discarded.
@@ -56,19 +56,25 @@ def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], 
 
 
 def _with_limits(plan: Plan, source: Plan, limits: list[PlanLimit]) -> Plan:
-    """Return a copy of `plan` with these limits, and with the parts and the winning part of the plan `source`."""
+    """Return a copy of `plan` with these limits.
+
+    The parts, and the part that determined the replicas, are taken from the plan `source`.
+    """
     return Plan(
         plan.count, plan.current, source.parts, source.winner, tuple(limits), plan.next_decision_at, plan.memory
     )
 
 
 def _max_needed(plan: Plan) -> int | None:
-    """Return the largest number of replicas required by any part of the plan; None if it has no parts."""
+    """Return the largest number of replicas that any part of the plan requires; None if it has no parts."""
     return max([part.replicas for part in plan.parts]) if plan.parts else None
 
 
 def _bound_reason(objectives: Objectives, name: LimitName, count: int) -> str:
-    """Return the reason for a bound of `count` replicas, which is an open schedule or the spec, as a phrase."""
+    """Return the reason for a minimum or maximum of `count` replicas, as a phrase.
+
+    The reason is an open schedule or the spec.
+    """
     side = "low" if name == "min" else "high"
     for window in objectives.windows:
         if getattr(window, side) == count != getattr(objectives, side):

@@ -21,7 +21,7 @@ ARRIVALS = (
 """Default PromQL query for the requests per second to a model's balancers: HAProxy's counters with labels of a PodMonitor."""
 
 Sample = tuple[float, float]
-"""(time in seconds since the epoch, requests per second)."""
+"""Sample of a model's request rate, as (time in seconds since the epoch, requests per second)."""
 
 _MAX_OFF_GRID_S = 1.0
 
@@ -35,7 +35,7 @@ def query(template: str, *, namespace: str, name: str) -> str:
 def query_span(now: float) -> tuple[float, float]:
     """Return the times of the first and the last sample to query.
 
-    The last sample is at the end of the last complete bin. There are as many samples as a history stores.
+    The last sample is at the end of the last complete bin. The number of samples is that of the bins in a history.
     """
     end = now // BIN_S * BIN_S
     return end - (MAX_BINS - 1) * BIN_S, end
@@ -56,8 +56,8 @@ def parse(rows: Sequence[Mapping[str, Any]]) -> tuple[Sample, ...]:
 def history(known: Iterable[Sample]) -> History | None:
     """Build the history from samples in any order; None if none of them is valid.
 
-    Implausible rates (negative, NaN, infinite) are dropped, and so are samples that are not at the end of a bin. For 15 days
-    this takes about 0.15 s.
+    Implausible rates (negative, NaN, infinite) are dropped, and so are samples that are not at the end of a bin. The
+    function takes about 0.15 s for 15 days.
     """
     bins: dict[int, float] = {}
     for at, rate in known:

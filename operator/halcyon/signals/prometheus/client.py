@@ -1,8 +1,9 @@
 """Client that runs one query against the site's Prometheus. Only this module uses the `prometheus-api-client` library.
 
-The library and its dependency `requests` are imported with the first query, so an operator without Prometheus never loads
-them. Each query opens its own connection: a renewed token or CA takes effect with the next query, and no query uses a
-connection that Prometheus has closed. Proxies and passwords from the environment (`HTTP_PROXY`, .netrc) are not used.
+The library and its dependency `requests` are imported with the first query, so an operator without Prometheus never
+loads them. Each query opens its own connection. A renewed token or CA therefore takes effect with the next query, and
+no query uses a connection that Prometheus has closed. Proxies and passwords from the environment (`HTTP_PROXY`, .netrc)
+are not used.
 
     PrometheusError
     └── PrometheusUnavailable    no response, or access denied: other queries would fail too
@@ -25,7 +26,7 @@ from halcyon.signals.prometheus import arrival_history
 
 CONNECT_TIMEOUT_S = 3.0
 _MAX_ERROR_LENGTH = 200
-"""Maximum characters of a query or a response in an error message."""
+"""Maximum number of characters of a query or a response that an error message contains."""
 _MAX_TOKEN_LENGTH = 16384
 
 Rows = list[Mapping[str, Any]]
@@ -37,7 +38,7 @@ class PrometheusError(Exception):
 
 
 class PrometheusUnavailable(PrometheusError):  # noqa: N818  # describes a state
-    """Prometheus did not respond or denied access, so other queries would fail too."""
+    """Prometheus did not respond, or it denied access. Other queries would therefore fail too."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,12 @@ class PrometheusSite:
     url: str
     """Base URL of the API, without `/api/v1`, for example `http://prometheus-operated.monitoring:9090`."""
     token_file: Path | None = None
-    """File with a bearer token. It is read for each query, because tokens are rotated."""
+    """File with a bearer token. The file is read for each query, because tokens are rotated."""
     ca_file: Path | None = None
-    """PEM file with trusted CAs for https. Default: the CAs that the `requests` library uses."""
+    """PEM file with trusted CAs for https. If it is None, the CAs of the `requests` library are trusted."""
     gpu_matchers: str = ""
-    """Label matchers for DCGM's series, for example `namespace="gpu-operator"`. They exclude other clusters, and series that
-    pods of tenants expose under DCGM's names."""
+    """Label matchers for the series of NVIDIA's DCGM exporter, for example `namespace="gpu-operator"`. They exclude
+    other clusters, and series that tenants' pods expose under the same names."""
     arrivals: str = arrival_history.ARRIVALS
     """PromQL query for a model's requests per second over the last five minutes, with the variables `$namespace` and `$name`.
     Its result must be one series."""
@@ -63,7 +64,7 @@ class PrometheusSite:
         """Check the fields.
 
         Raises:
-            ValueError: a field is invalid; the message has no secrets.
+            ValueError: a field is invalid; the message contains no secrets.
         """
         try:
             parts = urlsplit(self.url)
@@ -91,18 +92,18 @@ class PrometheusSite:
 
     @property
     def shown(self) -> str:
-        """Return the URL without credentials, for display."""
+        """Return the URL of Prometheus without credentials, for display."""
         parts = urlsplit(self.url)
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
 
     def __repr__(self) -> str:
-        """Return a representation without credentials."""
+        """Return a text representation of the settings without credentials."""
         return f"PrometheusSite({self.shown})"
 
 
 @dataclass(frozen=True)
 class QueryRange:
-    """Start and end of a range query in seconds since the epoch, and the seconds between its samples."""
+    """Time range of a range query: start and end in seconds since the epoch, and the seconds between its samples."""
 
     begin: float
     end: float
@@ -110,7 +111,7 @@ class QueryRange:
 
 
 class QueryFunction(Protocol):
-    """Blocking function that runs one query. It is called in a thread."""
+    """Interface of a function that runs one query and blocks until the result is there. It is called in a thread."""
 
     def __call__(self, site: PrometheusSite, query: str, over: QueryRange | None, timeout_s: float, /) -> Rows:
         """Run a range query, or an instant query if `over` is None, and return the rows of its result.
@@ -172,7 +173,7 @@ def query_prometheus(site: PrometheusSite, query: str, over: QueryRange | None, 
 
 @contextmanager
 def parsing_errors(site: PrometheusSite, query: str) -> Iterator[None]:
-    """Context manager that converts parsing errors in its body to PrometheusError."""
+    """Context manager that converts parsing errors in its block to PrometheusError."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -220,7 +221,7 @@ def _status_error(site: PrometheusSite, query: str, message: str) -> PrometheusE
 def _cause(error: BaseException) -> str:
     """Return the innermost message of an exception chain, from the operating system, the resolver or TLS.
 
-    It contains no memory addresses, so equal failures have equal messages.
+    This message contains no memory addresses, so equal failures have equal messages.
     """
     deepest, cause = error, error
     while (next_cause := cause.__cause__ or cause.__context__) is not None:

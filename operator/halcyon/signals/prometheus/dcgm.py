@@ -26,15 +26,16 @@ from typing import Any, NewType
 ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
 MAX_AGE_S = 30.0
-"""Age in seconds up to which a value is used: two scrapes of DCGM's exporter at the usual interval of 15 s."""
+"""Maximum age, in seconds, at which a value of GPU utilisation is used. It is two scrapes of the DCGM exporter at the
+usual interval of 15 s."""
 
 PodKey = tuple[str, str]
-"""(namespace, name) of a pod."""
+"""Pod, as (namespace, name)."""
 Metric = NewType("Metric", str)
 
 _PERCENT = {ACTIVE: 100.0, UTIL: 1.0}
 _MAX = {ACTIVE: 1.05, UTIL: 100.0}
-"""Maximum plausible value of each metric. The engine activity can be slightly above 1 and is then counted as 1."""
+"""Maximum plausible value of each metric. The engine activity can be slightly above 1, and is then counted as 1."""
 _SLICE = "GPU_I_ID"
 _LABELS = ("exported_namespace", "exported_pod", "namespace", "pod", "UUID", "gpu", _SLICE, "instance", "job")
 """Labels that identify GPUs, slices and pods. The query drops the exporter's other labels to keep the result small."""
@@ -56,11 +57,11 @@ class Utilisation:
 
 @dataclass(frozen=True, slots=True)
 class GpuSamples:
-    """GPU utilisation of all pods in one query result."""
+    """GPU utilisation of all pods in the result of one query."""
 
     pods: Mapping[PodKey, Utilisation]
     ignored: int = 0
-    """Number of samples that were ignored because they are implausible or too old."""
+    """Number of samples that were ignored, because they are implausible or too old."""
 
 
 def query(matchers: str) -> str:
@@ -120,7 +121,7 @@ def parse(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
 
 
 def _pod(series: tuple[str, ...]) -> PodKey | None:
-    """Return the pod that uses the GPU of a series; None if no pod uses it."""
+    """Return the pod that uses the GPU of a series. Return None if no pod uses the GPU."""
     exported_namespace, exported_pod, namespace, pod = series[:4]
     if exported_pod:
         return (exported_namespace, exported_pod) if exported_namespace else None

@@ -55,18 +55,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PollInterval:
-    """Interval and timeout of the queries for GPU utilisation, in seconds."""
+    """Intervals and timeout of the queries for GPU utilisation, in seconds."""
 
     poll_s: float = 10.0
     max_pause_s: float = 60.0
-    """Maximum seconds between two attempts while queries fail."""
+    """Maximum time between two attempts while queries fail, in seconds."""
     timeout_s: float = 10.0
-    """Timeout of one query in seconds. With `poll_s` 10 and a scrape every 10 s, values are rarely older than `MAX_AGE_S`."""
+    """Timeout of one query, in seconds. With `poll_s` 10 and a scrape every 10 s, values are rarely older than
+    `MAX_AGE_S`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """GPU utilisation of a pod with its time and source."""
+    """GPU utilisation of a pod, with the time of the sample and its source."""
 
     value: float
     """GPU utilisation in percent, 0 to 100."""
@@ -151,7 +152,10 @@ class PrometheusSource:
         return self._intervals.poll_s
 
     def gpu(self, namespace: str, pod: str) -> Sampled | None:
-        """Return the GPU utilisation of a pod, the mean of its GPUs or MIG slices; None if unknown or stale."""
+        """Return the GPU utilisation of a pod, as the mean of its GPUs or MIG slices.
+
+        Return None if it is unknown or too old.
+        """
         sample = self._pods.get((namespace, pod))
         return None if sample is None or self._monotonic() - sample.at > MAX_AGE_S else sample
 
@@ -168,7 +172,7 @@ class PrometheusSource:
             return await self._run_query("history", partial(self._read_history, namespace, name))
 
     async def value(self, query: str) -> float | None:
-        """Return the result of a query; None if there is no series, or its value is not finite.
+        """Return the result of a query; None if the result has no series, or its value is not finite.
 
         Raises:
             PrometheusError: the query failed, or there are several series.

@@ -1,1 +1,5 @@
-"""Capacity of replicas: service times, queueing formulas, replicas for a backlog, and queues bounded by rejection."""
+"""Capacity of replicas.
+
+The package contains service times, queueing formulas, the replicas that a backlog needs, and the maximum length of a
+queue if balancers reject requests.
+"""

@@ -15,17 +15,18 @@ MIN_ANSWERS = 4.0
 """Minimum number of answers from which a time or a rate is computed."""
 
 BY_GPU = 1
-"""Value of the field `HOT` of a sample while the GPUs are full."""
+"""Value of the field `HOT` of a sample if the pods are full because their GPUs are."""
 BY_ENGINE = 2
-"""Value of the field `HOT` of a sample while the engines have no free capacity for requests."""
+"""Value of the field `HOT` of a sample if the pods are full because their engines have no free capacity."""
 AT, ANSWERED, EXECUTING, WAITING, READY, HOT, QUEUED = range(7)
 Sample = tuple[float, float, float, float, int, int, bool]
-"""Sample with the fields (time, requests answered, requests in execution, requests queued, ready pods, what is full,
-whether requests are queued in balancers). What is full is `BY_GPU`, `BY_ENGINE` or 0."""
+"""Sample of a model's pods. Its fields are the time, the requests answered, the requests in execution, the requests
+queued, the ready pods, what is full, and whether requests are queued in balancers. What is full is `BY_GPU`,
+`BY_ENGINE` or 0."""
 
 
 def thinned(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
-    """Return the samples, thinned out in the older half if there are more than `_MAX_SAMPLES`."""
+    """Return the samples, without every second sample of the older half if there are more than `_MAX_SAMPLES`."""
     if len(samples) <= _MAX_SAMPLES:
         return samples
     half = len(samples) // 2
@@ -33,19 +34,25 @@ def thinned(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
 
 
 def within(samples: Sequence[Sample], span_s: float) -> Sequence[Sample]:
-    """Return the samples of the last `span_s` seconds and the last sample before them."""
+    """Return the samples of the last `span_s` seconds, and the last sample before this time."""
     first = bisect_right(samples, samples[-1][AT] - span_s, key=lambda s: s[AT]) - 1
     return samples[max(first, 0) :]
 
 
 def waits(samples: Sequence[Sample], span_s: float, fits: float) -> bool:
-    """Return whether more than `fits` requests have waited for the last `span_s` seconds, with constant ready pods."""
+    """Return whether more than `fits` requests have been waiting throughout the last `span_s` seconds.
+
+    Return False if the number of ready pods changed in this time.
+    """
     window, ready = within(samples, span_s), samples[-1][READY]
     return len(window) > 1 and all(s[WAITING] > fits and s[READY] == ready for s in window)
 
 
 def queues(samples: Sequence[Sample], span_s: float, ready: int) -> bool:
-    """Return whether requests have waited in balancers for the last `span_s` seconds, with `ready` ready pods."""
+    """Return whether requests have been waiting in balancers throughout the last `span_s` seconds.
+
+    Return False if the number of ready pods was not always `ready`.
+    """
     window = within(samples, span_s)
     return samples[-1][AT] - window[0][AT] >= span_s and all(s[QUEUED] and s[READY] == ready for s in window)
 
@@ -53,9 +60,8 @@ def queues(samples: Sequence[Sample], span_s: float, ready: int) -> bool:
 def time_in_pod(samples: Sequence[Sample]) -> float | None:
     """Return how long the request that was answered last was in its pod, in seconds.
 
-    This is the horizontal distance between the curves of requests sent and answered. Return None if no request was
-    answered since the previous sample, or too few were. Return None also if the request was sent before the first
-    sample.
+    This is the horizontal distance between the curves of requests sent and answered. Return None if too few requests
+    were answered since the previous sample, or if the request was sent before the first sample.
     """
     first, newest = samples[0], samples[-1]
     answered = newest[ANSWERED]
@@ -78,7 +84,10 @@ def _sent(sample: Sample) -> float:
 
 
 def answer_rate(samples: Sequence[Sample], span_s: float) -> tuple[float, float]:
-    """Return the requests per second answered in the last `span_s` seconds, and the seconds covered by the samples."""
+    """Return the rate of answers in the last `span_s` seconds.
+
+    The result is (requests per second, seconds that the samples cover).
+    """
     window = within(samples, span_s)
     covered = window[-1][AT] - window[0][AT]
     return ((window[-1][ANSWERED] - window[0][ANSWERED]) / covered if covered > 0 else 0.0), covered

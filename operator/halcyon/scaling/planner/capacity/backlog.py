@@ -1,4 +1,7 @@
-"""Backlog: the replicas needed to clear the queue, with the contribution of pods that are still starting."""
+"""Number of replicas that are needed to clear a backlog of queued requests.
+
+Pods that are still starting are taken into account.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from collections.abc import Sequence
 from halcyon.scaling.frozen import immutable
 
 _LATE = 20.0
-"""Maximum GPU time that may be spent to keep one request from being late, as a multiple of the GPU time that computes
-it. For example, a step from 20 to 200 req/s leaves a backlog. With a value of 20, nearly all pods that clear this
-backlog in 10 s are added if a start takes one minute. If a start takes three minutes, a third of them are added. With
-start times of three minutes, a value of 10 makes one to three percentage points more responses late. A value of 60
-costs 10 to 50 % more GPU time."""
+"""Maximum GPU time that may be spent to keep one request from being late. It is a multiple of the GPU time for
+computing one request. For example, a step from 20 to 200 req/s leaves a backlog. With a value of 20, nearly all pods
+that clear this backlog in 10 s are added if a start takes one minute. If a start takes three minutes, a third of them
+are added. With start times of three minutes, a value of 10 makes one to three percentage points more responses late. A
+value of 60 costs 10 to 50 % more GPU time."""
 
 
 @immutable(frozen=True, slots=True)
@@ -20,11 +23,11 @@ class Drain:
     """Numbers of pods needed to clear the backlog."""
 
     keep: int
-    """Number of existing pods to keep for the backlog."""
+    """Number of existing pods that the backlog needs."""
     new: int
-    """Number of pods to add."""
+    """Number of pods to add for the backlog."""
     quickest: int
-    """Number of pods that would have to be added to clear the backlog within the allowed time."""
+    """Number of pods that would have to be added to clear the backlog within the allowed time, whatever they cost."""
     left: float
     """Number of requests that the existing pods leave in the queue at the end of the allowed time."""
 
@@ -46,12 +49,13 @@ def drain(
     The queue is simulated as a fluid:
 
         - The arrival rate is `rate` now, and changes linearly to `later_rate` within start_s.
-        - Each ready pod serves `peak_rps` requests per second. Starting pods join after `arriving_s` seconds (ascending).
+        - Each ready pod serves `peak_rps` requests per second. Pods that are starting become ready after the seconds in
+          `arriving_s` (ascending).
         - The queue never holds more than `most` requests.
 
     A ready pod is kept while there is a backlog. A starting pod is kept if there is a backlog when it joins, or if the
-    arrival rate from then on exceeds what the other pods serve. New pods would be ready after start_s. Enough of them
-    are added to clear the rest of the backlog within drain_s, unless their cost exceeds their value (`_worth`).
+    arrival rate from then on exceeds what the other pods serve. New pods would be ready after start_s. Enough new pods
+    are added to clear the rest of the backlog within drain_s, unless they cost more than late requests do (`_worth`).
     """
     end = start_s + drain_s
     growth = (later_rate - rate) / start_s if start_s > 0 else 0.0
@@ -90,7 +94,7 @@ def _worth(level: float, rate: float, peak_rps: float, start_s: float) -> float:
 
     The number minimises a cost that has two terms, both in GPU time. First, n pods use n x start_s of GPU time before
     they serve requests. Second, the backlog then lasts level / (n x peak_rps) seconds, and all requests that arrive in
-    this time are late. Each of these costs `_LATE` / peak_rps.
+    this time are late. Each late request costs `_LATE` / peak_rps.
 
     The sum is minimal at the square root below, as for the economic order quantity of an inventory. If a burst is over
     and no requests arrive, no further request becomes late, and the result is 0.

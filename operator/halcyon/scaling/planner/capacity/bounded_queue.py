@@ -17,12 +17,12 @@ from halcyon.scaling.frozen import immutable
 
 @immutable(frozen=True, slots=True)
 class RejectionBound:
-    """Recent rejections, and the longest queue observed since they began."""
+    """Recent rejections of requests, and the longest queue that was observed since they began."""
 
     counted: float | None = None
-    """Last value of the counter of rejected requests; None if it was never known."""
+    """Last value of the counter of rejected requests; None if the value was never known."""
     at: float | None = None
-    """Time of the last rejection; None if there was none recently."""
+    """Time of the last rejection; None if no request was rejected recently."""
     waiting: float = 0.0
     """Highest number of queued requests observed since the first of the recent rejections."""
 
@@ -31,7 +31,7 @@ class RejectionBound:
 
         `rejected` is the counter of rejected requests, `waiting` the present number of queued requests. The rejections
         are forgotten `lasting_s` seconds after the last one. An unknown or invalid counter is ignored. A counter that
-        fell is stored but not counted: it was reset, and it is unknown when its requests were rejected.
+        fell was reset. Its new value is stored, but adds no rejections, because it is unknown when they happened.
         """
         if rejected is None or not 0 <= rejected < math.inf:
             rejected = self.counted
@@ -46,9 +46,12 @@ class RejectionBound:
         return RejectionBound(rejected, self.at, max(self.waiting, waiting))
 
     def lasts(self, now: float, lasting_s: float) -> bool:
-        """Return whether requests were rejected within the last `lasting_s`."""
+        """Return whether requests were rejected within the last `lasting_s` seconds."""
         return self.at is not None and now - self.at <= lasting_s
 
     def max_waiting(self) -> float:
-        """Return the longest queue observed while requests were rejected; infinite if none were rejected recently."""
+        """Return the longest queue that was observed while requests were rejected.
+
+        The result is infinite if none were rejected recently.
+        """
         return math.inf if self.at is None else self.waiting

@@ -21,23 +21,30 @@ from halcyon.scaling.planner.capacity.answer_samples import (
 )
 
 GROWN = 1.5
-"""Ratio of the time in a pod to the shortest time in a pod, from which requests in a pod slow each other down."""
+"""Minimum ratio of the time in a pod to the shortest time in a pod at which the requests in the pod slow each other
+down."""
 _LEVEL = 0.25
 """Maximum relative change in the number of requests in execution at which the number counts as constant."""
 SHORT_S, WINDOW_S = 3.0, 10.0
-"""Minimum length, in seconds, of the window in which a rate of answers is measured, for full pods and for other
-pods."""
+"""Minimum lengths, in seconds, of the window in which a rate of answers is measured. The first is for pods that are
+full, the second for other pods."""
 
 
 def recent_s(seconds: float) -> float:
-    """Return the seconds for which pods must have been full to count as full now, if requests take `seconds`."""
+    """Return the seconds for which pods must have been full before they count as full.
+
+    `seconds` is the time that a request takes.
+    """
     return min(max(seconds / 4, SHORT_S), WINDOW_S)
 
 
 def full_rate(
     samples: Sequence[Sample], seconds: float, fastest_s: float, *, is_full_now: bool
 ) -> tuple[float, float, str] | None:
-    """Return (requests per second, requests in execution, `found_by`) of a full pod; None if the pods aren't full."""
+    """Return the answer rate of a full pod as (requests per second, requests in execution, `found_by`).
+
+    Return None if the pods aren't full.
+    """
     ready = samples[-1][READY]
     if seconds < GROWN * fastest_s:
         # Requests don't slow each other down, so each request in a pod takes this time.

@@ -36,19 +36,22 @@ objective, or a few percent more."""
 
 @immutable(frozen=True, slots=True)
 class ServiceLine:
-    """Service time of one batch with b rows on one instance, in seconds: t0_s + row_s x b."""
+    """Service time of one batch on one instance, as a linear function of its size.
+
+    A batch with b rows takes t0_s + row_s x b seconds.
+    """
 
     t0_s: float
     row_s: float
 
     def seconds(self, rows: float) -> float:
-        """Return the seconds that a batch of `rows` rows takes."""
+        """Return the seconds that a batch of `rows` rows takes on one instance."""
         return self.t0_s + self.row_s * rows
 
 
 @immutable(frozen=True, slots=True)
 class Replica:
-    """Capacity of one replica."""
+    """Capacity of one replica of a model."""
 
     line: ServiceLine
     max_batch: int
@@ -60,10 +63,10 @@ class Replica:
     batch_s: float = field(init=False, compare=False)
     """Seconds that a full batch takes."""
     peak_rps: float = field(init=False, compare=False)
-    """Maximum requests per second, reached with full batches."""
+    """Maximum rate of one replica, in requests per second. It is reached with full batches."""
 
     def __post_init__(self) -> None:
-        """Compute `batch_s` and `peak_rps` once, because each decision reads them several times."""
+        """Compute `batch_s` and `peak_rps` once, because each decision reads these fields several times."""
         batch_s = self.line.seconds(self.max_batch)
         object.__setattr__(self, "batch_s", batch_s)
         object.__setattr__(self, "peak_rps", self.instances * self.max_batch / batch_s)
@@ -71,16 +74,16 @@ class Replica:
     def slack_s(self, latency_s: float) -> float:
         """Return how many seconds of a latency objective are left for queueing.
 
-        This is the objective minus the time of a full batch and the average wait for the batch ahead. It is negative if
-        these two exceed the objective.
+        The time of a full batch and the average wait for the batch ahead are subtracted from the objective. The result
+        is negative if these two exceed the objective.
         """
         return latency_s - (1 + self.residual) * self.batch_s
 
     def within(self, latency_s: float) -> Replica:
-        """Return the replica with a maximum batch size at which two consecutive batches fit into the latency objective.
+        """Return the replica with a batch size that is small enough for two consecutive batches within the objective.
 
-        These are the batch ahead of a request and the request's own batch. If even two batches of one request each take
-        too long, the maximum batch size is 1.
+        These two are the batch ahead of a request and the request's own batch. If even two batches of one request each
+        take too long, the maximum batch size is 1.
         """
         line = self.line
         if _MIN_BATCHES * self.batch_s <= latency_s or not self.residual:
@@ -110,16 +113,20 @@ def largest_load(peak_rps: float, slack_s: float, *, dispersion: float = 1.0, la
 
 
 def rate_within(replicas: int, replica: Replica, latency_s: float, *, dispersion: float = 1.0) -> float:
-    """Return the highest rate at which `replicas` serve all but `LATE_SHARE` of the requests within `latency_s`."""
+    """Return the highest rate at which `replicas` replicas answer requests within `latency_s`.
+
+    At this rate, only the share `LATE_SHARE` of the requests takes longer.
+    """
     sized = replica.within(latency_s)
     peak = replicas * sized.peak_rps
     return peak * largest_load(peak, sized.slack_s(latency_s), dispersion=dispersion)
 
 
 def replicas_within(rate: float, replica: Replica, latency_s: float, *, dispersion: float = 1.0, most: int) -> int:
-    """Return the fewest replicas that serve `rate` within `latency_s`, except for `LATE_SHARE` of the requests.
+    """Return the fewest replicas that answer `rate` requests per second within `latency_s`.
 
-    The result is at least 1 if the rate is above 0, and at most `most`.
+    A share of `LATE_SHARE` of the requests may take longer. The result is at least 1 if the rate is above 0, and at
+    most `most`.
     """
     if rate <= 0:
         return 0

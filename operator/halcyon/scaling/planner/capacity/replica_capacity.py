@@ -14,26 +14,26 @@ from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.capacity.queueing import ServiceLine
 
 _MAX_WEIGHT = 2000.0
-"""Maximum total weight of past batches in the service line. Older batches lose weight only when new ones are executed.
-Gradual changes are therefore followed, but nothing is forgotten while the model is idle."""
+"""Maximum total weight of past batches in the fit of batch time to batch size. Older batches lose weight only when new
+ones are executed. Gradual changes are therefore followed, but nothing is forgotten while the model is idle."""
 _MAX_SAMPLE_BATCHES = 200.0
-"""Maximum weight of one sample, in batches, however many batches a large fleet has executed since the previous sample.
-The result therefore depends on at least the last ten samples and their batch sizes."""
+"""Maximum weight of one sample, in batches. A large fleet may have executed many more batches since the previous
+sample. With this maximum, the result depends on at least the last ten samples and their batch sizes."""
 _PRIOR_SPREAD = 25.0
-"""Weight of the previously known slope of the service line, in units of the spread of batch sizes (weight x rows
-squared). At a spread of this value, the previous slope and the measured one count equally."""
+"""Weight of the previous slope of the line that is fitted to the batch times. Its unit is that of the spread of the
+batch sizes (weight x rows squared). At a spread of this value, the previous and the new slope count equally."""
 _MIN_SAMPLES = 20.0
-"""Minimum number of batches before a service line is fitted, unless their sizes differ enough (`_MIN_SPREAD`). The
-first batches are few and small, and run on a cold pod. In one case, a line through two of them gave an eighth of a
+"""Minimum number of batches before a line is fitted to their times, unless their sizes differ enough (`_MIN_SPREAD`).
+The first batches are few and small, and run on a cold pod. In one case, a line through two of them gave an eighth of a
 replica's real capacity. The unnecessary replica that was then started was kept for three minutes. Under load, 20
 batches take seconds. A warm-up with the smallest and the largest batch gives the line earlier."""
 _MIN_SPREAD = 4.0
-"""Minimum spread of batch sizes (in rows squared) at which a slope is fitted even before `_MIN_SAMPLES` batches. One
+"""Minimum spread of batch sizes, in rows squared, at which a line is fitted to fewer than `_MIN_SAMPLES` batches. One
 batch of 1 row and one of 4 have a spread of 4.5. Batches of neighbouring sizes have less, and their difference is only
 noise."""
 _OUTLIER = 5.0
-"""Ratio of a single batch's time to the one that the service line predicts, above which the batch is ignored. The usual
-causes are a pause and a different choice of GPU kernel."""
+"""Ratio of a batch's time to the predicted time, above which the batch is ignored. The usual causes are a pause and a
+different choice of GPU kernel."""
 _FIRST_BATCHES = 20.0
 """Divisor for the weight of a pod's first report of a batch size. That report includes the first execution of the size,
 which takes 3 to 300 times as long as later ones on a GPU. With this divisor, the error from all first executions of a
@@ -52,12 +52,14 @@ long would still cause a relative error of 33 % after 100 batches."""
 _Ran = tuple[int, int, float]
 """Batches of one size since the previous sample: (rows in the batch, number of executions, mean seconds)."""
 _Sums = tuple[float, float, float, float, float]
-"""Weighted sums over batches: weight, rows, rows squared, seconds, and rows times seconds."""
+"""Sums over batches, each with its weight: (weight, rows, rows squared, seconds, rows times seconds)."""
 
 
 @immutable(frozen=True, slots=True)
 class Capacity:
-    """Learnt capacity: the service line with the weighted sums that it is fitted to, and recent start times of pods.
+    """Learnt capacity of a replica, and recent start times of pods.
+
+    The capacity is a line fitted to batch times (service line), stored with the weighted sums for the fit.
 
     Older batches have less weight in the sums.
     """
@@ -69,7 +71,7 @@ class Capacity:
     rows_seconds: float = 0.0
     line: ServiceLine | None = None
     seen: tuple[tuple[int, int, float], ...] = ()
-    """(rows in the batch, executions, total seconds): Triton's counters by batch size, as last read."""
+    """Triton's counters by batch size, as last read: (rows in the batch, executions, total seconds)."""
     starts: tuple[float, ...] = ()
     """Recent start times of pods in seconds, oldest first."""
     started: frozenset[str | int] = frozenset()
@@ -77,11 +79,11 @@ class Capacity:
     revision: str = ""
     """Revision that executed the batches; empty if unknown."""
     measured: tuple[tuple[int, float], ...] = ()
-    """(rows in the batch, seconds) pairs, measured by `halcyon bench` before any traffic; empty without a
-    measurement."""
+    """Batch times that `halcyon bench` measured before any traffic, as (rows in the batch, seconds). Empty if there is
+    no measurement."""
     batches: float = 0.0
-    """Number of batches that the revision has executed, without those in the first report of each batch size. With each
-    batch, the measured batch times lose weight."""
+    """Number of batches that the revision has executed. The batches in the first report of each batch size are not
+    counted. The more batches are executed, the less weight the measured batch times have."""
 
     @property
     def is_outweighed(self) -> bool:
@@ -102,7 +104,7 @@ class Capacity:
     def with_prior(self, prior: Mapping[int, float]) -> Capacity:
         """Return the capacity with batch times from a warm-up (seconds by number of rows).
 
-        It is unchanged if a service line is known already.
+        The capacity is unchanged if a line fitted to batch times is known already.
         """
         if self.line is not None or not prior:
             return self
@@ -112,8 +114,8 @@ class Capacity:
     def with_measured(self, times: Mapping[int, float] | None) -> Capacity:
         """Return the capacity with batch times that `halcyon bench` measured: seconds by number of rows.
 
-        None removes an earlier measurement. The times have the weight of `_MEASURED_BATCHES` batches at first, and none
-        after `_OUTWEIGHED` batches.
+        If `times` is None, an earlier measurement is removed. The times have the weight of `_MEASURED_BATCHES` batches
+        at first, and none after `_OUTWEIGHED` batches.
         """
         if not times and not self.measured:
             return self
@@ -133,7 +135,8 @@ class Capacity:
     def of_revision(self, revision: str) -> Capacity:
         """Return the capacity for a revision of the model.
 
-        If the stored data is from another revision, its weight is reduced to at most `_OLD_REVISION` batches.
+        If the stored data is from another revision, its weight is reduced to that of `_OLD_REVISION` batches, unless it
+        is lower already.
         """
         if not revision or revision == self.revision:
             return self
@@ -154,7 +157,7 @@ class Capacity:
         )
 
     def with_batches(self, batches: Mapping[int, tuple[int, float]]) -> Capacity:
-        """Return the capacity updated with new values of the `batch_stats` counters; a counter that fell was reset."""
+        """Return the capacity updated with new values of the `batch_stats` counters. A counter that fell was reset."""
         if len(batches) == len(self.seen) and not [1 for rows, n, took in self.seen if batches.get(rows) != (n, took)]:
             return self
         before = {rows: (count, seconds) for rows, count, seconds in self.seen}
@@ -187,9 +190,10 @@ class Capacity:
     def _with_more(
         self, more: Sequence[_Ran], seen: tuple[tuple[int, int, float], ...], first: Sequence[_Ran], ran: float
     ) -> Capacity:
-        """Return the capacity with the batches of one sample added and the service line fitted again.
+        """Return the capacity after adding the batches of one sample and fitting the line to the batch times again.
 
-        `first` contains the batches that include the first execution of their size; `ran` is the new value of `batches`.
+        `first` contains the batches that include the first execution of their size; `ran` is the new value of
+        `batches`.
         """
         clean = [(float(count), rows, mean) for rows, count, mean in more]
         guessed = [(float(count), rows, mean) for rows, count, mean in _without_first(first)]
@@ -211,10 +215,10 @@ class Capacity:
 
 
 def _line_with_measured(sums: _Sums, times: tuple[tuple[int, float], ...], weight: float) -> ServiceLine | None:
-    """Return the service line fitted to the sums and to batch times that `halcyon bench` measured.
+    """Return a line (service line) fitted to the sums and to batch times that `halcyon bench` measured.
 
-    `times` are (rows in the batch, seconds) pairs, which together have the weight of `weight` batches. Return None with
-    too little data.
+    `times` are (rows in the batch, seconds) pairs, which together have the weight of `weight` batches. Return None if
+    there is too little data.
     """
     if weight <= 0:
         return _fitted(*sums, None) if _is_enough(sums) else None
@@ -224,13 +228,16 @@ def _line_with_measured(sums: _Sums, times: tuple[tuple[int, float], ...], weigh
 
 
 def _is_enough(sums: _Sums) -> bool:
-    """Return whether the sums contain enough batches, or batches of enough sizes, to fit a service line."""
+    """Return whether there are enough batches, or batches of enough sizes, to fit a line to their times."""
     weight, rows, rows2 = sums[:3]
     return weight >= _MIN_SAMPLES or (weight > 0 and rows2 - rows * rows / weight >= _MIN_SPREAD)
 
 
 def _sum(before: _Sums, sample: Sequence[tuple[float, int, float]]) -> _Sums:
-    """Return the sums with one sample added and older ones reduced in weight; `sample` is (weight, rows, mean seconds)."""
+    """Return the sums after adding one sample and reducing the weight of older ones.
+
+    `sample` is (weight, rows, mean seconds).
+    """
     total, rows, rows2, seconds, rows_seconds = before
     new = sum(weight for weight, _, _ in sample)
     share = min(1.0, _MAX_SAMPLE_BATCHES / new) if new > 0 else 0.0
@@ -268,7 +275,7 @@ def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
 def _fitted(  # noqa: PLR0917  # the five sums of a weighted line
     weight: float, rows: float, rows2: float, seconds: float, rows_seconds: float, known: ServiceLine | None
 ) -> ServiceLine | None:
-    """Return the service line fitted to the batch times by least squares, with a weight for the previous slope.
+    """Return a line fitted to the batch times by least squares, in which the previous slope also has a weight.
 
     The previous slope decides if the batch sizes differ too little. Neither the constant nor the slope is negative,
     because a larger batch is never faster.

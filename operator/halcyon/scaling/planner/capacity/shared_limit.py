@@ -11,17 +11,20 @@ import math
 from halcyon.scaling.frozen import immutable
 
 _MARGINAL = 0.4
-"""Gain from additional pods, as a share of the gain from independent pods, below which the pods share a limit."""
+"""Share of the expected gain from additional pods below which the pods share a limit. The expected gain is that of pods
+that don't affect each other."""
 _MORE = 1.3
-"""Minimum ratio of two numbers of pods that are compared. With a smaller ratio, the expected gain is lost in noise."""
+"""Minimum ratio between two numbers of pods whose answer rates are compared. With a smaller ratio, the expected gain is
+too small to be distinguished from noise."""
 _LIFTED = 1.2
-"""Factor by which the answers of all pods must increase for a known shared limit to be dropped."""
+"""Factor by which the rate of answers of all pods must increase before a known limit that they share is dropped."""
 _PEAK_S = 300.0
-"""Maximum age, in seconds, of the answers of fewer full pods for a comparison, because pods may become slower."""
+"""Maximum age, in seconds, of a rate of answers of fewer full pods that is used for a comparison. Older rates aren't
+used, because pods may have become slower."""
 
 Peaks = tuple[tuple[int, float, float], ...]
-"""(ready pods, requests per second of all of them together, time) for times in which these pods were full, ascending by
-number of pods."""
+"""Rates of answers of full pods by number of pods: (ready pods, requests per second of all of them together, time). The
+entries are sorted by number of pods."""
 
 
 @immutable(frozen=True, slots=True)
@@ -29,16 +32,17 @@ class SharedLimit:
     """Limit that all pods share, such as a database or a lock."""
 
     replicas: int
-    """Number of replicas that are enough to reach the limit: one more than independent replicas would need."""
+    """Number of replicas that are enough to reach the limit. It is one more than would be needed if the replicas didn't
+    affect each other."""
     rps: float
     """Requests per second that all pods together answered at the limit."""
     pods: int
-    """Number of full pods that together answered no more than `rps`."""
+    """Number of full pods that together didn't answer more than `rps` requests per second."""
     at: float
     """Time when the limit was found."""
 
     def describe(self) -> str:
-        """Return the comparison that revealed the limit, as a sentence with numbers."""
+        """Return the comparison by which the limit was found, as a sentence with numbers."""
         return (
             f"{self.pods} full pods answered {self.rps:.3g} req/s together, about as much as {self.replicas - 1} of their "
             "own: they share a limit, so more replicas would answer no more"
@@ -55,11 +59,12 @@ def with_peak(
     slack: float = 0.0,
     alone: tuple[int, float] | None = None,
 ) -> tuple[Peaks, SharedLimit | None]:
-    """Return the peaks and the shared limit after `ready` full pods have answered `rate` requests per second.
+    """Return the stored answer rates and the shared limit after a new measurement.
 
-    `slack` is the error of `rate`, in requests per second. `alone` is the capacity of each of fewer pods by their batch
-    times: (pods, requests per second). From it, only a limit below the number of ready pods is accepted, because
-    running fewer pods then tests the limit.
+    The measurement is that `ready` full pods have answered `rate` requests per second. `slack` is the error of `rate`,
+    in requests per second. `alone` is (pods, requests per second of each), the capacity of fewer pods by their batch
+    times. It is only used to find a limit below the number of ready pods, because running fewer pods then tests the
+    limit.
     """
     kept = {count: (total, seen) for count, total, seen in peaks if at - seen <= _PEAK_S}
     known = kept.get(ready)
@@ -83,5 +88,5 @@ def with_peak(
 
 
 def _adds_little(ready: int, rate: float, fewer: int, before: float) -> bool:
-    """Return whether `ready` pods answer hardly more than `fewer` pods did."""
+    """Return whether `ready` pods answer hardly more requests than `fewer` pods did."""
     return ready >= _MORE * fewer and before > 0 and rate - before < _MARGINAL * before * (ready - fewer) / fewer

@@ -11,16 +11,17 @@ from dataclasses import replace
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
 
 PLANNED_SHARE = 0.75
-"""Quantile of the recent start times that is used for planning: it covers usual slow starts, but not the one in twenty
-that hangs."""
+"""Quantile of the recent start times that is used for planning. It includes slow starts that are usual, but not the one
+start in twenty that hangs."""
 _MAX_STARTS = 20
-"""Number of recent start times stored: enough for a quantile, and few enough to follow a change to the image."""
+"""Number of recent start times that are stored. They are enough for a quantile, but few enough to follow a change of
+the image."""
 
 
 def with_starts(capacity: Capacity, pods: Mapping[str | int, float]) -> Capacity:
-    """Return the capacity with the start times of newly ready pods added; each pod is counted once.
+    """Return the capacity after adding the start times of newly ready pods.
 
-    `pods` contains the start times in seconds by pod name.
+    Each pod is counted once. `pods` contains the start times in seconds by pod name.
     """
     new = [name for name in pods if name not in capacity.started]
     if not new and len(capacity.started) <= 2 * len(pods):
@@ -30,7 +31,10 @@ def with_starts(capacity: Capacity, pods: Mapping[str | int, float]) -> Capacity
 
 
 def start_s(capacity: Capacity, share: float, default: float) -> float:
-    """Return the seconds within which a share `share` of the recent starts finished; `default` if there were none."""
+    """Return the seconds within which the share `share` of the recent pod starts finished.
+
+    If there were no starts, return `default`.
+    """
     if not capacity.starts:
         return default
     ordered = sorted(capacity.starts)

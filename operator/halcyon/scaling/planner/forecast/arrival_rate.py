@@ -1,7 +1,8 @@
 """Arrival rate: the present rate and its trend, from a counter of requests.
 
-The rate follows a step within seconds, is steady under noise, and is not misled by one burst. The memory is a few
-hundred (time, counter) pairs. Out of scope: seasons (`seasonality`), recurring spikes (`recurring_spikes`).
+The rate follows a step of the load within seconds, is steady under noise, and is not misled by one burst. The state
+consists of a few hundred (time, counter) pairs. Out of scope: seasons (`seasonality`), recurring spikes
+(`recurring_spikes`).
 """
 
 from __future__ import annotations
@@ -16,59 +17,62 @@ from halcyon.scaling.planner.forecast.dispersion import Dispersion
 from halcyon.scaling.planner.forecast.steady_rise import TREND_BLOCKS, extrapolated, rises_steadily
 
 _WINDOWS_S = (0.9, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Lengths, in seconds, of the windows that can prove a higher rate than the mean of longer windows. The shortest is the
-interval between two agent reports: one second minus jitter. Each window is about twice as long as the one before."""
+"""Lengths, in seconds, of the windows in which a sudden rise is detected. A higher rate in one of them can replace the
+mean of longer windows. The shortest length is the interval between two agent reports: one second minus jitter. Each
+window is about twice as long as the one before."""
 _LONG_S = 60.0
-"""Length in seconds of the shortest window that can lower the rate. Autoscalers usually use this length (KPA, Cortex).
-"""
+"""Length, in seconds, of the shortest window whose mean can lower the arrival rate. Autoscalers usually use this length
+(KPA, Cortex)."""
 _CALM_S = (900.0, 480.0, 240.0, 120.0)
 """Lengths, in seconds, of the longer windows. The rate of a constant load is the mean over these windows. Samples are
 kept for the longest of them."""
 _AGREE_SIGMAS = 2.0
-"""Maximum deviation, in standard errors of a window's mean, at which the window agrees with longer windows (95 %
-confidence). Values from 1.5 to 3 give the same results in the table of scenarios."""
+"""Maximum deviation between the mean of a window and that of a longer window at which they are considered equal. It is
+in standard errors of the mean (95 % confidence). Values from 1.5 to 3 give the same results in the table of
+scenarios."""
 _SIGMAS = 5.0
-"""Number of standard errors by which the rate in a shorter window must exceed the mean of longer windows to replace it.
-The number must be high because six windows are tested every second. With 20 % noise in each second, 3.5 standard errors
-(once in 4,300 samples) gave a false step every few hours. A step that needs another replica reaches 5 within seconds.
-"""
+"""Number of standard errors by which the rate in a short window must exceed the mean of longer windows before the rate
+replaces this mean. The number must be high because six windows are tested every second. With 20 % noise in each second,
+3.5 standard errors (once in 4,300 samples) gave a false step every few hours. A step of the load that needs another
+replica reaches 5 standard errors within seconds."""
 _SURE_SIGMAS = 2.0
-"""Number of standard errors that are subtracted from the rate in the first seconds, before replicas are added for it
-(95 % confidence). With one standard error, one pod start in six would be wrong."""
+"""Number of standard errors that are subtracted from the arrival rate in the first seconds (95 % confidence). Replicas
+are added only for the rest. If only one standard error were subtracted, one pod start in six would be wrong."""
 _UNKNOWN_NOISE = 0.2
-"""Standard deviation of the arrivals in one second, as a share of their mean, that is assumed until the noise is known.
-Without this assumption, a few similar seconds in a row at a high rate made noise look like a step. At low rates,
-Poisson noise is as large anyway. With 0.25, steps in the first half minute are detected later."""
+"""Standard deviation of the number of arrivals in one second that is assumed until the noise is known, as a share of
+the mean. Without this assumption, a few similar seconds in a row at a high rate made noise look like a step. At low
+rates, Poisson noise is at least as large. With 0.25, steps in the first half minute are detected later."""
 _LIKELY = 1.65
 """Number of standard errors by which the load must exceed a forecast for the forecast to count as too low (95 %
-confidence). The number can be this low because one comparison changes the learnt values only slightly."""
+confidence). The number can be this low, because one comparison changes the learnt values only slightly."""
 _FINE_S = _LONG_S + 10.0
-"""Maximum age of fine samples in seconds. It is longer than the long window, so that a lost report does not shorten
-that window."""
+"""Maximum age, in seconds, of the samples that are stored once per report. It is longer than the long window, so that a
+lost report does not shorten that window."""
 _COARSE_S = 900.0
-"""Maximum age of coarse samples in seconds. The trend needs samples over four times the start time, and this is enough
-for the slowest usual pod."""
+"""Maximum age, in seconds, of the samples that are stored at long intervals (coarse samples). The trend needs samples
+over four times the start time of a pod. This age is enough for the slowest usual pod."""
 _COARSE_INTERVAL_S = 5.0
-"""Interval of coarse samples in seconds: the first sample after each whole multiple is kept. No agent is silent for
-longer than this.
-
-The multiples are those of the clock, not of the time since the previous sample. Otherwise, two models with the same
-load would detect a trend up to one interval apart."""
+"""Interval of coarse samples, in seconds. The first sample after each whole multiple of the interval is kept. No agent
+is silent for longer than this. The multiples are those of the clock, not of the time since the previous sample.
+Otherwise, two models with the same load would detect a trend up to one interval apart."""
 _ENDS_SIGMAS = 2.0
-"""Minimum difference between the arrivals in the last and the first block of a span, in standard errors, for the span
-to be tested further. The difference is smaller in only one of 2,500 proven rises."""
+"""Minimum difference, in standard errors, between the arrivals in the first and the last block of a time span. If the
+difference is smaller, the span is not searched for a trend. It is smaller in only one of 2,500 proven rises."""
 _TREND_SPANS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Spans that are searched for a trend, as multiples of the horizon."""
+"""Lengths of the time spans that are searched for a trend, as multiples of the forecast's horizon."""
 _MIN_TREND_S = 60.0
-"""Minimum span of a trend in seconds."""
+"""Minimum length of a time span that is searched for a trend, in seconds."""
 
 
 @immutable(frozen=True, slots=True)
 class ArrivalRate:
-    """Samples of the arrival counter, adjusted so that it continues across restarts of the counting process."""
+    """Arrival rate of a model, computed from samples of the arrival counter.
+
+    The samples are adjusted so that the counter continues across restarts of the counting process.
+    """
 
     times: tuple[float, ...] = ()
-    """Times of the fine samples, ascending."""
+    """Times of the samples that are stored once per report (fine samples), ascending."""
     counts: tuple[float, ...] = ()
     """Values of the arrival counter at `times`, with growth added up across restarts of the counting process."""
     coarse_times: tuple[float, ...] = ()
@@ -77,27 +81,28 @@ class ArrivalRate:
     """Last value of the arrival counter as reported, not adjusted for restarts."""
     spread: Dispersion = field(default_factory=Dispersion)
     last_at: float | None = None
-    """Time of the last sample that contained a request; None if none did."""
+    """Time of the last sample that contained a request; None if no sample did."""
     since: float | None = None
-    """Time of the first sample; None before it."""
+    """Time of the first sample; None if there is no sample yet."""
     _rate: float | None = field(default=math.nan, init=False, repr=False, compare=False)
     """Cached result of `rate`; NaN before the first call. Each decision reads it three times."""
     _begins: tuple[tuple[float, float], ...] | None = field(default=None, init=False, repr=False, compare=False)
-    """Cached result of `_since_long`, which changes only with a coarse sample."""
+    """Cached result of `_since_long`. It changes only when a coarse sample is stored."""
     _ends: tuple[float, tuple[tuple[float, float, float], ...]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
-    """Cached result of `_spans`, with the horizon for which it was computed. It changes only with a coarse sample.
+    """Cached result of `_spans`, with the horizon for which it was computed. It changes only when a coarse sample is
+    stored.
 
-    It contains (span, arrivals in its first block, arrivals in its last block) for each span that the samples cover. If
-    there is no rise, which is the usual case, nothing else is computed.
+    For each time span that the samples cover, the result contains (length, arrivals in its first block, arrivals in its
+    last block). Usually the load doesn't rise, and nothing else is computed.
     """
 
     def with_sample(self, at: float, counter: float, *, block_s: float) -> ArrivalRate:
-        """Return the samples with one more added; a sample that is not newer than the last one changes nothing.
+        """Return the samples after adding one. A sample that is not newer than the last one changes nothing.
 
-        If the clock was set back by more than a minute, the samples start from scratch. Otherwise the planner would
-        have no rate until the clock catches up. `block_s` is the length of the blocks in which the dispersion is
+        If the clock was set back by more than a minute, all earlier samples are dropped. Otherwise the planner would
+        have no rate until the clock has caught up. `block_s` is the length of the blocks in which the dispersion is
         measured: about the latency objective.
         """
         if self.raw is None or not self.times or at < self.times[-1] - _LONG_S:
@@ -149,14 +154,13 @@ class ArrivalRate:
     def rate(self) -> float | None:
         """Return the present arrival rate in requests per second; None with fewer than two samples.
 
-        First, the calm mean is computed: the mean over the longest time that no later window contradicts. It starts
-        with the mean of 15 minutes. Each shorter window, down to one minute, limits the value to its own confidence
-        interval. So the rate is stable under a constant load, unlike the mean of a minute, but follows a falling load
-        within a minute.
+        First, a mean over a long time is computed (`_calm`). It starts with the mean of 15 minutes. Each shorter
+        window, down to one minute, limits the value to its own confidence interval. So the rate is stable under a
+        constant load, unlike the mean of a minute, but follows a falling load within a minute.
 
         Second, a window shorter than a minute can prove a higher rate. Of these windows, the one that proves the
-        highest rate raises the result to the lower end of its own interval. So a step is detected within seconds and
-        not overestimated.
+        highest rate raises the result to the lower end of its own interval. A step of the load is therefore detected
+        within seconds and not overestimated.
 
         A higher last value of the counter never lowers the result, because a shorter window gains more from it than a
         longer one.
@@ -191,7 +195,7 @@ class ArrivalRate:
         return rate
 
     def _calm(self, now: float, total: float, spread: float) -> float:
-        """Return the mean over the longest time that no later window contradicts, in requests per second.
+        """Return the mean rate over the longest time that is consistent with the newer samples, in requests per second.
 
         The last minute must contain a request.
         """
@@ -210,7 +214,7 @@ class ArrivalRate:
     def _since_long(self) -> tuple[tuple[float, float], ...]:
         """Return (time, counter) at the start of each window in `_CALM_S`.
 
-        For a window that is longer than the samples, these are the values of the oldest coarse sample.
+        If a window is longer than the time that the samples cover, these are the values of the oldest coarse sample.
         """
         if self._begins is None:
             times, counts = self.coarse_times, self.coarse_counts
@@ -219,7 +223,7 @@ class ArrivalRate:
         return self._begins or ()
 
     def sure(self) -> float:
-        """Return the share of the rate that is certain enough to add replicas for; 1 after the first minute.
+        """Return the share of the arrival rate for which replicas may be added. It is 1 after the first minute.
 
         The replicas that ran at the first request were presumably chosen for a reason. A few seconds of arrivals are
         little evidence that more are needed. So two standard errors are subtracted from the rate at first, and less
@@ -249,9 +253,9 @@ class ArrivalRate:
         return math.sqrt(self.spread.doubt * count) / max(span, 1.0)
 
     def proven(self, window_s: float) -> float:
-        """Return the rate proven with 95 % confidence by the arrivals in the last `window_s` seconds, in requests/s.
+        """Return a lower bound of the rate (requests/s) by the arrivals of the last `window_s` seconds.
 
-        A rate above it may be due to chance.
+        The actual rate is above this bound with 95 % confidence. A higher rate may be due to chance.
         """
         if self._is_empty:
             return 0.0
@@ -270,21 +274,27 @@ class ArrivalRate:
 
     @property
     def _is_empty(self) -> bool:
-        """Return whether the fine samples contain no request."""
+        """Return whether the stored samples of the last minute contain no request."""
         return not self.counts or self.counts[-1] <= self.counts[0]
 
     def _since(self, now: float, total: float, window_s: float) -> tuple[float, float]:
-        """Return (seconds, arrivals) since the newest sample that is at least `window_s` old, or else since the oldest."""
+        """Return (seconds, arrivals) since the newest sample that is at least `window_s` old.
+
+        If there is no such sample, the oldest sample is used.
+        """
         at, count = self._begin(now - window_s)
         return now - at, total - count
 
     def _begin(self, when: float) -> tuple[float, float]:
-        """Return (time, counter) of the newest fine sample at or before `when`, or else of the oldest."""
+        """Return (time, counter) of the newest fine sample at or before the time `when`.
+
+        If there is no such sample, the oldest one is used.
+        """
         index = max(bisect_right(self.times, when) - 1, 0)
         return self.times[index], self.counts[index]
 
     def rising(self, horizon_s: float) -> float | None:
-        """Return the rate expected in `horizon_s` seconds if a steady rise continues (requests/s); None without a rise.
+        """Return the rate (requests/s) in `horizon_s` seconds if a steady rise continues; None if there is no rise.
 
         Spans from 0.25 to 4 times the horizon are tested:
 
@@ -293,7 +303,8 @@ class ArrivalRate:
             3. The last block is extrapolated with this slope, but no further ahead than the length of the span.
             4. The trend is accepted if the blocks rise steadily and by more than chance (`rises_steadily`).
 
-        The result is the highest rate of any accepted trend. A higher last value of the counter never lowers it.
+        The result is the highest rate that any accepted trend gives. A higher last value of the counter never lowers
+        the result.
         """
         if len(self.coarse_times) < 2 or self.coarse_counts[-1] <= self.coarse_counts[0]:
             return None  # nothing has arrived, so nothing rises
@@ -308,7 +319,10 @@ class ArrivalRate:
         return next((rate for rate, counts in sorted(rates, reverse=True) if rises_steadily(counts, spread)), None)
 
     def _spans(self, horizon_s: float) -> tuple[tuple[float, float, float], ...]:
-        """Return (span, arrivals in its first block, arrivals in its last block) for each span that the samples cover."""
+        """Return the time spans that the samples cover.
+
+        Each is (length, arrivals in its first block, arrivals in its last block).
+        """
         if self._ends is not None and self._ends[0] == horizon_s:
             return self._ends[1]
         spans = {min(max(horizon_s * times, _MIN_TREND_S), _COARSE_S - _COARSE_INTERVAL_S) for times in _TREND_SPANS}
@@ -325,13 +339,16 @@ class ArrivalRate:
         return ends[1]
 
     def _blocks(self, span_s: float, first: float, last: float) -> list[float]:
-        """Return the number of arrivals in each block of a span, given those in its first and last block."""
+        """Return the number of arrivals in each block of a time span.
+
+        The numbers in its first and last block are known already.
+        """
         now, block = self.coarse_times[-1], span_s / TREND_BLOCKS
         between = [self._at(now - block * k) or 0.0 for k in range(TREND_BLOCKS - 1, 0, -1)]
         return [first, *(b - a for a, b in pairwise(between)), last]
 
     def _at(self, when: float) -> float | None:
-        """Return the counter at a time, interpolated between coarse samples; None before the first."""
+        """Return the counter's value at a time, interpolated between coarse samples; None before the first sample."""
         index = bisect_right(self.coarse_times, when) - 1
         if index < 0:
             return None

@@ -1,8 +1,10 @@
-"""Dispersion of arrivals: variance over mean of the number of arrivals in a block of time; 1 for Poisson arrivals.
+"""Dispersion of arrivals: the variance of the number of arrivals in a block of time, divided by the mean.
+
+It is 1 for Poisson arrivals.
 
 There are two estimates, because they are used differently. `value` is used to size queues, and changes little within
-seconds. `doubt` is used to separate noise from real changes, and must be usable within seconds. If a noisy load counted
-as Poisson arrivals, steps would be detected that do not exist.
+seconds. `doubt` is used to separate noise from real changes, and must be usable within seconds. If a noisy load were
+treated as Poisson arrivals, steps would be detected that do not exist.
 """
 
 from __future__ import annotations
@@ -13,43 +15,48 @@ from dataclasses import replace
 from halcyon.scaling.frozen import immutable
 
 _SPAN_S = 300.0
-"""Time constant of the estimate in seconds: long enough to describe the traffic in general and not one moment."""
+"""Time constant of the estimated dispersion, in seconds. It is long enough to describe the traffic in general and not
+just one moment."""
 _MAX_INDEX = 200.0
-"""Maximum dispersion. The burstiest known trace has a dispersion of 13. Above the maximum, no change could be
+"""Maximum dispersion. The burstiest known trace has a dispersion of 13. With a higher dispersion, no change could be
 distinguished from noise."""
 _UNSEEN = 13.0
 """Dispersion assumed before the first sample: that of the burstiest known trace."""
 _MIN_DIFFERENCES = 5
-"""Minimum number of differences between blocks for an estimate. With 8, the results for the first hours of constant
-loads are the same."""
+"""Minimum number of differences between neighbouring blocks for an estimate of the dispersion. With 8, the results for
+the first hours of constant loads are the same."""
 _FIRST = 31
-"""Number of differences between blocks from which the first estimate, a median, is computed. With blocks of one second
-they take half a minute. The error of the estimate is then 50 %, and 25 % one minute later."""
+"""Number of differences between neighbouring blocks from which the first estimate, a median, is computed. With blocks
+of one second, they take half a minute. The error of the estimate is then 50 %, and 25 % one minute later."""
 _MEDIAN_WORTH = 12
-"""Weight of the first estimate (a median), as a number of differences, when later differences are averaged with it. The
-relative standard error of the median of 31 differences is 0.37, which is also that of the mean of this many
-differences."""
+"""Weight of the first estimate of the dispersion (a median), as a number of differences, when later differences are
+averaged with it. The relative standard error of the median of 31 differences is 0.37. The mean of this many differences
+has the same error."""
 _MIN_QUIET_S = 10.0
 """Minimum pause in seconds after which new arrivals count as a step and not as noise. It is twice the longest interval
 between reports of an agent."""
 _MIN_QUIET_BLOCKS = 3
-"""Minimum pause in blocks, required in addition to `_MIN_QUIET_S`. If the latency objective is minutes, blocks are
-long, and one may be empty by chance."""
+"""Minimum pause, as a number of blocks of time, after which new arrivals count as a step and not as noise. It applies
+in addition to `_MIN_QUIET_S`. If the latency objective is minutes, blocks are long, and one may be empty by chance."""
 _EDGE = 2
-"""Number of differences between blocks that one step affects: two, because a step occurs within a block."""
+"""Number of differences between neighbouring blocks that one step of the load affects. It is two, because a step occurs
+within a block."""
 _NEAR = 1.2
-"""Maximum ratio of `doubt` to `value` at which `value` counts as learnt. With 1.05 and with 1.5, the planned replicas
-are the same."""
+"""Maximum ratio of `doubt` to `value` at which the estimate `value` counts as learnt. With 1.05 and with 1.5, the
+planned replicas are the same."""
 _MEDIAN = 0.455
 """Median of the square of a normally distributed value whose mean square is 1."""
 
 
 @immutable(frozen=True, slots=True)
 class Dispersion:
-    """Estimates of the dispersion, and the counts of the last closed block and the open one."""
+    """Estimates of the dispersion of arrivals, with the data for the next update.
+
+    This data is about the present and the previous block of time.
+    """
 
     value: float = 1.0
-    """Estimate over some minutes; at least 1."""
+    """Estimate of the dispersion over some minutes; at least 1."""
     noise: float = _UNSEEN
     """Quick estimate of the dispersion, used until `value` is learnt.
 
@@ -62,10 +69,10 @@ class Dispersion:
     that of the steps.
     """
     first: tuple[float, ...] = ()
-    """First squared differences between neighbouring blocks, normalised, in order and at most `_FIRST`. Pairs of empty
-    blocks are left out."""
+    """First squared differences between neighbouring blocks of time, normalised and in order. There are at most
+    `_FIRST` of them. Pairs of empty blocks are left out."""
     later: int = 0
-    """Number of differences between blocks that came after those in `first`."""
+    """Number of differences between neighbouring blocks that came after those in `first`."""
     begin: float | None = None
     """Time when the block that is being counted began."""
     count: float = 0.0
@@ -75,35 +82,36 @@ class Dispersion:
     before_s: float = 0.0
     """Length of the previous block in seconds; 0 if there was none."""
     quiet_s: float = 0.0
-    """Seconds without a request, counted in whole blocks."""
+    """Seconds since the last request, counted in whole blocks."""
     edge: int = 0
-    """Number of the next differences between blocks that still belong to a step after a pause."""
+    """Number of the next differences between blocks that are ignored because they are caused by a step after a
+    pause."""
 
     @property
     def doubt(self) -> float:
-        """Return the dispersion that could be due to chance alone: the highest of the estimates and 1."""
+        """Return the highest dispersion that the load may have: the highest of the estimates and 1."""
         return max(self.value, self.noise, 1.0)
 
     @property
     def is_learnt(self) -> bool:
-        """Return whether `value` is so close to `doubt` that it counts as learnt."""
+        """Return whether the estimate `value` is so close to `doubt` that it counts as learnt."""
         return self.doubt <= _NEAR * max(self.value, 1.0)
 
     @property
     def is_seen(self) -> bool:
-        """Return whether there are enough differences for a first estimate of the noise."""
+        """Return whether enough blocks have been counted for a first estimate of the noise."""
         return len(self.first) >= _MIN_DIFFERENCES
 
     @property
     def is_known(self) -> bool:
-        """Return whether there are enough differences for a reliable median.
+        """Return whether enough blocks have been counted for a reliable median.
 
-        The median of only a few differences may be a tenth of the actual noise.
+        The median of only a few differences between blocks may be a tenth of the actual noise.
         """
         return len(self.first) >= _FIRST
 
     def error(self) -> float:
-        """Return the relative standard error of `value` once it is learnt.
+        """Return the relative standard error of the estimated dispersion once it is learnt.
 
         The error follows from three facts:
 
@@ -117,13 +125,16 @@ class Dispersion:
         return math.sqrt(1.5 * min(self.before_s / _SPAN_S, 1.0))
 
     def beginning(self, at: float) -> Dispersion:
-        """Return a copy that keeps the learnt estimates, for use after the counter has restarted at 0."""
+        """Return a copy with the learnt estimates but without counts.
+
+        It is used after the arrival counter has restarted at 0.
+        """
         return replace(self, begin=at, count=0.0, before=None, before_s=0.0, quiet_s=0.0, edge=0)
 
     def with_count(self, at: float, total: float, block_s: float) -> Dispersion:
         """Return the estimates updated with the arrival counter `total` at time `at`.
 
-        A block ends with the first sample at which it is at least `block_s` seconds long.
+        A block of time ends with the first sample that comes at least `block_s` seconds after its beginning.
         """
         begin = self.begin if self.begin is not None else at
         length = at - begin

@@ -1,4 +1,4 @@
-"""Recurring spikes: when they began, how high and long they were, and when the next one is due.
+"""Recurring spikes of the arrival rate: when they began, how high and long they were, and when the next one is due.
 
 The rate is sampled every 1 to 10 s and compared with a baseline, which is its slow average. A spike begins when the
 rate exceeds twice the baseline, and exceeds it by more than a Poisson fluctuation. If the load is burstier, it must
@@ -20,52 +20,54 @@ from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.forecast.spike_prediction import Bet, Spike, predicted, tolerance
 
 BASE_S = 300.0
-"""Time constant of the baseline, in seconds. The baseline does not change during a spike."""
+"""Time constant of the baseline, which is the slow average of the arrival rate, in seconds. The baseline does not
+change during a spike."""
 FALL_S = 60.0
-"""Time constant of the baseline while it falls, in seconds. It is shorter than `BASE_S`, because a load that has ended
-must not affect the baseline of the next load."""
+"""Time constant of the baseline of the arrival rate while it falls, in seconds. It is shorter than `BASE_S`, because a
+load that has ended must not affect the baseline of the next load."""
 FAST_S = 10.0
-"""Time constant, in seconds, of the weighted count of requests that detects spikes too small to be proven by one
-sample."""
+"""Time constant, in seconds, of a count of requests in which older requests have less weight. The count detects spikes
+that are too small to be proven by one sample."""
 MIN_LEARN_S = 60.0
-"""Minimum seconds over which the baseline must be averaged before spikes are detected."""
+"""Minimum time, in seconds, over which the baseline of the arrival rate must be averaged before spikes are detected."""
 RISE = 2.0
-"""Minimum ratio of the rate to the baseline at the onset of a spike. Smaller rises are left to the arrival rate and the
-trend."""
+"""Minimum ratio of the arrival rate to its baseline at the onset of a spike. Smaller rises are left to the arrival rate
+and the trend."""
 SIGMAS = 5.0
 """Minimum rise at the onset of a spike, in standard errors of a Poisson count. The square root of the count is used,
-because its distribution is close to normal even for small counts. If every second is tested, a rise of 5 standard
-errors occurs by chance once in 40 days."""
+because its distribution is close to normal even for small counts. With one test per second, a rise of 5 standard errors
+occurs by chance once in 40 days."""
 SURPRISE = 16.0
-"""Maximum contribution of one sample to the burstiness, as a multiple of the present burstiness. Without this limit,
-the first seconds of a spike would make the rest of it count as usual noise. The value was chosen among 4, 9, 16, 25 and
-40 on synthetic load. With lower values, spikes are detected in bursty noise; with higher values, small spikes are
-missed."""
+"""Maximum contribution of one sample to the burstiness of the load, as a multiple of the present burstiness. Without
+this limit, the first seconds of a spike would make the rest of it count as usual noise. The value was chosen among 4,
+9, 16, 25 and 40 on synthetic load. With lower values, spikes are detected in bursty noise. With higher values, small
+spikes are missed."""
 MIN_QUIET_S = 10.0
 """Seconds after which a spike has ended if the rate stays below the midpoint between the baseline and the spike's
 height. Shorter gaps are part of the spike."""
 MAX_SPIKE_S = 1800.0
-"""Maximum length of a spike in seconds. A longer rise is a new level."""
+"""Maximum length of a spike in seconds. A longer rise counts as a new level of the load."""
 MAX_GAP_S = 60.0
-"""Maximum seconds between two samples. A longer time counts as unobserved."""
+"""Maximum time between two samples, in seconds. If it is exceeded, the time between them counts as unobserved."""
 MAX_SPIKES = 16
-"""Maximum number of spikes stored. The intervals that must agree are the newest, so older spikes are not needed."""
+"""Maximum number of past spikes that are stored. Only the newest intervals must agree, so older spikes are not
+needed."""
 ROW = 3
-"""Minimum number of similar spikes that form a known series. Two spikes can be similar by chance."""
+"""Minimum number of similar spikes after which they form a known series. Two spikes can be similar by chance."""
 ALIKE = 1.25
-"""Maximum ratio of the lengths, and of the heights, of the spikes in a known series. When such a spike ends, its pods
-are not held, because the next spike is predicted. Bursts that only come at similar intervals are no series: in a
-production trace, their lengths differ twofold."""
+"""Maximum ratio between the lengths, and between the heights, of the spikes in a known series. When such a spike ends,
+its pods are released at once, because the next spike is predicted. Bursts that only come at similar intervals are no
+series: in a production trace, their lengths differ twofold."""
 
 
 @immutable(frozen=True, slots=True)
 class Expected:
-    """Rate that is expected in a time span because of a predicted spike."""
+    """Arrival rate that is expected in a time span because of a predicted spike."""
 
     rate: float
     """Expected rate in requests per second."""
     begin: float
-    """Earliest time of the onset. For a spike that has already begun, the time of its onset."""
+    """Earliest time at which the spike begins. If it has already begun, this is the time at which it began."""
     end: float
     """Latest time at which the spike ends."""
     source: str
@@ -78,30 +80,31 @@ class SpikeMemory:
 
     at: float = -math.inf
     base: float = 0.0
-    """Slow average of the rate outside spikes, in requests per second."""
+    """Slow average of the arrival rate outside spikes, in requests per second."""
     learnt_s: float = 0.0
     burstiness: float = 1.0
-    """Variance of the counts of requests over their mean, at least 1; it is 1 for Poisson arrivals."""
+    """Burstiness: the variance of the counts of requests divided by their mean. It is at least 1, the value for Poisson
+    arrivals."""
     count: float = 0.0
-    """Number of requests in about the last `FAST_S` seconds, with exponentially falling weights. `seconds` is the
-    observed time with the same weights."""
+    """Number of requests in about the last `FAST_S` seconds, with exponentially falling weights. The field `seconds` is
+    the observed time with the same weights."""
     seconds: float = 0.0
     onset: float | None = None
-    """Time of the onset of the present spike; None if there is none."""
+    """Time at which the present spike began; None if there is no spike now."""
     low_since: float | None = None
     mass: float = 0.0
-    """Integral of the rate over the present spike; `square` is the integral of the squared rate."""
+    """Integral of the arrival rate over the present spike. The field `square` is the integral of its square."""
     square: float = 0.0
     spikes: tuple[Spike, ...] = ()
     """Past spikes, oldest first; at most `MAX_SPIKES`."""
     bet: Bet | None = None
     wrong_at: float | None = None
-    """Time when a prediction of a spike (`bet`) last turned out to be wrong; None if none has."""
+    """Time at which a prediction of a spike (`bet`) last turned out to be wrong; None if none was wrong so far."""
 
     def observed(self, at: float, rate: float) -> SpikeMemory:
         """Return the state updated with `rate`, the mean arrival rate since the last call, in requests per second.
 
-        It takes about 3 us. Invalid values change nothing.
+        The update takes about 3 us. Invalid values change nothing.
         """
         step = at - self.at
         if not (step > 0 and 0 <= rate < math.inf and at < math.inf):
@@ -139,7 +142,7 @@ class SpikeMemory:
         return 2 * (math.sqrt(count + 0.375) - math.sqrt(usual + 0.375)) > SIGMAS * math.sqrt(self.burstiness)
 
     def packed(self) -> dict[str, Any]:
-        """Return the state as JSON values, less than 2 KB."""
+        """Return the state of the spike detection as JSON values, less than 2 KB."""
         now = [self.at if math.isfinite(self.at) else None, self.base, self.learnt_s, self.burstiness]
         now += [self.count, self.seconds, self.onset, self.low_since, self.mass, self.square, self.wrong_at]
         bet = self.bet
@@ -151,7 +154,7 @@ class SpikeMemory:
 
     @classmethod
     def unpacked(cls, packed: dict[str, Any]) -> SpikeMemory:
-        """Restore the state from the result of `packed`.
+        """Restore the state of the spike detection from the result of `packed`.
 
         Raises:
             KeyError, TypeError, ValueError: `packed` has another form.
@@ -175,9 +178,10 @@ class SpikeMemory:
 
 
 def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
-    """Return the rate of a spike that is predicted for [at, at + lead_s]; None if no spike is predicted for this time.
+    """Return the arrival rate of a spike that is predicted for the time from `at` to `at + lead_s`.
 
-    If the present spike was predicted, the rest of it is expected.
+    Return None if no spike is predicted for this time. If the present spike was predicted, its remaining time is
+    included.
     """
     bet = memory.bet
     if bet is None:
@@ -196,14 +200,14 @@ def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
 
 
 def ended(before: SpikeMemory, after: SpikeMemory) -> bool:
-    """Return whether a spike of a known series of similar spikes ended between the states `before` and `after`."""
+    """Return whether a spike of a known series ended between the states `before` and `after`."""
     return _is_row(after) and after.spikes[-1:] != before.spikes[-1:]
 
 
 def since_end(memory: SpikeMemory, at: float) -> float | None:
     """Return the seconds since the end of the last spike, if it belongs to a known series of similar spikes.
 
-    Return None during a spike, without a known series, or if the spike ended at least `FALL_S` seconds ago.
+    Otherwise return None. Return None also during a spike, and if the last spike ended at least `FALL_S` seconds ago.
     """
     if memory.onset is not None or not _is_row(memory):
         return None
@@ -222,12 +226,12 @@ def under_way(memory: SpikeMemory) -> bool:
 
 
 def _is_in_time(onset: float, bet: Bet) -> bool:
-    """Return whether a spike with this onset is the one that `bet` predicted."""
+    """Return whether a spike that began at this time is the one that `bet` predicted."""
     return abs(onset - bet.due) <= bet.margin_s + MIN_QUIET_S
 
 
 def _is_row(memory: SpikeMemory) -> bool:
-    """Return whether the last spikes were similar and the next spike is predicted, so that they form a known series.
+    """Return whether the last spikes form a known series: they were similar, and the next spike is predicted.
 
     The end of such a spike is then treated as final and not as a pause.
     """
@@ -241,10 +245,10 @@ def _is_row(memory: SpikeMemory) -> bool:
 
 
 def _begun(memory: SpikeMemory, at: float, rate: float, count: float, seconds: float) -> SpikeMemory:
-    """Return the state at the onset of a spike.
+    """Return the state after the beginning of a spike.
 
-    The bet, which is the prediction of this spike, is wrong and dropped if the spike begins long before it was due.
-    Otherwise the bet is kept.
+    The stored prediction of a spike (`bet`) is wrong if the spike begins long before the predicted time. It is then
+    dropped; otherwise it is kept.
     """
     onset = max(memory.at, at - FAST_S)
     bet, wrong_at = memory.bet, memory.wrong_at
@@ -269,7 +273,10 @@ def _begun(memory: SpikeMemory, at: float, rate: float, count: float, seconds: f
 
 
 def _within(memory: SpikeMemory, onset: float, at: float, rate: float, *, count: float, seconds: float) -> SpikeMemory:
-    """Return the state updated with a sample during a spike: it continues, ends, or turns into a new level."""
+    """Return the state updated with a sample during a spike.
+
+    The spike continues, ends, or turns into a new level of the load.
+    """
     if at - onset > MAX_SPIKE_S:
         return replace(memory, at=at, base=rate, onset=None, low_since=None, count=count, seconds=seconds, bet=None)
     low_since = memory.low_since
@@ -316,7 +323,10 @@ def _within(memory: SpikeMemory, onset: float, at: float, rate: float, *, count:
 
 
 def _resumed(memory: SpikeMemory, at: float) -> SpikeMemory:
-    """Return the state after unobserved time: the present spike is dropped, and a prediction that was due is moved."""
+    """Return the state after a time without samples.
+
+    The present spike is dropped. If a predicted spike was due in this time, its prediction is moved to a later time.
+    """
     bet = memory.bet
     if bet is not None and bet.due - bet.margin_s <= at:
         missed = math.floor((at - bet.due + bet.margin_s) / bet.period_s) + 1

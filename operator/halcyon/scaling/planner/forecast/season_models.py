@@ -8,12 +8,12 @@ There are three models:
 
 The forecasts of each model are continuously compared with three forecasts that have no season: the last bin, a smoothed
 mean, and the median of the last hour. This is done separately for each number of bins ahead (the lead). A model is used
-only if its error over about a day is clearly below that of the best forecast without a season. So a load without a
-season has no forecast. All of this is computed once per closed bin.
+only if its error over about a day is clearly below that of the best forecast without a season. A load without a season
+therefore has no forecast. All of this is computed once for each bin, when it is closed.
 
 The text at each constant gives the reason for its value. Most values are conventional. `NEAR`, `HOUR`, `MAX_LEVEL` and
 the third forecast without a season were chosen on two production traces and a dozen synthetic loads. Results on those
-loads therefore do not prove them. Out of scope: the history of the bins (`seasonality`).
+loads therefore do not prove that the values are right. Out of scope: the history of the bins (`seasonality`).
 """
 
 from __future__ import annotations
@@ -28,52 +28,55 @@ from halcyon.scaling.frozen import immutable
 Source = Literal["day", "week", "holt-winters"]
 
 DAY = 288
-"""Number of bins per day."""
+"""Number of bins in which a day's arrival rates are stored."""
 WEEK = 7 * DAY
-"""Number of bins per week."""
+"""Number of bins in which a week's arrival rates are stored."""
 AHEAD = 4
-"""Number of bins forecast. They cover at least the next 15 minutes; pods seldom take longer to start."""
+"""Number of bins for which the arrival rate is forecast. They cover at least the next 15 minutes, and pods seldom take
+longer to start."""
 DAYS = 7
-"""Number of days in the median of the daily model: one of each weekday, so that one or two unusual days never determine
-the median."""
+"""Number of days in the median of the daily model. It includes one of each weekday, so that one or two unusual days
+never determine the median."""
 WEEKS = 2
-"""Number of weeks in the median of the weekly model: all that are stored."""
+"""Number of weeks in the median of the weekly model, which is the number of weeks that are stored."""
 NEAR = 5
-"""Number of bins (25 min) in which the present rate is compared with the usual rate. A longer time lags behind: real
-load changes irregularly, and its rate an hour ago adds little. (In a first test on two traces, 20 or 30 min did best
-among 10, 20, 30 and 60.) The median of the five ratios is used, so that a burst does not count as a new level."""
+"""Number of bins (25 min in total) in which the present arrival rate is compared with the usual rate. A longer time
+would react too late, because real load changes irregularly and its rate an hour ago adds little. (In a first test on
+two traces, 20 or 30 min did best among 10, 20, 30 and 60.) The median of the five ratios is used, so that a burst does
+not count as a new level."""
 HOUR = 12
-"""Number of bins in one hour. The median of the last hour is the third forecast without a season. If more than `HOUR`
+"""Number of bins in one hour. The median of the last hour is used as a forecast that has no season. If more than `HOUR`
 bins in a row were unobserved, the models are updated only for the newest `HOUR` of them."""
 TRUST = 0.1
-"""Share of the mean rate that is added to the present and to the usual rate before they are compared. It keeps a few
-requests at night from counting as a new level."""
+"""Share of the mean arrival rate that is added to the present and to the usual rate before they are compared. A few
+requests at night therefore don't count as a new level."""
 MAX_LEVEL = 4.0
 """Maximum factor by which a forecast is scaled: the ratio of the present rate to the usual one. If the ratio is higher,
-planning with the present rate is sufficient. There is no minimum: in an outage or on a holiday, a season scaled to 5 %
-raises nothing."""
+planning with the present rate is sufficient. There is no minimum factor. In an outage or on a holiday, a season that is
+scaled to 5 % does no harm, because forecasts only raise the planned rate."""
 ALPHA = 0.2
 """Smoothing factor for the Holt-Winters level, which averages over five bins. It is also used for the smoothed mean
 that a model's error is compared with."""
 BETA = 0.02
 """Smoothing factor for the Holt-Winters trend, which averages over fifty bins."""
 PHI = 0.8
-"""Damping factor of the Holt-Winters trend per bin: the trend fades within a few bins. The planner detects short trends
-itself, with a finer resolution."""
+"""Damping factor of the Holt-Winters trend per bin. With it, the trend fades within a few bins. The planner detects
+short trends itself, with a finer resolution."""
 GAMMA = 0.25
 """Smoothing factor for the Holt-Winters season, which averages over four days."""
 CLIP = 4.0
 """Maximum size of a Holt-Winters innovation (forecast error), as a multiple of the mean absolute innovation. Larger
 innovations are reduced to this size, so that a burst is not learnt as part of the season."""
 FADE = math.exp(-1 / DAY)
-"""Factor by which the weight of older errors in the scores falls with each bin. After one day it has fallen to 1/e. So
-the scores cover about the last 24 h, and single errors need not be stored."""
+"""Factor by which the weight of older forecast errors falls with each bin. After one day, the weight has fallen to 1/e.
+The scores therefore cover about the last 24 h, and single errors need not be stored."""
 JUDGED = (1 - math.exp(-1)) * (DAY - 1)
-"""Minimum weight of a model's score for the model to be used. It is reached after one whole day, so every hour of a day
-is included."""
+"""Minimum weight of a model's score before the model is used. The weight is reached after one whole day, so that every
+hour of a day is included."""
 MARGIN = 0.9
-"""Maximum mean absolute error of a model that is used, as a share of the error of the best forecast without a season. A
-difference of 10 % rules out chance: in 21 synthetic runs of ten days without a season, no model was used."""
+"""Maximum mean absolute error at which a season model is used. It is a share of the error of the best forecast without
+a season. A difference of 10 % rules out chance. In 21 synthetic runs of ten days without a season, no model was
+used."""
 
 SOURCES: tuple[Source, ...] = ("day", "week", "holt-winters")
 
@@ -81,52 +84,58 @@ Row = tuple[float | None, ...]
 """Forecasts made at the end of one bin: `BASELINES` forecasts without a season, then `AHEAD` forecasts of each model.
 """
 BASELINES = 3
-"""Number of forecasts without a season: the last bin, the smoothed mean, and the median of the last hour. The median is
-included for bursty loads, where it has a smaller error than any mean."""
+"""Number of simple forecasts that have no season: the last bin, the smoothed mean, and the median of the last hour. The
+median is included for bursty loads, where it has a smaller error than any mean."""
 Score = tuple[float, float, float, float, float]
-"""Sums over bins, with less weight for older bins: (weights, absolute errors of the model, absolute errors of each
-forecast without a season)."""
+"""Forecast errors of a season model, summed over bins with less weight for older bins. The fields are (sum of the
+weights, absolute errors of the model, absolute errors of each forecast without a season)."""
 Choice = tuple[float, int, float, float] | None
-"""Model used for one lead (number of bins ahead): (forecast rate, index of the model in `SOURCES`, mean absolute error
-of the model, mean absolute error of the best forecast without a season). None if no model is used."""
+"""Season model that forecasts the rate a certain number of bins ahead. The fields are (forecast rate, index of the
+model in `SOURCES`, its mean absolute error, that of the best forecast without a season). None if no model is used."""
 
 UNCHOSEN: tuple[Choice, ...] = (None,) * AHEAD
-"""Value of `Fit.choices` while no model is used, for example during the first day."""
+"""Value of `Fit.choices` while no season model is used, for example during the first day."""
 _UNSCORED: Score = (0.0, 0.0, 0.0, 0.0, 0.0)
 """Score of a model before any of its forecasts has been compared with a bin."""
 USUAL = NEAR + AHEAD
-"""Number of bins for which usual rates are kept: the last `NEAR` and the next `AHEAD`."""
+"""Number of bins for which usual rates are stored: the last `NEAR` and the next `AHEAD` bins."""
 
 
 @immutable(frozen=True, slots=True)
 class Fit:
-    """State of the three season models and their scores, updated with each closed bin. It contains only numbers."""
+    """State of the three season models and their scores, updated when a bin is closed.
+
+    The state contains only numbers.
+    """
 
     scale: float | None = None
-    """Mean rate, averaged with a time constant of one day, in requests per second."""
+    """Mean arrival rate, averaged with a time constant of one day, in requests per second."""
     calm: float | None = None
-    """Smoothed mean rate, with the factor `ALPHA`, in requests per second."""
+    """Smoothed mean arrival rate, with the smoothing factor `ALPHA`, in requests per second."""
     level: float = 0.0
     trend: float = 0.0
     spread: float = 0.0
     """Mean absolute innovation (forecast error) of Holt-Winters, in requests per second."""
     season: tuple[float, ...] = ()
-    """Difference from the level for each bin of the day, in requests per second; empty until one day has been observed.
-    """
+    """Difference from the Holt-Winters level for each bin of the day, in requests per second. Empty until one day has
+    been observed."""
     day: tuple[float | None, ...] = (None,) * USUAL
-    """Usual rates by the daily model, for the last `NEAR` and the next `AHEAD` bins. `week` contains the rates by the
-    weekly model."""
+    """Usual arrival rates by the daily model, for the last `NEAR` and the next `AHEAD` bins. The field `week` contains
+    the rates by the weekly model."""
     week: tuple[float | None, ...] = (None,) * USUAL
     rows: tuple[Row, ...] = ()
-    """Forecasts made at the end of the last `AHEAD` bins, newest first."""
+    """Forecasts that were made at the end of the last `AHEAD` bins, newest first."""
     scores: tuple[Score, ...] = (_UNSCORED,) * (len(SOURCES) * AHEAD)
-    """Scores of the models, ordered by source and then by lead."""
+    """Scores of the season models, sorted by model and then by the number of bins ahead."""
     choices: tuple[Choice, ...] = UNCHOSEN
-    """Model used for each lead (number of bins ahead); None for a lead at which no model is good enough."""
+    """Season model that is used for each number of bins ahead. None if no model is good enough."""
 
 
 def fitted(fit: Fit, bins: Sequence[float | None], number: int) -> Fit:
-    """Return the models updated with bin `number`, which is the last of `bins` and was just closed."""
+    """Return the models updated with the bin that was just closed.
+
+    It is the last one in `bins` and has the number `number`.
+    """
     mean = bins[-1]
     scores = fit.scores if mean is None else _scored(fit, mean)
     scale = _smooth(fit.scale, mean, 1 / min(len(bins), DAY))
@@ -146,7 +155,7 @@ def fitted(fit: Fit, bins: Sequence[float | None], number: int) -> Fit:
 
 
 def _scored(fit: Fit, mean: float) -> tuple[Score, ...]:
-    """Return the scores updated with the forecast errors for the bin that was just closed.
+    """Return the scores updated with the errors of the forecasts for the bin that was just closed.
 
     `mean` is the mean rate of this bin.
     """
@@ -171,7 +180,7 @@ def _scored(fit: Fit, mean: float) -> tuple[Score, ...]:
 
 
 def chosen_models(row: Row, scores: Sequence[Score]) -> tuple[Choice, ...]:
-    """Return the model to use for each lead (number of bins ahead): the one with the smallest error.
+    """Return the season model to use for each number of bins ahead, which is the one with the smallest error.
 
     No model is used if this error is not below `MARGIN` times the error of the best forecast without a season.
     """
@@ -193,9 +202,9 @@ def chosen_models(row: Row, scores: Sequence[Score]) -> tuple[Choice, ...]:
 def _usual(bins: Sequence[float | None], lag: int, times: int) -> float | None:
     """Return the usual rate of the bin that is `AHEAD` bins after the last of `bins`; None if unknown.
 
-    It is the median of the known rates 1 to `times` periods earlier (a period is `lag` bins), each with its two
-    neighbouring bins. A median is used because a burst on one day is not expected on the next, but would change a
-    maximum or a mean.
+    The usual rate is a median of the known rates 1 to `times` periods earlier, where a period is `lag` bins. The two
+    neighbouring bins of each are included. A median is used because a burst on one day is not expected on the next, but
+    would change a maximum or a mean.
     """
     rates: list[float] = []
     for back in range(1, times + 1):
@@ -224,7 +233,7 @@ def _levelled(usual: Sequence[float | None], bins: Sequence[float | None], scale
 
 
 def _holt_winters(fit: Fit, bins: Sequence[float | None], number: int) -> tuple[float, float, float, tuple[float, ...]]:
-    """Return the Holt-Winters level, trend, mean absolute innovation and season, updated with the last of `bins`.
+    """Return the Holt-Winters level, trend, mean absolute innovation and season after the last of `bins`.
 
     `number` is the number of that bin.
     """

@@ -1,6 +1,6 @@
 """Daily and weekly seasons: mean arrival rates in bins of five minutes, and forecasts for the next bins.
 
-`season_models` makes the forecasts whenever a bin is closed; a sample is only added to the open bin.
+A sample is added to the open bin. When a bin is closed, `season_models` makes the forecasts.
 
 Bins are counted from the epoch in UTC. A day is 288 bins, even if local clocks change. An unknown bin is None, never
 zero. Out of scope: spikes shorter than a bin (`recurring_spikes`), and the use of a forecast. The caller should use the
@@ -31,15 +31,16 @@ from halcyon.scaling.planner.forecast.season_models import (
 )
 
 BIN_S = 300.0
-"""Length of a bin in seconds. Shorter patterns are left to trends and spikes. A week of bins (2016) fits in 40 KiB."""
+"""Length of a bin in which the mean arrival rate is stored, in seconds. Patterns that are shorter than a bin are left
+to trends and spikes. A week of bins (2016) fits in 40 KiB."""
 MAX_BINS = 15 * DAY
-"""Number of bins kept: two weeks for the weekly model, and one day on which its forecasts are compared with the
-rate."""
+"""Number of bins that are stored. They cover two weeks for the weekly model, and one more day on which its forecasts
+are compared with the rate."""
 MAX_STEP_BACK_S = 3600.0
 """Maximum number of seconds by which the clock may be set back without losing the history. Samples are then ignored
-until the clock catches up. After a larger step, the history starts from scratch."""
+until the clock catches up. If the clock is set back further, the history starts from scratch."""
 MIN_COVERED = 0.5
-"""Minimum share of a bin that must have been observed; otherwise the bin's mean is unknown."""
+"""Minimum share of a bin's time that must have been observed. If less was observed, the bin's mean rate is unknown."""
 
 
 @immutable(frozen=True, slots=True)
@@ -50,9 +51,11 @@ class Forecast:
     """Forecast rate in requests per second."""
     source: Source
     error: float
-    """Mean absolute error of the model's forecasts for this lead over about the last 24 h, in requests per second."""
+    """Mean absolute error of the model's forecasts for the same number of bins ahead, over about the last 24 h. In
+    requests per second."""
     unseasonal_error: float
-    """Mean absolute error of the best forecast without a season ("as it is now"), for the same bins and lead."""
+    """Mean absolute error of the best forecast without a season (for example, that the rate stays the same) in the same
+    cases. In requests per second."""
 
     def describe(self) -> str:
         """Return the forecast as text.
@@ -73,24 +76,25 @@ class History:
     """
 
     bins: tuple[float | None, ...] = ()
-    """Mean rates of the closed bins in requests per second, oldest first and without a gap; at most `MAX_BINS`."""
+    """Mean arrival rates in the closed bins, in requests per second, oldest first and without a gap. There are at most
+    `MAX_BINS`."""
     open: int = -1
     """Number of the open bin, counted from the epoch; -1 before the first sample. The newest closed bin is `open` - 1."""
     requests: float = 0.0
-    """Number of requests observed in the open bin."""
+    """Number of requests that were observed in the open bin."""
     seconds: float = 0.0
     """Number of seconds of the open bin that were observed."""
     until: float = -math.inf
-    """Time of the last sample."""
+    """Time of the last sample that was added."""
     fit: Fit = Fit()
 
     def with_sample(self, at: float, *, requests: float, seconds: float) -> History:
         """Return the history with one more sample: the `requests` that arrived in the `seconds` before `at`.
 
-        Time that was already observed is left out, and a sample that crosses the end of a bin is split. A sample longer
-        than a bin is ignored, because the times of its requests are unknown. Invalid values (negative, NaN) are ignored
-        too, and so are samples after a small step of the clock backwards. A step of more than `MAX_STEP_BACK_S` seconds
-        starts a new history.
+        Time that was already observed is not added again. A sample that crosses the end of a bin is split. A sample
+        that covers more than a bin is ignored, because the times of its requests are unknown. Invalid values (negative,
+        NaN) are ignored too, and so are samples after the clock was set back by a short time. If it was set back by
+        more than `MAX_STEP_BACK_S` seconds, a new history is started.
         """
         if not (0 < seconds <= BIN_S and 0 <= requests < math.inf and -math.inf < at < math.inf):
             return self
@@ -118,8 +122,8 @@ class History:
     def of(cls, means: Iterable[float | None], *, end: float) -> History:
         """Build a history from known mean rates, oldest first, for example from Prometheus.
 
-        The last bin ends at `end`. This takes about 30 us per bin, 0.13 s for 15 days, so do it only at the start of
-        the process.
+        The last bin ends at `end`. The function takes about 30 us per bin, or 0.13 s for 15 days, so call it only at
+        the start of the process.
         """
         kept = list(means)[-MAX_BINS:]
         number = round(end / BIN_S)
@@ -171,7 +175,10 @@ class History:
 
 
 def _closed(history: History, number: int) -> History:
-    """Return the history after closing the open bin and any unobserved bins after it. `number` is the next open bin."""
+    """Return the history after closing the open bin and any bins after it in which nothing was observed.
+
+    `number` is the number of the next open bin.
+    """
     if history.open < 0 or number - history.open > MAX_BINS:
         return History(open=number)
     bins, fit = history.bins, history.fit
@@ -187,7 +194,7 @@ def _closed(history: History, number: int) -> History:
 
 
 def forecast(history: History, begin: float, end: float) -> Forecast | None:
-    """Return the highest forecast of any bin that overlaps with [begin, end], within the next `AHEAD` bins.
+    """Return the highest forecast of any bin between the times `begin` and `end`, within the next `AHEAD` bins.
 
     Return None if no model is used, or if the last sample is so old that all of these bins are before `begin`.
     """
@@ -213,7 +220,7 @@ _EQUAL: dict[float, float] = {}
 def _shared(mean: float) -> float:
     """Return the mean rounded to three digits, as one shared object for equal values.
 
-    Sharing reduces the size of 15 days of bins from 138 KB to about 35 KB.
+    Sharing reduces the size of 15 days of bins in memory from 138 KB to about 35 KB.
     """
     rounded = float(f"{mean:.3g}")
     return _EQUAL.setdefault(rounded, rounded)

@@ -1,4 +1,4 @@
-"""Prediction of the next recurring spike, from the onsets, lengths and heights of the past ones. Pure.
+"""Prediction of the next recurring spike, from the onsets, lengths and heights of the past spikes. Pure.
 
 A bet is a prediction of the next onset:
 
@@ -16,43 +16,45 @@ from __future__ import annotations
 from halcyon.scaling.frozen import immutable
 
 MIN_PERIOD_S = 120.0
-"""Minimum interval between spikes in seconds. More frequent spikes are part of the load: their pods are held from one
-to the next anyway."""
+"""Minimum interval between spikes that are predicted, in seconds. More frequent spikes are part of the load, because
+their pods are kept from one spike to the next anyway."""
 MAX_PERIOD_S = 86_400.0
-"""Maximum interval between spikes in seconds. Longer intervals are left to the seasons."""
+"""Maximum interval between spikes that are predicted, in seconds. Longer intervals are left to the seasons."""
 AGREE = 0.1
-"""Maximum relative difference between two intervals that agree. The intervals of timers, cron jobs and people with a
-habit stay within it. With exponentially distributed intervals, only one pair in 20 does. With 5 %, which was tried
-first, spikes with 30 s of jitter were missed."""
+"""Maximum relative difference between two intervals of spikes that count as equal. The intervals of timers, cron jobs
+and people with a habit stay within this limit. Of exponentially distributed intervals, only one pair in 20 does. With 5
+%, which was tried first, spikes with 30 s of jitter were missed."""
 AGREE_S = 15.0
-"""Difference in seconds up to which intervals agree, however short they are."""
+"""Difference, in seconds, up to which two intervals between spikes always count as equal, however short they are."""
 MAX_AGREE_S = 600.0
-"""Maximum difference in seconds between two intervals that agree, however long they are. A spike predicted ten minutes
-too early costs 15 minutes of unused pods."""
+"""Maximum difference, in seconds, between two intervals of spikes that count as equal, however long they are. A spike
+that is predicted ten minutes too early costs 15 minutes of unused pods."""
 MIN_MARGIN_S = 8.0
-"""Minimum margin in seconds before and after the time when a spike is due. Detecting a spike takes a few seconds, and
-jobs start a few seconds apart."""
+"""Minimum margin, in seconds, before and after the predicted time of a spike. Detecting a spike takes a few seconds,
+and jobs start a few seconds apart."""
 FIRST_MARGIN = 0.02
-"""Margin of a predicted onset that is based on only one interval, as a share of the interval. The jitter of the
-intervals is then unknown."""
+"""Margin before and after the predicted time of a spike if only one interval is known, as a share of the interval. The
+jitter of the intervals is then unknown."""
 MAX_FIRST_MARGIN_S = 60.0
-"""Maximum margin, in seconds, of a predicted onset that is based on only one interval."""
+"""Maximum margin before and after the predicted time of a spike if only one interval is known, in seconds."""
 
 
 @immutable(frozen=True, slots=True)
 class Spike:
-    """Spike that has ended."""
+    """Past spike of the arrival rate, with its onset, length and height."""
 
     onset: float
     length_s: float
     height: float
-    """Height in requests per second: the mean of the rate, weighted by the rate itself. For a ramp it is two thirds of
-    the peak."""
+    """Height of the spike in requests per second: the mean of the arrival rate, weighted by the rate itself. For a
+    ramp, the height is two thirds of the peak."""
 
 
 @immutable(frozen=True, slots=True)
 class Bet:
-    """Prediction of the next spike, made at the end of each spike: the time of its onset, its length and its height.
+    """Prediction of the next spike, with the time of its onset, its length and its height.
+
+    It is made at the end of each spike.
 
     Times are in seconds, the height is in requests per second.
     """
@@ -102,5 +104,5 @@ def predicted(spikes: tuple[Spike, ...], wrong_at: float | None) -> Bet | None:
 
 
 def tolerance(interval_s: float) -> float:
-    """Return the maximum difference, in seconds, between two intervals of about `interval_s` that agree."""
+    """Return the maximum difference, in seconds, at which two intervals of about `interval_s` count as equal."""
     return min(max(AGREE_S, AGREE * interval_s), MAX_AGREE_S)

@@ -10,27 +10,30 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 TREND_BLOCKS = 7
-"""Number of blocks into which the span of a trend is divided. It is the smallest at which the median of the increases
-ignores a step."""
+"""Number of equal blocks into which a time span is divided to search it for a trend. It is the smallest number at which
+the median of the increases ignores a step."""
 _TREND_SIGMAS = 5.0
-"""Minimum rise of a line through all blocks, in standard errors, for a trend to be extrapolated. It is high because
-trends are tested continuously and in five spans. At 5 standard errors, a line detects rises as well as the difference
-of the last and first block at 4, with a hundredth of the false detections."""
+"""Minimum rise of a line fitted to the arrivals in all blocks of time, in standard errors, before a trend is
+extrapolated. The minimum is high because trends are tested continuously and over five time spans. A simpler test would
+compare the last with the first block and require 4 standard errors. The line with 5 detects rises equally well, with a
+hundredth of the false detections."""
 _BEFORE_SIGMAS = 3.0
-"""Minimum rise of a line through all blocks except the last, in standard errors. A step that has just begun is only in
-the last block, so it does not reach this minimum."""
+"""Minimum rise, in standard errors, of a line fitted to the arrivals in all blocks of time except the last. A step of
+the load that has just begun is only in the last block, so it does not reach this minimum."""
 _STEP_BLOCKS = 3
-"""Minimum number of blocks that are tested for a step."""
+"""Minimum number of blocks of time that are searched for a step of the load."""
 _STEP_SIGMAS = 2.0
-"""Number of standard errors by which a step must fit the blocks better than a line to be accepted as a step."""
+"""Number of standard errors by which a step must fit the arrivals better than a line before the rise counts as a
+step."""
 _MEDIAN_ERROR = 0.5
-"""Amount subtracted from the median increase between blocks, as a multiple of the standard deviation of a block's
-count. The standard error of the median of six neighbouring differences is 0.72 (computed), and two thirds of it are
-subtracted. Subtracting all of it misses rises that are no longer than the start of a pod."""
+"""Amount that is subtracted from the median increase between blocks of time. It is a multiple of the standard deviation
+of the number of arrivals in a block. The standard error of the median of six neighbouring differences is 0.72 of it
+(computed), and two thirds of this error are subtracted. If the whole error were subtracted, rises that last only as
+long as the start of a pod would be missed."""
 
 
 def extrapolated(counts: Sequence[float], block_s: float, spread: float, horizon_s: float) -> float | None:
-    """Return the rate extrapolated to `horizon_s` seconds from now; None if most blocks don't rise.
+    """Return the arrival rate extrapolated to `horizon_s` seconds from now; None if most blocks don't rise.
 
     `counts` are the arrivals in blocks of `block_s` seconds, and `spread` is their dispersion.
     """
@@ -48,8 +51,8 @@ def rises_steadily(counts: Sequence[float], spread: float) -> bool:
 
     The last block is not included in the search for a step, so a higher last block never prevents a trend. The other
     blocks are searched for a step repeatedly, each time without the oldest block of the previous search. This is needed
-    for two steps in a row, for example from nothing to some load and then to more. They are closer to a line than to
-    any single step, but the newest blocks contain only one of them.
+    for two steps in a row, for example from nothing to some load and then to more. Two steps are closer to a line than
+    to any single step, but the newest blocks contain only one of them.
     """
     before = counts[:-1]
     if _rise(counts) <= _TREND_SIGMAS * math.sqrt(spread) or _rise(before) <= _BEFORE_SIGMAS * math.sqrt(spread):
@@ -68,10 +71,10 @@ def _rise(counts: Sequence[float]) -> float:
 
 
 def _is_step(counts: Sequence[float], spread: float) -> bool:
-    """Return whether the best step fits the counts of equal blocks better than the best line, by more than chance.
+    """Return whether a step fits the arrivals in equal blocks better than a line, by more than chance.
 
-    The step and the line both have two parameters for the level. Their sums of squared errors are compared, in units of
-    the variance of the counts.
+    The best step and the best line are compared. Each has two parameters for the level. The difference between their
+    sums of squared errors is measured in units of the variance of the arrivals.
     """
     size, total = len(counts), sum(counts)
     mean = total / size

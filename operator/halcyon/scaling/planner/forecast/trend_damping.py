@@ -1,8 +1,8 @@
-"""Trend damping: the share of a forecast rise to plan with, learnt from earlier rises of the same load.
+"""Trend damping: the share of a forecast rise that the planner uses, learnt from earlier rises of the same load.
 
-The rise alone does not show whether it will continue, because a wave rises as steeply as a ramp before it turns.
-Earlier forecasts show it better. Each one is compared with the actual rate once its time has come. The learnt share is
-an average of how much of each forecast rise occurred.
+A rise alone does not show whether it will continue, because a wave rises as steeply as a ramp before it turns. Earlier
+forecasts show this better. Each forecast is compared with the actual rate once its time has come. The learnt share is
+the average share of the forecast rises that occurred.
 """
 
 from __future__ import annotations
@@ -10,33 +10,38 @@ from __future__ import annotations
 from halcyon.scaling.frozen import immutable
 
 WINDOW_S = 30.0
-"""Length of the window, in seconds, whose mean rate is compared with the forecast. It is centred on the time of the
-forecast."""
+"""Length, in seconds, of the window whose mean rate is compared with a forecast. The window is centred on the time of
+the forecast."""
 _GAIN = 0.2
-"""Weight of one comparison in the average. Four comparisons with a rise that ended roughly halve the share. Four with a
-rise that continued roughly restore it."""
+"""Weight of one comparison between a forecast rise and the actual rate, when the learnt share of such rises is
+averaged. After four rises that ended early, the learnt share is roughly halved. After four rises that continued, it is
+roughly restored."""
 _MIN_INTERVAL_SHARE = 0.25
-"""Minimum interval between two stored forecasts, as a share of the lead. Forecasts closer together are nearly the same.
-"""
+"""Minimum interval between two stored forecasts, as a share of the time that they look ahead. Forecasts at shorter
+intervals are nearly the same."""
 _MIN_INTERVAL_S = 5.0
 """Minimum interval between two stored forecasts, in seconds."""
 
 
 @immutable(frozen=True, slots=True)
 class TrendDamping:
-    """Learnt share of a forecast rise to plan with, as in Gardner's damped trend but with a factor that is learnt."""
+    """Learnt share of a forecast rise that the planner uses.
+
+    The model is Gardner's damped trend, but with a factor that is learnt.
+    """
 
     share: float = 1.0
-    """Share of a forecast rise to plan with, from 0 to 1. It is 1 until the first comparison with an actual rate."""
+    """Share of a forecast rise that the planner uses, from 0 to 1. It is 1 until a forecast has been compared with the
+    actual rate."""
     due: tuple[tuple[float, float, float], ...] = ()
-    """Stored forecasts, ascending by time: (time of the comparison, rate when the forecast was made, forecast rate).
-    Rates are in requests per second."""
+    """Forecasts that will be compared with the actual rate, ascending by time: (time of the comparison, rate when the
+    forecast was made, forecast rate). Rates are in requests per second."""
 
     def of(self, rate: float, rising: float | None) -> float | None:
-        """Return the rate to plan with if the forecast is `rising`, in requests per second.
+        """Return the arrival rate to plan with, in requests per second, if the forecast is `rising`.
 
-        A forecast above the present `rate` is damped. Any other forecast, and None, is returned unchanged. The result
-        never falls if either argument rises.
+        If the forecast is above the present `rate`, only the learnt share of the rise is used. Any other forecast, and
+        None, is returned unchanged. The result never falls if either argument rises.
         """
         return rising if rising is None or rising <= rate else rate + self.share * (rising - rate)
 
