@@ -40,7 +40,8 @@ from halcyon.signals.store_state import ModelSnapshot, PodSnapshot
 from halcyon.signals.time_series import Ring
 
 OBSERVATION_WINDOW_S = MAX_AGE_S
-"""Length of the period, in seconds, from which samples are used. The last sample before it is used as well."""
+"""Length of the time span, in seconds, whose samples are used for a reading. The last sample before it is used as
+well."""
 MAX_REPORT_DELAY_S = 1.5
 """Maximum time, in seconds, from a change of a balancer's counters until its agent reports the change."""
 GPU_WINDOW_S = 5.0

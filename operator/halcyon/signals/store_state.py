@@ -61,7 +61,7 @@ reports too often would cause more frequent decisions."""
 
 
 class PodFacts(NamedTuple):
-    """What agents report about a pod, without times and metrics. If it changes, the model is reconciled."""
+    """State of a pod that an agent reports, without times and metrics. If it changes, the model is reconciled."""
 
     state: PodState
     load_error: str | None = None

@@ -29,8 +29,7 @@ READ_TIMEOUT_S = 0.8
 MAX_PAGE_BYTES = 512 * 1024
 """Maximum size of a page of Triton that is read, in bytes. The pages of a pod with one model have 5 to 50 KiB."""
 LARGE_PAGE_BYTES = 32 * 1024
-"""Size, in bytes, above which a page of Triton is parsed in a thread, so that it can't delay the process's other
-tasks."""
+"""Size, in bytes, above which a page of Triton is parsed in a thread, so that it doesn't delay other tasks."""
 MAX_ERROR_CHARS = 2000
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
@@ -59,10 +58,8 @@ class Endpoint:
     pod: str
     address: str
     serving: bool
-    """Condition `serving` of the endpoint: whether the pod passes its readiness probe.
-
-    The condition `ready` cannot be used, because it is always true if the Service publishes unready addresses.
-    """
+    """Whether the pod passes its readiness probe, which is the condition `serving` of the endpoint. The condition
+    `ready` can't be used, because it is always true if the Service publishes unready addresses."""
     terminating: bool
 
 
@@ -72,7 +69,7 @@ class ModelConcurrency:
 
     instances: int = 1
     batches: bool = False
-    """Whether Triton queues requests for a dynamic batcher, sequences or an ensemble, so that the plan's limit
+    """Whether Triton queues requests itself (dynamic batcher, sequences or ensemble), so that the plan's limit
     applies."""
     decoupled: bool = False
 
@@ -95,8 +92,7 @@ class Metrics:
     gpu: float | None = None
     """GPU utilisation from 0 to 1, as the mean over the GPUs of the pod."""
     engine_used: float | None = None
-    """Used share of an engine's capacity for requests, 0 to 1: of the blocks of its KV cache, or of its concurrent
-    requests."""
+    """Used share of an engine's capacity, 0 to 1: of the blocks of its KV cache, or of its concurrent requests."""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ class SignalProposal:
     value: float | None = None
     """Value of the signal for the whole model; None if it is missing."""
     ratio: float | None = None
-    """Ratio of the signal's value to its target, which is multiplied by the number of existing pods. None if the value
-    is missing."""
+    """Ratio of the signal's value to the product of its target and the number of existing pods. None if the value is
+    missing."""
     proposal: int | None = None
     """Proposed replicas; None if the value is missing."""
     tolerated: bool = False

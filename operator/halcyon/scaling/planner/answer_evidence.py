@@ -58,16 +58,16 @@ from halcyon.scaling.planner.capacity.shared_limit import Peaks, SharedLimit, wi
 from halcyon.scaling.planner.reading import Reading
 
 _FACTOR = 3.0
-"""Time in a pod that contradicts the batch times, as a multiple of the time that is predicted from them."""
+"""Ratio of a request's time in its pod to the time predicted from batch times, from which the two contradict."""
 _MIN_S = 0.25
-"""Seconds that are added to `_FACTOR` times the predicted time in a pod. They cover transfers and the sampling of the
-counters, which aren't part of a batch."""
+"""Seconds by which the time in a pod must also exceed the prediction. They cover transfers and the sampling of
+counters."""
 _SILENT_S = 5.0
-"""Seconds without any answer after which unanswered requests contradict the capacity computed from batch times. They
-are added to the time in a pod from which an answered request contradicts it."""
+"""Seconds for which no request may be answered in addition to the time that contradicts the batch times. After this
+time, requests without an answer contradict the batch times as well."""
 _AGREED_FACTOR, _AGREED_S = 2.0, 0.02
-"""Maximum time in a pod at which the capacity computed from batch times is used again. It is a multiple of the time
-that the batch times predict, plus seconds."""
+"""Maximum time in a pod at which the batch times are used again after a contradiction. It is a multiple of the time
+that is predicted from them, plus seconds."""
 _AGREE_S = 60.0
 """Seconds for which the times in pods must agree with the batch times before the batch times are used again."""
 _RELAX_S = 600.0
@@ -121,8 +121,7 @@ class AnswerEvidence:
     """State at the last time when the answers agreed with the batch times, as four numbers. These are the time, the
     requests answered until then, the requests in execution now, and the request-seconds in execution since then."""
     samples: tuple[Sample, ...] = ()
-    """Recent samples, oldest first. They are empty while the answers agree with the batch times and hardly any request
-    waits."""
+    """Recent samples, oldest first; empty while answers agree with the batch times and hardly any request waits."""
     found_by: str = ""
     """Method by which `rps` was found. `TimeInPods`: Little's law. `Answers`: counted answers. `EngineMetrics`: counted
     answers while engines reported that they were full. `MEASURED`: `halcyon bench`. Empty if `rps` is unknown."""

@@ -229,7 +229,7 @@ def recurring_parts(at: Situation) -> tuple[PlanPart, ...]:
 
 
 def certain_need(at: Situation, parts: Sequence[PlanPart]) -> int:
-    """Return the replicas that these parts need, reduced while the arrival rate is uncertain.
+    """Return the replicas that these parts of the plan need, reduced while the arrival rate is uncertain.
 
     In the first minute, replicas are added only for a share of the arrival rate (`Situation.sure`).
     """

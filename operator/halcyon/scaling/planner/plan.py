@@ -45,7 +45,7 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 from halcyon.scaling.planner.scale_to_zero import extended_idle_reason, idle_reason
 
 _JUDGING_WINDOW_S = 30.0
-"""Length of the window, in seconds, whose arrival rate is compared with the forecast for it."""
+"""Length of the window, in seconds, whose mean arrival rate is compared with the forecast that was made for it."""
 _BLOCK_LIMITS_S = (1.0, 10.0)
 """Minimum and maximum length, in seconds, of the blocks of time in which the dispersion of arrivals is measured. Within
 these limits, the length is the latency objective."""

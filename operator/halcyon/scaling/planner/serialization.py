@@ -45,7 +45,7 @@ _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
 """Codes for the mean rate in a bin. They are the code of an unknown mean, the code of zero, and the first code of a
 positive number. A positive number has the code `_FIRST` + 900 x (exponent + `_EXPONENTS`) + (three digits - 100)."""
 _EXPONENTS = 140
-"""Highest exponent of ten, positive or negative, that a code can represent."""
+"""Highest exponent of ten, positive or negative, that the code of a mean rate can represent."""
 _LATER = frozenset({"damping", "evidence", "rejections", "zero"})
 """Names of the parts of the memory that were added to the format later. A stored memory without one of them is complete
 for its time, so nothing was lost."""

@@ -15,9 +15,9 @@ MIN_ANSWERS = 4.0
 """Minimum number of answers from which a time or a rate is computed."""
 
 BY_GPU = 1
-"""Value of the field `HOT` of a sample if the pods are full because their GPUs are."""
+"""Value of the field `HOT` of a sample if the pods are full because the GPUs have no free capacity."""
 BY_ENGINE = 2
-"""Value of the field `HOT` of a sample if the pods are full because their engines have no free capacity."""
+"""Value of the field `HOT` of a sample if the pods are full because the engines have no free capacity."""
 AT, ANSWERED, EXECUTING, WAITING, READY, HOT, QUEUED = range(7)
 Sample = tuple[float, float, float, float, int, int, bool]
 """Sample of a model's pods. Its fields are the time, the requests answered, the requests in execution, the requests

@@ -74,13 +74,13 @@ class Dispersion:
     later: int = 0
     """Number of differences between neighbouring blocks that came after those in `first`."""
     begin: float | None = None
-    """Time when the block that is being counted began."""
+    """Time when the block of time that is being counted began."""
     count: float = 0.0
-    """Value of the arrival counter at the start of the block that is being counted."""
+    """Value of the arrival counter at the start of the block of time that is being counted."""
     before: float | None = None
-    """Number of arrivals in the previous block; None if there was none."""
+    """Number of arrivals in the previous block of time; None if there was none."""
     before_s: float = 0.0
-    """Length of the previous block in seconds; 0 if there was none."""
+    """Length of the previous block of time in seconds; 0 if there was none."""
     quiet_s: float = 0.0
     """Seconds since the last request, counted in whole blocks."""
     edge: int = 0

@@ -69,7 +69,7 @@ class Expected:
     begin: float
     """Earliest time at which the spike begins. If it has already begun, this is the time at which it began."""
     end: float
-    """Latest time at which the spike ends."""
+    """Latest time at which the predicted spike ends."""
     source: str
     """Reason why the rate is expected, as text."""
 

@@ -51,11 +51,11 @@ class Forecast:
     """Forecast rate in requests per second."""
     source: Source
     error: float
-    """Mean absolute error of the model's forecasts for the same number of bins ahead, over about the last 24 h. In
-    requests per second."""
+    """Mean absolute error of the model's forecasts for this number of bins ahead, in requests per second. It is a mean
+    over about the last 24 h."""
     unseasonal_error: float
-    """Mean absolute error of the best forecast without a season (for example, that the rate stays the same) in the same
-    cases. In requests per second."""
+    """Mean absolute error, in requests per second, of the best forecast without a season (for example, that the rate
+    stays the same) in the same cases."""
 
     def describe(self) -> str:
         """Return the forecast as text.
