@@ -23,12 +23,12 @@ from halcyon_simulator.benchmark.statistics import Cell, PolicyPoint
 from halcyon_simulator.policies.registry import BALANCED, HALCYON, WITHOUT, Named
 
 LAW, START_S = "L1", 60.0
-"""The service law and the start time of all runs."""
+"""Service law and start time of all runs of the ablation."""
 _SEEDS = 3
-"""Maximum number of seeds per scenario. They are the first seeds of the table, so that the table's runs of the whole
-planner are used again."""
+"""Maximum number of seeds per scenario. The seeds are the first ones of the table, so that the table's runs of the
+whole planner are used again."""
 _LONG = frozenset({"S5"})
-"""Scenarios that run with one seed, because a run of 14 days takes minutes."""
+"""Scenarios that run with one seed only, because each of their runs covers 14 days and takes minutes."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -68,22 +68,25 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 
 
 def cells() -> tuple[Cell, ...]:
-    """Return the cells of the table with law L1 and a start time of 60 s."""
+    """Return the cells of the table with service law L1 and a start time of 60 s."""
     return tuple(cell for cell in table.cells(full=False) if (cell.law, cell.start_s) == (LAW, START_S))
 
 
 def policies() -> tuple[Named, ...]:
-    """Return the policies: the whole planner, without and with its balancer, and the planner without each part."""
+    """Return the policies of the ablation.
+
+    They are the whole planner, without and with its balancer, and the planner without each of its learning parts.
+    """
     return (Named(HALCYON), Named(BALANCED), *map(without, PARTS))
 
 
 def without(part: str) -> Named:
-    """Return the policy that is the planner without this part."""
+    """Return the policy that is the planner without this learning part."""
     return Named(BALANCED if part in BEHIND_BALANCER else HALCYON, ((WITHOUT, part),))
 
 
 class Runs:
-    """Runs of all policies on some cells, new or taken from the store."""
+    """Runs of all policies on some cells. A run is executed, or its result is taken from the store."""
 
     def __init__(self, store: Store, wanted: Sequence[Cell], *, most_seeds: int, jobs: int) -> None:
         self._store = store
@@ -123,7 +126,7 @@ class Runs:
         ]
 
     def seeds_in_words(self) -> str:
-        """Return a phrase with the number of seeds per scenario, for the page."""
+        """Return a phrase for the page that states the number of seeds per scenario."""
         by_number: dict[int, list[str]] = {}
         for cell, seeds in self._seeds.items():
             by_number.setdefault(len(seeds), []).append(cell.family)

@@ -1,7 +1,9 @@
-"""Section of the table's page about the planner's learning parts: its text, and its place between two markers.
+"""Section about the planner's learning parts in the page with the table.
 
-Both `make bench-scaling` and `make bench-ablation` write the page, and each keeps the other's sections. Out of scope:
-the runs (`ablation`), and the rest of the page (`page`).
+This module creates its text, and puts it between two markers.
+
+Both `make bench-scaling` and `make bench-ablation` write the page, and each keeps the sections of the other. Out of
+scope: the runs (`ablation`), and the rest of the page (`page`).
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ _TITLES = (
     "Changes of direction per hour",
 )
 _THRESHOLDS = (0.1, 0.01, 0.5)
-"""Maximum difference of each figure at which a scenario counts as equal. For violations, it is a tenth of what a p99
-objective allows. For GPU time, it is a hundredth of the clairvoyant schedule's. For changes of direction, it is one in
-two hours."""
+"""Maximum difference of each figure at which two results for a scenario count as equal. For violations, it is a tenth
+of what a p99 objective allows. For GPU time, it is a hundredth of the GPU time of the clairvoyant schedule. For changes
+of direction, it is one in two hours."""
 _DIGITS = (2, 2, 1)
 
 
@@ -89,40 +91,40 @@ PARTS: Mapping[str, LearningPart] = {
         "no season is learnt",
     ),
 }
-"""Learning parts, by their names in `policies.ablation.NEUTRAL`."""
+"""Learning parts of the planner, by their names in `policies.ablation.NEUTRAL`."""
 
 Figures = tuple[float, float, float]
-"""Three figures, each a mean over the seeds: violations in percent, GPU time divided by that of the clairvoyant
-schedule, and changes of direction per hour."""
+"""Figures of a scenario, each as a mean over the seeds. They are violations in percent, GPU time divided by that of the
+clairvoyant schedule, and changes of direction per hour."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """Results of one policy: the planner, whole or without one part."""
+    """Results of one policy, which is the whole planner or the planner without one part."""
 
     figures: Mapping[str, Figures]
-    """Figures by scenario."""
+    """Figures of the policy, by scenario."""
     wrong: int
     """Number of wrong scalings in scenario S9."""
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """The results of all runs."""
+    """Results of all runs of the ablation."""
 
     planner: Column
     """Results of the whole planner, without Halcyon's balancer."""
     installed: Column
     """Results of the whole planner with Halcyon's balancer."""
     without: Mapping[str, Column]
-    """Results of the planner without one part, by the part's name."""
+    """Results of the planner without one part, by the name of this part."""
 
     def whole(self, part: str) -> Column:
-        """Return the results of the whole planner with which those without this part are compared."""
+        """Return the results of the whole planner that are compared with those without this part."""
         return self.installed if part in BEHIND_BALANCER else self.planner
 
     def changes(self, part: str) -> dict[str, Figures]:
-        """Return, by scenario, the figures without this part minus those of the whole planner."""
+        """Return the figures without this part minus those of the whole planner, by scenario."""
         whole = self.whole(part).figures
         return {
             name: (a - whole[name][0], b - whole[name][1], c - whole[name][2])
@@ -131,27 +133,33 @@ class Ablation:
 
 
 BEHIND_BALANCER = frozenset({"rejections"})
-"""Parts that are compared with Halcyon's own balancer, because without it no request is rejected."""
+"""Parts that are tested with Halcyon's own balancer, because other balancers reject no requests."""
 
 
 def counts(changes: Sequence[float], threshold: float) -> tuple[int, int, int]:
-    """Return the numbers of changes that are worse (above `threshold`), better (below -`threshold`), and neither."""
+    """Return how many changes are worse, better or neither, as (worse, better, neither).
+
+    A change is worse above `threshold`, and better below -`threshold`.
+    """
     worse = sum(change > threshold for change in changes)
     better = sum(change < -threshold for change in changes)
     return worse, better, len(changes) - worse - better
 
 
 def kept(path: Path) -> list[str]:
-    """Return the lines of the section in a page, to keep them in its next version.
+    """Return the lines of the section in a page, so that the next version of the page can keep them.
 
-    The text is empty if the page has no such section.
+    The result is empty if the page has no such section.
     """
     begin, found = _between(path.read_text() if path.exists() else "")
     return [*found.splitlines(), ""] if begin >= 0 else []
 
 
 def write(found: Ablation, path: Path, *, seeds: str) -> None:
-    """Write the section into a page: in place of an older one, else before the pictures, else at the end."""
+    """Write the section into a page.
+
+    It replaces an older section, if there is one. Otherwise it is inserted before the pictures, or else at the end.
+    """
     text = path.read_text() if path.exists() else ""
     begin, former = _between(text)
     section = "\n".join([_BEGIN, *_lines(found, seeds=seeds), _END])
@@ -165,7 +173,10 @@ def write(found: Ablation, path: Path, *, seeds: str) -> None:
 
 
 def _between(text: str) -> tuple[int, str]:
-    """Return the offset of the section and its text including the markers; -1 if there is none."""
+    """Return the offset of the section and its text, including the markers.
+
+    The offset is -1 if the page has no such section.
+    """
     begin, end = text.find(_BEGIN), text.find(_END)
     return (begin, text[begin : end + len(_END)]) if 0 <= begin < end else (-1, "")
 
@@ -223,7 +234,7 @@ def _by_scenario(found: Ablation, index: int) -> list[str]:
 
 
 def _signed(value: float, digits: int) -> str:
-    """Return a change with its sign, or 0 if it is rounded to 0."""
+    """Return a change as text with its sign. The text is 0 if the change is rounded to 0."""
     text = f"{value:+.{digits}f}"
     return "0" if float(text) == 0 else text
 

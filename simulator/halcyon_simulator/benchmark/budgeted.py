@@ -13,9 +13,10 @@ from halcyon_simulator.policies.registry import OWN, Named
 
 
 def runs(cases: Sequence[Case], policy: Named) -> tuple[Trajectory, ...]:
-    """Return one run per case. Several cases are models that share a GPU budget.
+    """Return one run per case.
 
-    The budget is divided by `quota` for peers, and by `by_need` for Halcyon.
+    If there are several cases, they are models that share a GPU budget. The budget is divided by `quota` for peers, and
+    by `by_need` for Halcyon.
     """
     faced = [policy.facing(case) for case in cases]
     if len(faced) == 1:
@@ -27,7 +28,8 @@ def runs(cases: Sequence[Case], policy: Named) -> tuple[Trajectory, ...]:
 def by_need(wanted: Sequence[int], present: Sequence[int], gpus: int, tick: int) -> list[int]:  # noqa: ARG001  # a quota needs the tick
     """Return the result of `allocate` without preemption.
 
-    A model never loses a replica to another model, because a pod that serves is worth more than a pod that starts.
+    A model never loses a replica to another model. The reason is that a pod that serves is worth more than a pod that
+    starts.
     """
     demands = [
         Demand(str(number), want, current=have, floor=min(want, 1), need=float(want))

@@ -1,4 +1,4 @@
-"""The runs of the table that the store lacks, as jobs for a pool of processes."""
+"""Jobs for a pool of processes. They execute the runs of the table whose results aren't in the store."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from halcyon_simulator.engine.case import Case
 from halcyon_simulator.policies.registry import Named
 
 _TOGETHER = 8
-"""Number of policies that one job runs on its case. An interruption loses at most the results of the unfinished
-jobs."""
+"""Number of policies that one job runs on its case. If the benchmark is interrupted, only the results of the unfinished
+jobs are lost."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A unit of work for one process: a case, and the policies to run on it."""
+    """Unit of work for one process: a case, and the policies to run on it."""
 
     cell: Cell
     seed: int
@@ -63,7 +63,7 @@ def _done(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, list[Store
 
 
 def work(job: Job) -> list[StoredResult]:
-    """Run a job's policies on its case, and return one result per policy."""
+    """Run the policies of a job on its case, and return one result per policy."""
     cases = drawn(job.cell, job.seed)
     return [_result(cases, policy, job.cell, job.seed) for policy in job.policies]
 
@@ -98,7 +98,7 @@ def _bounds(cell: Cell, seed: int) -> tuple[Bounds, ...]:
 
 
 class _Progress:
-    """Progress on stderr: the number of finished runs, and an estimate of the remaining time."""
+    """Progress display on stderr, with the number of finished runs and an estimate of the remaining time."""
 
     def __init__(self, title: str, runs: int, known: int) -> None:
         self._title, self._runs, self._done = title, runs, 0

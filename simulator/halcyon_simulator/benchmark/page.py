@@ -1,6 +1,7 @@
-"""Page with the table: results, cells in which a peer beats Halcyon, pictures, and the planner's constants.
+"""Page with the table of results.
 
-Out of scope: the runs (`table`), the comparison of points (`statistics`).
+It also has the cells in which a peer beats Halcyon, pictures, and the planner's constants. Out of scope: the runs
+(`table`), the comparison of points (`statistics`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from halcyon_simulator.policies import peers
 from halcyon_simulator.policies.registry import BALANCED, HALCYON, OWN, parsed
 
 BASELINES = frozenset({"static", "rate", "sketch"})
-"""Policies that are run with the peers but used by no product. The policy `static` knows the load's peak in advance."""
+"""Policies that run together with the peers but are used by no product. One of them, `static`, has the peak of the load
+as an input."""
 TARGETS: Mapping[tuple[str, float], tuple[float, float]] = {
     ("S1", 60.0): (6.2, 1.40),
     ("S1", 180.0): (17.5, 1.80),
@@ -32,13 +34,14 @@ TARGETS: Mapping[tuple[str, float], tuple[float, float]] = {
     ("S5", 60.0): (0.1, 1.08),
     ("S5", 180.0): (0.1, 1.15),
 }
-"""Targets as (violations in %, GPU time over the clairvoyant schedule), by (scenario, start delay). They were set with
-the fluid model, before this simulator existed."""
+"""Targets of Halcyon, by (scenario, start delay). Each is (violations in percent, GPU time divided by that of the
+clairvoyant schedule). They were set with the fluid model, before this simulator existed."""
 _DRAWN = ("S1", "S2", "S3")
-"""Scenarios for which the page has a plot over time, with the first seed."""
+"""Scenarios for which the page has a plot of a run over time. The run is the one with the first seed."""
 _BESIDE = ("kpa", "hpa")
 _GRID = 100
-"""Minimum number of settings in a full grid. A front that is borrowed from another scenario has fewer."""
+"""Minimum number of settings in a full grid of knobs. A Pareto front that is borrowed from another scenario has
+fewer."""
 _WORDS = {
     "win": "**win**",
     "front": "on the front",
@@ -73,7 +76,7 @@ sets a different initial start time.
 
 
 def write(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int], path: Path) -> None:
-    """Write the page, and its pictures beside it."""
+    """Write the page, and its pictures into the same folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     compared = {
         cell: listed for cell, listed in points.items() if cell.family != "S9" and _own(listed) and _peers(listed)
@@ -169,7 +172,7 @@ def _totals(all_verdicts: Sequence[Sequence[str]]) -> list[str]:
 def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     """Return lines that compare policies with one setting for all loads.
 
-    This is the result of a peer whose knobs are set before the load is known.
+    These are the results of peers whose knobs are set before the load is known.
     """
     parts = []
     for law in dict.fromkeys(cell.law for cell in points):
@@ -324,7 +327,7 @@ def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Itera
 
 
 def _constants() -> list[str]:
-    """Return lines with the constants in the planner's modules and their docstrings."""
+    """Return lines with the constants in the planner's modules and the docstrings below them."""
     folder = Path(halcyon.__file__).parent / "scaling" / "planner"
     rows = []
     for source in sorted(folder.rglob("*.py")):
@@ -357,7 +360,11 @@ def _constants() -> list[str]:
 
 
 def _set_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
-    """Return (name, value) for each upper-case name to which a statement assigns a number or a tuple of numbers; `A, B = 1, 2` gives two."""
+    """Return (name, value) for each constant that a statement sets.
+
+    A constant has an upper-case name, and its value is a number or a tuple of numbers. The statement `A, B = 1, 2`
+    gives two constants.
+    """
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target, value = node.targets[0], node.value
     elif isinstance(node, ast.AnnAssign) and node.value is not None:

@@ -30,7 +30,7 @@ _ROW = re.compile(
 
 @dataclass(frozen=True)
 class Difference:
-    """A figure of the page that a new run does not give."""
+    """Figure on the page that differs from the result of a new run."""
 
     cell: str
     policy: str
@@ -39,7 +39,10 @@ class Difference:
 
 
 def shown(text: str) -> dict[Cell, dict[str, str]]:
-    """Return the figures that a page shows: per cell, the violations and GPU time of each policy, and the planner's pace."""
+    """Return the figures that a page shows.
+
+    For each cell, these are the violations and the GPU time of each policy, and the pace of the planner.
+    """
     return {
         Cell(row["scenario"], row["law"], float(row["start"])): {
             HALCYON: row["alone"].strip(),

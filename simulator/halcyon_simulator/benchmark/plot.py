@@ -1,6 +1,6 @@
 """Plots of runs: one run over time, and violations against GPU time.
 
-They need no display, and equal input gives identical files.
+The plots need no display, and equal input gives identical files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from halcyon_simulator.policies.registry import OWN
 _POINTS = 1200
 """Maximum number of points of a line over time. More points wouldn't be visible, and would make the file larger."""
 _MIN_PCT = 0.01
-"""Lower end of the logarithmic axis of violations, in percent. Smaller values and their differences are irrelevant."""
+"""Lower end of the logarithmic axis of violations, in percent. Smaller values, and the differences between them, are
+irrelevant."""
 _PER_ROW = 3
 _SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "halcyon",
@@ -34,7 +35,7 @@ _SETTINGS: dict[Any, Any] = {
     "axes.grid": True,
     "grid.alpha": 0.3,
 }
-"""Matplotlib settings with a fixed salt, so that the element ids in an SVG never change."""
+"""Matplotlib settings with a fixed salt, so that the ids of the elements in an SVG never change."""
 
 
 def timeline(case: Case, runs: Mapping[str, Trajectory], path: Path) -> None:
@@ -106,12 +107,15 @@ def _front(field: Axes, title: str, points: Sequence[PolicyPoint]) -> None:
 
 
 def _kind(point: PolicyPoint) -> str:
-    """Return the name of the point's policy, without its knobs."""
+    """Return the name of a point's policy, without its knobs."""
     return point.policy.partition(":")[0]
 
 
 def _late(run: Trajectory, edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the longest response time of the requests in each time span; NaN if none of them got a response."""
+    """Return the longest response time of the requests in each time span.
+
+    The result is NaN if none of them got a response.
+    """
     slowest = np.full(len(edges) - 1, np.nan)
     answered = np.isfinite(run.latency_s)
     span = np.searchsorted(edges, run.arrivals[answered], side="right") - 1

@@ -29,18 +29,18 @@ _ENGINE = (
     _SIMULATE / "benchmark" / "scenarios.py",
     _SIMULATE / "benchmark" / "shared_budget.py",
 )
-"""Files on which the results of every policy depend."""
+"""Source files on which the results of every policy depend."""
 _OWN = (_SIMULATE / "benchmark" / "budgeted.py", _SIMULATE / "policies" / "halcyon.py")
-"""Files on which only Halcyon's results depend."""
+"""Source files on which only the results of Halcyon's planner depend."""
 _ABLATED = "-without"
-"""Suffix of the file names for runs of a planner without one of its parts."""
+"""Suffix of the file names for runs of a planner without one of its learning parts."""
 _ABLATION = _SIMULATE / "policies" / "ablation.py"
-"""File on which only the results of planners without a part depend."""
+"""Source file on which only the results of planners without a part depend."""
 
 
 @dataclass(frozen=True)
 class StoredResult:
-    """The stored result of one run."""
+    """Stored result of one run."""
 
     outcome: RunOutcome
     wrong_scalings: int
@@ -90,7 +90,7 @@ def _read(line: bytes) -> tuple[str, StoredResult]:
 
 
 def _group(policy: Named) -> str:
-    """Return the policy's part of a result file's name."""
+    """Return the part of a result file's name that is specific to the policy."""
     return policy.name if policy.without is None else policy.name + _ABLATED
 
 

@@ -23,7 +23,7 @@ from halcyon_simulator.engine.run import Write
 
 @dataclass(frozen=True)
 class Law:
-    """A service law of replicas, with a latency objective."""
+    """Service law of replicas, which is the time that they need for a batch, with a latency objective."""
 
     name: str
     service: ServiceLaw
@@ -37,23 +37,24 @@ LAWS: Mapping[str, Law] = {
 """The service laws. With L1 a replica serves at most 10 requests/s, with L2 76.9."""
 
 _BASE_RPS = 10.0
-"""`peak_rps` of law L1, for which the rates below are given."""
+"""Value of `peak_rps` for service law L1, for which the rates in this module are given."""
 _LEAD_S = 300.0
-"""Duration in seconds of a quiet phase at the start. It fills the longer windows of policies before the load changes,
-and it is scored."""
+"""Duration, in seconds, of a quiet phase at the start of a case. It fills the longer windows of policies before the
+load changes. This phase is scored as well."""
 _DAY_S = 86400.0
 _BLIND = (900.0, 1200.0)
 """Start and end of the period in S9 in which signals are frozen or absent, in seconds."""
 _GRACE_S = 15.0
-"""Time in seconds after the loss of the signals in which a policy may still act on earlier values."""
+"""Time in seconds, after the signals have been lost in S9, in which a policy may still act on earlier values."""
 _COPIES = 16
-"""Number of copies of a trace that S6 superposes for law L1. Their sum has 40 to 70 requests/s."""
+"""Number of copies of a trace that are added up in S6, for service law L1. Their sum has 40 to 70 requests/s."""
 _COPY_SPREAD_S = 60.0
-"""Maximum time shift of a copy of a trace, in seconds. Shifting smooths bursts and keeps the shape of the load."""
+"""Maximum time by which a copy of a trace is shifted, in seconds. Shifting smooths bursts and keeps the shape of the
+load."""
 MODELS = 20
 """Number of models that share a GPU budget in S11."""
 BUDGET_SHARE = 0.7
-"""GPU budget in S11, as a share of the sum of the models' needs, each at its own peak."""
+"""GPU budget in S11, as a share of the sum of what the models need, each at its own peak."""
 
 
 class ScenarioError(ValueError):
@@ -62,7 +63,7 @@ class ScenarioError(ValueError):
 
 @dataclass(frozen=True)
 class Draw:
-    """Parameters of a scenario's case: law, start time, seed and burstiness."""
+    """Parameters of a scenario's case: service law, start time, seed and burstiness."""
 
     law: Law
     start_s: float
@@ -73,11 +74,11 @@ class Draw:
 
     @property
     def factor(self) -> float:
-        """Factor that converts rates for law L1 to rates for this law."""
+        """Factor by which rates for service law L1 are multiplied to get rates for this law."""
         return self.law.service.peak_rps / _BASE_RPS
 
     def made(self, name: str, profile: Profile) -> Case:
-        """Return a case with a load generated from a profile, whose rates are for law L1."""
+        """Return a case whose load is generated from a profile. The rates of the profile are for service law L1."""
         return self.given(name, arrivals(profile.scaled(self.factor), rng=self.rng, cv=self.cv), profile.duration_s)
 
     def given(self, name: str, times: Times, duration_s: float) -> Case:
@@ -143,7 +144,9 @@ def budget(cases: Sequence[Case]) -> int:
 
 
 def wrong_scalings(case: Case, writes: Sequence[Write]) -> int:
-    """Return the writes of a run that can't be justified by the signals known at the time. Used for S9.
+    """Return the writes of a run that the signals known at the time can't justify.
+
+    The function is used for scenario S9.
 
     A write is wrong in two cases:
 
@@ -176,13 +179,19 @@ def _ramp(draw: Draw, name: str) -> Case:
 
 
 def _spikes(draw: Draw, name: str) -> Case:
-    """Return a load with ten spikes, one in the middle of every 20 minutes, scored from the third cycle on."""
+    """Return a load with ten spikes, one in the middle of every 20 minutes.
+
+    The load is scored from the third spike on.
+    """
     cycle = ((570.0, 20.0), (60.0, 400.0), (570.0, 20.0))
     return replace(draw.made(name, Profile.steps(*cycle * 10)), score_from_s=2 * 1200.0)
 
 
 def _random_spikes(draw: Draw, name: str) -> Case:
-    """Return a load with as many spikes and the same mean distance as `_spikes`, at random times, all of it scored."""
+    """Return a load with as many spikes as `_spikes`, at random times but with the same mean distance.
+
+    All of it is scored.
+    """
     pieces: list[tuple[float, float]] = []
     for gap_s in np.round(240.0 + draw.rng.exponential(900.0, 10)).tolist():
         pieces += [(gap_s, 20), (60, 400)]
@@ -190,7 +199,7 @@ def _random_spikes(draw: Draw, name: str) -> Case:
 
 
 def _flash_crowd(draw: Draw, name: str) -> Case:
-    """Return 20 % of the World Cup site's requests: 262 per second on average, 467 in the busiest minute."""
+    """Return 20 % of the requests to the World Cup site: 262 per second on average, and 467 in the busiest minute."""
     return draw.made(name, Profile.steps(*((60.0, requests / 60 * 0.2) for requests in traces.worldcup_minutes())))
 
 
@@ -223,7 +232,10 @@ _STAIRS = Profile.steps((600, 20), (600, 100), (600, 40), (600, 160), (600, 60),
 
 
 def _bad_pods(draw: Draw, name: str) -> Case:
-    """Return a case with faulty starts: 10 % take three times as long, and 5 % crash at their end."""
+    """Return a case in which pod starts are faulty.
+
+    Of the starts, 10 % take three times as long, and 5 % crash at their end.
+    """
     return replace(
         draw.made(name, _STAIRS), start_faults=StartFaults(slow_share=0.1, slow_factor=3.0, crash_share=0.05)
     )

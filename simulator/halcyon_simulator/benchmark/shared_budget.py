@@ -18,15 +18,17 @@ from halcyon_simulator.engine.run import Trajectory
 from halcyon_simulator.policies.registry import Named
 
 Allocate = Callable[[Sequence[int], Sequence[int], int, int], list[int]]
-"""Function from (desired replicas, present replicas, budget, tick number) to the replicas that may be written."""
+"""Function that divides a budget. Its arguments are (desired replicas, present replicas, budget, tick number), and its
+result is the replicas that may be written."""
 
 
 def simulate(
     cases: Sequence[Case], policy: Named, *, budget: int, allocate: Allocate | None = None
 ) -> tuple[Trajectory, ...]:
-    """Return one run per case, each with its own instance of the policy, with at most `budget` replicas in total.
+    """Return one run per case, with at most `budget` replicas in total.
 
-    All cases must have the same duration. If `allocate` is None, `quota` is used.
+    Each case has its own instance of the policy. All cases must have the same duration. If `allocate` is None, `quota`
+    is used.
     """
     members = [policy.build(case) for case in cases]
     table = _Table([case.low for case in cases], [case.high for case in cases], budget, allocate or quota)
@@ -44,7 +46,10 @@ def simulate(
 
 
 def quota(wanted: Sequence[int], present: Sequence[int], budget: int, tick: int) -> list[int]:
-    """Return the replicas that a ResourceQuota would allow: any decrease, and increases while GPUs are free."""
+    """Return the replicas that a ResourceQuota would allow.
+
+    It allows any decrease, and increases while GPUs are free.
+    """
     granted = [min(want, have) for want, have in zip(wanted, present, strict=True)]
     free = budget - sum(granted)
     number = len(granted)
@@ -56,7 +61,10 @@ def quota(wanted: Sequence[int], present: Sequence[int], budget: int, tick: int)
 
 
 class _Table:
-    """Synchronization of all runs at every tick: collects desired replicas, and grants replicas within the budget."""
+    """Synchronization of all runs at every tick.
+
+    It collects the desired replicas, and grants replicas within the budget.
+    """
 
     def __init__(self, lows: Sequence[int], highs: Sequence[int], budget: int, allocate: Allocate) -> None:
         self._lows, self._highs = lows, highs
@@ -77,7 +85,7 @@ class _Table:
 
 
 class _Member:
-    """The policy of one model, which waits at every tick for the replicas granted to it."""
+    """Policy of one model that waits at every tick for the replicas that are granted to the model."""
 
     def __init__(self, policy: Policy, table: _Table, number: int) -> None:
         self.period_s = policy.period_s

@@ -1,4 +1,4 @@
-"""Statistics of results: means over seeds, Pareto fronts, comparisons. Pure. Out of scope: running simulations.
+"""Statistics of results: means over seeds, Pareto fronts and comparisons. Pure. Out of scope: running simulations.
 
 A point is a policy with given knobs in one cell (scenario, law, start delay), with one outcome per seed.
 """
@@ -36,7 +36,7 @@ _T = (
 )
 """Two-sided 95 % quantiles of Student's t distribution for 1 to 20 degrees of freedom."""
 _MIN_PCT = 0.1
-"""Smallest percentage of violations for ratios: smaller values are replaced by this one."""
+"""Smallest percentage of violations that is used in ratios. Smaller values are replaced by it."""
 MEANS = (
     "violations_pct",
     "refused_pct",
@@ -57,7 +57,7 @@ MEANS = (
 
 @dataclass(frozen=True)
 class Cell:
-    """The parameters that all compared points have in common: scenario, law and start delay."""
+    """Parameters that all compared points have in common: scenario, service law and start delay."""
 
     scenario: str
     law: str
@@ -65,7 +65,7 @@ class Cell:
 
     @property
     def family(self) -> str:
-        """Family of the scenario, for example `S6` for `S6-azure`."""
+        """Family of the scenario, for example `S6` for the scenario `S6-azure`."""
         return self.scenario.partition("-")[0]
 
     def __str__(self) -> str:
@@ -75,10 +75,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class PolicyPoint:
-    """One policy with given knobs, with its outcomes for some seeds."""
+    """Policy with given knobs, and its outcomes for some seeds."""
 
     policy: str
-    """The policy with its knobs, in the format of the command line."""
+    """Policy with its knobs, in the format of the command line."""
     outcomes: tuple[RunOutcome, ...]
     """One outcome per seed, in the order of the seeds."""
 
@@ -89,12 +89,12 @@ class PolicyPoint:
 
     @property
     def violations_pct(self) -> float:
-        """Violations in percent, mean over the seeds."""
+        """Violations in percent, as a mean over the seeds."""
         return sum(outcome.violations_pct for outcome in self.outcomes) / len(self.outcomes)
 
     @property
     def gpu_ratio(self) -> float:
-        """GPU time divided by the GPU time of the clairvoyant schedule, mean over the seeds."""
+        """GPU time divided by the GPU time of the clairvoyant schedule, as a mean over the seeds."""
         return sum(outcome.gpu_ratio_clairvoyant for outcome in self.outcomes) / len(self.outcomes)
 
     def means(self) -> dict[str, float | None]:
@@ -108,10 +108,10 @@ class Overall:
 
     policy: str
     violations_pct: float
-    """Violations in percent, mean over the cells."""
+    """Violations in percent, as a mean over the cells."""
     gpu_ratio: float
-    """GPU time divided by that of the clairvoyant schedule. Geometric mean over the cells, because a cell with almost
-    no work would dominate an arithmetic mean."""
+    """GPU time divided by that of the clairvoyant schedule, as a geometric mean over the cells. In an arithmetic mean,
+    a cell with almost no work would dominate."""
 
 
 Figures = TypeVar("Figures", PolicyPoint, Overall)
@@ -134,8 +134,8 @@ def interval(differences: Sequence[float]) -> tuple[float, float]:
 def beats(one: PolicyPoint, other: PolicyPoint) -> bool:
     """Return True if `one` is better than `other` in one of the two figures and not worse in the other.
 
-    The figures are violations and GPU time. The comparison is paired over the seeds that both have. "Better" needs 95 %
-    confidence; "not worse" compares the means.
+    The figures are violations and GPU time. The comparison is paired over the seeds that both have run with. Being
+    better needs 95 % confidence, and for being not worse the means are compared.
     """
     pairs = _paired(one, other)
     violations = [first.violations_pct - second.violations_pct for first, second in pairs]
@@ -162,7 +162,7 @@ def front(points: Iterable[Figures]) -> tuple[Figures, ...]:
 def overall(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Overall]:
     """Return a result for each policy and setting that ran in all of these cells.
 
-    Only the first seed is used, because most points of a grid have no other.
+    Only the first seed is used, because most points of a grid ran with no other seed.
     """
     found: dict[str, list[RunOutcome]] = {}
     for listed in points.values():
@@ -183,7 +183,7 @@ def overall(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Overall]:
 def contenders(points: Sequence[PolicyPoint], slack: float) -> list[PolicyPoint]:
     """Return the points that might be on the Pareto front after more seeds.
 
-    A point is left out if another one is better in both figures by more than the share `slack`, by their means.
+    A point is left out if the means of another point are better in both figures by more than the share `slack`.
     """
 
     def hopeless(point: PolicyPoint) -> bool:
@@ -194,16 +194,16 @@ def contenders(points: Sequence[PolicyPoint], slack: float) -> list[PolicyPoint]
 
 
 def excess(other: PolicyPoint, point: PolicyPoint) -> float:
-    """Return the larger of the ratios of `other` to `point` in violations and in GPU time.
+    """Return the larger of two ratios of `other` to `point`, in violations and in GPU time.
 
-    Up to 1, `other` is at least as good as `point` in both figures.
+    If the result is at most 1, `other` is at least as good as `point` in both figures.
     """
     violations = max(other.violations_pct, _MIN_PCT) / max(point.violations_pct, _MIN_PCT)
     return max(violations, other.gpu_ratio / point.gpu_ratio)
 
 
 def nearest(point: PolicyPoint, others: Iterable[PolicyPoint]) -> PolicyPoint:
-    """Return the point in `others` with the smallest `excess` over `point`."""
+    """Return the point in `others` whose `excess` over `point` is smallest."""
     return min(others, key=lambda other: excess(other, point))
 
 

@@ -1,8 +1,10 @@
-"""The table of `make bench-scaling`: scenarios x laws x start delays x policies x seeds, resumable run by run.
+"""The table of `make bench-scaling`: scenarios x service laws x start delays x policies x seeds.
 
-The first pass runs every peer's grid of knobs on one seed. The second one runs the points that may be on the peers' front on a few seeds.
-The third one runs Halcyon, the peers' defaults and that front on all seeds. Out of scope: the processes
-that run them (`jobs`), the store (`result_store`), the page (`page`).
+It can be resumed after each run.
+
+The first pass runs every peer's grid of knobs on one seed. The second one runs the points that may be on the peers'
+front on a few seeds. The third one runs Halcyon, the peers' defaults and that front on all seeds. Out of scope: the
+processes that run them (`jobs`), the store (`result_store`), the page (`page`).
 """
 
 from __future__ import annotations
@@ -28,12 +30,15 @@ from halcyon_simulator.policies.registry import BALANCED, HALCYON, OWN, Named, p
 
 @dataclass(frozen=True)
 class Effort:
-    """Number of seeds for a scenario: for the grid of knobs (0: no grid), and for the compared points."""
+    """Numbers of seeds for a scenario.
+
+    The first one is for the grid of knobs (0 means that there is no grid), the second one for the compared points.
+    """
 
     grid: int
     compared: int
     defaults: bool = True
-    """True if the peers' defaults run on all seeds even if no verdict depends on them."""
+    """Whether the defaults of the peers run on all seeds even if no verdict depends on them."""
 
 
 _EFFORT: Mapping[str, Effort] = {
@@ -42,28 +47,33 @@ _EFFORT: Mapping[str, Effort] = {
     "S9": Effort(0, 1),
     "S11": Effort(0, 3),
 }
-"""Number of seeds by scenario or family; all others use `_USUAL`. S4 and S5 have millions of requests per run."""
+"""Numbers of seeds, by scenario or family. Scenarios that aren't listed use `_USUAL`. S4 and S5 have millions of
+requests per run."""
 _USUAL = Effort(3, 10)
 _USUAL_SECOND = Effort(1, 10, defaults=False)
-"""Number of seeds for the second law, which has 7.7 times as many requests. Peers' defaults that affect no verdict are
-left out, because they took 14 % of all requests."""
+"""Numbers of seeds for the second service law, which has 7.7 times as many requests. Peers' defaults that affect no
+verdict are left out, because they took 14 % of all requests."""
 _BORROWED: Mapping[str, tuple[str, ...]] = {"S5": ("S2", "S4"), "S11": ("S1", "S2")}
-"""Scenarios without a grid -> scenarios of the same law and start delay whose fronts are run on one seed instead."""
+"""Scenarios without a grid of knobs, and the scenarios whose Pareto fronts run on one seed instead. Both have the same
+service law and start delay."""
 _SLACK = 0.3
-"""Limit for dropping a point after the first seed: another point is better in both figures by more than this share. A
-small limit suffices, because all points run on the same load."""
+"""Limit for dropping a point after the first seed. A point is dropped if another one is better in both figures by more
+than this share. A small limit is enough, because all points run on the same load."""
 _LENT_SLACK = 0.1
-"""Limit like `_SLACK`, but for the best points of another scenario. In the full results, it dropped no point that was
-on the front with all seeds. Half of this limit wouldn't have dropped one either."""
+"""Limit for dropping a point among the best points of another scenario, like `_SLACK`. In the full results, it dropped
+no point that was on the front with all seeds. Half of this limit wouldn't have dropped one either."""
 _FAR = 0.2
-"""Limit for running a point of the front on all seeds: its excess over Halcyon's point exceeds the nearest point's by
-at most this share. Others keep the seeds of the grid, unless a verdict depends on them (`Table._deciding`). Over the
-whole table, a limit of 1 gave the same verdicts. This limit saved 33 % of the requests of all seeds."""
+"""Limit for running a point of the front on all seeds. Such a point's excess over Halcyon's point exceeds that of the
+nearest point by at most this share. Other points keep the seeds of the grid, unless a verdict depends on them
+(`Table._deciding`). Over the whole table, a limit of 1 gave the same verdicts. This limit saved 33 % of the requests of
+all seeds."""
 _BASELINES_SEEDS = 3
-"""Number of seeds for the baselines. They are listed but not compared, so they need no grid and no narrow intervals."""
+"""Numbers of seeds for the baselines. Baselines are listed but not compared, so they need no grid and no narrow
+intervals."""
 _SINGLE = ("S1", "S2", "S3", "S3r", "S4", "S5", "S6", "S7", "S8", "S11", "S12")
 _TOO_LONG = frozenset({"S4", "S5"})
-"""Scenarios that run with the second law only in the full table: they have 22 and 93 million requests per run."""
+"""Scenarios that run with the second service law only in the full table. They have 22 and 93 million requests per
+run."""
 
 
 def _end(_signal: int, _frame: FrameType | None) -> None:
@@ -105,12 +115,18 @@ def main(argv: Sequence[str]) -> int:
 
 
 def defaults() -> tuple[str, ...]:
-    """Return the names of the policies: Halcyon, alone and with its balancer, and every peer at its defaults."""
+    """Return the names of the policies.
+
+    They are Halcyon, alone and with its balancer, and every peer at its defaults.
+    """
     return (HALCYON, BALANCED, *peers.PEERS)
 
 
 def cells(*, full: bool) -> tuple[Cell, ...]:
-    """Return the cells of the table. `full` adds start delays, and the scenarios with the most requests."""
+    """Return the cells of the table.
+
+    If `full` is true, start delays and the scenarios with the most requests are added.
+    """
     singles = [name for family in _SINGLE for name in ((family,) if family == "S11" else scenarios.members(family))]
     delays = (20.0, 60.0, 180.0, 420.0) if full else (60.0, 180.0)
     found = [Cell(name, "L1", delay_s) for delay_s in delays for name in singles]
@@ -120,7 +136,7 @@ def cells(*, full: bool) -> tuple[Cell, ...]:
 
 
 class Table:
-    """The runs of some cells, taken from the store or computed."""
+    """Runs of some cells. A run is executed, or its result is taken from the store."""
 
     def __init__(
         self,
@@ -131,7 +147,7 @@ class Table:
         seeds: Callable[[Cell], Effort] | None = None,
         borrowed: Mapping[str, tuple[str, ...]] = _BORROWED,
     ) -> None:
-        """Set what to run.
+        """Set which runs are needed.
 
         `seeds` returns the number of seeds for a cell; by default it is `effort`. `borrowed` maps a scenario without a
         grid to the scenarios whose fronts it uses.
@@ -185,7 +201,7 @@ class Table:
         return {cell: self._points(cell, (*compared[cell], *grids[cell])) for cell in wanted}
 
     def listed(self, points: Mapping[Cell, Sequence[Named]]) -> dict[Cell, list[PolicyPoint]]:
-        """Return these points of each cell, on all seeds, without a search for others."""
+        """Return these points of each cell, run on all seeds, without a search for other points."""
         self.complete(
             "listed points, all seeds",
             [
@@ -209,7 +225,10 @@ class Table:
         return [point for point in own if effort.defaults or not effort.grid or point.name in OWN | page.BASELINES]
 
     def _trials(self, cell: Cell) -> range:
-        """Return the seeds for the grid. If the points are borrowed, this is one seed."""
+        """Return the seeds for the grid of knobs.
+
+        If the points are borrowed from another scenario, this is one seed.
+        """
         return _seeds(max(self._effort(cell).grid, 1))
 
     def _rivals(self, cell: Cell, ours: Sequence[Named], front: Sequence[Named]) -> list[Named]:
@@ -243,7 +262,7 @@ class Table:
         return _seeds(min(compared, _BASELINES_SEEDS) if point.name in page.BASELINES else compared)
 
     def _ahead(self, cell: Cell, listed: Sequence[Named], slack: float = _SLACK) -> list[Named]:
-        """Return the points that might be on the front after more seeds, judged by the first seed."""
+        """Return the points that might be on the Pareto front after more seeds, according to the first seed."""
         known = {str(point): point for point in listed}
         return [known[point.policy] for point in statistics.contenders(self._of_peers(cell, listed, 1), slack)]
 

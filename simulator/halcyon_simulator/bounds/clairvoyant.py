@@ -24,18 +24,18 @@ _DRIFT_POINTS = 5
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds that a policy can beat only by chance."""
+    """Bounds of a case that a policy can beat only by chance."""
 
     need: Counts
-    """Replicas needed for the arrivals of the next `slo_s` seconds."""
+    """Number of replicas needed for the arrivals of the next `slo_s` seconds."""
     schedule: Counts
-    """Replicas of the clairvoyant schedule, including pods that are starting."""
+    """Number of replicas of the clairvoyant schedule, including pods that are starting."""
     gpu_seconds: float
     """GPU-seconds of the clairvoyant schedule in the scored span."""
     largest: int
     """Maximum number of replicas of the clairvoyant schedule in the scored span."""
     work_s: float
-    """GPU-seconds needed for the scored requests if all instances always compute full batches."""
+    """GPU-seconds that the scored requests need if all instances always compute full batches."""
     reactive_floor_pct: float
 
 
@@ -115,7 +115,7 @@ def _present(need: Counts, case: Case) -> Counts:
 
 
 def _factor(drift: Drift | None, times: Floats) -> Floats:
-    """Return the factor of the batch duration at these times."""
+    """Return the factor of the batch duration at these times, which drift causes."""
     if drift is None:
         return np.ones(len(times))
     return np.interp(times, [drift.begin_s, drift.end_s], [1.0, drift.factor])

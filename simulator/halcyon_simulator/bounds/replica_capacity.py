@@ -1,4 +1,4 @@
-"""Capacity of one replica within its latency objective: mu, in requests per second.
+"""Capacity of one replica within its latency objective, called mu, in requests per second.
 
 It is determined by simulation, because no formula holds for every batch size and percentile. The clairvoyant schedule
 uses it.
@@ -15,12 +15,13 @@ from halcyon_simulator.engine.event_loop import SIGNALS, Floats, engine
 
 _REQUESTS = 100_000
 _WARM_UP = 5_000
-"""Number of requests at the start of each simulation that are not scored, because the replica is idle at first."""
+"""Number of requests at the start of each simulation that are not scored. They are left out because the replica is idle
+at first."""
 _MAX_LATE = 0.01
 _STEP = 0.8
 _STEPS = 31
-"""Number of rates to try, from the peak downwards. Each is 0.8 of the previous one, so the last is a thousandth of the
-peak."""
+"""Number of rates to try, from the peak rate downwards. Each rate is 0.8 of the previous one, so the last one is a
+thousandth of the peak."""
 _PRECISION = 0.003
 _FOREVER_S = 1e300
 
@@ -61,7 +62,7 @@ def capacity_rps(service: ServiceLaw, slo_s: float, requests: int = _REQUESTS) -
 
 
 def latencies(service: ServiceLaw, arrivals: Floats) -> Floats:
-    """Return the time in system of each request, in seconds.
+    """Return the time that each request spends in the system, in seconds.
 
     All requests go to one replica, which is ready from the start and rejects none.
     """

@@ -12,12 +12,13 @@ from halcyon_simulator.engine.case import Case, RunOutcome
 from halcyon_simulator.engine.run import Trajectory, Write
 
 _BAND = 0.1
-"""Maximum deviation from the final number of replicas, as a share of it, at which the replicas count as settled."""
+"""Maximum deviation from the final number of replicas at which the replicas count as settled. It is a share of the
+final number."""
 _STEP_S = 30.0
 _STEP_RATIO = 2.0
 _STEP_SIGMA = 5.0
 """Minimum size of a step of the load, in standard deviations of a Poisson process. The mean rates of the 30 s before
-and after must also differ by the factor `_STEP_RATIO`. So neither a ramp nor a burst is a step."""
+and after must also differ by the factor `_STEP_RATIO`. Neither a ramp nor a burst therefore counts as a step."""
 
 
 def score(
@@ -67,7 +68,7 @@ def score(
 
 
 def direction_changes(writes: Sequence[Write]) -> int:
-    """Return how often a write changes the direction of the previous write."""
+    """Return the number of writes that change the direction of the previous write."""
     signs = np.sign([write.after - write.before for write in writes])
     return int((signs[1:] != signs[:-1]).sum())
 

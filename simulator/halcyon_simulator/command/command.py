@@ -52,7 +52,7 @@ class _Run:
     policy: Named
     outcome: RunOutcome
     trajectory: Trajectory | None
-    """Trajectory of the run; None unless it will be plotted."""
+    """Trajectory of the run; None if it won't be plotted."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -150,7 +150,7 @@ def _runs(options: argparse.Namespace, law: Law, policies: Sequence[Named]) -> I
 
 
 def _groups(options: argparse.Namespace) -> Iterator[tuple[str, ...]]:
-    """Yield lists of scenario names that run together: one at a time, except for the models that share a budget."""
+    """Yield lists of the scenarios that run together. Each list has one name, except for models that share a budget."""
     if options.trace is not None:
         yield (str(options.trace),)
     for family in options.scenario:
@@ -266,7 +266,10 @@ def _table(points: dict[str, list[statistics.PolicyPoint]], marked: set[int]) ->
 
 
 def _progress(text: str) -> None:
-    """Show one line of progress on stderr that overwrites the previous one; nothing if stderr is not a terminal."""
+    """Show one line of progress on stderr, which overwrites the previous line.
+
+    Nothing is shown if stderr is not a terminal.
+    """
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()

@@ -14,11 +14,11 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ServiceLaw:
-    """Compute time of a replica: a batch of b requests takes t0_s + a_s x b seconds on one instance.
+    """Compute time of a replica. A batch of b requests takes t0_s + a_s x b seconds on one instance.
 
-    With `shared`, a replica executes up to `instances` requests at once, without batches. While b requests are executed, each
-    advances as if it took t0_s + a_s x b seconds. With t0_s = 0 this is processor sharing. With both it is a stream of tokens:
-    prefill and decode steps that take longer the more streams there are.
+    If `shared` is true, a replica executes up to `instances` requests at once, without batches. While b requests are
+    executed, each advances as if it took t0_s + a_s x b seconds. If t0_s is 0, this is processor sharing. If both are
+    above 0, it is like the generation of tokens, whose steps take longer if there are more streams.
     """
 
     t0_s: float
@@ -28,16 +28,16 @@ class ServiceLaw:
     delay_s: float = 0.0
     """Maximum time that Triton's batcher waits for a fuller batch, in seconds (`max_queue_delay_microseconds`)."""
     shared: bool = False
-    """True if requests are executed at once and share the replica. Batches then have one request."""
+    """Whether requests are executed at once and share the replica. If so, a batch has one request."""
     reported_s: float | None = None
     """Time of each batch in Triton's statistics, in seconds; None if it is the true time. Models that answer after
     `execute` has returned report less. With 0, no batch is reported, and Triton counts a request as executed at once.
     So no request waits in Triton, and its configuration has one instance."""
     lock: float | None = None
-    """Number of batches that all replicas together can execute at full speed, because they share a lock, a database or
-    a GPU. If more are executed, each takes longer in proportion. None if there is no such limit."""
+    """Maximum number of batches that all replicas together can execute at full speed, because they share a lock, a
+    database or a GPU. If more are executed, each batch takes proportionally longer. None if there is no such limit."""
     lock_reported: bool = True
-    """True if Triton's statistics include the time that a batch waits for the lock."""
+    """Whether Triton's statistics include the time that a batch waits for the shared lock."""
 
     def seconds(self, batch: int) -> float:
         """Return the duration of a batch of this size, in seconds."""
@@ -51,7 +51,7 @@ class ServiceLaw:
 
 @dataclass(frozen=True)
 class Drift:
-    """A slow change of the service time. Its factor changes linearly from 1 at `begin_s` to `factor` at `end_s`."""
+    """Slow change of the service time. Its factor changes linearly from 1 at `begin_s` to `factor` at `end_s`."""
 
     begin_s: float
     end_s: float
@@ -60,13 +60,13 @@ class Drift:
 
 @dataclass(frozen=True)
 class StartFaults:
-    """Faults while pods start."""
+    """Faults that happen while pods start."""
 
     slow_share: float = 0.0
-    """Share of the starts that take `slow_factor` times as long."""
+    """Share of the pod starts that take `slow_factor` times as long."""
     slow_factor: float = 3.0
     crash_share: float = 0.0
-    """Share of the starts that crash once, at their end, and restart from the beginning."""
+    """Share of the pod starts that crash once, at their end, and restart from the beginning."""
     no_capacity: tuple[tuple[float, float], ...] = ()
     """Time spans as (from, until) in seconds, in which new pods are unschedulable and hold no GPU."""
 
@@ -76,9 +76,10 @@ class SignalFaults:
     """Faults in the signals that a policy receives. They are the same for all policies."""
 
     noise: float = 0.0
-    """Standard deviation of a random factor with mean 1, applied to gauges and to the increases of counters."""
+    """Standard deviation of a random factor with mean 1. Gauges and the increases of counters are multiplied by this
+    factor."""
     missing_share: float = 0.0
-    """Share of the samples that are missing."""
+    """Share of the samples that are missing at random."""
     frozen: tuple[tuple[float, float], ...] = ()
     """Time spans as (from, until) in which every sample repeats the last one before the span, with a current
     timestamp."""
@@ -88,7 +89,7 @@ class SignalFaults:
 
 @dataclass(frozen=True)
 class Case:
-    """One simulation case: everything except the policy."""
+    """Simulation case, which is everything that a run needs except the policy."""
 
     name: str
     arrivals: Times
@@ -102,19 +103,20 @@ class Case:
     low: int = 1
     high: int = 100
     first: int | None = None
-    """Number of replicas ready at time 0. Default: as many as the load of the first minute needs at 70 % of
-    `peak_rps`."""
+    """Number of replicas that are ready at time 0. If it is None, it is the number that the load of the first minute
+    needs at 70 % of `peak_rps`."""
     queue_limit: int | None = None
-    """Maximum number of requests waiting at the balancer, which rejects further ones; None means no limit."""
+    """Maximum number of requests that wait at the balancer. The balancer rejects further ones. None means that there is
+    no limit."""
     refuse_late: bool = False
-    """True if the balancer rejects requests on arrival that it expects to miss `slo_s`."""
+    """Whether the balancer rejects requests on arrival if it expects them to miss `slo_s`."""
     slots: int | None = None
     """Maximum number of requests in flight to one replica. Default: 2 x max_batch x instances, the minimum that the
     HAProxy agent uses with one balancer."""
     observation_lag_s: float = 0.0
     actuation_delay_s: float = 0.0
     score_from_s: float = 0.0
-    """Time in seconds before which nothing is scored, because policies learn or fill their windows."""
+    """Time in seconds before which nothing is scored. Policies use this time to learn or to fill their windows."""
     drift: Drift | None = None
     start_faults: StartFaults = field(default_factory=StartFaults)
     signal_faults: SignalFaults = field(default_factory=SignalFaults)
@@ -124,7 +126,7 @@ class Case:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """Result of one run. Names and units are those of the JSON output."""
+    """Result of one run. The names and units of the fields are those of the JSON output."""
 
     scenario: str
     policy: str
@@ -150,5 +152,5 @@ class RunOutcome:
     pods_in_vain: int
     """Number of pods that were released before they had been ready for as long as they took to start."""
     reactive_floor_pct: float
-    """Percentage of requests above the capacity of the pods that a policy without foresight could have had. The delay
-    is one start time."""
+    """Percentage of requests above the capacity that a policy without foresight could have had ready. Such a policy
+    reacts with a delay of one start time."""

@@ -55,7 +55,7 @@ PHASE, HELD, PENDING, FRONT = 0, 1, 2, 3
 NEXT = 0
 """Index of the next request to arrive."""
 HEAD = 1
-"""Start of the balancer's queue. Queued are the requests in [HEAD, NEXT) that weren't rejected."""
+"""Start of the balancer's queue. The requests in [HEAD, NEXT) that weren't rejected are queued."""
 WAITING = 2
 """Number of requests queued in the balancer."""
 IN_PODS = 3
@@ -66,16 +66,16 @@ ANSWERED = 6
 COMPUTING = 7
 """Number of instances that are computing."""
 SECOND = 8
-"""Next whole second at which a sample is taken."""
+"""Next whole second at which a sample will be taken."""
 LIVE = 9
-"""Number of used places in `State.live`; READY_PODS is the same for `State.ready`."""
+"""Number of places in use in `State.live`. READY_PODS is the same for `State.ready`."""
 READY_PODS = 10
 ROTATE = 11
 """Place in `State.ready` at which the search for the least loaded pod starts."""
 CHANGES = 12
-"""Number of times that any pod became ready, started to drain or was gone."""
+"""Number of times that any pod has changed its phase to ready, draining or gone."""
 MIN_HELD = 13
-"""Lower bound of the number of requests held by a ready pod."""
+"""Lower bound of the number of requests that any ready pod holds."""
 _TALLIES = 14
 
 # Indexes into `State.clock`; BUSY_S includes the time up to BUSY_AT.
@@ -86,7 +86,7 @@ _CLOCKS = 4
 # requests per second.
 T0, A, DELAY, SLO, DRIFT_BEGIN, DRIFT_END, DRIFT_FACTOR, HORIZON, PEAK = 0, 1, 2, 3, 4, 5, 6, 7, 8
 MAX_BATCH, INSTANCES, SLOTS, QUEUE_LIMIT, REFUSE_LATE, PREFIX, SHARED, REPORTED = 9, 10, 11, 12, 13, 14, 15, 16
-"""REPORTED is the time of a batch in the statistics: nan for the true one, 0 if none is reported."""
+"""Index of the time of a batch in the statistics. The time is NaN if it is the true one, and 0 if none is reported."""
 LOCK, LOCK_REPORTED = 17, 18
 _LAWS = 19
 
@@ -103,45 +103,46 @@ _MEASURED_S = 2
 
 
 class State(NamedTuple):
-    """The arrays of one run. Scalars are elements of `law`, `clock` and `tally`."""
+    """Arrays with the state of one run. Scalars are elements of `law`, `clock` and `tally`."""
 
     arrivals: Floats
     latency: Latencies
-    """Time in system of each request in seconds; inf: no response until the horizon, NaN: rejected."""
+    """Time in system of each request, in seconds. It is infinite without a response until the horizon, and NaN if the
+    request was rejected."""
     law: Floats
     clock: Floats
     tally: Ints
     samples: Floats
-    """Index: (signal, in the order of `policy_view.SampleColumn`; prefix + second)."""
+    """Samples, by (signal, prefix + second). The signals are in the order of `policy_view.SampleColumn`."""
     past: Floats
-    """Index: (second modulo the array's length, 0, batch size). Values of `batches` at the last whole seconds."""
+    """Values of `batches` at the last whole seconds, by (second modulo the array's length, 0, batch size)."""
     batches: Floats
-    """Index: (0: executions, 1: seconds of computing; batch size). Cumulative counts for finished batches."""
+    """Cumulative counts for finished batches, by (0 for executions or 1 for seconds of computing, batch size)."""
     pods: Ints
-    """Index: (PHASE, HELD, PENDING or FRONT; slot)."""
+    """State of the pods, by (PHASE, HELD, PENDING or FRONT; slot)."""
     due: Floats
-    """Time of the next event of the pod, by slot."""
+    """Time of the next event of each pod, by slot."""
     released: Floats
-    """Time at which the pod was gone, by slot."""
+    """Time at which each pod was gone, by slot."""
     ring: Ints
-    """Index: (slot, place). Requests that wait for an instance, as a ring buffer."""
+    """Requests that wait for an instance, as a ring buffer by (slot, place)."""
     ring_at: Floats
-    """Index: (slot, place). Time at which the request began to wait."""
+    """Time at which each request in `ring` began to wait, by (slot, place)."""
     work: Floats
-    """Index: (slot, instance; 0: end, 1: start, 2: size of the batch, 3: request, if executions are shared, 4: reported time). The
-    end is inf for an idle instance."""
+    """Batches in execution, by (slot, instance, field). The fields are 0: end, 1: start, 2: size of the batch, 3:
+    request if executions are shared, 4: reported time. The end is infinite for an idle instance."""
     live: Ints
     """Slots of all pods that aren't GONE."""
     ready: Ints
     """Slots of the READY pods."""
     loads: Ints
-    """Index: requests held. Number of READY pods that hold this many requests, so that an arrival needn't visit each
+    """Number of READY pods that hold a number of requests, by this number. An arrival therefore needn't visit each
     pod."""
     place: Ints
-    """Place of a READY pod in `ready`, by slot."""
+    """Place of each READY pod in `ready`, by slot."""
     marks: Marks
-    """Index: (requests held, word). One bit per place in `ready`, 64 per word; it is set if that pod holds this many
-    requests."""
+    """Bits by (requests held, word), with one bit per place in `ready` and 64 bits per word. A bit is set if the pod at
+    this place holds this many requests."""
 
 
 class Engine:
@@ -156,7 +157,7 @@ class Engine:
         return len(self.state.due)
 
     def advance(self, until: float) -> None:
-        """Process all events up to and including `until`."""
+        """Process all events up to and including the time `until`."""
         _advance(until, self.state)
 
     def start(self, slot: int, *, ready_s: float) -> None:
@@ -170,7 +171,10 @@ class Engine:
         state.tally[LIVE] += 1
 
     def drain(self, slot: int, now: float) -> None:
-        """Stop sending requests to a pod. It is gone once it holds none; a starting or idle pod is gone at once."""
+        """Stop sending requests to a pod.
+
+        The pod is gone once it holds no requests. A starting or idle pod is gone at once.
+        """
         state = self.state
         if state.pods[PHASE, slot] == READY:
             state.tally[READY_PODS] = _without(state.ready, state.tally[READY_PODS], slot)
@@ -255,7 +259,10 @@ def _slots(number: int, law: Floats) -> dict[str, NDArray[Any]]:
 
 @jit
 def _without(slots: Ints, count: int, slot: int) -> int:
-    """Remove `slot` from the first `count` places, keep the order, and return the new count."""
+    """Remove `slot` from the first `count` places of an array, and return the new count.
+
+    The order of the others stays the same.
+    """
     kept = 0
     for place in range(count):
         if slots[place] != slot:
@@ -266,7 +273,7 @@ def _without(slots: Ints, count: int, slot: int) -> int:
 
 @jit
 def _release(now: float, pod: int, tally: Ints, pods: Ints, due: Floats, released: Floats, live: Ints) -> None:
-    """Mark a pod as gone."""
+    """Set the phase of a pod to GONE."""
     pods[PHASE, pod] = GONE
     due[pod] = np.inf
     released[pod] = now
@@ -370,13 +377,13 @@ def _count_busy(now: float, change: int, clock: Floats, tally: Ints) -> None:
 
 @jit
 def _locked(tally: Ints, law: Floats) -> float:
-    """Return how many times as long a batch takes that starts now, because of a lock that all pods share."""
+    """Return the factor by which a batch that starts now takes longer, because of a lock that all pods share."""
     return float(max((tally[COMPUTING] + 1) / law[LOCK], 1.0))
 
 
 @jit
 def _batch_s(now: float, size: int, law: Floats) -> float:
-    """Return the duration of a batch that starts now, without a lock."""
+    """Return the duration of a batch that starts now, as if there were no shared lock."""
     factor = 1.0
     if law[DRIFT_FACTOR] != 1.0:
         passed = (now - law[DRIFT_BEGIN]) / (law[DRIFT_END] - law[DRIFT_BEGIN])
@@ -386,7 +393,7 @@ def _batch_s(now: float, size: int, law: Floats) -> float:
 
 @jit
 def _stretch(now: float, pod: int, before: int, after: int, law: Floats, work: Floats) -> None:
-    """Move the ends of a pod's executions because `after` instead of `before` requests share it from now on."""
+    """Move the ends of a pod's executions, because `after` instead of `before` requests share the pod from now on."""
     if law[SHARED] == 0 or before == 0:
         return
     factor = _batch_s(now, after, law) / _batch_s(now, before, law)
@@ -600,7 +607,7 @@ def _sample(
 def _keep(
     now: float, request: int, law: Floats, clock: Floats, tally: Ints, latency: Latencies, samples: Floats
 ) -> None:
-    """Queue a request in the balancer, or reject it. Called if no pod can take it."""
+    """Queue a request in the balancer, or reject it. The function is called if no pod can take the request."""
     if _refused(now, law, clock, tally, samples):
         latency[request] = np.nan
         tally[REFUSED] += 1

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from halcyon_simulator.engine.case import Times
 
 _MORE = 8
-"""Margin for the number of gaps to draw, in standard deviations above the mean. If they are too few, more are drawn."""
+"""Margin for the number of gaps that are drawn, in standard deviations above the mean. If the gaps don't cover the
+load, more are drawn."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A rate over time, as consecutive linear pieces from time 0."""
+    """Rate over time, as consecutive linear pieces from time 0."""
 
     pieces: tuple[tuple[float, float, float], ...]
     """Pieces as (duration in s, rate at the start, rate at the end), with rates in requests per second."""
@@ -125,7 +126,7 @@ def superposed(times: Times, *, copies: int, spread_s: float, rng: np.random.Gen
 
 
 def thinned(times: Times, *, share: float, rng: np.random.Generator) -> Times:
-    """Return the load with each request kept with probability `share`."""
+    """Return a load in which each request is kept with the probability `share`."""
     if not 0 <= share <= 1:
         raise ValueError(f"a load thinned to a share of {share}: it has to be between 0 and 1, for example 0.2")
     return times[rng.random(len(times)) < share]

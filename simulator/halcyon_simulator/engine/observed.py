@@ -24,10 +24,11 @@ from halcyon_simulator.engine.event_loop import Floats
 from halcyon_simulator.engine.policy_view import PolicyPod, SampleColumn
 
 HISTORY = 3600
-"""Duration of the history before the samples, in seconds."""
+"""Duration of the history before the first sample, in seconds."""
 _STEADY_S = 30.0
 _ROUNDING = 1e-9
-"""Tolerance for multiples of a period such as 0.1, which may be slightly below a whole second due to rounding."""
+"""Tolerance for multiples of a period such as 0.1. Such a multiple may be slightly below a whole second because of
+rounding."""
 _GAUGES = [SampleColumn.WAITING, SampleColumn.INFLIGHT, SampleColumn.QUEUED]
 _DRAWN = len(SampleColumn) - 1
 """Number of signals with noise of their own. The noise of QUEUED is that of WAITING, which includes it."""
@@ -63,7 +64,7 @@ def kept_s(case: Case) -> int:
 
 
 class ObservedRun:
-    """The view of one run. `run` sets its time and replicas before each tick."""
+    """View of one run for a policy. `run` sets its time and replicas before each tick."""
 
     def __init__(self, case: Case, *, samples: Floats, past: Floats) -> None:
         self._lag_s = case.observation_lag_s
@@ -83,7 +84,7 @@ class ObservedRun:
         self._pods: tuple[PolicyPod, ...] = ()
 
     def at(self, now: float, *, replicas: int, pods: tuple[PolicyPod, ...]) -> None:
-        """Set the view's time to `now`. The samples up to that time must have been taken."""
+        """Set the time of the view to `now`. The samples up to that time must have been taken."""
         self._now, self._replicas, self._pods = now, replicas, pods
         self._newest = max(HISTORY + math.floor(now - self._lag_s + _ROUNDING), 1)
         if self._faulty and self._newest > self._done:
@@ -92,7 +93,7 @@ class ObservedRun:
 
     @property
     def now(self) -> float:
-        """Time of this tick in seconds."""
+        """Time of the present tick, in seconds."""
         return self._now
 
     @property
@@ -133,7 +134,10 @@ class ObservedRun:
         return float(self._seen[signal, end] - self._seen[signal, begin]) / (end - begin)
 
     def sampled_at(self) -> float | None:
-        """Return the timestamp of the newest sample that isn't missing. The timestamp of a frozen sample is wrong."""
+        """Return the timestamp of the newest sample that isn't missing.
+
+        The timestamp of a sample in a frozen span is wrong.
+        """
         return float(self._last_known() - HISTORY)
 
     def batches(self) -> Mapping[int, tuple[int, float]]:
@@ -177,7 +181,10 @@ class ObservedRun:
 
 
 def _sources(case: Case, columns: int) -> tuple[NDArray[np.int64] | None, NDArray[np.bool_] | None]:
-    """Return the column that each column repeats, and whether it has samples; each is None without that fault."""
+    """Return which column each column repeats, and whether it has samples.
+
+    Each of the two is None if the case doesn't have this fault.
+    """
     faults = case.signal_faults
     seconds = np.arange(columns) - HISTORY
     source = known = None

@@ -27,8 +27,8 @@ class SampleColumn(IntEnum):
     BUSY_S = 5
     """Counter of compute time in seconds, summed over all instances, including instances of the same replica."""
     QUEUE_S = 6
-    """Counter of time in seconds that requests waited in Triton's queue, not in the balancer. It is increased when a
-    request starts."""
+    """Counter of the time that requests waited in Triton's queue, in seconds. It doesn't include waiting in the
+    balancer, and increases when a request starts."""
     READY = 7
     """Gauge of ready replicas."""
     QUEUED = 8
@@ -41,7 +41,7 @@ class PolicyPod:
 
     name: int
     phase: str
-    """`unschedulable`, `starting`, `ready` or `draining`."""
+    """Phase of the pod: `unschedulable`, `starting`, `ready` or `draining`."""
     created_s: float
     ready_s: float | None = None
     """Time at which the pod became ready; None if it has not been ready yet."""
@@ -56,7 +56,7 @@ class PolicyView(Protocol):
 
     @property
     def now(self) -> float:
-        """Time of this tick in seconds."""
+        """Time of the present tick, in seconds."""
 
     @property
     def replicas(self) -> int:
@@ -79,7 +79,10 @@ class PolicyView(Protocol):
         """
 
     def sampled_at(self) -> float | None:
-        """Return the timestamp of the newest sample that isn't missing. The timestamp of a frozen sample is wrong."""
+        """Return the timestamp of the newest sample that isn't missing.
+
+        The timestamp of a sample in a frozen span is wrong.
+        """
 
     def batches(self) -> Mapping[int, tuple[int, float]]:
         """Return the cumulative (executions, seconds of computing) by batch size, as in Triton's `batch_stats`.
@@ -89,7 +92,7 @@ class PolicyView(Protocol):
 
 
 class Policy(Protocol):
-    """A scaling policy, with one instance per run. It may keep state, and its only input is a `PolicyView`."""
+    """Scaling policy, with one instance per run. It may keep state, and its only input is a `PolicyView`."""
 
     period_s: float
     """Interval between ticks in seconds. The first tick is at time 0."""

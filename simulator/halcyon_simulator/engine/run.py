@@ -41,13 +41,13 @@ from halcyon_simulator.engine.observed import HISTORY, ObservedRun, history, kep
 from halcyon_simulator.engine.policy_view import Policy, PolicyPod, SampleColumn
 
 _FIRST_LOAD = 0.7
-"""Share of the peak throughput at which the initial pods start, if the case doesn't set their number."""
+"""Share of the peak throughput that is used to compute the number of pods at the start, if the case doesn't set it."""
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Write:
-    """One change of the replicas by the policy."""
+    """Change of the replicas by the policy."""
 
     at_s: float
     before: int
@@ -56,17 +56,20 @@ class Write:
 
 @dataclass(frozen=True)
 class PodArrays:
-    """All pods of a run, in the order of creation. Times are in s; `released_s` is inf for pods left at the end."""
+    """All pods of a run, in the order of their creation.
+
+    Times are in seconds. `released_s` is infinite for pods that are left at the end.
+    """
 
     created_s: Floats
     held_s: Floats
-    """Time from which the pod held a GPU; inf if it was removed before."""
+    """Time from which each pod held a GPU. It is infinite if the pod was removed before."""
     ready_s: Floats
-    """Time at which the pod became ready; inf if it was removed before."""
+    """Time at which each pod became ready. It is infinite if the pod was removed before."""
     released_s: Floats
 
     def gpu_seconds(self, begin_s: float, end_s: float) -> float:
-        """Return the seconds of GPU time held within a time span."""
+        """Return the GPU time that the pods held within a time span, in seconds."""
         held = np.minimum(self.released_s, end_s) - np.maximum(self.held_s, begin_s)
         return float(np.maximum(held, 0.0).sum())
 
@@ -81,11 +84,12 @@ class Trajectory:
     """Record of a run. Unless noted otherwise, arrays have one value per whole second, starting at 0."""
 
     arrivals: Times
-    """Arrival times of the requests, without those after the end."""
+    """Arrival times of the requests. Requests after the end of the case are left out."""
     latency_s: NDArray[np.float32]
-    """Time in system by request; NaN: rejected, inf: no response until `slo_s` after the end."""
+    """Time in system of each request. It is NaN if the request was rejected, and infinite if it had no response until
+    `slo_s` after the end."""
     arrived: Floats
-    """Cumulative counter, like `refused` and `answered`."""
+    """Cumulative counter of arrivals. `refused` and `answered` are such counters as well."""
     refused: Floats
     answered: Floats
     waiting: Floats
@@ -102,7 +106,7 @@ class Trajectory:
     pods: PodArrays
     gpu_seconds: float
     busy_s: float
-    """Seconds of computing, summed over all instances."""
+    """Seconds of computing in the whole run, summed over all instances."""
 
 
 @dataclass
@@ -163,7 +167,7 @@ def _check(case: Case, period_s: float) -> None:
 
 
 class _Run:
-    """The state of a run."""
+    """State of a run in progress."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -214,7 +218,7 @@ class _Run:
             self._apply(now, count)
 
     def end(self) -> Trajectory:
-        """Run to the end and `slo_s` beyond, and return the trajectory."""
+        """Run to the end of the case and `slo_s` beyond it, and return the trajectory."""
         case = self._case
         self.advance(case.duration_s)
         self._harvest()
@@ -301,7 +305,10 @@ class _Run:
         self._engine.drain(pod.slot, now)
 
     def _harvest(self) -> None:
-        """Free the slots of pods that are gone. It does nothing if no pod has changed its phase since the last call."""
+        """Free the slots of pods that are gone.
+
+        The method does nothing if no pod has changed its phase since the last call.
+        """
         if self._engine.state.tally[CHANGES] == self._changes:
             return
         self._changes = int(self._engine.state.tally[CHANGES])

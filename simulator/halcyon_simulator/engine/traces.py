@@ -22,21 +22,22 @@ from halcyon_simulator.engine.load import merged
 
 COLUMN = "t_s"
 WINDOW_S = 600.0
-"""Duration in seconds of one window in the production trace by clients."""
+"""Duration of one window in a production trace by clients, in seconds."""
 CLIENT_DAYS = 14
 CLIENT_WINDOWS = int(CLIENT_DAYS * 86400 / WINDOW_S)
 _EXAMPLE = "for example:\nt_s\n0.0\n0.25\n1.8"
 _FILL = 0.05
-"""Maximum share by which the mean rate of the chosen clients may be below the requested rate."""
+"""Maximum share by which the mean rate of the chosen clients may fall below the requested rate."""
 _BUSIEST = 2.4
 """Maximum ratio of a client's busiest window to the requested mean rate. It is the ratio for the whole trace: 465 to
 195.8 requests/s."""
 _DRAWN = 1.05
-"""Number of gaps drawn first, relative to the expected number. A row that needs more gets them in a further round."""
+"""Number of gaps that are drawn first, relative to the expected number. A row that needs more gaps gets them in a
+further round."""
 
 
 class TraceError(ValueError):
-    """A file of arrival times that can't be read. The message is for the user."""
+    """A file of arrival times can't be read. The message is for the user."""
 
 
 def read(path: Path) -> Times:
@@ -105,13 +106,13 @@ def worldcup_minutes() -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Clients:
-    """A production trace by clients. There is one row per client and window of 600 s with requests, ordered by both."""
+    """Production trace by clients. There is one row per client and window of 600 s with requests, ordered by both."""
 
     client: NDArray[np.int64]
     window: NDArray[np.int64]
     rate_rps: NDArray[np.float64]
     weibull: NDArray[np.bool_]
-    """True if the gaps follow a Weibull distribution, False if Gamma."""
+    """Whether the gaps of each row follow a Weibull distribution; if not, they follow a Gamma distribution."""
     shape: NDArray[np.float64]
 
     def rows(self, wanted: NDArray[np.bool_]) -> Clients:
@@ -208,7 +209,7 @@ def _scales(trace: Clients) -> NDArray[np.float64]:
 def _gaps(
     trace: Clients, row: NDArray[np.int64], scale: NDArray[np.float64], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Draw one gap for each entry of `row`."""
+    """Draw one gap for each row number in `row`."""
     gaps = np.empty(len(row))
     weibull = trace.weibull[row]
     of_weibull, of_gamma = row[weibull], row[~weibull]

@@ -1,1 +1,1 @@
-"""The scaling policies that are compared, by name."""
+"""Scaling policies that are compared, by name."""

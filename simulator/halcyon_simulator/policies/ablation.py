@@ -30,7 +30,7 @@ from halcyon_simulator.policies.halcyon import HalcyonPolicy
 
 
 class _NeverStuck(StuckCounter):
-    """Counter check that never reports a counter as stuck."""
+    """Check for stuck counters that never reports a counter as stuck."""
 
     __slots__ = ()
 
@@ -89,7 +89,7 @@ class _Poisson(Dispersion):
 
 
 class _Unbounded(RejectionBound):
-    """Rejection bound that always treats the queue as unlimited, although balancers reject requests."""
+    """Bound of the queue that always treats the queue as unlimited, although balancers reject requests."""
 
     __slots__ = ()
 
@@ -109,7 +109,7 @@ class _FixedTimeout(IdleTimeout):
 
 
 class _FixedHold(ScaleDownHold):
-    """Scale-down hold of constant length: one start time, but at least a minute."""
+    """Scale-down hold of constant length, which is one start time but at least a minute."""
 
     __slots__ = ()
 
@@ -134,7 +134,7 @@ class _FixedHold(ScaleDownHold):
 
 
 class _NoHold(_FixedHold):
-    """Scale-down hold of zero length: capacity is released as soon as it isn't needed."""
+    """Scale-down hold of zero length, which releases capacity as soon as it isn't needed."""
 
     __slots__ = ()
 
@@ -175,12 +175,13 @@ NEUTRAL: Mapping[str, Callable[[PlannerMemory], PlannerMemory]] = {
     "spikes": lambda memory: replace(memory, spikes=_NoSpikes()),
     "season": lambda memory: replace(memory, history=_NoSeason()),
 }
-"""Functions that replace a part's object in the initial memory by a neutral one, by the part's name. The parts `hold`
-and `patience` are in the same module. Without `hold` there is no hold; without `patience` its length is constant."""
+"""Functions that replace an object in the initial memory by a neutral one, by name of the learning part. The parts
+`hold` and `patience` are in the same module. Without `hold`, replicas are released at once. Without `patience`, the
+length of the hold is constant."""
 
 
 class AblatedPolicy(HalcyonPolicy):
-    """Policy that is the planner without one part. Its knobs are those of `HalcyonPolicy`."""
+    """Policy that is the planner without one learning part. Its knobs are those of `HalcyonPolicy`."""
 
     def __init__(self, case: Case, part: str, **knobs: float) -> None:
         if part not in NEUTRAL:
@@ -198,7 +199,10 @@ class AblatedPolicy(HalcyonPolicy):
 
 
 class _LastKnown:
-    """View that returns the last known value for a missing sample, and a timestamp at most 10 s old."""
+    """View of a run that replaces missing samples.
+
+    It returns the last known value for a missing sample, and a timestamp that is at most 10 s old.
+    """
 
     def __init__(self) -> None:
         self._view: PolicyView

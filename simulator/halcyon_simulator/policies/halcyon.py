@@ -12,11 +12,14 @@ from halcyon_simulator.engine.case import Case
 from halcyon_simulator.engine.policy_view import PolicyPod, PolicyView, SampleColumn
 
 _WARMED = (1, 0)
-"""Batch sizes that a pod's warm-up runs before it receives requests; 0 stands for the maximum."""
+"""Batch sizes that the warm-up of a pod runs before the pod receives requests. The value 0 stands for the maximum."""
 
 
 class HalcyonPolicy:
-    """The planner with its memory. Its knobs are the numeric fields of `Objectives`, for example drain_s=20."""
+    """Policy that is the planner with its memory.
+
+    Its knobs are the numeric fields of `Objectives`, for example drain_s=20.
+    """
 
     period_s = 1.0
 
@@ -47,7 +50,7 @@ class HalcyonPolicy:
             batch_prior=prior or None,
         )
         self._has_gpu = is_true
-        """True if GPU utilisation is available as a signal. If an engine executes requests concurrently, the busy time
+        """Whether GPU utilisation is available as a signal. If an engine executes requests concurrently, the busy time
         of instances isn't that of a GPU."""
         self.objectives = replace(objectives, **knobs)  # type: ignore[arg-type]  # all of them are numbers
         self.memory = PlannerMemory()

@@ -13,22 +13,22 @@ from halcyon_simulator.engine.policy_view import Policy
 from halcyon_simulator.policies import peers
 
 HALCYON = "halcyon"
-"""Halcyon's planner with the same balancer as the peers, which never rejects a request."""
+"""Name of Halcyon's planner with the same balancer as the peers, which never rejects a request."""
 BALANCED = "halcyon+balancer"
-"""Halcyon's planner with Halcyon's balancer, which rejects requests on arrival that can't be served in time. This
-requires a deadline (a gRPC deadline, or queueTimeout); here it is the latency objective."""
+"""Name of Halcyon's planner with Halcyon's balancer, which rejects requests on arrival that can't be served in time.
+This requires a deadline (a gRPC deadline, or queueTimeout). In the simulation, it is the latency objective."""
 OWN = frozenset({HALCYON, BALANCED})
 WITHOUT = "without"
-"""Knob of Halcyon's policies that names a part of the planner to switch off (`ablation`)."""
+"""Knob of Halcyon's policies that is the name of a part of the planner to switch off (`ablation`)."""
 
 
 class PolicyTextError(ValueError):
-    """Invalid text for a policy. The message has the valid formats."""
+    """The text for a policy is invalid. The message has the valid formats."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """A policy by name, with its knobs, before it is built for a case."""
+    """Policy by name, with its knobs, before it is built for a case."""
 
     name: str
     params: tuple[tuple[str, str], ...] = ()
@@ -45,11 +45,11 @@ class Named:
 
     @property
     def without(self) -> str | None:
-        """Name of the planner's part that is off; None for the whole planner, and for other policies."""
+        """Name of the planner's part that is switched off. It is None for the whole planner, and for other policies."""
         return dict(self.params).get(WITHOUT) if self.name in OWN else None
 
     def facing(self, case: Case) -> Case:
-        """Return the case with the changes that belong to this policy, such as its balancer."""
+        """Return the case with the changes that belong to this policy, for example its balancer."""
         return replace(case, refuse_late=True) if self.name == BALANCED else case
 
     def build(self, case: Case) -> Policy:
@@ -89,7 +89,7 @@ def parsed(text: str) -> Named:
 
 
 def pairs(text: str, *, of: str, example: str) -> dict[str, str]:
-    """Parse `key=value,key=value`; an empty text gives no pairs."""
+    """Parse `key=value,key=value` into pairs. An empty text gives no pairs."""
     found: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")

@@ -1,9 +1,9 @@
-"""AIBrix's APA: a per-pod mean over three minutes times the present replicas.
+"""AIBrix's autoscaler APA: a mean per pod over three minutes, multiplied by the present replicas.
 
 Source: the project's facts on autoscaling, section 3.6 (aibrix e3e10f9e). This code follows our reading of AIBrix's
-source; AIBrix itself was not run. The mean is old and the replicas are current. So after a step of the load, the result
-swings between one replica and the maximum. On the way up, the stabilizer uses the maximum within the window, and on the
-way down the minimum, as in AIBrix's source.
+source; AIBrix itself was not run. The mean is old, but the replicas are current. After a step of the load, the result
+therefore swings between one replica and the maximum. On the way up, the stabilizer uses the maximum within the window,
+and on the way down the minimum, as in AIBrix's source.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ class AibrixKnobs:
 
 
 class Aibrix:
-    """A PodAutoscaler. At its start the window is filled with the earlier load.
+    """PodAutoscaler with strategy APA.
 
-    If a metric is missing or no pod is ready, there is no sample. A window without samples causes no change.
+    At its start, the window is filled with the earlier load. If a metric is missing or no pod is ready, there is no
+    sample. A window without samples causes no change.
     """
 
     def __init__(self, knobs: AibrixKnobs, case: Case) -> None:

@@ -28,7 +28,7 @@ class StaticKnobs:
 
 
 class Static:
-    """A policy that never changes the replicas."""
+    """Policy that never changes the replicas."""
 
     def __init__(self, knobs: StaticKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -79,18 +79,19 @@ class SketchKnobs:
     capacity_rps: Positive | None = None
     """Capacity of a replica in requests per second. Default: its throughput with full batches."""
     start_s: NotNegative | None = None
-    """Start time of a pod in seconds. The backlog is cleared in half of it, and the trend is extrapolated over it.
-    Default: the case's start time."""
+    """Start time of a pod in seconds. The backlog is cleared in half of this time, and the trend is extrapolated over
+    all of it. Default: the start time of the case."""
     hold_s: NotNegative | None = None
-    """Time in seconds for which the largest result is held. Default: max(60, start_s)."""
+    """Time in seconds for which the largest result is kept. Default: max(60, start_s)."""
     tick_s: Positive = 2.0
     """Interval between two decisions, in seconds."""
 
 
 class Sketch:
-    """Policy with ceil(rate / (0.85 mu)) + ceil(backlog / (mu x start / 2)) replicas; mu is a replica's capacity.
+    """Policy that uses the arrival rate, the backlog and the trend.
 
-    The rate includes its trend if the trend is significant.
+    The number of replicas is ceil(rate / (0.85 mu)) + ceil(backlog / (mu x start / 2)), where mu is the capacity of a
+    replica. The rate includes its trend if the trend is significant.
     """
 
     def __init__(self, knobs: SketchKnobs, case: Case) -> None:
@@ -102,7 +103,7 @@ class Sketch:
         self._asked: deque[tuple[float, int]] = deque()
 
     def desired(self, view: PolicyView) -> int:
-        """Return the desired replicas: the largest result within the hold time."""
+        """Return the desired replicas, which are the largest result within the hold time."""
         window_s = self.knobs.window_s
         rate, longer = (usable(view.rate(SampleColumn.ARRIVED, w)) for w in (window_s, 2 * window_s))
         backlog = usable(view.value(SampleColumn.WAITING))

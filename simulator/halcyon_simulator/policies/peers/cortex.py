@@ -41,9 +41,10 @@ class CortexKnobs:
 
 
 class Cortex:
-    """The autoscaler of one Cortex API. A missing metric gives no recommendation and no change.
+    """Autoscaler of one Cortex API.
 
-    Nothing changes until the stabilization windows have passed once.
+    If a metric is missing, there is no recommendation and no change. Nothing changes until the stabilization windows
+    have passed once.
     """
 
     def __init__(self, knobs: CortexKnobs, case: Case) -> None:

@@ -25,7 +25,7 @@ from halcyon_simulator.policies.peers.metrics import (
 from halcyon_simulator.policies.peers.parameters import Count, NotNegative, Positive, Range, Window
 
 UTILISATION = 85.0
-"""Target utilization in percent that a user would set for a GPU, as in Triton's GKE sample."""
+"""Target utilization, in percent, that a user would set for a GPU, as in Triton's GKE sample."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class HpaKnobs:
     """
 
     metric: Metric = "inflight"
-    """The metric that the HPA uses."""
+    """Metric that the HPA uses."""
     target: Positive | None = None
     """`averageValue` per replica: requests, or percent for `utilisation`. Default: max_batch x instances, or 85
     percent."""
@@ -55,7 +55,7 @@ class HpaKnobs:
 
 
 class Hpa:
-    """An HPA with or without `behavior`."""
+    """HPA with or without the field `behavior`."""
 
     def __init__(self, knobs: HpaKnobs, case: Case, *, name: str = "hpa") -> None:
         self.knobs = knobs
@@ -98,7 +98,7 @@ class WvaKnobs:
 
 
 class Wva:
-    """An HPA with a stabilization window of four minutes in both directions."""
+    """HPA with a stabilization window of four minutes in both directions."""
 
     def __init__(self, knobs: WvaKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -139,7 +139,7 @@ class KserveKnobs:
 
 
 class Kserve:
-    """An HPA on utilization. Starting pods count as 0 percent on the way up, and are ignored on the way down."""
+    """HPA on utilization. Starting pods count as 0 percent for a scale-up, and are ignored for a scale-down."""
 
     def __init__(self, knobs: KserveKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -186,7 +186,7 @@ class TritonGkeKnobs:
 
 
 class TritonGke:
-    """An HPA on utilization without `behavior`."""
+    """HPA on utilization without the field `behavior`."""
 
     def __init__(self, knobs: TritonGkeKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -221,7 +221,10 @@ class TritonOnpremKnobs:
 
 
 class TritonOnprem:
-    """An HPA on queue time without `behavior`. A starting pod has no sample, and an unschedulable pod is ignored."""
+    """HPA on queue time without the field `behavior`.
+
+    A starting pod has no sample, and an unschedulable pod is ignored.
+    """
 
     def __init__(self, knobs: TritonOnpremKnobs, case: Case) -> None:
         self.knobs = knobs

@@ -1,4 +1,6 @@
-"""The HPA controller, for every peer that is or uses an HPA: replicas from one metric, limited by `behavior`.
+"""The controller of HPAs, for every peer that is an HPA or uses one.
+
+It computes replicas from one metric, limited by `behavior`.
 
 Source: the project's facts on autoscaling, sections 1.2 to 1.5. The limits are computed by
 `halcyon.scaling.hpa.behavior`, which is tested against the real controller. Out of scope: the metric of each peer, and
@@ -18,7 +20,7 @@ from halcyon_simulator.engine.policy_view import PolicyView
 from halcyon_simulator.policies.peers.parameters import PolicyError
 
 Pace = Literal["none", "{}"]
-"""`spec.behavior`: omitted, or present and empty."""
+"""Field `spec.behavior`: omitted (none), or present and empty."""
 
 
 def behavior(policy: str, pace: Pace, *, up_window_s: int | None, down_window_s: int | None) -> Behavior | None:
@@ -42,17 +44,23 @@ def behavior(policy: str, pace: Pace, *, up_window_s: int | None, down_window_s:
 
 
 class HpaController:
-    """One HPA with one metric, and the state that it keeps between syncs."""
+    """HPA with one metric, and the state that it keeps between syncs."""
 
     def __init__(self, case: Case, behavior: Behavior | None, *, high: int | None = None) -> None:
-        """Set the tolerance and the limits. `high` is maxReplicas: by default the case's limit, and never above it."""
+        """Set the tolerance and the limits.
+
+        `high` is maxReplicas. Its default is the limit of the case, and it is never above this limit.
+        """
         self.low = max(1, case.low)
         self.high = max(self.low, case.high if high is None else min(high, case.high))
         self._behavior = behavior
         self._memory = HpaMemory()
 
     def synced(self, view: PolicyView, proposal: int | None) -> int:
-        """Return the desired replicas after a sync. A proposal of None, a failed metric, has no effect."""
+        """Return the desired replicas after a sync.
+
+        If a proposal is None because its metric failed, it has no effect.
+        """
         current = view.replicas
         self._memory = first_seen(self._memory, now=view.now, current=current)
         if not self.low <= current <= self.high:
@@ -127,5 +135,5 @@ def pods_mean(
 
 
 def within(ratio: float, tolerance: float) -> bool:
-    """Return True if a ratio is so close to 1 that nothing changes."""
+    """Return True if a ratio is so close to 1 that the replicas don't change."""
     return 1.0 - tolerance <= ratio <= 1.0 + tolerance

@@ -30,7 +30,7 @@ class KedaKnobs:
     """Settings of a ScaledObject with one Prometheus trigger. The replica limits are the case's."""
 
     metric: Metric = "inflight"
-    """The metric that the query returns."""
+    """Metric that the query of the trigger returns."""
     target: Positive | None = None
     """`threshold`, per replica. Default: max_batch x instances, or 85 percent for `utilisation`."""
     polling_interval_s: Count = 30
@@ -81,7 +81,7 @@ class KedaHttpKnobs:
 
 
 class _ScaledObject:
-    """KEDA's operator, and the HPA that it creates, on one metric."""
+    """KEDA's operator with the HPA that it creates, on one metric."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class _ScaledObject:
 
 
 class Keda(_ScaledObject):
-    """KEDA with a Prometheus trigger."""
+    """KEDA with one Prometheus trigger."""
 
     def __init__(self, knobs: KedaKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -163,7 +163,7 @@ class Keda(_ScaledObject):
 
 
 class KedaHttp(_ScaledObject):
-    """KEDA's HTTP add-on. A missing metric is an error of its scaler, and the replicas don't change."""
+    """KEDA's HTTP add-on. A missing metric is an error of its scaler, so the replicas don't change."""
 
     def __init__(self, knobs: KedaHttpKnobs, case: Case) -> None:
         self.knobs = knobs

@@ -93,7 +93,7 @@ class Kpa:
         return self._to_zero(self._delayed(count, view.now), view)
 
     def _asks(self, mean: float | None, ready: int) -> int:
-        """Return the pods needed for a window's mean, within the change that one tick allows."""
+        """Return the pods needed for the mean of a window, within the change that one tick allows."""
         least = math.floor(ready / self.knobs.max_scale_down_rate)
         return min(max(_pods(mean, self._target), least), math.ceil(self.knobs.max_scale_up_rate * ready))
 
@@ -103,7 +103,7 @@ class Kpa:
         return max(asked for _, asked in self._asked)
 
     def _to_zero(self, count: int, view: PolicyView) -> int:
-        """Return `count`, or the current replicas if it is 0 before the end of the grace period."""
+        """Return `count`. If it is 0 before the end of the grace period, return the current replicas instead."""
         if count > 0 or self._low > 0 or view.replicas == 0:
             self._idle_since_s = None
             return count

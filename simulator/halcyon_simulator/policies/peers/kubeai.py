@@ -31,9 +31,10 @@ class KubeaiKnobs:
 
 
 class Kubeai:
-    """The autoscaler of one model. It starts from a saved state in which the window is filled with the earlier load.
+    """Autoscaler of one model in KubeAI.
 
-    A missing metric gives no sample and no change. At 0 replicas, a waiting request scales to 1 at once.
+    It starts from a saved state in which the window is filled with the earlier load. If a metric is missing, there is
+    no sample and no change. At 0 replicas, a waiting request causes a scale-up to 1 at once.
     """
 
     def __init__(self, knobs: KubeaiKnobs, case: Case) -> None:

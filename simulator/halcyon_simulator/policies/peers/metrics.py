@@ -13,22 +13,25 @@ from halcyon_simulator.engine.case import ServiceLaw
 from halcyon_simulator.engine.policy_view import PolicyView, SampleColumn
 
 Metric = Literal["inflight", "queue", "utilisation"]
-"""`inflight`: requests in the system, including waiting ones. `queue`: waiting requests. `utilisation`: percentage of
-time in which the GPU is busy, summed over replicas."""
+"""Metric that a peer uses. `inflight`: requests in the system, including waiting ones. `queue`: waiting requests.
+`utilisation`: percentage of time in which the GPU is busy, summed over replicas."""
 
 
 def at_once(service: ServiceLaw) -> int:
     """Return the number of requests that one replica computes at once: full batches on every instance.
 
-    This is the default target of every peer that counts requests. The peers' own absolute defaults ignore Triton's
-    batches, so a user would change them first. They are 100 for KubeAI, Knative and the HTTP add-on, 2 for Ray Serve,
-    and 1 for Cortex.
+    This is the default target of every peer that counts requests. The defaults of the peers themselves ignore Triton's
+    batches, so a user would change them first. These defaults are 100 for KubeAI, Knative and the HTTP add-on, 2 for
+    Ray Serve, and 1 for Cortex.
     """
     return service.max_batch * service.instances
 
 
 def total(metric: Metric, view: PolicyView, service: ServiceLaw, *, window_s: float) -> float | None:
-    """Return the metric summed over all replicas: a gauge's newest sample, or utilization over `window_s`."""
+    """Return the metric summed over all replicas.
+
+    It is the newest sample of a gauge, or the utilization over `window_s` seconds.
+    """
     if metric == "utilisation":
         return busy_percent(view, service, window_s=window_s)
     return usable(view.value(SampleColumn.INFLIGHT if metric == "inflight" else SampleColumn.WAITING))
@@ -58,7 +61,10 @@ def queue_us(view: PolicyView, *, window_s: float, ready: int) -> float | None:
 
 
 def usable(value: float | None) -> float | None:
-    """Return a value that a peer can use: None for NaN and infinities, and 0 if noise made the value negative."""
+    """Return a value that a peer can use.
+
+    The result is None for NaN and infinities, and 0 if noise made the value negative.
+    """
     return None if value is None or not math.isfinite(value) else max(0.0, value)
 
 
@@ -68,5 +74,5 @@ def ready_pods(view: PolicyView) -> int:
 
 
 def living_pods(view: PolicyView) -> int:
-    """Return a Deployment's status.replicas: the number of pods that exist and aren't being deleted."""
+    """Return status.replicas of a Deployment, which is the number of pods that exist and aren't being deleted."""
     return sum(pod.phase != "draining" for pod in view.pods)

@@ -16,17 +16,17 @@ K = TypeVar("K")
 
 
 class PolicyError(ValueError):
-    """A policy that can't be built, because its name, a knob's name or a knob's value is invalid."""
+    """A policy can't be built, because its name, the name of a knob or the value of a knob is invalid."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """The range of valid values of a number."""
+    """Range of valid values of a number."""
 
     low: float
     high: float = math.inf
     above: bool = False
-    """True if `low` itself is excluded."""
+    """Whether `low` itself is excluded from the range."""
 
     def refuses(self, value: float) -> bool:
         """Return True if the value is out of range."""
@@ -71,7 +71,7 @@ def parsed(policy: str, knobs: type[K], params: Mapping[str, str], *, example: s
 
 
 def spoken(value: object) -> str:
-    """Return a knob's value as text that `parsed` can read."""
+    """Return the value of a knob as text that `parsed` can read."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.12g}" if isinstance(value, float) else str(value)

@@ -40,7 +40,7 @@ class RayKnobs:
 
 
 class Ray:
-    """The autoscaler of one deployment. If a metric is missing, neither the replicas nor the delays change."""
+    """Autoscaler of one deployment in Ray Serve. If a metric is missing, neither the replicas nor the delays change."""
 
     def __init__(self, knobs: RayKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -48,7 +48,7 @@ class Ray:
         self._low, self._high = case.low, case.high
         self._target = knobs.target or float(at_once(case.service))
         self._streak = 0
-        """Number of consecutive decisions in one direction: positive for up, negative for down."""
+        """Number of consecutive decisions in one direction. It is positive for increases and negative for decreases."""
 
     def desired(self, view: PolicyView) -> int:
         """Return the desired replicas after one loop."""

@@ -45,7 +45,7 @@ from halcyon_simulator.policies.peers.ray import Ray, RayKnobs
 
 K = TypeVar("K")
 Params = dict[str, str]
-"""Knobs as strings, as `build` accepts them."""
+"""Knobs as strings by name, as `build` accepts them."""
 
 SHARES = (0.3, 0.5, 0.7, 0.85, 1.0)
 """Shares of a replica's capacity that are the targets of every sweep. Source: the project's facts on autoscaling,
@@ -54,7 +54,7 @@ section 7.2."""
 
 @dataclass(frozen=True)
 class Peer(Generic[K]):
-    """One peer policy."""
+    """Peer policy, as it is listed."""
 
     about: str
     """Description in one line, for the list of policies."""
@@ -62,7 +62,7 @@ class Peer(Generic[K]):
     make: Callable[[K, Case], Policy]
     grid: Callable[[Case], Iterable[Mapping[str, object]]]
     example: str
-    """Valid parameters, for error messages."""
+    """Example of valid parameters, for error messages."""
 
 
 def build(name: str, params: Mapping[str, str], case: Case) -> Policy:
@@ -80,7 +80,7 @@ def sweep(name: str, case: Case) -> list[Params]:
     """Return the grid of settings for a fair comparison, at most 15 points, each of them parameters for `build`.
 
     It combines targets at `SHARES` of a replica's capacity with two or three of the peer's own windows. The peer's
-    defaults may be missing from it, so run them, too.
+    defaults may be missing from the grid, so run them as well.
 
     Raises:
         PolicyError: the policy doesn't exist.
@@ -96,7 +96,7 @@ def _peer(name: str) -> Peer[Any]:
 
 
 def _by_windows(*windows: Mapping[str, object]) -> Callable[[Case], list[Mapping[str, object]]]:
-    """Return a function for a grid: targets in requests in flight, each combined with each of the windows."""
+    """Return a function that creates a grid. It combines targets in requests in flight with each of the windows."""
 
     def grid(case: Case) -> list[Mapping[str, object]]:
         return _product("target", [share * at_once(case.service) for share in SHARES], windows)
@@ -105,7 +105,10 @@ def _by_windows(*windows: Mapping[str, object]) -> Callable[[Case], list[Mapping
 
 
 def _fixed(knob: str, values: Iterable[float], *windows: Mapping[str, object]) -> Callable[[Case], Any]:
-    """Return a function for a grid: targets that are the same for every case, combined with all windows."""
+    """Return a function that creates a grid.
+
+    It combines targets that are the same for every case with each of the windows.
+    """
     return lambda _: _product(knob, values, windows)
 
 
@@ -247,4 +250,4 @@ PEERS: Mapping[str, Peer[Any]] = {
         example="utilisation=0.7,hold_s=300",
     ),
 }
-"""The peers in the order of section 7.3 of the project's facts on autoscaling, then the baselines."""
+"""Peers in the order of section 7.3 of the project's facts on autoscaling, followed by the baselines."""
