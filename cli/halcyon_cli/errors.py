@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 class Failure(Exception):  # noqa: N818  # a failure of the command, not a defect in the code
-    """A failed command. The message contains the problem, its reason and a next step."""
+    """A command has failed. The message contains the problem, its reason and a next step."""
 
 
 class ClusterError(Failure):

@@ -31,7 +31,7 @@ need."""
 
 
 class DurationParam(click.ParamType[float]):
-    """A duration such as 300ms, converted to seconds."""
+    """Option type for a duration such as 300ms, which is converted to seconds."""
 
     name = "time"
 
@@ -49,7 +49,7 @@ class DurationParam(click.ParamType[float]):
 
 
 class ReplicasParam(click.ParamType[int]):
-    """A number of replicas, 0 to 1000."""
+    """Option type for a number of replicas, from 0 to 1000."""
 
     name = "n"
 
@@ -139,10 +139,7 @@ def _use_color(no_color: bool) -> bool:
 
 
 class _PlainDumper(yaml.SafeDumper):
-    """YAML dumper that repeats a value instead of referring to it by an anchor.
-
-    No Kubernetes tool writes anchors.
-    """
+    """YAML dumper that repeats a value instead of referring to it by an anchor. No Kubernetes tool writes anchors."""
 
     @override
     def ignore_aliases(self, data: Any) -> bool:
@@ -158,7 +155,7 @@ class Output:
 
     @property
     def width(self) -> int:
-        """The terminal's width in columns, or `NON_TERMINAL_WIDTH` if the output isn't a terminal."""
+        """Width of the terminal in columns. If the output isn't a terminal, it is `NON_TERMINAL_WIDTH`."""
         return shutil.get_terminal_size((NON_TERMINAL_WIDTH, 24)).columns if sys.stdout.isatty() else NON_TERMINAL_WIDTH
 
     def data(self, value: Mapping[str, Any] | list[Any]) -> None:

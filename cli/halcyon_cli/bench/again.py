@@ -42,7 +42,10 @@ _SCENARIO = (
 
 
 class RepeatingCommand(click.Command):
-    """A command with the option --again. The arguments recorded in its file are put before the given ones."""
+    """Command with the option --again.
+
+    The arguments that are recorded in the option's file are put before the given ones.
+    """
 
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -186,8 +189,8 @@ def _without(command: click.Command, recorded: Sequence[str], given: Sequence[st
 def _without_secrets(recorded: Sequence[str], given: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the recorded arguments without secret ones, and a note on each of them.
 
-    Values of headers aren't recorded. Paths of key files are, but they aren't used: a result from another person could
-    name a key file of this user and send the key to that person's server.
+    Values of headers aren't recorded. Paths of key files are recorded but not used. Otherwise a result from another
+    person could name a key file of this user, and send the key to that person's server.
     """
     kept: list[str] = []
     notes: list[str] = []
@@ -211,8 +214,8 @@ def _without_secrets(recorded: Sequence[str], given: Sequence[str]) -> tuple[lis
 def _check_files(document: BenchDocument, recorded: Sequence[str]) -> None:
     """Check that the files of the arguments are the same as in the measurement.
 
-    A file that differs is neither sent nor run: it would change the result, and the arguments may come from another
-    person.
+    A file that differs is neither sent nor run, because it would change the result and the arguments may come from
+    another person.
 
     Raises:
         InputError: a file has changed, has no digest, or doesn't exist any more.
@@ -234,7 +237,7 @@ def _check_files(document: BenchDocument, recorded: Sequence[str]) -> None:
 
 
 def _changes(document: BenchDocument) -> list[str]:
-    """Return notes on what differs because the cluster decides it: the model's revision and the node."""
+    """Return notes on differences that the cluster causes: the model's revision and the node."""
     place = document.place
     if place is None or place.kind == "url":
         return []

@@ -34,9 +34,8 @@ _SINGLE_S, _SINGLE_WARM_UP_S = 4.0, 8.0
 _SATURATION_S = (5.0, 20.0)
 _INTERRUPTED = "it was interrupted"
 _CALLERS, _SLOW_CALLERS, _SLOW_S = 128, 48, 1.0
-"""Numbers of callers that saturate a server with unknown batches. The second is for requests that take `_SLOW_S`
-seconds or longer.
-"""
+"""Numbers of callers with which a server is saturated if its batch size is unknown. The second number is for requests
+that take `_SLOW_S` seconds or longer."""
 
 
 def run(prepared: Measurement, percentile: float, shown: Callable[[str], None]) -> tuple[Run, BenchDocument]:
@@ -87,7 +86,7 @@ def _named(shown: Callable[[str], None], name: str, text: str) -> None:
 
 
 class _Runner:
-    """Runner of one search, whose runs are measured one by one."""
+    """Runner of one search for a capacity, whose runs are measured one by one."""
 
     def __init__(self, prepared: Measurement, percentile: float, shown: Callable[[str], None]) -> None:
         self._base, self._shown = prepared, shown
@@ -110,7 +109,7 @@ class _Runner:
         return self._last is not None
 
     def runs(self) -> Iterator[int]:
-        """Yield the number of runs so far after each run except the last one."""
+        """Yield the number of runs so far, after each run except the last one."""
         single = self._measure(
             "one caller",
             Scenario(kind="blocking", duration_s=_SINGLE_S, seed=self._goal.seed),

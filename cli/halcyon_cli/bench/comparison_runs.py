@@ -183,7 +183,10 @@ def _measure(
 
 
 def _names(baseline: Measurement, candidate: Measurement) -> dict[str, str]:
-    """Return distinct names for the two servers: their models if these differ, else their URLs."""
+    """Return two names that distinguish the servers.
+
+    They are the names of the models if these differ, and the URLs otherwise.
+    """
     first, second = baseline.target, candidate.target
     if first.model and second.model and first.model != second.model:
         return {"A": first.model, "B": second.model}

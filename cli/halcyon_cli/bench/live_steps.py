@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class GuardError(Failure):
-    """A served model that must not be put under load."""
+    """The served model must not be put under load."""
 
 
 def run(prepared: Measurement, latency_s: float | None, shown: Callable[[str], None]) -> tuple[Measurement, Run, str]:
     """Raise the rate in steps, and return the last step within the bounds, its run, and the reason why the steps ended.
 
-    The highest rate is that of the scenario; without one, only the bounds end the measurement. At the highest rate, the
-    scenario's whole duration is measured.
+    The highest rate is that of the scenario. If the scenario has no rate, only the bounds end the measurement. At the
+    highest rate, the scenario's whole duration is measured.
 
     Raises:
         GuardError: no request of the first step was answered, or clients already suffer in it.

@@ -119,5 +119,5 @@ def server_cost(document: BenchDocument, alone: Alone) -> Figure:
 
 
 def _rows(document: BenchDocument) -> int | None:
-    """Return the number of rows of a request; None if requests differ."""
+    """Return the number of rows in a request. Return None if requests have different numbers of rows."""
     return int(document.target.rows) if document.target.rows.isdigit() else None

@@ -1,4 +1,4 @@
-"""The runs of a sweep, one after the other, and the cost of each payload format on the client.
+"""Runs of a sweep, one after the other, and the cost of each payload format on the client.
 
 Out of scope: the points of a grid (`halcyon_measure.sweep.grid`).
 """

@@ -35,12 +35,13 @@ from halcyon_tune.steps import TITLES, point_text
 Json = Mapping[str, Any]
 
 _MORE_S = 300.0
-"""Time in seconds that the pod exists beyond the budget: for the model's first load, and for unfinished points."""
+"""Time in seconds for which the pod exists in addition to the budget. It is for the first load of the model, and for
+unfinished points."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest:
-    """The options of `halcyon tune NAME`."""
+    """Options of `halcyon tune NAME`."""
 
     name: str
     objective_s: float | None = None

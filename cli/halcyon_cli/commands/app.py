@@ -63,7 +63,8 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "completion": ("halcyon_cli.commands.completion", "Generate a completion script for bash, zsh or fish"),
     },
 }  # fmt: skip
-"""Command name -> (module or module:function, help text), in groups and in the order of the help page."""
+"""Commands by name, as (module or module:function, help text). They are in groups, and in the order of the help
+page."""
 _ENTRIES = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
 _SETTINGS: Any = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 _HELP = """\
@@ -87,14 +88,14 @@ NEGATIVE_RESULTS: Mapping[str, str] = {
     "variants": "a variant couldn't be made",
     "refresh": "a model did not reach its new template",
 }
-"""Meaning of exit status 1, by command. Commands that aren't listed never exit with 1."""
+"""Meanings of exit status 1, by command. Commands that aren't listed never exit with 1."""
 EXIT_STATUSES = (
     ("0", "success"),
     ("1", f"the command ran, with a negative result: {', '.join(NEGATIVE_RESULTS)}"),
     ("2", "nothing done: usage error, invalid file, no such name, no access, no cluster"),
     ("130", "interrupted"),
 )
-"""(status, meaning), valid for all commands."""
+"""Exit statuses that are the same for all commands, as (status, meaning)."""
 _EPILOG = (
     "\b\nexit status:\n"
     + "".join(f"  {status:<4} {text}\n" for status, text in EXIT_STATUSES)
@@ -104,7 +105,7 @@ _EPILOG = (
 
 
 class _Commands(click.Group):
-    """A group whose commands are imported on first use."""
+    """Group of commands whose modules are imported on first use."""
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -156,7 +157,7 @@ def _passthrough_command(name: str, text: str, run: Any) -> click.Command:
 @click.version_option(version("halcyon-cli"), prog_name="halcyon", message="%(prog)s %(version)s")
 @click.pass_context
 def group(ctx: click.Context) -> None:
-    """All user commands."""
+    """Group of all user commands."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 

@@ -11,7 +11,8 @@ from halcyon_cli.arguments.options import emit
 
 VARIABLE = "_HALCYON_COMPLETE"
 _DEFAULT, _NO_FILES = 0, 4
-"""Completion directives of kubectl's plugin protocol: 0 lets the shell also complete file names, 4 doesn't."""
+"""Completion directives of kubectl's plugin protocol. With 0, the shell also completes file names. With 4, it
+doesn't."""
 _EPILOG = """\
 \b
 examples:

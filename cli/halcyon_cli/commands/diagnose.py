@@ -42,7 +42,7 @@ from halcyon_cli.output.report_text import render
 
 LOG_LINES = 500
 _MAX_LOGS = 20
-"""Maximum number of pods whose logs are read; failing pods come first."""
+"""Maximum number of pods whose logs are read. Pods that fail come first."""
 _OPERATOR_SELECTOR = "app.kubernetes.io/name=halcyon"
 _BUNDLE_KINDS = (kinds.SERVICE, kinds.PDB, kinds.CONFIG_MAP, kinds.ROLE, kinds.ROLE_BINDING, kinds.NETWORK_POLICY)
 """Kinds of objects in the bundle, in addition to the kinds that `halcyon get NAME` shows."""
@@ -66,7 +66,7 @@ exit status:
 
 @dataclass
 class _Evidence:
-    """Contents of the bundle."""
+    """Contents of the bundle, before their redaction."""
 
     facts: Facts
     objects: dict[Kind, list[Mapping[str, Any]]] = field(default_factory=dict)

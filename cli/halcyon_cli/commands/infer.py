@@ -31,7 +31,7 @@ from halcyon_cli.kube.client import Cluster, Target
 WAIT_S = 60.0
 _MAX_BYTES = 256 * 2**20
 _VALUES = 8
-"""Number of values shown of each output tensor."""
+"""Number of values of each output tensor that are shown."""
 _EPILOG = """\
 \b
 examples:

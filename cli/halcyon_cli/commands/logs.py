@@ -25,7 +25,7 @@ COMPONENTS: Mapping[str, tuple[str, str]] = {
     "agent": (names.BALANCER, "agent"),
     "haproxy": (names.BALANCER, "haproxy"),
 }
-"""(component label of the pods, name of the container) for each value of -c."""
+"""Components by the value of the option -c, as (component label of the pods, name of the container)."""
 MAX_FOLLOWED = 20
 """Maximum number of logs that are followed at the same time. Each log is a connection to the API server."""
 _EPILOG = """\

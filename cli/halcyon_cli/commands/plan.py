@@ -79,7 +79,7 @@ exit status:
 
 @dataclass(frozen=True)
 class _Options:
-    """The command's options; all times are in seconds."""
+    """Options of the command. All times are in seconds."""
 
     file: Path
     observations: Path | None
@@ -287,7 +287,10 @@ def _load_memory(file: Path | None) -> PlannerMemory:
 
 
 def _check_memory_is_older(first: RecordedReading, memory: PlannerMemory, options: _Options) -> None:
-    """Raise an error if the memory is newer than the observations: a replay would use data from their future."""
+    """Raise an error if the memory is newer than the observations.
+
+    With such a memory, a replay would use data from the future.
+    """
     times = memory.arrivals.times
     if times and times[-1] > first.now:
         raise InputError(
@@ -331,7 +334,7 @@ def _table(timed: _TimedDecision) -> str:
 
 
 def _similarity_key(timed: _TimedDecision) -> tuple[object, ...]:
-    """Return the fields by which repeated decisions are detected. The output only counts a repeated decision."""
+    """Return the fields that repeated decisions have in common. In the output, a repeated decision is only counted."""
     decision = timed.plan
     return (
         decision.count,
@@ -352,7 +355,7 @@ def _bounds(window: OpenWindow) -> str:
 
 
 def _next_evaluation(timed: _TimedDecision) -> str:
-    """Return the time of the operator's next decision if no report arrives before."""
+    """Return the time of the operator's next decision if no report arrives before this time."""
     wait_s = timed.plan.next_decision_at - timed.now
     return f"next evaluation in {wait_s:.3g} s" if math.isfinite(wait_s) else "next evaluation on the next report"
 

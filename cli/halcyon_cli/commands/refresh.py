@@ -106,7 +106,7 @@ def main(  # noqa: PLR0917  # click passes them by keyword
 
 @dataclass(frozen=True)
 class OutdatedModel:
-    """A model whose pods run an older pod template than the operator renders."""
+    """Model whose pods run an older pod template than the operator renders."""
 
     namespace: str
     name: str
@@ -115,7 +115,10 @@ class OutdatedModel:
 
 
 class _Results:
-    """Results of a run. Text output shows one line per model immediately; JSON and YAML show one list at the end."""
+    """Results of a run of the command.
+
+    Text output shows one line per model immediately. JSON and YAML show one list at the end.
+    """
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -160,7 +163,7 @@ def _annotate(cluster: Cluster, outdated_model: OutdatedModel) -> None:
 
 
 def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within_s: float, results: _Results) -> int:
-    """Refresh one model after the other: parallel rollouts would need spare capacity for all of them at once."""
+    """Refresh one model after the other. Parallel rollouts would need spare capacity for all models at once."""
     for number, outdated_model in enumerate(outdated, 1):
         in_namespace = cluster.in_namespace(outdated_model.namespace)
         _annotate(cluster, outdated_model)

@@ -200,7 +200,7 @@ def _change_all(
 ) -> int:
     """Apply a patch to each model, and print the results.
 
-    If a model can't be changed, the others still are, and the error comes last.
+    If a model can't be changed, the other models are still changed, and the error is raised at the end.
     """
     changed, failed = [], []
     for model, patch in changes:

@@ -25,7 +25,7 @@ from halcyon_cli.kube.object_caches import ObjectCaches, Selection
 DEBOUNCE_S = 0.2
 """Time in seconds within which several changes cause only one redraw."""
 AGE_REFRESH_INTERVAL_S = 10.0
-"""Maximum time between two redraws, in seconds, so that the ages shown stay current."""
+"""Maximum time between two redraws, in seconds. Because of it, the ages that are shown stay current."""
 
 
 def follow(cluster: Cluster, name: str, output: Output, limit_s: float | None) -> int:
@@ -90,7 +90,7 @@ def changes(
 
 
 class _PageWriter(contextlib.AbstractContextManager["_PageWriter"]):
-    """Base class of the outputs that show pages: on a terminal, or in a stream."""
+    """Base class of the outputs that show pages, either on a terminal or in a stream."""
 
     def __init__(self, output: Output) -> None:
         self._output = output

@@ -19,7 +19,7 @@ MAX_NAMED_PODS = 3
 
 @dataclass(frozen=True)
 class Facts:
-    """Input of the rules: the model with its objects, and further facts about the cluster."""
+    """Input of the rules: the model with its objects, and other facts about the cluster."""
 
     inventory: Inventory
     now: datetime
@@ -32,7 +32,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Cause:
-    """A likely cause of a problem, with its evidence and a next step."""
+    """Likely cause of a problem, with its evidence and a next step."""
 
     weight: int
     """Likelihood and severity of the cause, for sorting: from 100 (nothing can work) to 1 (worth a check)."""
@@ -42,7 +42,7 @@ class Cause:
     """Advice on what to check or change next."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON form of the cause."""
         return {
             "weight": self.weight,
             "summary": self.summary,
@@ -60,7 +60,7 @@ class ConditionIndex:
     status: Json
     conditions: Mapping[str, Json]
     stages: Sequence[tuple[Json, Stage]]
-    """Model pods, each with its stage."""
+    """Pods of the model, each with its stage."""
 
     def message_if(self, kind: str, status: str, *reasons: str) -> str | None:
         """Return the message of the condition `kind` if its status (and a given reason) match, else None."""
@@ -97,6 +97,6 @@ def pod_name(pod: Json) -> str:
 
 
 def age_s(pod: Json, now: datetime) -> float:
-    """Return the seconds since a pod's creation; 0 if unknown."""
+    """Return the seconds since the creation of a pod; 0 if they are unknown."""
     created = fields.time(fields.mapping(pod.get("metadata")).get("creationTimestamp"))
     return 0.0 if created is None else (now - created).total_seconds()

@@ -207,7 +207,7 @@ def ineffective_fields(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def recent_warnings(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Detect recent warning events, except those of deleted or ready pods: most pods fail a probe while they start."""
+    """Detect recent warning events, except those of deleted or ready pods. Most pods fail a probe while they start."""
     failing_pods = {pod_name(pod) for pod, pod_stage in index.stages if pod_stage.state != "ready"}
     recent = []
     for event in facts.events:

@@ -27,8 +27,8 @@ _SCHEDULER_MESSAGES = (
     (re.compile(r"affinity/selector|node selector|didn't match Pod's node", re.IGNORECASE), "no node has the requested labels", "correct spec.runtime.placement.nodeSelector, or label nodes"),
     (re.compile(r"untolerated taint", re.IGNORECASE), "the nodes have taints that the pods don't tolerate", "add spec.runtime.placement.tolerations, or remove the taints"),
 )  # fmt: skip
-"""(text in the scheduler's message, meaning, advice), in order of priority. A message lists the reasons of all nodes,
-so several entries may match; the first one is reported."""
+"""Reasons in the scheduler's messages, as (text in the message, meaning, advice), in order of priority. A message lists
+the reasons of all nodes, so several entries may match. The first of these is reported."""
 
 
 def image_not_pulled(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
@@ -145,7 +145,7 @@ def slow_start(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def evicted(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Detect evicted pods: the node ran short of a resource, or the pod exceeded a limit."""
+    """Detect evicted pods. The node ran short of a resource, or the pod exceeded a limit."""
     pods = [(pod, pod_stage) for pod, pod_stage in index.stages if pod_stage.reason == "Evicted"]
     if pods:
         caches = any('volume "home"' in pod_stage.message for _, pod_stage in pods)

@@ -27,18 +27,17 @@ _KEYS = r"(?<=[a-z0-9][-_])" + "".join(rf"(?<!{prefix}[-_])" for prefix in _NOT_
 # Matches `SLACK_WEBHOOK`, but not `cert-manager-webhook`, a server name in many messages.
 _WEBHOOKS = r"(?<=[a-z0-9]_)webhook(?=[_\d]|s?\Z)|webhook[-_]?ur[li]"
 _SECRET = re.compile(f"{_SENSITIVE}|{_KEYS}|{_WEBHOOKS}", re.IGNORECASE)
-"""Pattern of names whose value is secret. It doesn't match `tokenizer` or `author`."""
+"""Pattern of names whose values are secret. It doesn't match `tokenizer` or `author`."""
 _FOLDERS = {"PWD", "OLDPWD"}
 """Shell variables whose names look like passwords, but whose values are folders."""
 _NAME_FIELDS = {"secretName", "secretKeyRef", "secretRef", "imagePullSecrets", "automountServiceAccountToken", "secret", "tokenExpirationSeconds", "serviceAccountToken", "projected"}  # fmt: skip
 """Fields of Kubernetes objects that match the pattern, although their values are names and not secrets."""
 _NAMES_IN_TEXT = {"imagePullSecrets", "serviceAccountToken"}
 _NUMBER = re.compile(r"\d{1,7}(?:\.\d{1,7})?|true|false|null", re.IGNORECASE)
-"""Pattern of values that aren't secrets although their names look so: numbers of tokens (`max_tokens`), token ids and
-switches.
-"""
+"""Pattern of names that look secret, although their values aren't. They are numbers of tokens (`max_tokens`), token ids
+and switches."""
 _NEVER_COUNTED = re.compile(r"pass|pwd|secret|key|credential", re.IGNORECASE)
-"""Pattern of names whose value is secret even if it is a number."""
+"""Pattern of names whose values are secret even if they are numbers."""
 _DROPPED = {"managedFields", "kubectl.kubernetes.io/last-applied-configuration"}
 _TOKENS = (
     r"(?:AKIA|ASIA)[A-Z0-9]{16}\b|(?:AKID|LTAI|AQVN|AKCp|ATBB|ATATT)\w{16,}+",  # Amazon, Tencent, Alibaba, Yandex, JFrog, Atlassian
@@ -88,7 +87,7 @@ _IN_TEXT = (
 )
 _PART = re.compile(r"(?<![\w-])[\w-]{11,}+(?=\.[\w-]{8,}+\.)")
 _TWO_PARTS = re.compile(r"\.[\w-]++\.[\w-]*+")
-"""Pattern of the last two of the three parts of a JSON web token. The first part starts with `eyJ`."""
+"""Pattern of the second and third part of a JSON web token. The first part starts with `eyJ`."""
 _PARAMETER = re.compile(
     r"""(?i)(key\s*+:\s*+"([^"]*+)"\s*+,?\s*+value\s*+:?\s*+\{\s*+string_value\s*+:\s*+)"([^"]*+)\""""
 )

@@ -17,20 +17,21 @@ _FIELD = re.compile(r"spec(\.[A-Za-z]+)+")
 
 @dataclass(frozen=True)
 class ShownAdvice:
-    """One entry of `status.advice`."""
+    """Entry of `status.advice`."""
 
     rule: str
     field: str
     current_value: str | None
-    """Current value in the spec; None if it isn't set."""
+    """Current value of the field in the spec; None if it isn't set."""
     value: str
-    """Advised value."""
+    """Value that is advised for the field."""
     evidence: str
     gain: str
     gain_percent: int | None
     since: datetime | None
     patch: Mapping[str, Any]
-    """Merge patch of the ModelDeployment that follows the advice: `kubectl patch --type merge -p`."""
+    """Merge patch of the ModelDeployment that follows the advice. It is the argument of `kubectl patch --type merge
+    -p`."""
 
 
 def read(status: Mapping[str, Any]) -> tuple[ShownAdvice, ...]:

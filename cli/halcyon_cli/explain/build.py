@@ -64,26 +64,26 @@ _LIMITED = re.compile(r"^\d+ replicas?, (although \d+ replicas? (?:is|are) desir
 
 @dataclass(frozen=True)
 class _ScalingState:
-    """Parts of a ModelDeployment that concern its replicas."""
+    """Parts of a ModelDeployment that are about its replicas."""
 
     spec: Mapping[str, Any]
-    """spec.scaling; empty if the spec has no such field."""
+    """Field spec.scaling; empty if the spec has no such field."""
     status: Mapping[str, Any]
-    """status.scaling."""
+    """Field status.scaling; empty if the status has no such field."""
     conditions: Mapping[str, Mapping[str, Any]]
     """The conditions of the status, by type."""
     replicas: int
     desired: int | None
     why: str | None
     user_reason: str
-    """The reason that a user gave for the replicas or for a pause; may be empty."""
+    """Reason that a user gave for the replicas or for a pause; may be empty."""
 
     def has(self, condition: str) -> bool:
-        """Return True if the condition's status is True."""
+        """Return True if the status of this condition is True."""
         return self.conditions.get(condition, {}).get("status") == "True"
 
     def message(self, condition: str) -> str:
-        """Return the condition's message."""
+        """Return the message of this condition."""
         return fields.text(self.conditions.get(condition, {}).get("message")) or ""
 
 
@@ -306,7 +306,8 @@ _EXPECTED = {
     "FieldIgnored": "False",
     "TimeoutMismatch": "False",
 }
-"""Conditions that affect the replicas, with their normal status. A condition with status Unknown is skipped."""
+"""Conditions that affect the replicas, with the status that is normal for each. A condition with status Unknown is
+skipped."""
 _IN_HEADLINE = {"Paused", "Recommending"}
 _COUNT_ONLY = re.compile(r"\d+ of \d+ (?:server|model pod)s (?:is|are) ready")
 

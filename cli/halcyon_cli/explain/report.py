@@ -14,7 +14,7 @@ from halcyon_cli.kube.free_capacity import FreeCapacity
 
 @dataclass(frozen=True)
 class ShownWindow:
-    """A schedule that is open now, or that opens next. Its times are in the schedule's own time zone."""
+    """Schedule that is open now, or that opens next. Its times are in the schedule's own time zone."""
 
     name: str
     opens: datetime
@@ -28,10 +28,10 @@ class ReplicaBounds:
     """Minimum and maximum replicas."""
 
     low: int
-    """Minimum that applies now, with open schedules taken into account."""
+    """Minimum replicas that apply now, with open schedules taken into account."""
     high: int
     min_replicas: int
-    """Minimum in spec.scaling."""
+    """Minimum replicas in spec.scaling."""
     max_replicas: int
     open: tuple[ShownWindow, ...] = ()
     upcoming: ShownWindow | None = None
@@ -41,7 +41,7 @@ class ReplicaBounds:
 
 @dataclass(frozen=True)
 class ShownSignal:
-    """One entry of `status.scaling.signals`."""
+    """Entry of `status.scaling.signals`."""
 
     name: str
     value: str | None
@@ -54,7 +54,7 @@ class ShownSignal:
 
 @dataclass(frozen=True)
 class Part:
-    """One entry of `status.scaling.parts`. `wins` marks the part with the most replicas, which decides."""
+    """Entry of `status.scaling.parts`. `wins` marks the part with the most replicas, which decides."""
 
     name: str
     replicas: int
@@ -64,7 +64,7 @@ class Part:
 
 @dataclass(frozen=True)
 class ShownLimit:
-    """A limit that changed the decision made from the parts, or held it back."""
+    """Limit that changed the decision made from the parts, or kept it from changing."""
 
     name: str
     meaning: str
@@ -72,19 +72,19 @@ class ShownLimit:
 
 @dataclass(frozen=True)
 class PodCounts:
-    """Numbers of model pods."""
+    """Numbers of pods of the model, by state."""
 
     desired: int
     ready: int
     starting: int
     unschedulable: int
     missing: int
-    """Pods that have not been created yet."""
+    """Number of pods that have not been created yet."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """A condition with an abnormal status, and its message."""
+    """Condition with an abnormal status, and its message."""
 
     condition: str
     status: str
@@ -94,7 +94,7 @@ class Note:
 
 @dataclass(frozen=True)
 class ShownChange:
-    """A change of the desired replicas."""
+    """Change of the desired replicas."""
 
     time: datetime | None
     before: int
@@ -104,7 +104,7 @@ class ShownChange:
 
 @dataclass(frozen=True)
 class ShownLine:
-    """Batch-time line of a replica for a number of model instances."""
+    """Line that is fitted to the batch times of a replica with a number of model instances."""
 
     instances: int
     constant_milliseconds: str
@@ -125,7 +125,7 @@ class ShownCapacity:
     """Capacity of one replica, with the source of the figures."""
 
     source: str | None
-    """Source of the figures; None if the only content is an ignored measurement."""
+    """Source of the figures. It is None if the report only contains a measurement that is ignored."""
     requests_per_second: str | None
     why: str
     sustained_requests_per_second: str | None = None
@@ -154,14 +154,14 @@ class ShownCapacity:
 
 @dataclass(frozen=True)
 class Report:
-    """The report that `halcyon explain` prints."""
+    """Report that `halcyon explain` prints."""
 
     namespace: str
     name: str
     headline: str
-    """Headline: the replicas, the desired replicas if different, and the reason."""
+    """Headline of the report: the replicas, the desired replicas if they are different, and the reason."""
     replicas: int
-    """Replicas in force."""
+    """Present number of replicas, spec.replicas."""
     desired: int | None
     """Desired replicas; None if the operator has made no decision."""
     why: str | None
@@ -191,7 +191,10 @@ class Report:
     """Changes of the spec that the operator advises, the largest gain first."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form: names in camel case, times as strings, null for unknown values."""
+        """Return the JSON form of the report.
+
+        Names are in camel case, times are strings, and unknown values are null.
+        """
         plain: dict[str, Any] = _plain(self)
         return plain
 

@@ -20,7 +20,7 @@ from halcyon_cli.kube.client import Cluster
 
 
 class NoResponse(Failure):
-    """A request that got no response."""
+    """A request got no response."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Phases:
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """An HTTP response."""
+    """HTTP response of a model."""
 
     status: int
     headers: Mapping[str, str]
-    """Headers, with names in lower case."""
+    """Headers of the response, with names in lower case."""
     body: bytes
     phases: Phases
 

@@ -22,21 +22,21 @@ _LENGTH = "inference-header-content-length"
 
 
 class InferenceError(Failure):
-    """An error response from the model or its balancer."""
+    """The model or its balancer responded with an error."""
 
 
 @dataclass(frozen=True)
 class InferenceResult:
-    """The successful response of a model."""
+    """Successful response of a model."""
 
     model: str
     version: str
     outputs: tuple[tuple[str, str, Array], ...]
-    """The output tensors as (name, Triton data type, values)."""
+    """Output tensors, as (name, Triton data type, values)."""
     phases: Phases
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, with the values as a flat list, as in the protocol."""
+        """Return the JSON form of the response, with the values as a flat list, as in the protocol."""
         return {
             "model": self.model,
             "version": self.version,

@@ -62,7 +62,7 @@ class Target:
 
 
 class NoSuchModelError(ClusterError):
-    """Error for a ModelDeployment that doesn't exist."""
+    """The ModelDeployment doesn't exist."""
 
 
 class Cluster:
@@ -332,7 +332,7 @@ class Cluster:
         *,
         content: str = _MERGE,
     ) -> tuple[int, bytes, str]:
-        """Send a request, and return (status, content, reason phrase)."""
+        """Send a request, and return the response as (status, content, reason phrase)."""
         from urllib3 import Timeout  # noqa: PLC0415  # loaded by now
         from urllib3.exceptions import HTTPError  # noqa: PLC0415
 

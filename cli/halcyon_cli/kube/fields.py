@@ -1,4 +1,4 @@
-"""Tolerant getters for JSON that another version may have written: a value of the wrong type is treated as missing."""
+"""Tolerant getters for JSON that another version may have written. A value of the wrong type is treated as missing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Free units of a resource on the nodes, and the workloads that hold the others.
 
 They explain why pods are unschedulable. The operator may list neither nodes nor pods of other workloads, and its
-decisions don't depend on them. So user commands measure the capacity with the user's permissions. Only extended
+decisions don't depend on them. User commands therefore measure the capacity with the user's permissions. Only extended
 resources, such as nvidia.com/gpu, are measured. They come in whole units, and a pod holds its units from the time it is
 scheduled until it ends.
 """
@@ -30,10 +30,10 @@ _SCHEDULED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 @dataclass(frozen=True)
 class Holder:
-    """A workload, and the number of units that its pods hold."""
+    """Workload, and the number of units that its pods hold."""
 
     name: str
-    """Name as namespace/name of a ModelDeployment, another controller or a single pod."""
+    """Name of the workload as namespace/name. The workload is a ModelDeployment, another controller or a single pod."""
     count: int
 
 
@@ -43,10 +43,10 @@ class FreeCapacity:
 
     resource: str
     total: int
-    """Units on all nodes that accept new pods."""
+    """Number of units on all nodes that accept new pods."""
     free: int
     max_per_node: int
-    """Largest number of free units on one node, because a pod needs all of its units on the same node."""
+    """Largest number of free units on one node. It matters because a pod needs all of its units on the same node."""
     nodes: int
     """Number of nodes that have the resource and accept new pods."""
     holders: tuple[Holder, ...]
@@ -55,7 +55,10 @@ class FreeCapacity:
     """Extended resources that nodes have instead, if no node has this one."""
 
     def describe(self) -> str:
-        """Return text such as `0 of 8 nvidia.com/gpu free on 2 nodes; team/digits holds 6, batch/train 2`."""
+        """Return the free capacity as text.
+
+        For example: `0 of 8 nvidia.com/gpu free on 2 nodes; team/digits holds 6, batch/train 2`.
+        """
         if not self.total and self.offered:
             return f"no node that accepts pods offers {self.resource}; nodes offer {', '.join(self.offered)}"
         where = f"{self.nodes} node{'' if self.nodes == 1 else 's'}" if self.nodes else "any node that accepts pods"
@@ -121,7 +124,7 @@ def measure(resource: str, nodes: Collection[Json], scheduled_pods: Iterable[Jso
 
 
 def _extended_resources(nodes: Iterable[Json]) -> tuple[str, ...]:
-    """Return the extended resources of nodes that accept pods."""
+    """Return the extended resources of the nodes that accept pods."""
     allocatable = [fields.mapping(_section(node, "status").get("allocatable")) for node in nodes if _accepts_pods(node)]
     return tuple(
         sorted(

@@ -1,4 +1,4 @@
-"""A ModelDeployment with its objects in the cluster. Out of scope: their interpretation (`output.tree`, `diagnose`)."""
+"""ModelDeployment with its objects in the cluster. Out of scope: their interpretation (`output.tree`, `diagnose`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ_KINDS = (kinds.DEPLOYMENT, kinds.POD, kinds.HPA, kinds.CONTROLLER_REVISION)
 
 @dataclass(frozen=True)
 class Inventory:
-    """A ModelDeployment with its objects, as read from the cluster."""
+    """ModelDeployment with its objects, as read from the cluster."""
 
     model: Object
     deployments: Sequence[Object] = ()
@@ -28,7 +28,7 @@ class Inventory:
     hpas: Sequence[Object] = ()
     revisions: Sequence[Object] = ()
     unreadable: tuple[str, ...] = ()
-    """Kinds that could not be read, each as a sentence with the reason."""
+    """Kinds of objects that could not be read, each as a sentence with the reason."""
 
     @property
     def slots(self) -> list[Object]:
@@ -37,7 +37,7 @@ class Inventory:
 
     @property
     def balancers(self) -> list[Object]:
-        """Deployments of balancers: one, or an empty list."""
+        """Deployments of the balancers. The list has one element, or is empty."""
         return [d for d in self.deployments if _component(d) == names.BALANCER]
 
     @property

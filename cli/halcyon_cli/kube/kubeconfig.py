@@ -23,11 +23,11 @@ _PLUGIN_SETTINGS = "client.authentication.k8s.io/exec"
 
 
 class KubeconfigError(ValueError):
-    """A kubeconfig that can't be used. The message names the field and the reason."""
+    """The kubeconfig can't be used. The message names the field and the reason."""
 
 
 class UnknownContextError(KubeconfigError):
-    """Error for a context that no kubeconfig contains."""
+    """No kubeconfig contains this context."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         """Create the error. `known` has the names of all contexts."""
@@ -37,7 +37,7 @@ class UnknownContextError(KubeconfigError):
 
 @dataclass(frozen=True)
 class ExecPlugin:
-    """A program that prints credentials, as kubectl's credential plugins do."""
+    """Program that prints credentials, such as the credential plugins of kubectl."""
 
     command: str
     """Name of the program, or its absolute path."""
@@ -57,7 +57,7 @@ class Access:
     """Settings for sending requests to a cluster."""
 
     server: str
-    """URL without a trailing slash."""
+    """URL of the API server, without a trailing slash."""
     namespace: str = "default"
     ca: str | Path | None = None
     """Certificates of trusted authorities as PEM, or the path of their file; None for those of the system."""
@@ -66,7 +66,7 @@ class Access:
     server_name: str | None = None
     """Name in the server's certificate, if it isn't the host of the URL."""
     proxy: str | None = None
-    """URL of a proxy; None for the proxy of the environment, if there is one."""
+    """URL of a proxy. If it is None, the proxy of the environment is used, if there is one."""
     certificate: bytes | Path | None = None
     """Client certificate as PEM, or the path of its file."""
     key: bytes | Path | None = None
@@ -74,14 +74,14 @@ class Access:
     token: str | Path | None = None
     """Bearer token, or the path of its file, which is read before each request."""
     basic: tuple[str, str] | None = None
-    """User and password."""
+    """User and password for basic authentication."""
     plugin: ExecPlugin | None = None
     impersonated: tuple[tuple[str, str], ...] = ()
     """Headers for the impersonation of another user."""
 
 
 def in_cluster() -> Access:
-    """Return the access to its own cluster from a pod, with the pod's service account.
+    """Return the access of a pod to its own cluster, with the pod's service account.
 
     Raises:
         KubeconfigError: this process doesn't run in a pod with a service account.
@@ -186,7 +186,10 @@ def _description(cluster: Mapping[str, Any], ca: bytes | Path | None) -> dict[st
 
 
 def _provider_token(provider: Mapping[str, Any]) -> str:
-    """Return the token that a login has stored in the kubeconfig. kubectl renews such a token; this program doesn't."""
+    """Return the token that a login has stored in the kubeconfig.
+
+    Unlike kubectl, this program doesn't renew such a token.
+    """
     token = (provider.get("config") or {}).get("id-token")
     if not token:
         raise KubeconfigError(
@@ -206,7 +209,7 @@ def _impersonated(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _data(given: Mapping[str, Any], name: str, folder: Path) -> bytes | Path | None:
-    """Return the decoded field `NAME-data`; without it, the path in the field `NAME`."""
+    """Return the decoded field `NAME-data`. If there is no such field, return the path in the field `NAME`."""
     if given.get(f"{name}-data"):
         try:
             return base64.b64decode(str(given[f"{name}-data"]), validate=False)

@@ -19,9 +19,8 @@ from halcyon_cli.kube.client import Cluster
 Object = Mapping[str, Any]
 
 STEADY_S = 5.0
-"""Duration in seconds from which a watch counts as steady. A shorter watch without an event counts as failed. A failure
-after a steady watch is the first in a row.
-"""
+"""Time in seconds after which a watch counts as steady. A shorter watch without an event counts as failed. If a steady
+watch fails, the count of successive failures starts at 1."""
 MAX_DELAY_S = 10.0
 """Maximum delay before the objects are listed again after a failure, in seconds."""
 
@@ -48,7 +47,7 @@ class ObjectCaches:
     _stopped: bool = False
 
     def __post_init__(self) -> None:
-        """Begin without objects and threads."""
+        """Create the copies, without objects and threads."""
         self._condition = threading.Condition()
 
     def start(self) -> None:
@@ -57,7 +56,7 @@ class ObjectCaches:
             threading.Thread(target=self._keep, args=(kind,), name=f"watch-{kind.plural}", daemon=True).start()
 
     def stop(self) -> None:
-        """Ignore all further changes."""
+        """Ignore all further changes of the objects."""
         with self._condition:
             self._stopped = True
 

@@ -30,9 +30,9 @@ class Transport:
 
     access: Access
     _expires: datetime | None = None
-    """Time at which the plugin's credentials expire; None if they don't expire, or if there are none yet."""
+    """Time at which the credentials of the plugin expire. None if they don't expire, or if there are none yet."""
     _given: Access | None = None
-    """Access settings with the plugin's credentials; None before the plugin has run."""
+    """Access settings with the credentials of the plugin. None before the plugin has run."""
 
     def headers(self) -> urllib3.HTTPHeaderDict:
         """Return the headers that authenticate a request.
@@ -96,7 +96,7 @@ class Transport:
 
     @property
     def encrypted(self) -> bool:
-        """Whether the server speaks TLS."""
+        """Whether the server uses TLS."""
         return self.access.server.startswith("https://")
 
     @property

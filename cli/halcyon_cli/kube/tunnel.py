@@ -24,7 +24,7 @@ _CONNECT_TIMEOUT_S = 30.0
 
 
 class TunnelError(Exception):
-    """Error for a tunnel that can't be opened. The message is the reason."""
+    """The tunnel can't be opened. The message is the reason."""
 
 
 def open_tunnel(transport: Transport, path: str, port: int) -> socket.socket:

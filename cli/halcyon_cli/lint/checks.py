@@ -29,20 +29,20 @@ _PATH = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_]+|\[\d+\])+")
 _STEP = re.compile(r"([A-Za-z0-9_]+)|\[(\d+)\]")
 _FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
 _ANY_NAME = "model"
-"""Valid name for checks of an object that has no name."""
+"""Valid name that is used to check an object without a name."""
 _VALID_SPEC = {"model": {"source": {"uri": "s3://models/model"}}}
-"""Valid spec for checks of single parts of an invalid spec."""
+"""Valid spec that is used to check single parts of an invalid spec."""
 _NON_JSON_TAGS = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary"}
-"""YAML types of unquoted values that don't exist in JSON, the format of the API server."""
+"""YAML types of unquoted values that JSON, the format of the API server, doesn't have."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """An error in a manifest, or a warning about a field without effect."""
+    """Error in a manifest, or warning about a field without effect."""
 
     file: str
     line: int
-    """Line number, from 1."""
+    """Number of the line, counted from 1."""
     rule: str
     """Id of the violated rule, one of `lint.rules`."""
     name: str
@@ -51,11 +51,11 @@ class Finding:
 
     @property
     def level(self) -> Level:
-        """Level of the violated rule."""
+        """Level of the rule that is violated."""
         return RULES[self.rule].level
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON form of the finding."""
         return {"file": self.file, "line": self.line, "level": self.level, "rule": self.rule} | {
             "name": self.name,
             "message": self.message,

@@ -23,7 +23,7 @@ UNKNOWN = "-"
 
 @dataclass(frozen=True)
 class ModelRow:
-    """One model as a row of a table."""
+    """Model as a row of a table."""
 
     namespace: str
     name: str
@@ -63,7 +63,7 @@ class ModelRow:
     """Reason that a user gave for the replicas or for a pause."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON form of the row."""
         values = {to_camel(name): value for name, value in vars(self).items()}
         return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
 
@@ -109,7 +109,7 @@ def build_row(model: Json) -> ModelRow:
 
 
 def _number(*texts: object) -> float | None:
-    """Return the first argument that is a number; None if none is."""
+    """Return the first argument that is a number; None if no argument is."""
     for text in texts:
         try:
             return float(str(text))

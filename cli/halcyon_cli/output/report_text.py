@@ -35,12 +35,18 @@ def render(explained: Report, now: datetime, *, width: int = 100, color: bool = 
 
 
 def ago(then: datetime | None, now: datetime) -> str:
-    """Return an age in one unit, such as `12s`, `3m`, `5h` or `2d`; `-` if unknown, `0s` for a future time."""
+    """Return an age in one unit, such as `12s`, `3m`, `5h` or `2d`.
+
+    The result is `-` if the age is unknown, and `0s` for a time in the future.
+    """
     return "-" if then is None else _span((now - then).total_seconds())
 
 
 def _span(seconds: float) -> str:
-    """Return a duration in the largest unit of which it has at least two. For example, a single day is 24h."""
+    """Return a duration in the largest unit of which it has at least two.
+
+    For example, a single day is written as 24h.
+    """
     remaining = max(int(seconds), 0)
     for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
         if remaining >= 2 * length:
@@ -144,7 +150,10 @@ class _Page:
 
 
 def printable(cell: str) -> str:
-    """Return the text on one line, without control characters: text from other users must not control the terminal."""
+    """Return the text on one line, without control characters.
+
+    A text that another user wrote must not control the terminal.
+    """
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _BREAKS.sub(" ", cell))
 
 

@@ -34,21 +34,21 @@ _TONES: Mapping[str, Tone] = {
 
 @dataclass(frozen=True)
 class Node:
-    """One line of the tree."""
+    """Line of the tree, for one object."""
 
     name: str
     kind: str
     state: str
     tone: Tone = "calm"
     reason: str = ""
-    """Reason for the state, in one word."""
+    """Reason for the state of the object, in one word."""
     info: str = ""
-    """Further information, at most one sentence."""
+    """Further information about the object, in at most one sentence."""
     created: datetime | None = None
     children: tuple[Node, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, without empty fields."""
+        """Return the JSON form of the line, without empty fields."""
         plain: dict[str, Any] = {"name": self.name, "kind": self.kind, "state": self.state}
         plain |= {key: value for key, value in (("reason", self.reason), ("info", self.info)) if value}
         if self.created is not None:
@@ -60,14 +60,14 @@ class Node:
 
 @dataclass(frozen=True)
 class Tree:
-    """A model with its facts, notes on problems, and objects."""
+    """Model with its facts, its objects, and notes on problems."""
 
     facts: tuple[tuple[str, str], ...]
     root: Node
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON form of the tree."""
         return {"facts": dict(self.facts), "notes": list(self.notes), "tree": self.root.to_dict()}
 
 

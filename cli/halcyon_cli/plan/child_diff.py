@@ -27,25 +27,26 @@ from halcyon.render import names
 Object = dict[str, Any]
 Change = Literal["create", "change", "same", "delete"]
 DryRun = Callable[[Kind, Object], Mapping[str, Any] | None]
-"""Function that returns an object as the API server would store it after an apply; None without the right to apply."""
+"""Function that returns an object as the API server would store it after an apply. The result is None if the user has
+no right to apply it."""
 _CONTEXT = 2
-"""Number of unchanged lines shown around a difference."""
+"""Number of unchanged lines that are shown around a difference."""
 
 
 @dataclass(frozen=True)
 class ChildDiff:
-    """An object of the plan, and the change that a reconcile would make in it."""
+    """Object of the plan, and the change that a reconcile would make in it."""
 
     change: Change
     kind: str
     name: str
     desired: Mapping[str, Any] | None
-    """Object as it would be applied; None if it would be deleted."""
+    """Object as it would be applied. None if it would be deleted."""
     diff: tuple[str, ...] = ()
-    """Lines of YAML, each with the prefix +, - or a space."""
+    """Lines of the difference in YAML, each with the prefix +, - or a space."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON form of the difference."""
         plain: dict[str, Any] = {"change": self.change, "kind": self.kind, "name": self.name}
         return plain | {"diff": list(self.diff), "object": self.desired}
 
@@ -65,7 +66,7 @@ def diff_children(scope: Scope, planned: ReconcilePlan, dry_run: DryRun) -> list
 
 
 def restarts(scope: Scope, planned: ReconcilePlan) -> str:
-    """Return a sentence that says whether the change restarts model pods."""
+    """Return a sentence on whether the change restarts model pods."""
     rollout = planned.rollout
     if rollout is None:
         return "nothing is served, and nothing would be served"

@@ -1,4 +1,4 @@
-"""The reconcile scope of a ModelDeployment that isn't applied yet, read from a cluster or built offline.
+"""Reconcile scope of a ModelDeployment that isn't applied yet. It is read from a cluster or built offline.
 
 The cluster is read with the user's permissions. `PlannedScope.notes` lists everything that the user may not read. Out
 of scope: the resulting objects (`child_diff`).
@@ -35,7 +35,7 @@ _IMAGES = {"operator-image": "operator", "balancer-image": "balancer", "server-i
 
 @dataclass(frozen=True)
 class PlannedScope:
-    """A reconcile scope, with notes on what could not be read or was assumed."""
+    """Reconcile scope of a model, with notes on what could not be read or was assumed."""
 
     scope: Scope
     notes: tuple[str, ...] = ()

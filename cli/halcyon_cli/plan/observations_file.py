@@ -24,12 +24,12 @@ _POD_FIELDS = ("name", "phase", "created_at", "ready_at")
 
 
 class ObservationsError(ValueError):
-    """Invalid observations. The message contains the location, the value and a valid example."""
+    """The observations are invalid. The message contains the location, the value and a valid example."""
 
 
 @dataclass(frozen=True)
 class RecordedReading:
-    """A reading and the time of its decision, in seconds since the epoch."""
+    """Reading for the planner, and the time of its decision in seconds since the epoch."""
 
     now: float
     reading: Reading
@@ -64,7 +64,7 @@ def parse_observations(text: str | bytes, *, file: str) -> tuple[RecordedReading
 
 @dataclass(frozen=True)
 class _Location:
-    """A location in a file, for error messages."""
+    """Location in a file, for error messages."""
 
     file: str
     path: str

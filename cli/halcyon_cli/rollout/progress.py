@@ -21,7 +21,7 @@ class Progress:
     """Progress in one sentence, with the reason."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON form of the progress."""
         return asdict(self)
 
 

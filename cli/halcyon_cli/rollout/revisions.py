@@ -18,26 +18,26 @@ _PARTS = ("model", "runtime", "batching")
 
 @dataclass(frozen=True)
 class PastRevision:
-    """A revision of a model."""
+    """Revision of a model, with the result of its rollout."""
 
     number: int
     name: str
     """Name of the ControllerRevision."""
     state: str
-    """For a current revision: serving, canary, rolling out or failed. For another one: the result of its last rollout
-    in lower case, or pending.
-    """
+    """State of the revision. For a current revision, it is serving, canary, rolling out or failed. For any other
+    revision, it is the result of its last rollout in lower case, or pending."""
     served: str
     """Time in RFC 3339 at which a rollout of this revision last succeeded; empty if none did."""
     finished: datetime | None
     """Time at which the revision's last rollout ended; None if unknown."""
     cause: str
-    """Message of its last rollout, for example about a failure; without one, the image of its server."""
+    """Message of the revision's last rollout, for example about a failure. If there is no message, it is the image of
+    the revision's server."""
     spec: Json | None
-    """Recorded parts of its spec; None if an older version of Halcyon recorded the revision."""
+    """Recorded parts of the revision's spec. None if an older version of Halcyon recorded the revision."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON form of the revision."""
         finished = self.finished.isoformat() if self.finished else None
         return {"revision": self.number, "name": self.name, "state": self.state, "finishedAt": finished} | {
             "cause": self.cause, "spec": self.spec

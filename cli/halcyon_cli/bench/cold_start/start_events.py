@@ -1,6 +1,7 @@
-"""The times of the steps of a pod's start, from readings of the pod and from Triton's log. Pure.
+"""Times of the steps in a pod's start, from readings of the pod and from Triton's log. Pure.
 
-Times in a pod's status have whole seconds, so the time of a step is that of the first reading that shows it.
+Times in a pod's status have whole seconds. The time of a step is therefore that of the first reading that shows the
+step.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class InputOptions:
 
     @property
     def is_timed(self) -> bool:
-        """Whether each request is prepared only when it is due."""
+        """Whether each request is prepared only at the time at which it is sent."""
         return bool(self.decode or self.prepare)
 
     def payload(self, *, preset: str, seed: int) -> PayloadSettings:

@@ -22,7 +22,7 @@ _PRESETS = ("singlestream", "multistream", "server", "offline")
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """Values of the options for the load. For an option that is None, the scenario determines the value."""
+    """Values of the options for the load. If an option is None, the scenario determines the value."""
 
     scenario: Kind | None = None
     preset: str | None = None
@@ -45,7 +45,7 @@ class LoadOptions:
 
     @property
     def is_given(self) -> bool:
-        """Whether an option describes a load. If not, the command searches for the capacity."""
+        """Whether the options describe a load. If they don't, the command searches for the capacity."""
         load = (self.scenario, self.preset, self.duration, self.requests, self.callers, self.think, self.rate)
         shape = (self.to_rps, self.cv, self.on_s, self.off_s, self.trace)
         return any(value is not None for value in (*load, *shape))

@@ -160,7 +160,7 @@ def request_headers(arguments: Sequence[str], key_file: Path | None) -> tuple[tu
 def _key_in(path: Path) -> Path:
     """Return the path of an API key's file.
 
-    For a folder, it is the first file that isn't hidden: a mounted Secret has hidden files of Kubernetes.
+    For a folder, it is the first file that isn't hidden, because a mounted Secret has hidden files of Kubernetes.
 
     Raises:
         OSError: the folder has none, or can't be read.

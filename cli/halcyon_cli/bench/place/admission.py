@@ -2,7 +2,8 @@
 
 The order is: the user's rights, the API server's schema and policies for the copy (a dry run), the operator's own rules
 and names, Pod Security and the namespace's defaults (dry runs of the pods), ResourceQuotas, and free GPUs. A check of
-objects that the user may not read is skipped: the cluster decides later, and the command shows the states of the pods.
+objects that the user may not read is skipped. The cluster then decides later, and the command shows the states of the
+pods.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class PlannedPods:
 
     what: str
     template: Json
-    """Spec of one pod."""
+    """Spec of one of these pods."""
     labels: Json
     count: int
 
@@ -170,8 +171,8 @@ def check_budget(
 ) -> None:
     """Check that a copy fits into the site's GPU budget.
 
-    The operator enforces the budget only in scaling, and a copy never scales. `besides` has the copies that are created
-    together with it.
+    The operator enforces the budget only in scaling, and a copy never scales. `besides` contains the copies that are
+    created together with this copy.
 
     Raises:
         InputError: the budget is too small.
@@ -241,9 +242,9 @@ def lacking_quota(quotas: Sequence[Json], pods: Sequence[PlannedPods]) -> str:
 
 
 def gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
-    """Return by name the extended resources of one pod: for each, the largest amount that any of these pods needs.
+    """Return the extended resources that one pod needs, by name. Pure.
 
-    Pure.
+    For each resource, it is the largest amount that any of these pods needs.
     """
     found: dict[str, int] = {}
     for one in pods:
@@ -264,7 +265,7 @@ def all_gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
 def _of_pod(template: Json) -> Iterator[tuple[str, int]]:
     """Yield name and amount of the extended resources of a pod's containers.
 
-    Init containers count too: in a trial pod, the server is one.
+    Init containers are included, because the server of a trial pod is an init container.
     """
     containers = (*fields.mappings(template.get("containers")), *fields.mappings(template.get("initContainers")))
     for container in containers:

@@ -40,16 +40,17 @@ inside the client's pod.
 
 @dataclass(frozen=True, kw_only=True)
 class AdmittedPods:
-    """Pods of a measurement, after they have passed all checks."""
+    """Pods of a measurement that have passed all checks."""
 
     client: ClientSettings
     measured: CopiedModel
-    """The copy, or with --live the served model itself, or the model whose server the trial pod runs."""
+    """Model whose pods are measured. It is the copy, the served model itself (with --live), or the model whose server
+    the trial pod runs."""
     copy: CopiedModel | None
-    """The copy to create; None if none is needed."""
+    """Copy that must be created; None if no copy is needed."""
     trial: TrialPod | None
     network_policy: bool
-    """Whether the client needs a NetworkPolicy of its own."""
+    """Whether the client needs its own NetworkPolicy."""
     notes: tuple[str, ...]
 
 

@@ -1,4 +1,4 @@
-"""The options of a ModelDeployment's measurement, and the deadlines that follow from them. Pure."""
+"""Options of a ModelDeployment's measurement, and the deadlines that follow from them. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOT_HERE = ("url", "model", "api_key_file", "ca", "server_name", "cert", "key")
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRequest:
-    """The options of `halcyon bench NAME`."""
+    """Options of `halcyon bench NAME`."""
 
     name: str
     server: ServerOptions
@@ -76,7 +76,10 @@ class BenchRequest:
         return self
 
     def url(self, measured: str) -> str:
-        """Return the URL of a host in the model's namespace: gRPC if the encoding belongs to it, else HTTP."""
+        """Return the URL of a host in the model's namespace.
+
+        It is a URL for gRPC if the encoding belongs to gRPC, and for HTTP otherwise.
+        """
         if self.server.encoding in {"raw", "typed"}:
             return f"grpc://{measured}:{names.GRPC_PORT}"
         return f"http://{measured}:{names.HTTP_PORT}"

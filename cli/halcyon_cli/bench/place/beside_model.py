@@ -1,7 +1,7 @@
 """A measurement in the cluster: creates its objects, watches the pods, reads the result, and removes everything.
 
-The Job of the client is created first, and owns everything else. So Kubernetes removes everything when the command
-ends, even if it is killed: either the command deletes the Job, or the Job's lease expires (`client_job`).
+The Job of the client is created first, and owns everything else. Kubernetes therefore removes everything when the
+command ends, even if it is killed. Either the command deletes the Job, or the Job's lease expires (`client_job`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOG_ATTEMPTS = 5
 
 
 class PlaceError(Failure):
-    """Failure of a measurement in the cluster, which ended without a result."""
+    """A measurement in the cluster has failed, so there is no result."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class PlacedResult:
     """Result of a client in the cluster, and the pods that took part."""
 
     document: bytes
-    """Content of bench.json."""
+    """Content of the file bench.json."""
     requests: bytes | None
-    """Content of requests.npz; None if it was too large for a log."""
+    """Content of the file requests.npz. None if it was too large for a log."""
     servers: tuple[Json, ...]
     """Measured server pods, as they were at the end of the client."""
     client: Json
@@ -64,13 +64,16 @@ class Deadlines:
     """Times after which the command gives up a measurement, in seconds."""
 
     start_s: float
-    """Maximum time until the copy's pods run; the same time is then allowed for the client's container."""
+    """Maximum time until the copy's pods run. The client's container then has the same time to start."""
     run_s: float
     """Maximum time from the start of the client to its end."""
 
 
 class BesideModel:
-    """One measurement. As a context manager, it creates the Job, and at the end removes everything that it created."""
+    """Measurement in the cluster.
+
+    As a context manager, it creates the Job, and at the end it removes everything that it created.
+    """
 
     def __init__(
         self,
@@ -186,7 +189,7 @@ class BesideModel:
     def _create(self, kind: Kind, obj: Json) -> None:
         """Create an object.
 
-        If one of the same name exists, wait for Kubernetes to delete it, as after an earlier measurement.
+        If an object of the same name is left from an earlier measurement, wait for Kubernetes to delete it.
         """
         end = time.monotonic() + _REMOVAL_S
         while self._cluster.create(kind, obj) is None:
@@ -216,7 +219,7 @@ class BesideModel:
     def _open_metrics(self, *, network_policy: bool) -> None:
         """Create what lets the client read the metrics of the measured pods.
 
-        If that fails, the result says that they weren't read.
+        If this fails, the result contains the note that they weren't read.
         """
         try:
             for which in self._client.metrics:

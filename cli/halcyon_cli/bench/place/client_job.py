@@ -1,8 +1,9 @@
 """The client of a measurement in the cluster: its Job, the files that it reads, and its NetworkPolicy. Pure.
 
 The Job is created first and owns everything else, so Kubernetes removes all of it when the Job is deleted. Its deadline
-is a lease, which the command extends while it runs (`lease_s`). So nothing is left some minutes after the command was
-killed. The client's pod is created when the copy's pods have nodes (`parallelism`), so that it can be placed near them.
+is a lease, which the command extends while it runs (`lease_s`). If the command is killed, nothing is left after some
+minutes. The client's pod is created when the copy's pods have nodes (`parallelism`), so that it can be placed near
+them.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class ClientSettings:
     measured: str
     """Name of the ModelDeployment that receives the load."""
     near: str = "zone"
-    """Where the pod is placed relative to the servers: node, zone or any."""
+    """Where the client's pod is placed relative to the servers: on the same node, in the same zone, or anywhere."""
     cpu: str = "1"
     memory: str = "1Gi"
     api_keys: str = ""
@@ -209,7 +210,10 @@ def network_policy(settings: ClientSettings, job: Json) -> dict[str, Any]:
 
 
 def owned(api_version: str, kind: str, settings: ClientSettings, job: Json, *, name: str = "") -> dict[str, Any]:
-    """Return an object that the Job owns, without its content. Its name is that of the Job unless `name` is given."""
+    """Return an object that the Job owns, without its content.
+
+    The object has the name of the Job, unless `name` is given.
+    """
     meta = {
         "namespace": settings.namespace,
         "name": name or job_name(settings.model),

@@ -39,7 +39,7 @@ _DRAIN = "5s"
 
 @dataclass(frozen=True)
 class CopiedModel:
-    """Copy of a ModelDeployment, with its differences from the original."""
+    """Copy of a ModelDeployment, and what differs between it and the original."""
 
     document: dict[str, Any]
     revision: str
@@ -47,9 +47,9 @@ class CopiedModel:
     model: str
     """Model name that requests use."""
     is_direct: bool
-    """Whether clients connect directly to the servers, without a balancer."""
+    """Whether clients of the copy connect directly to the servers, without a balancer."""
     api_keys: str
-    """Name of the Secret with the API keys of its clients; empty if requests need no key."""
+    """Name of the Secret with the API keys of the copy's clients; empty if requests need no key."""
     notes: tuple[str, ...] = ()
     traffic_notes: tuple[str, ...] = ()
     """Notes on parts of the original's traffic that the result doesn't include, such as TLS."""

@@ -1,4 +1,6 @@
-"""The guard of a served model during its measurement: the rate of the next step, and the bounds for its clients. Pure.
+"""Protection of the clients of a served model during its measurement.
+
+It determines the rate of the next step, and the bounds for the clients. Pure.
 
 The requests of the bench wait in the same queue as those of other clients, so their latency and failures represent
 those of the clients. The first step has one caller with one request in flight, and shows the latency that clients had
@@ -20,9 +22,10 @@ STEP_S = 4.0
 FIRST_SHARE = 0.5
 """Rate of the second step, as a share of the answers per second of one caller."""
 MAX_FAILED = 0.01
-"""Share of failed requests above which clients suffer. It is higher if the first step already had failures."""
+"""Share of failed requests above which clients count as affected. It is higher if the first step already had
+failures."""
 MIN_FAILED = 3
-"""Minimum number of failures for a share of failures to count."""
+"""Minimum number of failed requests at which their share is considered."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Step:
 
 @dataclass(frozen=True)
 class ClientBounds:
-    """Bounds of latency and failures above which clients suffer."""
+    """Bounds of latency and failures. Above them, the measurement affects clients too much."""
 
     p95_s: float
     failed: float

@@ -71,7 +71,7 @@ def addressed(options: SamplingOptions, settings: ClientSettings, measured: str)
 def service(settings: ClientSettings, owner: Json, measured: str, component: str) -> dict[str, Any]:
     """Return the headless Service of a component of a measured model.
 
-    It includes pods that aren't ready, which are read too.
+    It includes pods that aren't ready, because these are read as well.
     """
     made = client_job.owned("v1", "Service", settings, owner, name=service_name(measured, component))
     return made | {

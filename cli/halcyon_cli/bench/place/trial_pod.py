@@ -28,7 +28,8 @@ Json = Mapping[str, Any]
 ADDRESS = "127.0.0.1"
 NOTE = "a trial pod has no balancer: no queue, no rejection, no API key and no balancer time are part of the result"
 _CLOSED = ("--model-control-mode=", "--exit-timeout-secs=", "--http-restricted-api=", "--grpc-")
-"""Prefixes of server arguments that are removed: they fix the loaded models, close APIs, or make the server drain."""
+"""Prefixes of server arguments that are removed. These arguments fix the loaded models, close APIs, or make the server
+drain."""
 _PODS_OWN = ("automountServiceAccountToken", "enableServiceLinks", "securityContext")
 _PLACEMENT = (
     "affinity", "imagePullSecrets", "nodeSelector", "priorityClassName", "resourceClaims", "runtimeClassName", "serviceAccountName",
@@ -41,7 +42,7 @@ _RENDERED = (
 
 @dataclass(frozen=True)
 class TrialPod:
-    """A trial pod, and the other objects that it needs."""
+    """Trial pod, and the other objects that it needs."""
 
     template: dict[str, Any]
     """Metadata and spec of the pod."""
@@ -54,7 +55,7 @@ class TrialPod:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """Spec of the pod."""
+        """Spec of the trial pod."""
         spec: dict[str, Any] = self.template["spec"]
         return spec
 
@@ -95,7 +96,10 @@ def network_policy(pod: TrialPod, client: ClientSettings, job: Json) -> dict[str
 
 
 def problem(pod: Json) -> str:
-    """Return why a trial pod can't measure: the fetcher's error, or an image that can't be pulled; empty if neither."""
+    """Return why a trial pod can't measure, or an empty text if it can.
+
+    The reason is an error of the fetcher, or an image that can't be pulled.
+    """
     for status in fields.mappings(fields.mapping(pod.get("status")).get("initContainerStatuses")):
         name, state = str(status.get("name")), fields.mapping(status.get("state"))
         ended, waiting = fields.mapping(state.get("terminated")), fields.mapping(state.get("waiting"))

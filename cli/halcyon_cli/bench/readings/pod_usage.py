@@ -51,7 +51,7 @@ class Usage:
 
 @dataclass
 class UsageLog:
-    """All values that the API returned during a measurement."""
+    """Usages that the API returned during a measurement."""
 
     seen: dict[tuple[str, str, float], Usage] = field(default_factory=dict)
     reason: str = ""

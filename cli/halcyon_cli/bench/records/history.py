@@ -1,4 +1,4 @@
-"""The history of a model's measurements: a ConfigMap with the ten newest summaries. Pure.
+"""History of a model's measurements, which is a ConfigMap with the ten newest summaries. Pure.
 
 The ModelDeployment owns the ConfigMap, so Kubernetes deletes them together. A summary is the document without its
 timeline, limited to 20 KiB, so ten fit into one ConfigMap.
@@ -22,7 +22,7 @@ MAX_SUMMARY_BYTES = 20 * 1024
 
 
 def name(model: str) -> str:
-    """Return the name of the ConfigMap."""
+    """Return the name of the ConfigMap with a model's history."""
     return f"{model}-bench-history"
 
 
@@ -44,7 +44,7 @@ def summary(document: BenchDocument) -> str:
 
 
 def key(document: BenchDocument) -> str:
-    """Return the key of a summary in the ConfigMap. The keys' alphabetical order is that of time."""
+    """Return the key of a summary in the ConfigMap. The alphabetical order of the keys is the order of time."""
     return re.sub(r"[^0-9TZ]", "", document.made_at) + ".json"
 
 

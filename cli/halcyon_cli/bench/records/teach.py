@@ -23,9 +23,11 @@ Json = Mapping[str, Any]
 
 _FEW_EXECUTIONS = 5
 _CONTRADICTED = 2.0
-"""Ratio of the rate that batch times predict to the measured saturation rate, above which batch times are not used."""
+"""Ratio of the rate that batch times predict to the measured saturation rate, above which the batch times are not
+used."""
 _REACHED = 1.3
-"""The same ratio up to which batches of the configured size count as reached at saturation."""
+"""Ratio of the predicted to the measured saturation rate, up to which batches of the configured size count as
+reached."""
 _ATTEMPTS = 5
 _MIN_MS = 0.001
 
@@ -65,7 +67,7 @@ def of_lines(
 
 
 def line(document: BenchDocument) -> MeasuredLine:
-    """Return the times of one replica: of its batches, or else of its concurrent requests.
+    """Return the times of one replica's batches, or else those of its concurrent requests.
 
     Raises:
         InputError: neither was measured, or the run isn't valid.

@@ -1,7 +1,7 @@
 """Triton's configuration of the model with other settings of batches, instances and threads. Pure.
 
-A setting has the same effect as the field of a ModelDeployment in the fetcher (`halcyon.fetch.merge`). So a
-configuration that a tuning run finds performs the same when it is set in the spec. Other parts of the model's own
+A setting has the same effect as the field of a ModelDeployment in the fetcher (`halcyon.fetch.merge`). A configuration
+that a tuning run finds therefore performs the same when it is set in the spec. Other parts of the model's own
 configuration don't change.
 """
 
@@ -15,11 +15,11 @@ from typing import Any
 from halcyon_tune.points import Configuration
 
 _OWN_PLACEMENT = "KIND_MODEL"
-"""Kind of an instance group whose instances the model places itself."""
+"""Kind of an instance group for which the model itself decides where its instances run."""
 _MEMORY = re.compile(
     r"out ?of ?memory|bad_alloc|memoryerror|cannot allocate memory|failed to allocate|shared memory pool size|\boom\b", re.IGNORECASE
 )  # fmt: skip
-"""Pattern of messages of Triton, its backends and CUDA about a lack of memory."""
+"""Pattern of messages about a lack of memory, from Triton, its backends and CUDA."""
 
 
 def changed(config: Mapping[str, Any], configuration: Configuration, *, threads_parameter: str) -> dict[str, Any]:

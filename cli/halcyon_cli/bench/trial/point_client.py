@@ -19,9 +19,8 @@ from halcyon_tune.points import Configuration, Load, Point
 
 POLL_S = 0.5
 UNREACHABLE_S = 120.0
-"""Time after which a point server that can't be reached is given up, in seconds. Connections through the API server may
-break for a moment.
-"""
+"""Time, in seconds, after which the client gives up a point server that can't be reached. Connections through the API
+server may break for a moment."""
 
 
 class PointClient:
@@ -98,7 +97,7 @@ class PointClient:
     def _exchange(
         self, method: str, path: str, document: Mapping[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Send one request, and retry while the server can't be reached.
+        """Send one request, and send it again while the server can't be reached.
 
         Raises:
             TuneError: the server can't be reached for `unreachable_s`.

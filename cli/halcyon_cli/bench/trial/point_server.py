@@ -34,14 +34,14 @@ _POINTS = "/points/"
 
 @dataclass
 class _Session:
-    """State that the threads share. Its values are replaced, never modified."""
+    """State that the threads share. Its values are replaced, but never modified."""
 
     config: Mapping[str, Any] | None = None
     problem: str = ""
     """Reason why no point can be measured; empty if points can be measured."""
     said: str = "waiting until the model is loaded"
     results: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
-    """Responses by ID of the point; None for a point that isn't measured yet."""
+    """Responses by the ID of the point. A response is None if the point isn't measured yet."""
     todo: queue.Queue[tuple[str, Mapping[str, Any]] | None] = field(default_factory=queue.Queue)
     lock: threading.Lock = field(default_factory=threading.Lock)
 

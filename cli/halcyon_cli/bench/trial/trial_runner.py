@@ -40,7 +40,7 @@ RESTART_WITHIN_S = 120.0
 """Maximum time for an ended server to restart and to load the model, in seconds."""
 _NEW_WARM_UP_S, _SAME_WARM_UP_S = 10.0, 1.0
 _NEAR_LIMIT = 0.85
-"""Share of the memory limit above which a server that ended counts as one with too little memory."""
+"""Share of the memory limit above which the memory is considered the reason why a server ended."""
 _POLL_S = 0.25
 _ATTEMPTS = 8
 

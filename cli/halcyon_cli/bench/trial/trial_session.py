@@ -1,8 +1,8 @@
 """A trial pod in which a command measures many points, from the checks before its creation to its removal.
 
 The search runs in the command, because it needs the simulator; loads are sent within the pod. The command connects to
-the pod by a tunnel through the API server, as `kubectl port-forward` does. So no Service and no NetworkPolicy is needed
-for it.
+the pod by a tunnel through the API server, as `kubectl port-forward` does. For this, no Service and no NetworkPolicy is
+needed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TIMEOUT_S = 10.0
 
 
 class TrialSession:
-    """A trial pod that measures points. As a context manager, it creates the pod, and removes it at the end."""
+    """Trial pod that measures points. As a context manager, it creates the pod, and removes it at the end."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ _ROUND_S, _END_S = 3.0, 120.0
 
 @dataclass(frozen=True)
 class CopiedSide:
-    """One of the measured models, with its copy."""
+    """One of the measured models with its copy."""
 
     request: BenchRequest
     model: Json

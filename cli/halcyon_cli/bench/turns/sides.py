@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the measured models, as the client receives it."""
+    """One of the models that are measured in turns, as the client receives it."""
 
     name: str
     """Name of the model in the comparison."""
@@ -35,7 +35,7 @@ class Side:
     pods: str = ""
     price_per_hour: float | None = None
     has_keys: bool = False
-    """Whether its requests need an API key."""
+    """Whether requests to the model need an API key."""
 
     def to_json(self) -> str:
         """Return the JSON text for the option --side."""
