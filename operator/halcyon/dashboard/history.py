@@ -23,9 +23,10 @@ _NUMBERS = ("rate", "waiting", "in_triton", "p50", "p95", "p99", "batch")
 FIELDS = ("replicas", "ready", "desired", "gpu", *_NUMBERS, "rejected", "lost", "failed", "errors")
 """Fields of a point, in order.
 
-replicas: spec.replicas. gpu: GPU utilisation in percent. rate: requests per second. in_triton: mean time inside Triton
-in milliseconds. p50, p95, p99: quantiles of the client latency in milliseconds. batch: items per batch. rejected, lost,
-failed: percent of the requests. errors: the sum of rejected, lost and failed.
+`replicas` is spec.replicas. `gpu` is the GPU utilisation in percent. `rate` is the number of requests per second.
+`in_triton` is the mean time inside Triton in milliseconds. `p50`, `p95` and `p99` are quantiles of the client latency
+in milliseconds. `batch` is the number of items per batch. `rejected`, `lost` and `failed` are shares of the requests in
+percent, and `errors` is their sum.
 """
 _RATE, _P95 = FIELDS.index("rate"), FIELDS.index("p95")
 _ROW = struct.Struct("<11H3B")

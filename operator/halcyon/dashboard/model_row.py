@@ -34,9 +34,9 @@ State = Literal["stalled", "unready", "progressing", "unknown", "limited", "zero
 Problem = Literal["unready", "errors", "slow", "stalled", "blind", "limited"]
 """Problem of a model.
 
-unready: requests aren't answered. errors: at least `ERROR_PERCENT` of the requests fail. slow: the p95 of the client
-latency is above targets.latency. stalled: a user must act. blind: a signal of the last scaling decision is missing.
-limited: a limit prevents more replicas.
+`unready`: requests aren't answered. `errors`: at least `ERROR_PERCENT` of the requests fail. `slow`: the p95 of the
+client latency is above targets.latency. `stalled`: a user must act. `blind`: a signal of the last scaling decision is
+missing. `limited`: a limit prevents more replicas.
 """
 PROBLEMS: tuple[Problem, ...] = get_args(Problem)
 ERROR_PERCENT = 1.0

@@ -200,9 +200,9 @@ class EgressProxy:
 def _for_origin(head: bytes, url: SplitResult) -> bytes:
     """Return the head of a proxy request, rewritten for a server that is not a proxy.
 
-    The rewritten head has only the path of the URL, because some servers (such as Python's) don't find the absolute URL
-    that clients send to a proxy. The connection closes after the response, because only the first request on a
-    connection is rewritten.
+    The rewritten head has only the path of the URL. Some servers (such as Python's) don't find the absolute URL that
+    clients send to a proxy. The connection closes after the response, because only the first request on a connection is
+    rewritten.
     """
     line, *lines = head.split(b"\r\n")
     method, _, version = line.split(b" ", 2)

@@ -1,13 +1,14 @@
 """Leader election with a Lease: one replica writes, the others stand by with filled caches.
 
-A leader that cannot renew the Lease in time exits, because another replica may write from then on. The asynchronous elector of the
-`kubernetes` package is not used, because it keeps the Lease after its work has crashed (docs/decisions/0005-lease.md).
+A leader that cannot renew the Lease in time exits, because another replica may write from then on. The asynchronous
+elector of the `kubernetes` package is not used, because it keeps the Lease after its work has crashed
+(docs/decisions/0005-lease.md). The next step of a replica depends on the holder of the Lease:
 
-    Lease held by    last change of the Lease    step of this replica
-    no replica       any                         acquire
-    this replica     any                         renew
-    another replica  within the lease duration   wait
-    another replica  earlier                     acquire (only one replica succeeds, because of resourceVersion)
+- If no replica holds the Lease, acquire it.
+- If this replica holds it, renew it.
+- If another replica holds it and has changed it within the lease duration, wait.
+- If another replica holds it and changed it longer ago, acquire it. Only one replica succeeds, because of
+  resourceVersion.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ElectionStep(Enum):
 
 
 def decide(holder: str, identity: str, *, unchanged_s: float, duration_s: float) -> ElectionStep:
-    """Return the next step in the election, from the table in the module's docstring.
+    """Return the next step in the election, from the list in the module's docstring.
 
     `unchanged_s` is the time since this replica last saw the Lease change, measured with its own monotonic clock.
     """

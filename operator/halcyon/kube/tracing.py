@@ -2,13 +2,11 @@
 
 Traces are sent only if the installation configures a collector. Otherwise no OpenTelemetry module is imported.
 
-    span                         records
-    reconcile                    a reconcile of one ModelDeployment
-    ├── observe, apply, status   a phase of the reconcile
-    │   └── PATCH deployments    a request to the API server
-    decide                       a change to the desired replicas, with its reason
-    scale                        a write of the replicas to /scale
-    └── PATCH modeldeployments   a request to the API server
+- The span `reconcile` records a reconcile of one ModelDeployment. Its children `observe`, `apply` and `status` record
+  the phases, and their children, such as `PATCH deployments`, record requests to the API server.
+- The span `decide` records a change to the desired replicas, with its reason.
+- The span `scale` records a write of the replicas to /scale. Its children, such as `PATCH modeldeployments`, record
+  requests to the API server.
 """
 
 from __future__ import annotations

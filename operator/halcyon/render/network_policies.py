@@ -1,9 +1,9 @@
 """NetworkPolicies of a model: one for its servers, one for its balancers.
 
-              allowed ingress                               allowed egress
-servers       its balancers; the operator; scrapers;        download sources of the model; egress rules of the site
-              clients, if there are no balancers
-balancers     clients; scrapers; its other balancers        its servers, its other balancers, the operator, the API server, DNS
+- Servers accept connections from the model's balancers, the operator and scrapers, and from clients if there are no
+  balancers. They may connect to the download sources of the model, and to what the site's egress rules allow.
+- Balancers accept connections from clients, scrapers and the model's other balancers. They may connect to the model's
+  servers and other balancers, the operator, the API server and DNS.
 
 Pod ports are numbers, because not all network plugins support names. Probes need no rule, because they come from the
 node, whose traffic NetworkPolicies do not restrict.

@@ -2,14 +2,16 @@
 
 Replicas are granted one at a time, until the next one does not fit. The order does not depend on the budget:
 
-    1  floors, as far as a model already runs these replicas    by priority; within a priority, level by level
-    2  the rest of the floors                                   by priority; within a priority, level by level
-    3  desired replicas that already run                        (only without `preempt`: no model is shrunk for another)
-    4  the rest of the desired replicas                         by priority; within a priority, by need
+1. The floors of all models, as far as a model already runs these replicas: by priority and, within a priority, level
+   by level.
+2. The rest of the floors: by priority and, within a priority, level by level.
+3. Desired replicas that already run. This step is only for budgets without `preempt`, where no model is shrunk for
+   another.
+4. The rest of the desired replicas: by priority and, within a priority, by need.
 
-Level by level: the next replica goes to the model that would then have the fewest GPUs relative to its need; ties are
-broken by key. This is max-min fairness in whole replicas. The code computes the level directly and then grants the
-remaining GPUs one replica at a time.
+A floor is the number of replicas that a model keeps despite preemption. Level by level means that the next replica goes
+to the model that would then have the fewest GPUs relative to its need; ties are broken by key. This is max-min fairness
+in whole replicas. The code computes the level directly and then grants the remaining GPUs one replica at a time.
 
 Invariants: the grants never exceed the budget or the quota of a namespace. If all floors fit, a bigger site budget
 never gives a model less. Drawback: if the next replica in the order needs more GPUs than are left, these GPUs stay

@@ -106,7 +106,7 @@ class Ledger:
     total: Spent = Spent()
     """GPU time since this process started counting."""
     hours: tuple[tuple[int, Spent], ...] = ()
-    """(hour since the epoch, GPU time in that hour) for the last 24 hours, oldest first."""
+    """GPU time of each of the last 24 hours, oldest first, as (hour since the epoch, GPU time in this hour)."""
 
     def counted(self, usage: GpuUsage) -> Ledger:
         """Return the counted GPU time after adding the time between the last sample and `usage`.

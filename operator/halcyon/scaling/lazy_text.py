@@ -12,7 +12,7 @@ from halcyon.scaling.frozen import immutable
 
 @immutable(frozen=True, slots=True)
 class LazyText:
-    """A sentence as a format string and its values, formatted by `str`."""
+    """Sentence that consists of a format string and values, and is formatted by `str`."""
 
     form: str
     """Format string for `str.format`."""

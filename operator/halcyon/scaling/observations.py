@@ -21,14 +21,14 @@ effect."""
 
 @dataclass(frozen=True)
 class Missing:
-    """An unknown value, with the reason why it is unknown."""
+    """Unknown value, with the reason why it is unknown."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Value:
-    """A known value with the time of its data."""
+    """Known value, with the time of its data."""
 
     value: float
     at: float
@@ -36,7 +36,7 @@ class Value:
 
 
 class Point(Protocol):
-    """A sample with a time."""
+    """Sample with a time."""
 
     @property
     def at(self) -> float:

@@ -83,7 +83,7 @@ class InForce:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An invalid field of a schedule, with an example of a valid value."""
+    """Invalid field of a schedule, with an example of a valid value."""
 
     schedule: str
     field: str

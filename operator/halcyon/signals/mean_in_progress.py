@@ -2,17 +2,18 @@
 
 A request adds all of its time to the counter when it ends. If the window is shorter than one request, the growth per
 second is therefore not the number of requests: with ten requests that end together every 30 s, it would be 0 for 29 s
-and 300 for one. So the window
+and 300 for one. For this reason, the window
 
 - begins and ends with a sample in which requests have ended, and has at least `_MIN_ENDS` of these,
 - ends now if no request has ended for longer than usual.
 
-The requests that end have begun long ago if they take longer than the window. Their times then show how fast the queue grows: if
-they grow by g seconds per second, requests begin at 1 / (1 - g) times the rate at which they end. The requests in
-progress have begun within the time that the newest one takes, so their number is (rate of ends) x (time now) / (1 - g).
+If requests take longer than the window, those that end have begun long ago. Their times then show how fast the queue
+grows. If the times increase by g seconds per second, requests begin at 1 / (1 - g) times the rate at which they end.
+The requests in progress have begun within the time that the newest one takes. Their number is therefore
+(rate of ends) x (time now) / (1 - g).
 
-Out of scope: what the counter counts. It is used for the time in Triton's queue, if Triton has no gauge of waiting requests, and
-for the time in computation, if there are no balancers that count requests in progress.
+Out of scope: what the counter counts. This module is used for the time in Triton's queue, if Triton has no gauge of
+waiting requests. It is also used for the time in computation, if there are no balancers that count requests.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ _OF_BALANCERS = dict.fromkeys(("requests", "rejected", "errors", "unavailable"),
 POD_COUNTERS, BALANCER_COUNTERS = tuple(_OF_PODS), tuple(_OF_BALANCERS)
 POD_MAX_PER_S, BALANCER_MAX_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
 MAX_REJECTABLE = 200_000.0
-"""Maximum number of received requests that may still be rejected. It is the largest queueLimit for requests that wait
-for a free server, plus the same number for requests that wait until the first server is ready."""
+"""Maximum number of received requests that may still be rejected. It is twice the largest queueLimit: once for requests
+that wait for a free server, and once for requests that wait until the first server is ready."""
 MAX_CONFIRM_DELAY_S = 0.5
 """Maximum seconds between two reports of an agent at which the second report confirms the first one. Periodic reports
 are further apart."""

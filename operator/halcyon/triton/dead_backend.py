@@ -5,12 +5,11 @@ CUDA error can make every later request of a process fail, and an execution can 
 clients' input shows the same counters. Counters alone therefore never prove that a backend is dead. They only decide
 when a pod is examined:
 
-    failures since the last sample | successes | answers                       | suspicion
-    some                           | none      | any                           | failing
-    some                           | some      | any                           | partly: one instance of several may be dead
-    none                           | none      | none for a while, some are due | silent
-    none                           | some      | all are answered              | idle: test the probe, once per revision
-    else, or counters unknown      |           |                               | none
+- failing: some requests have failed since the last sample, and none succeeded.
+- partly: some failed and some succeeded, so one instance of several may be dead.
+- silent: none failed or succeeded, no answer has come for a while, and some answers are due.
+- idle: none failed, some succeeded, and all are answered. The probe is then tested, once per revision.
+- In all other cases, or if counters are unknown, there is no suspicion.
 
 Triton counts a request as a success when `execute` returns. Decoupled models, engines and async Python models respond
 later, or never. While a balancer has requests in a pod, its own count of responses therefore shows whether the pod

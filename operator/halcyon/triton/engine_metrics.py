@@ -2,8 +2,8 @@
 
 Names and labels are those of the documentation of Triton's TensorRT-LLM backend and of its vLLM backend, which reports
 vLLM's metrics if `REPORT_CUSTOM_METRICS` is set. An engine reports them for the model that it executes, which may be a
-step of an ensemble, so the label `model` doesn't matter: a pod serves one model. This module has not been tested with a
-running engine.
+step of an ensemble. The label `model` is ignored, because a pod serves one model. This module has not been tested with
+a running engine.
 """
 
 from __future__ import annotations

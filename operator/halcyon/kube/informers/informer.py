@@ -1,15 +1,17 @@
 """Informer: a cache of all objects of one kind, which is filled by a list and updated by a watch.
 
-Each list replaces the whole cache, so objects that were deleted while no watch was running are removed then (kopf's own watch does not
-remove them). Reads return cached objects only. Make no decision before `synced` is true.
+Each list replaces the whole cache, so objects that were deleted while no watch was running are removed then (kopf's own
+watch does not remove them). Reads return cached objects only. Make no decision before `synced` is true.
 
-end of the watch                                                         next
-by the API server, after its time-out                                    a watch from the last version
-the connection broke, or the API server failed                           a watch from the last version
-the same, and nothing was received for `UNPROVEN_S`                      a list
-the version is too old (`Gone`), or the API server refused the watch     a list
+When a watch ends, the next step depends on the reason:
 
-An object that cannot be parsed is skipped, and removed from the cache. If a listener fails, the other listeners are still called.
+- If the API server ended it after its time-out, a new watch begins from the last version.
+- If the connection broke or the API server failed, a new watch begins from the last version as well. If nothing was
+  received for `UNPROVEN_S`, the objects are listed again instead.
+- If the version is too old (`Gone`), or the API server refused the watch, the objects are listed again.
+
+An object that cannot be parsed is skipped, and removed from the cache. If a listener fails, the other listeners are
+still called.
 """
 
 from __future__ import annotations

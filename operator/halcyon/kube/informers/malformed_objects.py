@@ -1,10 +1,11 @@
-"""Record of malformed objects, which the operator cannot parse as expected. Each is logged once, and counted while it is malformed.
+"""Record of malformed objects, which the operator cannot parse as expected.
 
-    part        finding                                                      consequence
-    object      the object cannot be parsed                                  it is treated as absent
-    fields      fields of a ModelDeployment have other types than the        the fields are treated as absent, and the spec is not accepted
-                schema requires
-    any other   that part of the operator failed on the object (a bug)       that part skips the object
+Each malformed object is logged once, and counted while it is malformed. The consequence depends on the part:
+
+- object: the object cannot be parsed. It is treated as absent.
+- fields: fields of a ModelDeployment have other types than the schema requires. These fields are treated as absent, and
+  the spec is not accepted.
+- any other part: this part of the operator failed on the object, which is a bug. It skips the object.
 
 Out of scope: the types of the fields (`halcyon.api.schema`).
 """

@@ -4,13 +4,12 @@ The tests are exact for independent requests. Requests that share a batch, a que
 pod is slower just after its start than later. The corrections for this only weaken the evidence: they delay a rollback
 by seconds, and never prevent one.
 
-cause               remedy
-batches, bursts     several requests count as one: their number follows from the batches, the spread between windows,
-                    and how much of a deviation carries over to the next window
-one stall           a window counts for at most a third (latency: an eighth) of the evidence that a rollback needs
-a queue that ends   a window in which the canary's median latency falls adds no evidence against it
-cold pods           latencies count from `SETTLE_S` after the newest pod's first answer. Very late responses count from
-                    `FIRST_S` after it, if their execution takes longer too
+- Batches and bursts: several requests count as one. Their number follows from the batches, the spread between windows,
+  and how much of a deviation carries over to the next window.
+- One stall: a window counts for at most a third (for latency, an eighth) of the evidence that a rollback needs.
+- A queue that ends: a window in which the canary's median latency falls adds no evidence against the canary.
+- Cold pods: latencies count from `SETTLE_S` after the newest pod's first answer. Very late responses count from
+  `FIRST_S` after it, if their execution takes longer as well.
 """
 
 from __future__ import annotations

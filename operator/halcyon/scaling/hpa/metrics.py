@@ -162,12 +162,12 @@ def filled(known: float, *, missing: int, target: float, replicas: int) -> float
     for a scale-down. If this reverses the direction, nothing changes. S is the sum of the known values, m the number of
     pods without one, T the target and n the number of replicas:
 
-        S / T > n             S              scale up: the known pods alone exceed the target
-        (S + m T) / T <= n    S + m T        scale down, with the other pods at the target
-        otherwise             n T            no change
+    - If S / T > n, the total is S, and the model is scaled up: the known pods alone exceed the target.
+    - If (S + m T) / T <= n, the total is S + m T, and the model is scaled down, with the other pods at the target.
+    - Otherwise the total is n T, and nothing changes.
 
-    This equals max(S, min(S + m T, n T)), which is continuous in S, and equals S if no value is missing. There is one
-    difference to the HPA. For a scale-down, the HPA leaves out pods that are not ready. Here they count as being at the
+    The total equals max(S, min(S + m T, n T)), which is continuous in S, and equals S if no value is missing. There is
+    one difference to the HPA. For a scale-down, the HPA leaves out pods that are not ready. Here they count as being at the
     target, so starting pods never cause a scale-down.
     """
     return max(known, min(known + missing * target, replicas * target))

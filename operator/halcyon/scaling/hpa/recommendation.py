@@ -46,7 +46,7 @@ class SignalProposal:
 
 @dataclass(frozen=True)
 class RecommendationLimit:
-    """A limit that changed the replicas proposed by the signals, or kept them unchanged."""
+    """Limit that changed the number of replicas proposed by the signals, or kept the replicas unchanged."""
 
     kind: LimitKind
     count: int

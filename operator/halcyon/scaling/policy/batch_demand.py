@@ -1,10 +1,12 @@
 """Replicas that batch inference adds to those that the users' requests need. Pure.
 
-    fields of the BatchInference     | replicas that are added for it
-    neither deadline nor maxReplicas | none: it uses the capacity that the users' requests leave
-    only maxReplicas                 | as many as have work for longer than they take to start, at most maxReplicas
-    a deadline                       | as many as are needed to meet it, at most maxReplicas if that is set
-    any, and the model is at 0       | none, unless it may wake the model; then at least one
+The replicas that are added for a BatchInference depend on its fields:
+
+- With neither deadline nor maxReplicas, none are added. It uses the capacity that the users' requests leave.
+- With only maxReplicas, as many are added as have work for longer than they take to start, but at most maxReplicas.
+- With a deadline, as many are added as are needed to meet it, but at most maxReplicas if this is set.
+- If the model is at 0 replicas, none are added, unless the BatchInference may wake the model. Then at least one is
+  added.
 
 Users' replicas and added replicas together never exceed the model's maximum. The limits of quotas and budgets apply to
 their sum. Several BatchInferences share the capacity evenly. So if there are n, the rate that each one needs is
@@ -76,7 +78,7 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
         batches: all BatchInferences that run.
         supply: capacity of the replicas.
         users: number of replicas that the users' requests need.
-        current: replicas in force.
+        current: present number of replicas (spec.replicas).
         high: maximum replicas of the model.
         now: current time.
     """

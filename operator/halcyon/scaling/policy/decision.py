@@ -19,8 +19,8 @@ from halcyon.scaling.planner.outputs import Plan, PlanPart
 
 PolicyName = Literal["Planner", "Rules"]
 ReplicaLimitName = Literal["quota", "budget", "site"]
-"""Name of a limit that is independent of the model's signals. quota: a ResourceQuota of the namespace. budget: the
-site's GPU budget. site: scaling down is stopped for the whole site."""
+"""Name of a limit that is independent of the model's signals. `quota`: a ResourceQuota of the namespace. `budget`: the
+site's GPU budget. `site`: scaling down is stopped for the whole site."""
 MAX_CHANGES = 10
 """Maximum number of changes to the desired replicas that the status keeps."""
 _MIN_RELATIVE_CHANGE = 0.2
@@ -46,8 +46,8 @@ class Signal:
     """One signal of a model at the time of a decision."""
 
     name: str
-    """Name of the signal: requestRate (requests per second), queueDepth (queued requests), concurrency (requests in
-    progress or waiting), metric (result of the site's query) or gpuUtilization (percent, summed over pods)."""
+    """Name of the signal. It is requestRate (requests per second), queueDepth (queued requests), concurrency (requests
+    in progress or waiting), metric (result of the site's query) or gpuUtilization (percent, summed over pods)."""
     value: float | None = None
     """Value of the signal for the whole model; None if it is missing."""
     target: float | None = None

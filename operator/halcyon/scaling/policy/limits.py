@@ -4,11 +4,11 @@ The planner's result is always within these bounds. At the upper bound, the plan
 replicas are needed. At the lower bound, it often reports no limit. `status.scaling` must show both, so they are added
 here. The plan's number of replicas doesn't change.
 
-replicas     replicas needed                       replicas before   limits reported
-at maximum   more                                  any               max, with the number needed
-at minimum   fewer, and no other limit applies     any               min
-at minimum   not known yet                         fewer             min, and the limits of the plan
-else         any                                   any               the limits of the plan
+- At the maximum, with more replicas needed: `max` is reported, with the number needed.
+- At the minimum, with fewer replicas needed and no other limit: `min` is reported.
+- At the minimum, with an unknown number of replicas needed and fewer replicas before: `min` and the limits of the plan
+  are reported.
+- In all other cases, only the limits of the plan are reported.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 There are three models:
 
-    day             the usual rate at this time of day
-    week            the usual rate at this time of the week
-    holt-winters    additive Holt-Winters with a season of one day
+- `day` forecasts the usual rate at this time of day.
+- `week` forecasts the usual rate at this time of the week.
+- `holt-winters` is the additive Holt-Winters model with a season of one day.
 
 The forecasts of each model are continuously compared with three forecasts that have no season: the last bin, a smoothed
 mean, and the median of the last hour. This is done separately for each number of bins ahead (the lead). A model is used
@@ -41,9 +41,9 @@ WEEKS = 2
 """Number of weeks in the median of the weekly model, which is the number of weeks that are stored."""
 NEAR = 5
 """Number of bins (25 min in total) in which the present arrival rate is compared with the usual rate. A longer time
-would react too late, because real load changes irregularly and its rate an hour ago adds little. (In a first test on
-two traces, 20 or 30 min did best among 10, 20, 30 and 60.) The median of the five ratios is used, so that a burst does
-not count as a new level."""
+would react too late, because real load changes irregularly and its rate an hour ago adds little. In a first test on two
+traces, 20 and 30 min were better than 10 and 60. The median of the five ratios is used, so that a burst does not count
+as a new level."""
 HOUR = 12
 """Number of bins in one hour. The median of the last hour is used as a forecast that has no season. If more than `HOUR`
 bins in a row were unobserved, the models are updated only for the newest `HOUR` of them."""

@@ -1,12 +1,11 @@
 """Prediction of the next recurring spike, from the onsets, lengths and heights of the past spikes. Pure.
 
-A bet is a prediction of the next onset:
+A bet is a prediction of the next onset. It depends on the spikes so far:
 
-    spikes so far                                 predicted onset
-    one                                           none
-    two, and no bet was wrong so far              last onset + interval
-    more, and the newest intervals agree          last onset + mean of the intervals that agree
-    a bet was wrong                               none until two intervals that ended after it agree
+- After one spike, there is no bet.
+- After two spikes, the bet is the last onset plus the interval between them, if no bet was wrong so far.
+- After more spikes whose newest intervals agree, the bet is the last onset plus the mean of the intervals that agree.
+- After a wrong bet, there is no bet until two intervals that ended later agree.
 
 Out of scope: the detection of spikes, and when a bet is wrong (`recurring_spikes`).
 """
