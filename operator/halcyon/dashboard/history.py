@@ -58,7 +58,7 @@ class CurrentLoad(NamedTuple):
     """Load of a model at one point of its history. A value is None if it is unknown."""
 
     rate: float | None = None
-    """Requests per second."""
+    """Requests per second to the model."""
     p95: float | None = None
     """95th percentile of the client latency, in milliseconds."""
     errors: float | None = None

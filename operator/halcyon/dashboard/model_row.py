@@ -94,7 +94,7 @@ class TableRow:
 
     @property
     def key(self) -> Name:
-        """Key of the model."""
+        """Namespace and name of the model."""
         return Name(self.namespace, self.name)
 
 

@@ -119,7 +119,7 @@ class _VisibleModels:
     """Rows of the models that a user may see, in one namespace or in all of them."""
 
     rows: list[TableRow]
-    """Rows, sorted by namespace and name."""
+    """Rows of the visible models, sorted by namespace and name."""
     totals: dict[str, Any]
 
 

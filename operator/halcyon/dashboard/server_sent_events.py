@@ -88,5 +88,5 @@ class ConnectionLimit:
         return self._closing.is_set()
 
     def close(self) -> None:
-        """End all streams."""
+        """End the streams to all readers."""
         self._closing.set()

@@ -41,7 +41,7 @@ _TERMINATION_LOG = Path("/dev/termination-log")
 
 @dataclass(frozen=True)
 class Request:
-    """Input of a run, from the command line."""
+    """Input of a run of the fetcher, from the command line."""
 
     source: Path
     """Folder at which the source is mounted, or into which the model is downloaded."""
@@ -76,10 +76,10 @@ def main(argv: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class FetchResult:
-    """Result of a successful run."""
+    """Result of a successful run of the fetcher."""
 
     summary: str
-    """Summary of the run, in one line."""
+    """Summary of the run of the fetcher, in one line."""
     is_stateful: bool
     """Whether the model keeps state between requests."""
 

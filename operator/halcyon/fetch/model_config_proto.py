@@ -39,7 +39,7 @@ def module() -> ModuleType:
 
 
 def empty() -> ModelConfig:
-    """Return an empty configuration."""
+    """Return an empty configuration of a model."""
     return module().ModelConfig()
 
 

@@ -31,7 +31,7 @@ _MAX_POINTER_BYTES = 1024
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """Model's folder in its source."""
+    """Folder of a model in its mounted source, with a list of its contents."""
 
     path: Path
     """Absolute path of the folder below the mount. Links in it are not resolved, so it is valid in every container of the pod."""

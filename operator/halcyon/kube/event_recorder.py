@@ -30,7 +30,7 @@ WRITERS = 4
 
 @dataclass(frozen=True)
 class NewEvent:
-    """Event to write."""
+    """Kubernetes Event that will be written."""
 
     type: str
     """Type of the event, `Normal` or `Warning`."""

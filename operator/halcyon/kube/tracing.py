@@ -83,15 +83,15 @@ class Off:
     """Tracer that records nothing."""
 
     def span(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:  # noqa: ARG002
-        """Return a context that records nothing."""
+        """Return a context manager that records nothing."""
         return _NOTHING
 
     def part(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:  # noqa: ARG002
-        """Return a context that records nothing."""
+        """Return a context manager that records nothing."""
         return _NOTHING
 
     def request(self, method: str, path: str) -> AbstractContextManager[Span]:  # noqa: ARG002
-        """Return a context that records nothing."""
+        """Return a context manager that records nothing."""
         return _NOTHING
 
     def close(self) -> None:

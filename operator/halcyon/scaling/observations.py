@@ -36,7 +36,7 @@ class Value:
 
 
 class Point(Protocol):
-    """Sample with a time."""
+    """Sample with the time at which it was taken."""
 
     @property
     def at(self) -> float:
@@ -132,7 +132,7 @@ class Observation:
     """Observation of one model, merged from the reports of all agents."""
 
     at: float
-    """Time of the observation."""
+    """Time at which the observation was made."""
     pods: tuple[PodObservation, ...] = ()
     balancers: tuple[BalancerObservation, ...] = ()
     """Balancers whose agents reported within `MAX_AGE_S`. A balancer is left out even if its agent has only lost the

@@ -29,7 +29,7 @@ class ExistingModels(Protocol):
         """Whether the lists of models and pods are complete."""
 
     def has_model(self, namespace: str, name: str) -> bool:
-        """Return whether the ModelDeployment exists."""
+        """Return whether a ModelDeployment with this name exists."""
 
     def has_pod(self, namespace: str, name: str, pod: str) -> bool:
         """Return whether the model has a server pod with this name."""

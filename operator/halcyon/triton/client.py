@@ -113,7 +113,7 @@ class Answer:
 
     status: int
     text: str
-    """Beginning of the body of Triton's response."""
+    """Beginning of the body of the response."""
 
 
 def parse_metrics(text: str, model: str) -> Metrics:

@@ -31,7 +31,7 @@ _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 
 
 class RegistryClient:
-    """Client of one registry."""
+    """HTTP client of one model registry."""
 
     def __init__(self, server: str, authorization: str | None, proxy: str, ca: str | None) -> None:
         """Create a client.
@@ -142,7 +142,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(  # noqa: PLR0917  # the library's signature
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> urllib.request.Request | None:
-        """Return the request for the new URL."""
+        """Return the request that follows a redirect to the URL `newurl`."""
         following = super().redirect_request(req, fp, code, msg, cast("Any", headers), newurl)
         if following is not None and urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:
             following.remove_header("Authorization")

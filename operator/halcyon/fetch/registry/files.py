@@ -40,7 +40,7 @@ class Checksum:
     """Kind of checksum. `sha256` is the digest of the content. `git` is the id of the git object: SHA-1 of a header and
     the content."""
     value: str
-    """Checksum in hexadecimal."""
+    """Value of the checksum, in hexadecimal."""
 
     def start(self, size: int) -> hashlib._Hash:
         """Return the hash object for a file of `size` bytes, before its content is added."""
@@ -54,7 +54,7 @@ class RegistryFile:
     """File of a model in a registry."""
 
     path: str
-    """Path below the model's folder."""
+    """Path of the file below the model's folder."""
     size: int | None
     """Size in bytes; None if the registry lists none."""
     location: str

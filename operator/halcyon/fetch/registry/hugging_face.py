@@ -25,7 +25,7 @@ class HuggingFaceModel:
     """Model in a repository of the hub."""
 
     def __init__(self, url: str) -> None:
-        """Parse `hf://OWNER/REPO@COMMIT/FOLDER`."""
+        """Parse a URI of the form `hf://OWNER/REPO@COMMIT/FOLDER`."""
         self.url = url.rstrip("/")
         """URI of the model."""
         repository, _, place = self.url.removeprefix("hf://").partition("@")

@@ -19,7 +19,7 @@ class MlflowModel:
     """Version of a registered model."""
 
     def __init__(self, url: str) -> None:
-        """Parse `mlflow://MODEL/VERSION/FOLDER`."""
+        """Parse a URI of the form `mlflow://MODEL/VERSION/FOLDER`."""
         self.url = url.rstrip("/")
         """URI of the model."""
         self._model, self._version, *folder = self.url.removeprefix("mlflow://").split("/")

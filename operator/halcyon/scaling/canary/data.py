@@ -228,7 +228,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryDecision:
-    """Decision of canary analysis."""
+    """Decision on the canary, which is the result of canary analysis."""
 
     action: Action
     why: str

@@ -147,7 +147,7 @@ class Capital:
 
     @property
     def now(self) -> float:
-        """Return the logarithm of the total capital."""
+        """Return the logarithm of the total capital of all bets."""
         return _log_sum(self.logs) if self.logs else 0.0
 
     def after(self, won: Sequence[float], *, design: float, most: float = math.inf) -> Capital:

@@ -30,7 +30,7 @@ class SignalProposal:
     """Ratio of the signal's value to the product of its target and the number of existing pods. None if the value is
     missing."""
     proposal: int | None = None
-    """Proposed replicas; None if the value is missing."""
+    """Number of replicas that the signal proposes; None if its value is missing."""
     tolerated: bool = False
     """Whether the ratio is within the tolerance around 1, so that the replicas don't change."""
     missing: str | None = None
@@ -69,7 +69,7 @@ class Reasons:
     """Reasons for the recommended replicas."""
 
     current: int
-    """Replicas before the recommendation."""
+    """Number of replicas before the recommendation."""
     proposed: int | None
     """Replicas that the signals propose before any limit; None if the signals were not evaluated or were not used."""
     proposals: tuple[SignalProposal, ...] = ()

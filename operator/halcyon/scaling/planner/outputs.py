@@ -137,7 +137,7 @@ class PlannerMemory:
 
 @immutable(frozen=True, slots=True)
 class Plan:
-    """Result of the planner for one model."""
+    """Plan for one model, which is the result of the planner, with the memory for the next plan."""
 
     count: int
     current: int

@@ -39,7 +39,7 @@ class SharedLimit:
     pods: int
     """Number of full pods that together didn't answer more than `rps` requests per second."""
     at: float
-    """Time when the limit was found."""
+    """Time at which the shared limit was found."""
 
     def describe(self) -> str:
         """Return the comparison by which the limit was found, as a sentence with numbers."""

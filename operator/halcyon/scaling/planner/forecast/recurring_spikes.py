@@ -71,7 +71,7 @@ class Expected:
     end: float
     """Latest time at which the predicted spike ends."""
     source: str
-    """Reason why the rate is expected, as text."""
+    """Reason why this rate is expected, as text."""
 
 
 @immutable(frozen=True, slots=True)
