@@ -46,8 +46,8 @@ _LIKELY = 1.65
 """Number of standard errors by which the load must exceed a forecast for the forecast to count as too low (95 %
 confidence). The number can be this low, because one comparison changes the learnt values only slightly."""
 _FINE_S = _LONG_S + 10.0
-"""Maximum age, in seconds, of the samples that are stored once per report. It is longer than the long window, so that a
-lost report does not shorten that window."""
+"""Maximum age, in seconds, of the samples that are stored at short intervals (fine samples). It is longer than the long
+window, so that a lost report does not shorten that window."""
 _COARSE_S = 900.0
 """Maximum age, in seconds, of the samples that are stored at long intervals (coarse samples). The trend needs samples
 over four times the start time of a pod. This age is enough for the slowest usual pod."""
@@ -72,7 +72,7 @@ class ArrivalRate:
     """
 
     times: tuple[float, ...] = ()
-    """Times of the samples that are stored once per report (fine samples), ascending."""
+    """Times of the samples that are stored at short intervals (fine samples), ascending."""
     counts: tuple[float, ...] = ()
     """Values of the arrival counter at `times`, with growth added up across restarts of the counting process."""
     coarse_times: tuple[float, ...] = ()
