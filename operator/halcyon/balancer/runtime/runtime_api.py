@@ -46,7 +46,10 @@ _CONNECT_RETRY_INTERVAL_S = 0.02
 
 @dataclass(frozen=True)
 class RuntimeSocket:
-    """Client of one HAProxy. Each call opens a new connection, so the client keeps working after an HAProxy restart."""
+    """Client of the Runtime API of one HAProxy.
+
+    Each call opens a new connection, so the client keeps working after an HAProxy restart.
+    """
 
     path: str
     master_path: str
@@ -88,7 +91,7 @@ class RuntimeSocket:
         return replace(parse_loads(stat), classes=class_load(table) if classes else None)
 
     async def set(self, variables: Mapping[str, int]) -> None:
-        """Set process variables to integers, by name.
+        """Set HAProxy's process variables to integers, by name.
 
         Raises:
             HaproxyError: HAProxy does not respond, or a variable does not exist.
@@ -102,7 +105,7 @@ class RuntimeSocket:
         """Run the commands in order.
 
         Raises:
-            HaproxyError: HAProxy does not respond, or rejects a command; the commands before it have taken effect.
+            HaproxyError: HAProxy does not respond, or rejects a command. The commands before it have taken effect.
         """
         lines = [line for command in commands for line in self._command_lines(command)]
         for start in range(0, len(lines), 64):
@@ -165,7 +168,7 @@ class RuntimeSocket:
 
 
 async def _connect(path: str, refused_for_s: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to the unix socket; if the connection is refused, retry for up to `refused_for_s` seconds."""
+    """Connect to the unix socket. If the connection is refused, retry for up to `refused_for_s` seconds."""
     loop = asyncio.get_running_loop()
     until = loop.time() + refused_for_s
     while True:

@@ -15,7 +15,7 @@ from halcyon.control.state.scope import Scope
 
 
 def refused(view: Scope, spec: Spec) -> list[str]:
-    """Return a sentence for each limit of the site policy that this spec exceeds."""
+    """Return a sentence for each limit of the site policy that a spec exceeds."""
     return [
         *_own_secret(view, spec),
         *_queries(view, spec),
@@ -26,12 +26,12 @@ def refused(view: Scope, spec: Spec) -> list[str]:
 
 
 def advice(view: Scope, spec: Spec) -> list[str]:
-    """Return a sentence for each limit that this spec exceeds and for which the site only issues warnings."""
+    """Return a sentence for each limit that a spec exceeds if the site policy only warns about this limit."""
     return warnings(_asked(view, spec))
 
 
 def most(view: Scope, spec: Spec) -> int | None:
-    """Return the maximum replicas that the site policy allows for this spec now; None if it sets no limit."""
+    """Return the maximum number of replicas that the site policy allows for a spec now; None if it sets no limit."""
     found = [most_replicas(_asked(view, spec))]
     limit, gpus = _gpus_of_namespace(view), spec.runtime.gpus
     if limit is not None and gpus:
@@ -44,7 +44,10 @@ def _asked(view: Scope, spec: Spec) -> PolicySubject:
 
 
 def _own_secret(view: Scope, spec: Spec) -> list[str]:
-    """Return a sentence if the spec refers to the Secret in the operator's namespace with its own key; else nothing."""
+    """Return a sentence if the spec refers to the Secret with the operator's own key; otherwise nothing.
+
+    This Secret is in the operator's namespace.
+    """
     namespace, _, name = view.site.own_secret.partition("/")
     if namespace != view.key.namespace or name not in secret_names(spec):
         return []
@@ -52,9 +55,9 @@ def _own_secret(view: Scope, spec: Spec) -> list[str]:
 
 
 def _queries(view: Scope, spec: Spec) -> list[str]:
-    """Return sentences that reject a canary's Prometheus queries; none if the queries are allowed.
+    """Return sentences that reject the Prometheus queries of a canary. Return none if the queries are allowed.
 
-    They are rejected if the site has no Prometheus, or if its policy doesn't allow them explicitly.
+    Queries are rejected if the site has no Prometheus, or if its policy doesn't allow them explicitly.
     """
     found, policy = queries(_asked(view, spec), ()), view.site.policy
     if not found:
@@ -68,7 +71,7 @@ def _queries(view: Scope, spec: Spec) -> list[str]:
 
 
 def _metric(view: Scope, spec: Spec) -> list[str]:
-    """Return a sentence if the scaling target names a query that the site doesn't have; else nothing."""
+    """Return a sentence if the scaling target names a query that the site doesn't have; otherwise nothing."""
     metric = spec.scaling.targets.metric if spec.scaling else None
     known = view.site.queries
     if metric is None or metric.query in known:

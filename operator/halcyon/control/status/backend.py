@@ -1,4 +1,4 @@
-"""Conditions about backends that are dead or in which all requests fail, from the agents' reports."""
+"""Conditions about pods with a dead backend, or in which all requests fail. They come from the agents' reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from halcyon.control.state.scope import Scope
 
 
 def dead_backend(view: Scope) -> str:
-    """Return the end of a sentence, which names the first live pod with a dead backend; empty if there is none."""
+    """Return the end of a sentence that names the first live pod with a dead backend; empty if there is none."""
     dead = {**view.signals.restarting, **view.signals.dead} if view.signals else {}
     names = (p["metadata"]["name"] for p in view.pods if p["metadata"]["name"] in dead and pods.is_live(p))
     name = min(names, default="")
@@ -16,7 +16,10 @@ def dead_backend(view: Scope) -> str:
 
 
 def requests_failing(view: Scope) -> Condition | None:
-    """Return the condition RequestsFailing; None if no pod fails all requests without a proved dead backend."""
+    """Return the condition RequestsFailing.
+
+    Return None if there is no pod in which all requests fail without a proof that its backend is dead.
+    """
     failing = view.signals.failing if view.signals else {}
     if not failing:
         return None

@@ -14,14 +14,14 @@ from halcyon.control.state.scope import Scope
 from halcyon.render import names
 
 MAX_HISTORY = 5
-"""Maximum number of rollouts in `status.rollout.history`. The history has the last rollout of each revision."""
+"""Maximum number of rollouts in `status.rollout.history`. The history contains the last rollout of each revision."""
 _MAX_NAMED = 4
 """Maximum number of differences between pod templates that a message names. Further differences are only counted."""
 _RETRY_HINT = "Change the spec; to retry the same spec, change the text of spec.model.revision"
 
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
-    """Return `status.rollout`; None if no spec was ever accepted."""
+    """Return the value of `status.rollout`; None if no spec was ever accepted."""
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -129,7 +129,10 @@ def _remedy(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
 # Failed, by Stay            -                   its own reason
 # else                                           (absent; without an earlier revision to roll back to, `status` decides)
 def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
-    """Return the condition Stalled if the rollout causes it, else None. `late`: the progress deadline has passed."""
+    """Return the condition Stalled if the rollout causes it, else None.
+
+    `late` is whether the progress deadline has passed.
+    """
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -145,7 +148,7 @@ def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
 
 
 def reconciling(plan: ReconcilePlan) -> Condition | None:
-    """Return the condition Reconciling; None if there is nothing to report except the rollout's progress."""
+    """Return the condition Reconciling; None if there is nothing to report except the progress of the rollout."""
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -164,7 +167,7 @@ def reconciling(plan: ReconcilePlan) -> Condition | None:
 
 # Present while the requested revision comes from its stored ControllerRevision, and this operator would render it differently.
 def outdated(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition RuntimeOutdated; None if it is absent."""
+    """Return the condition RuntimeOutdated; None if the condition doesn't apply."""
     rolled, differs = plan.rollout, plan.outdated
     if rolled is None or not differs:
         return None

@@ -85,7 +85,10 @@ def _kinds(gateway: Gateway) -> list[Kind]:
 
 
 def _result(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str]:
-    """Return whether the Gateway has accepted the route (None if it has not reported yet), and a text about it."""
+    """Return whether the Gateway has accepted the route, and a text about it.
+
+    The first value is None if the Gateway has not reported yet.
+    """
     route = own(view, kind, view.key.name)
     if route is None:
         return None, f"{kind.kind} {view.key.name} has not been created yet"
@@ -107,7 +110,10 @@ def _result(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str
 
 
 def _newest(parent: Object, route: Object) -> dict[str, dict[str, Any]]:
-    """Return the conditions of a route's parent, by type, without those for an earlier generation of the route."""
+    """Return the conditions of one of a route's parents, by type.
+
+    Those for an earlier generation of the route are left out.
+    """
     generation = int(route["metadata"].get("generation") or 0)
     conditions = parent.get("conditions") or ()
     return {str(c.get("type")): c for c in conditions if int(c.get("observedGeneration") or generation) >= generation}

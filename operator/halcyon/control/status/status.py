@@ -36,7 +36,8 @@ from halcyon.kube.client import Object
 from halcyon.render import names
 
 MAX_VERSIONS = 64
-"""Maximum number of model versions in the status, as set by the schema; the highest versions are shown."""
+"""Maximum number of model versions in the status, as set by the schema. If there are more, the highest versions are
+shown."""
 
 
 def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
@@ -216,10 +217,10 @@ def _reconciling(view: Scope, plan: ReconcilePlan, served: Condition, balancer: 
 
 
 def _current(view: Scope, plan: ReconcilePlan) -> str | None:
-    """Return the key of the current revision: the one that is fully rolled out.
+    """Return the key of the current revision, which is the one that is fully rolled out.
 
-    During a rollout it is the last published current revision, as long as that has a ready pod. It is None if there is
-    neither.
+    During a rollout it is the last published current revision, as long as that has a ready pod. Return None if there is
+    no such revision.
     """
     deployment = own(view, kinds.DEPLOYMENT, names.server(view.key.name, servers.home(plan)))
     if deployment is None or plan.target is None:
@@ -234,7 +235,10 @@ def _current(view: Scope, plan: ReconcilePlan) -> str | None:
 
 
 def _before(view: Scope) -> str | None:
-    """Return the key of the last published current revision if the revision still has a ready pod, else None."""
+    """Return the key of the last published current revision.
+
+    Return None if this revision has no ready pod any more.
+    """
     target = names.revision(view.key.name, "")
     known = str((view.status.get("revision") or {}).get("current") or "").removeprefix(target)
     return known if known in _serving(view) else None
@@ -286,7 +290,7 @@ def _pods(view: Scope, plan: ReconcilePlan) -> dict[str, int]:
 
 
 _COUNTED_AS = {"warming": "loading", "ready": "", "ended": ""}
-"""Name under which `status.pods` counts a pod in each of these states; states with an empty name aren't counted."""
+"""Name under which `status.pods` counts the pods in each state. Pods in a state with an empty name aren't counted."""
 
 
 def _by_cause(view: Scope) -> dict[str, int]:
@@ -296,7 +300,7 @@ def _by_cause(view: Scope) -> dict[str, int]:
 
 
 _DECIDED_COLUMNS = ("desired", "range", "queue", "gpu", "batch")
-"""Columns of `kubectl get` whose values are from the last decision and its signals."""
+"""Columns of `kubectl get` whose values come from the last scaling decision and its signals."""
 
 
 def _summary(view: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[str, str]:
