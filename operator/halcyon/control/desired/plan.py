@@ -201,7 +201,8 @@ def _actuator(view: Scope, spec: Spec, foreign: ExternalHpa | None) -> tuple[Act
         return Actuator.HPA, why if not planned or view.metrics_api.tolerance else f"{why}, but {coarse}"
     if view.metrics_api.ours and (not planned or view.metrics_api.tolerance):
         return Actuator.HPA, f"Auto: {view.metrics_api.why}"
-    return Actuator.DIRECT, f"Auto: {coarse if view.metrics_api.ours else view.metrics_api.why}"
+    why = coarse if view.metrics_api.ours else view.metrics_api.why
+    return Actuator.DIRECT, f"Auto: {why}"
 
 
 def _records(view: Scope, rolled: RolloutPlan, acceptance: Acceptance) -> list[Object]:

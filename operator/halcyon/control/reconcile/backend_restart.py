@@ -112,19 +112,23 @@ class BackendRestart:
                 body = {"metadata": {"uid": pod["metadata"]["uid"], "annotations": {names.RESTART_ANNOTATION: value}}}
                 await self.client.patch(kinds.POD, scope.key.namespace, name, body)
         except (errors.Busy, errors.NotFound, errors.Conflicted) as error:
-            log.info("cannot restart or evict yet", extra={"key": str(scope.key), "pod": name, "error": str(error)})
+            log.info(
+                "a pod with a dead backend cannot be restarted or evicted yet",
+                extra={"key": str(scope.key), "pod": name, "error": str(error)},
+            )
             return
         record.at = now
         if is_last:
             record.replaced += 1
-            did = f"it died again after {MAX_RESTARTS} restarts and is being replaced"
+            did = f"the pod is being replaced, because its backend died again after {MAX_RESTARTS} restarts"
         else:
             record.orders[name] = Order(now, _restarts(pod), 1 if order is None else order.count + 1)
-            did = "it gets no requests and its container is being restarted"
+            did = "the pod gets no requests, and its container is being restarted"
         message = f"the backend of pod {name} is dead: {reason}; {did}"
         self.events.record(scope.resource, NewEvent("Warning", "BackendDied", message))
         log.warning(
-            "a dead backend is repaired", extra={"key": str(scope.key), "pod": name, "reason": reason, "done": did}
+            "a pod whose backend is dead is being repaired",
+            extra={"key": str(scope.key), "pod": name, "reason": reason, "done": did},
         )
 
     def forget(self, key: Key) -> None:

@@ -115,7 +115,7 @@ def advance(
         return now_at("goes on", f"{here}; {ready} of {pods} canary pods are ready")
     record = record if record.step_at else replace(record, step_at=rfc3339(now))
     if step.pause.duration is None and wished != "step":
-        return now_at("goes on", f"{here}; paused until a person goes on", paused=True)
+        return now_at("goes on", f"{here}; paused until a person continues the rollout", paused=True)
     over = (epoch_seconds(record.step_at) or now) + duration_s(step.pause.duration or "0s")
     if now < over and wished != "step":
         return now_at("goes on", f"{here}; the step lasts at least until {rfc3339(over)}", over)
@@ -123,8 +123,8 @@ def advance(
         why = verdict.why if verdict else "no measurements yet"
         return now_at(
             "goes on",
-            f"{here}; waiting for analysis: {why}. Annotation {PROMOTE} promotes the canary without analysis, "
-            f"annotation {ABORT} aborts it",
+            f"{here}; waiting for analysis: {why}. The annotation {PROMOTE} promotes the canary without analysis, and "
+            f"the annotation {ABORT} aborts it",
         )
     if at + 1 == len(steps):
         return now_at("promoted", verdict.why if verdict else "all steps are completed")

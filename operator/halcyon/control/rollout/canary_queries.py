@@ -65,9 +65,12 @@ class _Metric:
         """Return the metric's last result in a few words."""
         if self.value is None:
             return f"metric {self.asked.name}: {self.missing}"
-        times = f", {self.failures} of {self.asked.failure_limit} values in a row" if self.failures else ""
         limit = f"at most {self.asked.max}" if self.asked.min is None else f"at least {self.asked.min}"
-        return f"metric {self.asked.name} is {self.value:g} ({limit}{times})"
+        result = f"metric {self.asked.name} is {self.value:g} ({limit})"
+        if not self.failures:
+            return result
+        most = self.asked.failure_limit
+        return f"{result}; consecutive values beyond the limit: {self.failures} of the {most} that cause a rollback"
 
     def take(self, value: float | None, now: float, missing: str = "the query has no result") -> None:
         """Record a new result of the metric's query. If there is no value, `missing` is the reason."""

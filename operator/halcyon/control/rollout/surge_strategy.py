@@ -53,7 +53,7 @@ def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
             return SURGE
         why = RolloutRecord.of(target).why_replacing
         if lack is not None and not sticks:
-            waited = f"no capacity to surge was available for {seen.spec.rollout.surge_timeout}: "
+            waited = f"no capacity for an additional pod was available for {seen.spec.rollout.surge_timeout}: "
             why = lack.message if lack.is_certain else waited + lack.message
     if sticks and slot is not None:
         floor = slot.count - slot.max_unavailable

@@ -8,11 +8,11 @@ from halcyon.control.state.scope import Scope
 
 
 def dead_backend(view: Scope) -> str:
-    """Return the end of a sentence that names the first live pod with a dead backend; empty if there is none."""
+    """Return a sentence that names the first live pod with a dead backend; empty if there is none."""
     dead = {**view.signals.restarting, **view.signals.dead} if view.signals else {}
     names = (p["metadata"]["name"] for p in view.pods if p["metadata"]["name"] in dead and pods.is_live(p))
     name = min(names, default="")
-    return f": the backend of pod {name} is dead: {dead[name]}; its container restarts" if name else ""
+    return f"the backend of pod {name} is dead: {dead[name]}; its container restarts" if name else ""
 
 
 def requests_failing(view: Scope) -> Condition | None:
@@ -25,7 +25,7 @@ def requests_failing(view: Scope) -> Condition | None:
         return None
     name = min(failing)
     text = (
-        f"{len(failing)} of {len(view.pods)} pods, for example {name}: {failing[name]}. Compare clients' requests with the model's inputs, and "
-        f"read the log: kubectl logs {name}"
+        f"requests fail in {len(failing)} of {len(view.pods)} pods, for example in pod {name}: {failing[name]}. Compare "
+        f"clients' requests with the model's inputs, and read the log: kubectl logs {name}"
     )
     return Condition(Type.REQUESTS_FAILING, status=True, reason=Reason.BACKEND_ERRORS, message=text)

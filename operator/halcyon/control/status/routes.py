@@ -65,17 +65,14 @@ def _conflict(view: Scope, gateway: Gateway) -> str:
         other, requests = found
         owner = route_conflicts.key(other)
         # A tenant's names are not shown to another tenant.
-        who = (
-            f"ModelDeployment {owner.name}"
-            if owner.namespace == view.key.namespace
-            else "a ModelDeployment in another namespace"
-        )
-        entry = "http" if kind is kinds.HTTP_ROUTE else "grpc"
-        other_name = " or spec.model.name" if kind is kinds.HTTP_ROUTE else ""
+        is_ours = owner.namespace == view.key.namespace
+        who = f"ModelDeployment {owner.name}" if is_ours else "another namespace's ModelDeployment"
+        field = "spec.traffic.gateway.http.hostnames or spec.model.name"
+        if kind is not kinds.HTTP_ROUTE:
+            field = "spec.traffic.gateway.grpc.hostnames"
         return (
-            f"requests for {requests} go to {who}, whose {kind.kind} is older; change "
-            f"spec.traffic.gateway.{entry}.hostnames{other_name} of one of them, for example to "
-            f"{view.key.name}.{view.key.namespace}.example.com"
+            f"requests for {requests} go to {who}, because its {kind.kind} is older. Change {field} of this "
+            f"ModelDeployment, for example to the hostname {view.key.name}.{view.key.namespace}.example.com"
         )
     return ""
 

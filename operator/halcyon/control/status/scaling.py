@@ -112,16 +112,18 @@ def _pods_not_ready(view: Scope, plan: ReconcilePlan) -> str:
     if ready >= wanted:
         return ""
     stuck = [p for p in view.pods if pods.is_unschedulable(p)]
-    text = f". Of {wanted} desired pods, {_are(ready)} ready"
-    starting = f"{_are(max(there - ready - len(stuck), 0))} starting"
+    text = f"Of {wanted} desired pods, {_are(ready)} ready"
+    starting = _are(max(there - ready - len(stuck), 0))
     if not stuck:
-        return f"{text} and {starting}"
-    found = pods.failure(stuck)
-    return f"{text}, {starting} and {_are(len(stuck))} unschedulable" + (f" ({found.message})" if found else "")
+        return f". {text} and {starting} starting"
+    found, waiting = pods.failure(stuck), _are(len(stuck))
+    cause = f" ({found.message})" if found else ""
+    return f". {text}, {starting} starting and {waiting} unschedulable{cause}"
 
 
 def _are(count: int) -> str:
-    return f"{count} {'is' if count == 1 else 'are'}"
+    verb = "is" if count == 1 else "are"
+    return f"{count} {verb}"
 
 
 # an external HPA                  another writer, repeatedly             AutoscalerConflict
@@ -232,7 +234,8 @@ def _hpa_decision(view: Scope, verdict: Decision | None) -> dict[str, Any]:
     news += [able] if able.get("reason") not in _HPA_UNREMARKABLE else []
     why = [verdict.why] if verdict is not None and verdict.why else []
     why += [f"HPA: {said['message']}" for said in news if said.get("message")]
-    found: dict[str, Any] = {"desired": desired, "why": f"{counted(desired)}: {'; '.join(why) or 'by the HPA'}"[:_LONG]}
+    reason = "; ".join(why) or "decided by the HPA"
+    found: dict[str, Any] = {"desired": desired, "why": f"{counted(desired)}: {reason}"[:_LONG]}
     if limits := [_HPA_LIMITS[said["reason"]] for said in news if said.get("reason") in _HPA_LIMITS]:
         found["limitedBy"] = list(dict.fromkeys(limits))
     return found

@@ -89,11 +89,9 @@ def servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     found = pods.failure(view.pods)
     dead = backend.dead_backend(view)
     stuck = volume_attachment.first_conflict(view.pods, view.source.exclusive)
-    detail = dead or (f": pod {found.pod}: {found.message}" if found else stuck and f": {stuck}")
     refusal = _replica_failure(view, plan)
-    if refusal:
-        detail = f": {refusal}"
-    text = f"{ready} of {wanted} servers are ready{detail}"
+    detail = refusal or dead or (f"pod {found.pod}: {found.message}" if found else stuck)
+    text = f"{ready} of {wanted} servers are ready" + (f": {detail}" if detail else "")
     if ready:
         reason = Reason.PARTIALLY_READY
     elif refusal:

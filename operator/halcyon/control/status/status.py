@@ -35,6 +35,7 @@ from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.render import names
 
+_KEPT = "the last accepted spec stays in effect"
 MAX_VERSIONS = 64
 """Maximum number of model versions in the status, as set by the schema. If there are more, the highest versions are
 shown."""
@@ -56,8 +57,9 @@ def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
     status["summary"] = _summary(view, plan, status)
     if plan.spec is not None and plan.target is not None and plan.rollout is not None:
         host = f"{view.key.name}.{view.key.namespace}.svc"
+        scheme = "https" if plan.spec.traffic.tls else "http"
         status["address"] = {
-            "url": f"http{'s' if plan.spec.traffic.tls else ''}://{host}:{names.HTTP_PORT}",
+            "url": f"{scheme}://{host}:{names.HTTP_PORT}",
             "grpc": f"{host}:{names.GRPC_PORT}",
         }
         if routing_mode.is_direct(plan.spec):
@@ -128,7 +130,7 @@ def _accepted(view: Scope, plan: ReconcilePlan) -> Condition:
         return Condition(Type.ACCEPTED, status=False, reason=Reason.FORBIDDEN, message=view.refused)
     message = acceptance.message
     if not acceptance.accepted and plan.spec is not None and not plan.conflicts:
-        message = conditions.ending(message, "; the last accepted spec stays in effect")
+        message = conditions.ending(message, f"; {_KEPT}")
     return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
 
 
