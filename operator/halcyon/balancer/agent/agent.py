@@ -140,7 +140,7 @@ class Agent:
     # The methods of `probes.Health`, for the HTTP server of the probes.
 
     def healthy(self) -> str | None:
-        """Return None if HAProxy may start, which requires a written configuration; otherwise the reason why not."""
+        """Return None if HAProxy may start. Otherwise return the reason: its configuration is not written yet."""
         return None if self._controller.written else "; ".join(["the plan has not been read yet", *self._denials.texts])
 
     def ready(self) -> str | None:
@@ -194,7 +194,7 @@ class Agent:
         )
 
     async def drain(self, delay_s: float) -> None:
-        """Make the balancer unready, disconnect its clients, and return when the caller may stop HAProxy.
+        """Make the balancer unready, disconnect its clients, and wait until the caller may stop HAProxy.
 
         The method returns after `delay_s`. If requests are held until a first server is ready, it waits longer, by at
         most the plan's drain time, because a stopping HAProxy does not receive new servers.

@@ -43,7 +43,7 @@ class Health(Protocol):
         """Return the balancer's load, for the other agents of the model, as JSON."""
 
     async def drain(self, delay_s: float) -> None:
-        """Become unready, and return when HAProxy may stop: after `delay_s`, or later if requests are still held."""
+        """Become unready, and wait until HAProxy may stop. This takes `delay_s`, or longer if requests are held."""
 
 
 async def serve(health: Health, *, host: str | None, port: int, drain_key: str = "") -> asyncio.Server:

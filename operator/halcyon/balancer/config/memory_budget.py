@@ -58,8 +58,7 @@ _HTTP, _GRPC = 6, 12
 _TLS = 39
 _REQUEST = 6
 _MARGIN = 32 * 1024
-"""Memory for what the allocator does not return, and for received data in the kernel that HAProxy has not read, in
-KiB."""
+"""Memory that HAProxy cannot use, in KiB. The allocator does not return it, or it holds unread data in the kernel."""
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@
     it would be late at the current rate  | 429, gRPC 8
     otherwise                             | it goes to a slot's back end, where it is queued for at most queueTimeout
 
-If the plan has a lower class, its requests (`LOWER_CLASS_HEADER`) wait in `lower.lua`, until servers have room beside
-all other requests. The latency objective does not reject them. After the queue timeout, or if too many wait, the client
-may repeat them.
+Requests of batch inference (`LOWER_CLASS_HEADER`) wait in `lower.lua` until servers have free capacity beside all other
+requests. The latency objective does not reject them. After the queue timeout, or if too many wait, the client may
+repeat them.
 
 HAProxy detects the disconnect of an HTTP/1.1 client only after its request has been sent towards a server. It detects the reset of an
 HTTP/2 stream at any time. Therefore an HTTP/1.1 request is held behind a hop: back end `wait_http` sends it as HTTP/2 through a unix
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 COUNTERS = "counters"
-"""Name of the stick table with a row of 32-bit counters (key 1), and two more rows for a lower class (`model`).
+"""Name of the stick table with a row of 32-bit counters (key 1), and two more rows for batch inference (`model`).
 
 gpc0: inference requests. gpc1: rejected requests. gpc2: requests that failed between HAProxy and the server. gpc3:
 requests with a second attempt. gpc4: requests to which a server itself responded with 503 or gRPC UNAVAILABLE. gpc5:

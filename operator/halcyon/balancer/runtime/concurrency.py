@@ -1,13 +1,13 @@
 """Concurrency limits of HAProxy's servers, so that no pod receives more requests than it can process at once.
 
-    the plan                            | bound of a pod, over all balancers and both protocols
+    field that is set in the plan       | maximum concurrency of a pod, over all balancers and both protocols
     `max_concurrency`                   | `max_concurrency`
-    `finds_concurrency`                 | found (`concurrency_finder`) by the agent with the lowest name; the others adopt it
+    `finds_concurrency`                 | measured (`concurrency_finder`) by one agent, the one with the lowest name
     `objective_ms`                      | at most what the latency objective allows (`overload_limits`)
     none, or the model has a batcher    | none: each server has the plan's `max_connections`, for each protocol
 
-A bound is divided between the balancers (`shares`). A bound that was found applies to one revision, which is identified
-by the name of the pods' ReplicaSet.
+The maximum concurrency, called the bound in the code, is divided between the balancers (`shares`). If it was measured,
+it applies to one revision, which the name of the pods' ReplicaSet identifies.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Concurrency:
 
         Args:
             agent: name of the agent's pod.
-            found: bounds that an earlier agent has found, by revision.
+            found: maximum concurrencies that an earlier agent has measured, by revision.
         """
         self.agent = agent
         self.others: tuple[BalancerLoad, ...] = ()
@@ -168,7 +168,7 @@ class Concurrency:
         return result
 
     def bound(self, plan: BalancerPlan, address: str) -> int:
-        """Return the maximum number of requests in progress at a pod, over all balancers; 0 if the pod has no bound."""
+        """Return the maximum number of requests in progress at a pod, over all balancers; 0 if there is no maximum."""
         bound, most = self._bound(plan, address), self.objective_bound
         return min(bound, most) if bound and most else bound or most
 

@@ -1,6 +1,6 @@
 """Search for the number of requests that a pod may have in progress, if neither the spec nor the batcher sets it. Pure.
 
-    the model                                       | bound
+    the model                                       | maximum concurrency of a pod (the bound)
     computes one request per instance at a time     | one per instance, and as many more as take `AHEAD_S`, at least one
     computes more than its instances at once        | doubled while requests wait and throughput grows by `MIN_GAIN`; else
     (decoupled, or Triton's queue stays empty)      | halved while throughput doesn't shrink by as much
@@ -74,14 +74,14 @@ class ConcurrencyFinder:
     """Search for the maximum concurrency of a revision: how many requests should be in progress at each of its pods."""
 
     def __init__(self, facts: ModelConcurrency, *, most_unproved: int, drain_s: float, found: int = 0) -> None:
-        """Create the search with the bound by the model's configuration, or with the bound found before.
+        """Create the search. It begins with an earlier result, or with what the model's configuration suggests.
 
         Args:
             facts: the model's configuration.
-            most_unproved: maximum bound for models that compute one request per instance; for other models, the bound
-                at which doubling starts.
+            most_unproved: highest maximum concurrency for models that compute one request per instance. For other
+                models, the maximum concurrency at which doubling starts.
             drain_s: time in which a stopping pod must answer the requests that it holds, in seconds.
-            found: bound that was found for this revision before; 0 if none.
+            found: maximum concurrency that was measured for this revision before; 0 if none.
         """
         self._facts = facts
         self._most_unproved = most_unproved

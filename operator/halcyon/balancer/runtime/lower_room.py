@@ -1,21 +1,21 @@
-"""Room for the lower class: the number of rows at servers up to which a balancer sends requests of this class. Pure.
+"""Room for batch inference: the number of rows at servers up to which a balancer sends its requests. Pure.
 
-    a pod                             | rows up to which the lower class is sent to it
+    a pod                             | rows up to which batch inference is sent to it
     computes single requests          | those that it computes at once: one in each instance
     the same, in less than `GAP_S`    | and as many more as it computes during a round trip to the pod
     computes batches                  | a full batch, and most of what the users leave free in the next one
     users wait in any balancer        | none
 
-The users leave free what is left of a batch after the rows that they send in the time of a batch. The users' requests
+Users leave a part of each batch free: the batch without the rows that they send in the time of a batch. Their requests
 count as rows at servers, but never wait for room, so each of them uses up room at once. `lower.lua` compares the rows
 at servers with the room.
 
-If the class is `Gentle`, a pod gets few rows beside those of the users, so that the users' batches take at most
-`GENTLE` longer.
+If the plan's lower class is `Gentle`, a pod gets only few rows beside those of users. The batches of users then take
+longer by the share `GENTLE` at most.
 
-Each balancer counts only its own requests, so the room is divided between the balancers. One part is divided by the
-users' rates, because the users' requests take it, and the rest by the requests of the lower class. Executions of a
-second and longer outlast the exchange of loads, so their division uses the requests in progress instead.
+Each balancer counts only its own requests. Therefore the room is divided between the balancers. One part is divided by
+the rates of users' requests, which use this part. The rest is divided by the requests of batch inference. Executions of
+a second and longer outlast the exchange of loads. For them, the requests in progress are used instead.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class LowerRoom:
         pods: int,
         turn: int,
     ) -> dict[str, int]:
-        """Return the values of the variables `ROOM` and `USER_ROWS`.
+        """Return the values of the HAProxy variables `ROOM` and `USER_ROWS`.
 
         Args:
             plan: the plan that HAProxy runs.

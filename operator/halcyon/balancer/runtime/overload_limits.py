@@ -196,7 +196,7 @@ class OverloadLimits:
     def values(
         self, *, servers: int, share: float, least_share: float, sent: int, elsewhere: int | None = None
     ) -> dict[str, int]:
-        """Return the values of the variables `overload_rules.LIMITS`.
+        """Return the values of the HAProxy variables in `overload_rules.LIMITS`.
 
         Args:
             servers: number of servers that take requests now.

@@ -71,7 +71,9 @@ class RuntimeSocket:
         return parse([answer.lstrip("\n") for answer in answers], at=(sent_at + time.time()) / 2, wide=self._wide)
 
     async def held_requests(self) -> HeldRequests:
-        """Return the numbers of held requests. This is a small part of `read`, for frequent polling.
+        """Return how many requests HAProxy holds now, and how many it has held.
+
+        This is a small part of `read`, for frequent polling.
 
         Raises:
             HaproxyError: HAProxy does not respond.
@@ -81,7 +83,7 @@ class RuntimeSocket:
     async def loads(self, *, classes: bool = False) -> BackendLoads:
         """Return the load and the limits of each server. This is a small part of `read`, for frequent polling.
 
-        If `classes` is True, the result also has the load of the users and of the lower class.
+        If `classes` is True, the result also has the load of users and of batch inference.
 
         Raises:
             HaproxyError: HAProxy does not respond.
