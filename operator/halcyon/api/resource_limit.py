@@ -23,9 +23,9 @@ class ResourceLimit:
     """Limit on a resource that several models share, from the perspective of one of them."""
 
     total: Amount
-    """Amount that all models together may use."""
+    """Amount of the resource that all models together may use."""
     elsewhere: Amount = 0
-    """Amount that other models use or have been granted."""
+    """Amount of the resource that other models use or have been granted."""
 
     def replicas(self, each: Amount) -> int:
         """Return how many replicas fit into the limit. Each replica uses the amount `each`, which must be above 0.

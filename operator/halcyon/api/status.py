@@ -39,7 +39,7 @@ class Summary(_Documented):
     """Short texts for the columns of `kubectl get`."""
 
     ready: Short | None = None
-    """Ready pods and the current replica count, for example `2/3`."""
+    """Number of ready pods, and current number of replicas, for example `2/3`."""
     desired: Short | None = None
     """Desired replicas: those of the last scaling decision, or else the current replica count."""
     range: Short | None = None
@@ -194,7 +194,7 @@ class DecisionStatus(_Documented):
     after: Count
     """Desired replicas after the decision."""
     why: Long
-    """Explanation in one sentence."""
+    """Explanation of the change in one sentence."""
 
 
 class ScalingStatus(_Documented):

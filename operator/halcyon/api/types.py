@@ -229,8 +229,8 @@ _ANY_QUANTITY = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]
 _MAX_QUANTITY = Decimal(2**63 - 1)
 _MIN_QUANTITY = Decimal("1e-9")
 _FAR = 100
-"""Exponent above which a number is certainly larger than `_MAX_QUANTITY`, and below whose negative it is smaller than
-`_MIN_QUANTITY`. Such a number is not computed."""
+"""Limit on the exponent of a number. Beyond it, the number is certainly above `_MAX_QUANTITY` or below `_MIN_QUANTITY`,
+so it is not computed."""
 
 
 def quantity(text: str) -> Decimal:

@@ -33,7 +33,7 @@ class BatchRecipe:
     """Recipe of batch inference: the work of one runner. Paths are those in the runner's container."""
 
     owner: str
-    """uid of the BatchInference."""
+    """Uid of the BatchInference for which the runner works."""
     name: str
     model: str
     """Name of the model in requests."""

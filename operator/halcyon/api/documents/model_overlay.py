@@ -68,7 +68,7 @@ class VersionPolicy:
     latest: int | None = None
     """Number of versions to serve, counted from the highest version number down."""
     specific: tuple[int, ...] = ()
-    """Numbers of the versions to serve."""
+    """Numbers of the model versions to serve."""
     all: bool = False
 
 

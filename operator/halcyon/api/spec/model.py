@@ -119,9 +119,9 @@ class Identity(Documented):
     """
 
     aws: AwsIdentity | None = None
-    """Role for `s3://`."""
+    """Role in AWS or a compatible store, for `s3://`."""
     azure: AzureIdentity | None = None
-    """Application or managed identity for `az://`."""
+    """Application or managed identity in Microsoft Entra ID, for `az://`."""
     google: GoogleIdentity | None = None
     """Workload identity pool of Google Cloud for `gs://`."""
     endpoint: Annotated[str, StringConstraints(pattern=rf"^https://{HOST}$", min_length=1, max_length=262)] | None = (
@@ -332,7 +332,7 @@ class Versions(Documented):
     ) = None
     """Version numbers to serve, for example `[1, 2]`."""
     all: Annotated[Literal[True], BeforeValidator(_no_number)] | None = None
-    """Serves every version folder. Only `true` is allowed."""
+    """Whether every version folder is served. Only `true` is allowed."""
 
     rules: ClassVar = (
         exactly_one("latest", "specific", "all", where="spec.model.versions", good="versions: {latest: 1}"),

@@ -20,7 +20,7 @@ class CanaryPause(Documented):
 
 
 class CanaryStep(Documented):
-    """One step of a canary."""
+    """Step of a canary, with its share of the requests and its end."""
 
     weight: Annotated[int, Field(ge=1, le=99)]
     """Share of the requests that the new revision receives, in percent, 1 to 99. Its share of the pods is as close to

@@ -61,7 +61,7 @@ def _within_limit(attribute: str) -> Rule:
 
 
 class Resources(Documented):
-    """Requests and limits of the Triton container, as in a pod."""
+    """Resource requests and limits of the Triton container, as in a pod."""
 
     requests: ResourceList | None = None
     """Amounts that the scheduler reserves on the node. Default: as much as `limits`, or else nothing."""

@@ -15,7 +15,7 @@ class ScalingPolicy(Documented):
     type: Literal["Pods", "Percent"]
     """Unit of `value`: pods, or percent of the current replicas."""
     value: Annotated[int, Field(ge=1, le=100000)]
-    """Maximum change within the period."""
+    """Maximum change of the replicas within the period."""
     period_seconds: Annotated[int, Field(ge=1, le=1800)]
     """Length of the period, in seconds, 1 to 1800."""
 
@@ -74,8 +74,8 @@ class Targets(Documented):
     """Target for the result of a Prometheus query that the site defines. While the result is missing, the model does
     not scale down. Default: no target."""
     gpu_utilization: Annotated[int, Field(ge=1, le=100)] | None = None
-    """GPU utilisation of a replica, in percent. Default with the policy Rules: 80 if pods have a GPU. Default with
-    Planner: no target, but busy GPUs still prevent scaling down."""
+    """Target GPU utilisation of a replica, in percent. Default with the policy Rules: 80 if pods have a GPU. Default
+    with Planner: no target, but busy GPUs still prevent scaling down."""
 
 
 class Schedule(Documented):

@@ -50,7 +50,7 @@ class Traffic(Documented):
     is larger if the model computes more requests at once by itself, and answers them faster that way."""
     queue_limit: Annotated[int, Field(ge=1, le=100000)] | None = None
     """Maximum number of requests that wait in one balancer pod, HTTP and gRPC together. Further requests are rejected
-    with 429 or RESOURCE_EXHAUSTED. 1 to 100000. Default: with overload.mode Reject no fixed number, else 200."""
+    with 429 or RESOURCE_EXHAUSTED. 1 to 100000. Default: no fixed number with overload.mode Reject, otherwise 200."""
     overload: Overload | None = None
     """Handling of requests while more requests arrive than the ready pods can answer. Default: mode Reject if
     scaling.targets.latency is set and queueLimit is not; else mode Wait."""

@@ -48,7 +48,7 @@ class BalancerDrain:
         return until
 
     async def finish(self, delay_s: float, until: float) -> None:
-        """Wait until HAProxy may stop. This takes `delay_s`, or longer if requests are held, but no longer than `until`.
+        """Wait until HAProxy may stop. This takes `delay_s`, or longer if requests are held, but ends at `until`.
 
         A stopping HAProxy does not receive new servers, so held requests would fail.
         """

@@ -1,4 +1,4 @@
-"""Limit on retries: the maximum share of retries in all requests of the last seconds. Pure."""
+"""Limit on retries: only a certain share of the requests of the last seconds may be retried. Pure."""
 
 from __future__ import annotations
 

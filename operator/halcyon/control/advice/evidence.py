@@ -17,7 +17,7 @@ from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.whatif import Known
 
 _MIN_SAMPLES = 5
-"""Minimum number of samples of a signal; with fewer samples its mean is unknown."""
+"""Minimum number of samples of a signal. If there are fewer, the mean of the signal is unknown."""
 _MIN_EXECUTIONS = 50
 """Minimum number of executions from which means of batch sizes are computed."""
 _MIN_SPREAD = 25.0

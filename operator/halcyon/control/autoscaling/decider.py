@@ -108,7 +108,7 @@ class _Model:
 
 @dataclass
 class Decider:
-    """Maker of the scaling decisions for all models, with the state that they need."""
+    """Component that makes the scaling decisions for all models, with the state that it needs."""
 
     signals: ModelSignals
     histories: HistoryBackfill | None = None

@@ -72,7 +72,7 @@ class _Means:
     gpu: float | None = None
     """Mean GPU utilisation of the ready pods, in percent."""
     source: str = ""
-    """Source of `gpu`. If the source changes, a new mean is started."""
+    """Source of the GPU utilisation in `gpu`. If the source changes, a new mean begins."""
     waiting_samples: _Samples = ()
     gpu_samples: _Samples = ()
 
@@ -278,7 +278,7 @@ class ModelSignals:
         return model
 
     def _by_rules(self, key: Key, spec: Spec | None) -> tuple[metrics.RulesReading | Missing, Observation | None, str]:
-        """Return the reading for the policy Rules, its observation, and the source of the GPU utilisation."""
+        """Return the input of the policy Rules, the observation behind it, and the source of the GPU utilisation."""
         if spec is None:
             return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None, AGENTS
         observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)

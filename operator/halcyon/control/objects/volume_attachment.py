@@ -20,9 +20,9 @@ def exclusive_modes(claim: Object) -> str:
 
 
 def first_conflict(found: Iterable[Object], exclusive: Mapping[str, str]) -> str:
-    """Return the first conflict about a volume among the server pods of a model.
+    """Return a sentence about the first server pod of a model that can't attach its volume.
 
-    It is the sentence that `conflict` returns; empty if all pods can attach their volume.
+    The sentence comes from `conflict`. It is empty if all pods can attach their volume.
     """
     every = tuple(found) if exclusive else ()
     return next(filter(None, (conflict(pod, every, exclusive) for pod in every)), "")

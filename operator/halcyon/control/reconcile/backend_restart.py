@@ -42,7 +42,7 @@ _POLL_INTERVAL_S = 2.0
 
 @dataclass
 class Order:
-    """Restarts of one pod that the operator has requested."""
+    """Restarts that the operator has requested for one pod."""
 
     at: float
     containers: int

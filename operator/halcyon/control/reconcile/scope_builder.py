@@ -39,7 +39,7 @@ class ScalingState(Protocol):
 
 
 class CostState(Protocol):
-    """Source of models' costs for the status."""
+    """Source of the GPU costs of models, for the status."""
 
     def published(self, key: Key, /) -> PublishedCosts:
         """Return the last published GPU costs of a model."""

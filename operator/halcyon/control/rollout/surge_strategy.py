@@ -67,7 +67,7 @@ def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
 def _serves_alone(seen: ObservedRollout, *, begun: bool) -> bool:
     """Return whether the strategy Replace would remove the only serving pod.
 
-    If a replacement has begun and several pods are desired, it wouldn't: the only ready pod is one of several that
-    change revision.
+    It wouldn't if a replacement has begun and several pods are desired. The only ready pod is then one of several that
+    change their revision.
     """
     return sum(seen.ready(key) for key in seen.of) == 1 and not (begun and seen.count > 1)

@@ -29,7 +29,7 @@ class CertificateSource(Protocol):
 
 
 class MetricsApiCheck:
-    """Check of the external metrics API and of the HPAs' field `tolerance`, with its last result."""
+    """Check of the external metrics API and of the field `tolerance` of HPAs, with its last result."""
 
     def __init__(
         self,
