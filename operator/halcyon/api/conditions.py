@@ -92,7 +92,7 @@ class Reason(StrEnum):
     """A request that arrives at zero replicas is rejected before a pod is ready, if pods start as slowly as the last
     one did."""
     IMAGE_UNSUITABLE = "ImageUnsuitable"
-    """The name of the image shows that it has no server, no support for GPUs, or not the model's backend. The message
+    """The name of the image shows that the image lacks a server, the model's backend, or support for GPUs. The message
     names the fields and an image that fits."""
     SOURCE_NOT_FOUND = "SourceNotFound"
     """The ConfigMap of the model's source, one of its keys, or the PersistentVolumeClaim does not exist."""

@@ -66,7 +66,7 @@ class BatchController:
     clock: Clock
     site: BatchSite
     model: Callable[[Key], Object | None]
-    """Function that returns the ModelDeployment with a key, or None if it does not exist."""
+    """Function that returns the ModelDeployment with the given key, or None if it does not exist."""
     namespaces: tuple[str, ...] = ()
     """Namespaces that the controller watches. If empty, it watches all namespaces."""
     changed: Callable[[Key], None] = lambda _: None

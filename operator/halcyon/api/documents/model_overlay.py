@@ -173,7 +173,7 @@ _REQUIRED: Any = object()
 
 
 class _Fields:
-    """JSON object from which each read field is removed, so that fields which remain are unknown ones.
+    """Fields of a JSON object. A field is removed when it is read, so that the remaining fields are unknown ones.
 
     A field with null counts as missing.
     """

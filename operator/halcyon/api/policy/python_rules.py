@@ -54,12 +54,12 @@ def _covers(registry: str, name: str) -> bool:
 
 
 def foreign(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the server's image if it is not from an allowed registry; otherwise an empty list."""
+    """Return a list with the server's image if it is not from an allowed registry; otherwise an empty list."""
     return _elsewhere(asked.image, limit)
 
 
 def foreign_model(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the model's image if it is not from an allowed registry; otherwise an empty list."""
+    """Return a list with the model's image if it is not from an allowed registry; otherwise an empty list."""
     return _elsewhere(asked.model_image, limit)
 
 
@@ -88,7 +88,7 @@ def triton_version(image: str, policy: SitePolicy) -> str:
 
 
 def old(asked: PolicySubject, limit: str) -> list[str]:
-    """Return the server's image if its Triton version is unknown or older than the limit; otherwise an empty list."""
+    """Return a list with the server's image if its Triton version is too old or unknown; otherwise an empty list."""
     # An unknown version is an empty text, which sorts before all versions.
     return [] if not asked.image or triton_version(asked.image, asked.policy) >= limit else [asked.image]
 
@@ -132,7 +132,7 @@ def secret_names(spec: Spec) -> list[str]:
 
 
 def outside(value: str | None, limit: tuple[str, ...]) -> list[str]:
-    """Return the value if it is set and not among the allowed ones; otherwise an empty list."""
+    """Return a list with the value if it is set and not among the allowed ones; otherwise an empty list."""
     return [] if value is None or value in limit else [value]
 
 
@@ -160,17 +160,17 @@ def tolerations(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
 
 
 def more(count: int, limit: int) -> list[str]:
-    """Return the number as text if it is above the limit; otherwise an empty list."""
+    """Return a list with the number as text if it is above the limit; otherwise an empty list."""
     return [str(count)] if count > limit else []
 
 
 def sources(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the kind of the model's source if it is not allowed; otherwise an empty list."""
+    """Return a list with the kind of the model's source if it is not allowed; otherwise an empty list."""
     return [kind for kind in SOURCE_KINDS if kind in asked.spec.model.source.to_dict() and kind not in limit]
 
 
 def urls(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the URL of the model if it is not allowed; otherwise an empty list."""
+    """Return a list with the URL of the model if it is not allowed; otherwise an empty list."""
     uri = asked.spec.model.source.uri
     if uri is None or any(
         f"{uri.replace('@', '/')}/".startswith(f"{entry}/") for entry in _named(limit, asked.namespace)
@@ -187,7 +187,7 @@ def endpoints(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
 
 
 def gateways(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the Gateway as NAMESPACE/NAME if it is not allowed; otherwise an empty list."""
+    """Return a list with the Gateway, as NAMESPACE/NAME, if it is not allowed; otherwise an empty list."""
     gateway = asked.spec.traffic.gateway
     if gateway is None:
         return []

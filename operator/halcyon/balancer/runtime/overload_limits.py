@@ -97,7 +97,7 @@ class PodCapacity:
     """Number of requests that the pod answers within the latency objective during a lasting overload, in whole
     batches."""
     in_objective: float
-    """Number of requests that the pod answers in a time as long as the latency objective."""
+    """Number of requests that the pod answers within a period as long as the latency objective."""
     sent: int
     """Maximum number of requests that the balancers send to the pod; further requests are queued."""
 

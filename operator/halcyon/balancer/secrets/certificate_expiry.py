@@ -32,7 +32,7 @@ _DAY_S = 86400.0
 
 @dataclass(frozen=True)
 class Validity:
-    """Validity period of one certificate. Its begin and end are in seconds since the epoch."""
+    """Validity period of one certificate. Its start and end are in seconds since the epoch."""
 
     begins: float
     ends: float

@@ -44,7 +44,7 @@ def _asked(view: Scope, spec: Spec) -> PolicySubject:
 
 
 def _own_secret(view: Scope, spec: Spec) -> list[str]:
-    """Return a sentence if the spec refers to the Secret with the operator's own key; otherwise nothing.
+    """Return a list with a sentence if the spec refers to the Secret with the operator's key; else an empty list.
 
     This Secret is in the operator's namespace.
     """
@@ -76,7 +76,7 @@ def _queries(view: Scope, spec: Spec) -> list[str]:
 
 
 def _metric(view: Scope, spec: Spec) -> list[str]:
-    """Return a sentence if the scaling target names a query that the site doesn't have; otherwise nothing."""
+    """Return a list with a sentence if the scaling target names a query that the site lacks; else an empty list."""
     metric = spec.scaling.targets.metric if spec.scaling else None
     known = view.site.queries
     if metric is None or metric.query in known:

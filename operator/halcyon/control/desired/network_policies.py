@@ -1,9 +1,12 @@
 """NetworkPolicies of a model, which depend on its routing mode and its source. Pure.
 
-spec.traffic.mode balancer pods headless Service exists servers accept traffic from policy for balancers HAProxy - no
-balancers yes HAProxy - yes balancers, clients yes else some - clients, balancers yes else none - clients no
+spec.traffic.mode   balancer pods   headless Service exists   servers accept traffic from   policy for balancers
+Balancer            -               no                        balancers                     yes
+Balancer            -               yes                       balancers, clients            yes
+else                some            -                         clients, balancers            yes
+else                none            -                         clients                       no
 
-After a change of the routing mode to HAProxy, the headless Service exists until clients no longer send requests
+After a change of the routing mode to Balancer, the headless Service exists until clients no longer send requests
 directly to the servers (`routing`).
 """
 

@@ -1,8 +1,11 @@
 """The plan of a reconcile, computed from its scope: the objects that should exist. Pure.
 
-spec source a spec was accepted before spec in force revision valid exists - the current spec rendered now, or from its
-ControllerRevision valid missing yes the last accepted spec the newest invalid - yes the last accepted spec the newest
-valid missing no none: only the status is written invalid - no none: only the status is written
+spec      source    a spec was accepted before   spec in force             revision
+valid     exists    -                            the current spec          rendered now, or from its ControllerRevision
+valid     missing   yes                          the last accepted spec    the newest
+invalid   -         yes                          the last accepted spec    the newest
+valid     missing   no                           none: only the status is written
+invalid   -         no                           none: only the status is written
 
 If the revision in the last column has failed, the servers run the previous revision (`control/rollout/rollout.py`).
 

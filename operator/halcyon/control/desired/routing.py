@@ -1,7 +1,10 @@
 """Objects that a model's routing mode needs, and the change from one mode to another. Pure.
 
-spec.traffic.mode a balancer is available Service selects now Service should select HAProxy yes - the balancers HAProxy
-no the servers the servers, until a balancer is available HAProxy no else the balancers else - - the servers
+spec.traffic.mode   a balancer is available   Service selects now   Service should select
+Balancer            yes                       -                     the balancers
+Balancer            no                        the servers           the servers, until a balancer is available
+Balancer            no                        else                  the balancers
+else                -                         -                     the servers
 
 Balancers that are no longer needed are deleted after the Service selects the servers. The agents need their
 ServiceAccount and RBAC objects to drain, so these objects are deleted after the last balancer pod.

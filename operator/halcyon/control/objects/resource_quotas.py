@@ -59,7 +59,7 @@ class Promised:
     """Pods that were granted to another model, and that the quota doesn't count yet."""
 
     template: Mapping[str, Any]
-    """Spec of the pods that were granted."""
+    """Spec of the pods that were granted to the other model."""
     pods: int
 
 

@@ -3,8 +3,11 @@
 status.operator of a ModelDeployment names the release that manages it, by its Lease. Any service account may read that
 Lease.
 
-status.operator this release none, or this release manages the model a release whose Lease is renewed writes only the
-condition `OperatorConflict` a release whose Lease is released, missing manages the model from now on or expired
+status.operator                               this release
+none, or this release                         manages the model
+a release whose Lease is renewed              writes only the condition `OperatorConflict`
+a release whose Lease is released, missing    manages the model from now on
+or expired
 """
 
 from __future__ import annotations

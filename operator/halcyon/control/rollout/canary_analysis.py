@@ -1,8 +1,9 @@
 """Analysis of canaries: samples of the stable revision and of the canary, and the current verdict on each canary.
 
-data source failures the balancers' counters, for each slot; else Triton's, for each pod executions, time in Triton's
-queue Triton's counters, for each pod response times the balancers' histograms, for each slot; not compared without
-balancers
+data                                           source
+failures                                       the balancers' counters, for each slot; else Triton's, for each pod
+executions, time in Triton's queue             Triton's counters, for each pod
+response times                                 the balancers' histograms, for each slot; not compared without balancers
 
 Triton counts a request as successful even if the model answers it with an error. Balancers count errors by the status
 of each response.

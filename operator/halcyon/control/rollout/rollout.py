@@ -240,7 +240,7 @@ def _is_canary(seen: ObservedRollout, asked: Revision, good: Revision | None, at
 def _is_unwritten(
     seen: ObservedRollout, asked: Revision, place: Slot, *, known: Mapping[str, Revision], routed: str
 ) -> bool:
-    """Return whether a Deployment that must have fewer pods wasn't written yet.
+    """Return whether the Deployment whose pods are reduced to free capacity was not written yet.
 
     This happens if the operator ended after it had written the rollout record. The time to wait for the freed capacity
     then starts again, when that Deployment is written.

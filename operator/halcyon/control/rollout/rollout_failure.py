@@ -19,8 +19,7 @@ def failure(
 ) -> RevisionFailure | None:
     """Return the reason why a revision without ready pods has failed; None if it hasn't failed.
 
-    `unwritten` is whether a Deployment that must have fewer pods, to free capacity for the revision, wasn't written
-    yet.
+    `unwritten` is whether the operator has not yet written the Deployment whose pods are reduced to free capacity.
     """
     if seen.count == 0:
         return None

@@ -89,7 +89,7 @@ def served(name: str, deployment: Object | None, spec: Spec) -> Served:
 
 
 def measured(config_map: Object | None, serving: Served) -> Measured:
-    """Return the measured capacity in a ConfigMap, as far as it applies to what a model serves with now. Pure."""
+    """Return the measured capacity in a ConfigMap, if it applies to the revision that a model serves now. Pure."""
     if config_map is None or not serving.revision:
         return Measured(serving)
     try:

@@ -25,7 +25,7 @@ def requests_failing(view: Scope) -> Condition | None:
         return None
     name = min(failing)
     text = (
-        f"requests fail in {len(failing)} of {len(view.pods)} pods, for example in pod {name}: {failing[name]}. Compare "
-        f"clients' requests with the model's inputs, and read the log: kubectl logs {name}"
+        f"requests fail in {len(failing)} of {len(view.pods)} pods, for example in pod {name}: {failing[name]}. "
+        f"Compare clients' requests with the model's inputs, and read the log: kubectl logs {name}"
     )
     return Condition(Type.REQUESTS_FAILING, status=True, reason=Reason.BACKEND_ERRORS, message=text)
