@@ -111,7 +111,10 @@ def explanation(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
 def _remedy(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
     spec = plan.spec
     if spec is None or rolled.pace.strategy == "Replace":
-        return "The rollout continues as soon as there is capacity. To free capacity, reduce the replicas, or raise the quota"
+        return (
+            "The rollout continues as soon as there is capacity. "
+            "To free capacity, reduce the replicas or raise the quota"
+        )
     count = defaults.wanted_replicas(spec)
     kept = "the only serving pod" if spec.rollout.strategy == "Auto" else f"all {count} old pods"
     return (
