@@ -63,7 +63,7 @@ def gpus_of_a_namespace(scene: HostileNamespace) -> list[str]:
     }
     accepted = [name for name in names if told[name][0] == "True"]
     refused = {name: message for name, (_, reason, message) in told.items() if reason == "PolicyDenied"}
-    full = "can use up to 24, but this site allows at most 24 per namespace"
+    full = "can use up to 24. This site allows at most 24 per namespace"
     escaped = [] if (len(accepted), len(refused)) == (3, 3) else [f"accepted {accepted}, refused {[*refused]}"]
     escaped += [message for message in refused.values() if full not in message]
     escaped += [f"{o['kind']} of {name}" for name in refused for o in scene.of(name)]

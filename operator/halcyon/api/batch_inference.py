@@ -1,4 +1,4 @@
-"""The resource BatchInference: a data set that goes through a served model beside its users.
+"""API of the resource BatchInference, which runs a data set through a model that also serves users.
 
 Out of scope: when a condition is true (`halcyon.batch.status`, with a truth table).
 """
@@ -20,78 +20,92 @@ RowCount = Annotated[int, Field(ge=0, le=10**12)]
 
 
 class BatchVolume(Documented):
-    """A place on a PersistentVolumeClaim in the same namespace."""
+    """Path on a PersistentVolumeClaim in the namespace of the BatchInference."""
 
     claim_name: DnsName
     """Name of the PersistentVolumeClaim."""
     path: RelativePath
-    """Path in the volume, for example `sets/2026/images.npz`."""
+    """Path of the file or folder in the volume, for example `sets/2026/images.npz`."""
 
 
 class BatchInput(Documented):
-    """The data set."""
+    """Data set that a BatchInference computes: its location and its format."""
 
     persistent_volume_claim: BatchVolume
-    """A file or a folder on a volume, mounted read-only."""
+    """File or folder that contains the rows, on a volume that is mounted read-only."""
     format: Literal["Npz", "Jsonl", "Folder"] | None = None
-    """Format. Npz: arrays by input, whose first dimension is the rows. Jsonl: a JSON value in each line: an object with values
-    by input, or the values of the only input. Folder: each file is a row, in order of the paths. Default: that of the name."""
+    """Format of the data set. Npz: arrays by input, whose first dimension counts the rows. Jsonl: one JSON value in
+    each line, which is an object with the values by input, or the value of the only input. Folder: one file for each
+    row, in the order of the paths. Default: the format that the name of the file or folder indicates."""
 
 
 class BatchOutput(Documented):
-    """Place of the results."""
+    """Location and format of the results."""
 
     persistent_volume_claim: BatchVolume
-    """A folder on a volume, which is made. It must be empty, or have the results of this BatchInference."""
+    """Folder for the results, on a volume. It is created if it does not exist. It must be empty, or contain the results
+    of this BatchInference."""
     format: Literal["Npz", "Jsonl"] | None = None
     """Format of the results. Default: Npz if the input is Npz, else Jsonl."""
 
 
 class BatchHooks(Documented):
-    """Functions that prepare rows and finish outputs, as those of `halcyon bench`."""
+    """Python functions that convert rows into inputs (`prepare`) and outputs into results (`finish`).
+
+    They have the same form as those of `halcyon bench`.
+    """
 
     config_map: DnsName
-    """Name of the ConfigMap with the files, in the same namespace."""
+    """Name of the ConfigMap that contains the Python files, in the same namespace."""
     prepare: Function | None = None
-    """Function that gets a row (the path of a file, arrays by name, or the JSON value of a line) and returns an array, or
-    arrays by input: FILE.py:FUNCTION, for example `hooks.py:prepare`. Default: none; the row has the inputs."""
+    """Function that receives one row and returns an array, or arrays by input. The row is the path of a file, arrays by
+    name, or the JSON value of a line. Form: FILE.py:FUNCTION, for example `hooks.py:prepare`. Default: none; the rows
+    are sent as inputs unchanged."""
     finish: Function | None = None
-    """Function that gets the outputs of one row by name, and returns what is stored. Default: none; the outputs are stored."""
+    """Function that receives the outputs of one row, by name, and returns the value to store. Form: FILE.py:FUNCTION.
+    Default: none; the outputs are stored unchanged."""
 
 
 class BatchInferenceSpec(Documented):
-    """What is computed, and how much of the model it may use."""
+    """Desired state of a BatchInference: the model, the data set, the results, and the capacity that it may use."""
 
     model_deployment: DnsName
-    """Name of the ModelDeployment, in the same namespace. It must have balancers (`traffic.mode: Balancer`)."""
+    """Name of the ModelDeployment that computes the rows, in the same namespace. It must have balancers (`traffic.mode:
+    Balancer`)."""
     input: BatchInput
-    """The data set. A change of its content ends the batch."""
+    """Data set to compute. If its content changes during the batch, the batch fails."""
     output: BatchOutput
-    """Place of the results: parts with the rows in order, and a file with the rows that have no result."""
+    """Location of the results. They consist of parts, which contain the rows in order, and of a file that lists the
+    rows without a result."""
     hooks: BatchHooks | None = None
-    """Functions that prepare rows and finish outputs. Default: none."""
+    """Python functions that prepare the rows and process the outputs. Default: none."""
     rows_per_request: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Rows of a request. Default: chosen from the execution times of the first requests."""
+    """Number of rows in each request. Default: chosen from the execution times of the first requests."""
     max_failures: Annotated[int, Field(ge=0, le=10**9)] = 100
-    """Number of rows without a result with which the batch goes on. One more ends it; a larger number resumes it."""
+    """Maximum number of rows without a result. If there are more, the batch fails. A failed batch continues after you
+    raise this number."""
     deadline: Time | None = None
-    """Time by which it should be complete, for example `2026-12-01T06:00:00Z`. The autoscaler may add replicas for it, after
-    those that users need and within the budget. Default: none."""
+    """Time by which the batch should be complete, for example `2026-12-01T06:00:00Z`. The autoscaler may add replicas
+    for the batch. It does so within the GPU budget, and only after the replicas that users need. Default: none."""
     max_replicas: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """Maximum number of replicas that the autoscaler may add for it. Default: none without `deadline`; with it, the model's
-    maximum."""
+    """Maximum number of replicas that the autoscaler may add for the batch. Default: the model's maximum if `deadline`
+    is set; otherwise 0."""
     at_zero: Literal["Wait", "Wake"] = "Wait"
-    """What happens while the model has 0 replicas. Wait: until users start it. Wake: the autoscaler starts a replica."""
+    """What happens while the model has 0 replicas. Wait: the batch waits until requests of users start a replica. Wake:
+    the autoscaler starts a replica for the batch."""
     gentle: bool = False
-    """Whether it sends only so much that the latency of users hardly changes. Otherwise it uses all that they leave."""
+    """Whether the batch sends so few requests that the latency of users hardly changes. If false, the batch uses all
+    the capacity that users leave free."""
     suspend: bool = False
-    """Whether it is paused, as in a Job. Rows of parts that are not written yet are computed again after it is resumed."""
+    """Whether the batch is paused, as with `suspend` of a Job. After it is resumed, rows whose part was not written yet
+    are computed again."""
     workers: Annotated[int, Field(ge=1, le=64)] = 1
-    """Number of processes for the functions of `hooks`."""
+    """Number of processes that run the functions in `hooks`."""
     cpu: quantity_field("10m", "256") = "500m"  # type: ignore[valid-type]
-    """CPU that the runner's pod requests, 10m to 256 cores. More workers need more. Default: 500m."""
+    """CPU that the runner's pod requests, 10m to 256 cores. A larger number of `workers` needs more CPU. Default:
+    500m."""
     memory: quantity_field("256Mi", "1Ti") = "1Gi"  # type: ignore[valid-type]
-    """Memory that the runner's pod requests, and its limit, 256Mi to 1Ti. Default: 1Gi."""
+    """Memory request and memory limit of the runner's pod, 256Mi to 1Ti. Default: 1Gi."""
 
     rules: ClassVar = (
         Rule(
@@ -115,66 +129,71 @@ class BatchInferenceSpec(Documented):
 
 
 class BatchConditionType(StrEnum):
-    """Types of conditions. The text below each one is its entry in the reference."""
+    """Condition types of a BatchInference. The text below each type is its entry in the reference."""
 
     COMPLETE = "Complete"
-    """All rows have a result, or are in the file of failures. While it is false, the reason is what the batch does."""
+    """Every row has a result or is listed in the file of failures. While the condition is False, its reason says what
+    the batch is doing."""
     FAILED = "Failed"
-    """It can't go on unless you change something; the message names it. Present only while true."""
+    """The batch cannot continue until you change something. The message says what to change. Present only while
+    true."""
     SUSPENDED = "Suspended"
     """`spec.suspend` is true. Present only while true."""
     ON_TIME = "OnTime"
-    """At the present rate it is complete before `spec.deadline`. Present only with a deadline, once the rate is known or the time has passed."""
+    """At the present rate, the batch will be complete before `spec.deadline`. Present only if a deadline is set, and
+    only once the rate is known or the deadline has passed."""
 
 
 class BatchReason(StrEnum):
-    """Reasons of conditions, besides those of a runner that has failed."""
+    """Condition reasons of a BatchInference, except those with which a runner reports its own failure."""
 
     COMPLETED = "Completed"
-    """All rows have an outcome."""
+    """Every row has a result or is listed in the file of failures."""
     RUNNING = "Running"
     """Rows are being computed."""
     PENDING = "Pending"
-    """The runner's pod doesn't run yet. The message has the reason."""
+    """The runner's pod is not running yet. The message has the cause."""
     WAITING = "Waiting"
-    """The runner waits, for example until a server is ready. The message has the last answer of the model."""
+    """The runner is waiting, for example until a server is ready. The message has the last response of the model."""
     SUSPENDED = "Suspended"
     """`spec.suspend` is true."""
     FAILED = "Failed"
-    """The condition Failed has the reason."""
+    """The batch has failed. The reason of the condition Failed has the cause."""
     MODEL_NOT_FOUND = "ModelNotFound"
-    """The namespace has no such ModelDeployment."""
+    """The namespace has no ModelDeployment with the name in `spec.modelDeployment`."""
     MODEL_UNSUITABLE = "ModelUnsuitable"
-    """The model has no balancers, which let users go first, or serves TLS only."""
+    """The ModelDeployment has no balancers, which give requests of users priority, or it accepts only TLS
+    connections."""
     MODEL_STOPPED = "ModelStopped"
     """The model has 0 replicas, and nothing may start one."""
     RUNNER_UNKNOWN = "RunnerUnknown"
-    """The operator has no image for the runner."""
+    """The operator is configured without an image for the runner."""
     NAME_CONFLICT = "NameConflict"
-    """A Job of another owner has the name that the runner needs."""
+    """A Job that belongs to another owner already has the name of the runner's Job."""
     RUNNER_FAILED = "RunnerFailed"
-    """The runner's pod has failed too often. The message has its last end."""
+    """The runner's pod has failed too often. The message says how it ended the last time."""
     INVALID = "Invalid"
-    """The spec breaks a rule."""
+    """The spec of the BatchInference breaks a rule. The message names it."""
     DEADLINE_TOO_CLOSE = "DeadlineTooClose"
-    """It ends after the deadline at the present rate. The message has the rate that is needed."""
+    """At the present rate, the batch will be complete only after its deadline. The message has the rate that is
+    needed."""
     DEADLINE_MISSED = "DeadlineMissed"
-    """The deadline has passed."""
+    """The deadline of the batch has passed."""
     IN_TIME = "InTime"
-    """It ends before the deadline at the present rate."""
+    """At the present rate, the batch will be complete before its deadline."""
 
 
 class RowsStatus(ApiModel):
-    """Rows by their state."""
+    """Number of rows of a BatchInference in each state."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     total: RowCount
-    """Rows of the input."""
+    """Number of rows in the input."""
     done: RowCount
-    """Rows whose result is written."""
+    """Number of rows whose result is written."""
     failed: RowCount
-    """Rows without a result, which are in the file of failures."""
+    """Number of rows without a result, which are listed in the file of failures."""
 
 
 class BatchInferenceStatus(ApiModel):
@@ -187,24 +206,24 @@ class BatchInferenceStatus(ApiModel):
     conditions: Annotated[tuple[ConditionStatus, ...], Field(max_length=8), ListMap(("type",))] | None = None
     """Conditions. Complete is always present; others only while they apply."""
     rows: RowsStatus | None = None
-    """Rows by their state; absent until the input is read."""
+    """Number of rows in each state; absent until the input has been read."""
     progress: Short | None = None
-    """Rows with an outcome and all rows, for example `61000/200000`."""
+    """Number of rows that have a result or have failed, and number of all rows, for example `61000/200000`."""
     rate: Short | None = None
-    """Rows per second, over two minutes; absent if unknown."""
+    """Number of rows per second over the last two minutes; absent if unknown."""
     eta: Time | None = None
-    """Time at which it will be complete at this rate; absent if unknown."""
+    """Time at which the batch will be complete at the present rate; absent if unknown."""
     rows_per_request: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Rows of a request; absent until they are chosen."""
+    """Number of rows in each request; absent until it is chosen."""
     completion_time: Time | None = None
-    """Time at which it was complete."""
+    """Time at which the batch became complete."""
 
 
 def parse(spec: object) -> BatchInferenceSpec:
     """Return the spec of a BatchInference.
 
     Raises:
-        ValueError: it breaks a rule, which the API server holds too, except for objects that are older than the rule.
+        ValueError: the spec breaks a rule. The API server enforces the same rules, but an object can be older than one.
     """
     try:
         return BatchInferenceSpec.model_validate(spec, strict=False)

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 
 class Type(StrEnum):
-    """Types of conditions, in the order in which the status lists them."""
+    """Types of a ModelDeployment's conditions, in the order in which the status lists them."""
 
     READY = "Ready"
-    """The model answers requests, by the last accepted spec: a balancer is ready, and a server is ready or the model is scaled to 0."""
+    """The model answers requests as the last accepted spec requires: a balancer is ready, and a server is ready or the
+    model is scaled to 0."""
     ACCEPTED = "Accepted"
     """The spec is valid, the objects that it names exist, and every object that it needs could be written."""
     MODEL_LOADED = "ModelLoaded"
@@ -28,34 +29,36 @@ class Type(StrEnum):
     ROUTES_ACCEPTED = "RoutesAccepted"
     """The Gateway has accepted the model's routes. Present only if spec.traffic.gateway is set."""
     SCALING_ACTIVE = "ScalingActive"
-    """The replicas follow the load, or are fixed because `scaling` is not set."""
+    """The replicas follow the load, or are fixed because spec.scaling is not set."""
     OPERATOR_CONFLICT = "OperatorConflict"
-    """Another Halcyon release also watches this namespace. It leaves the model to the release in status.operator. Present
-    only while true."""
+    """Another Halcyon release also watches this namespace. This release does nothing for the model; the release in
+    status.operator manages it. Present only while true."""
     AUTOSCALER_CONFLICT = "AutoscalerConflict"
     """Another controller or user also writes the replicas, so Halcyon has stopped scaling the model. Present only while true."""
     FIELD_IGNORED = "FieldIgnored"
     """A field of the spec has no effect in combination with the other fields. Present only while true."""
     TIMEOUT_MISMATCH = "TimeoutMismatch"
-    """Two times in the spec conflict. Present only while true."""
+    """A timeout or delay in the spec conflicts with another time limit, or with the start time of the pods. Present
+    only while true."""
     IMAGE_MISMATCH = "ImageMismatch"
     """The Triton image can't serve the model, or can't use the GPUs that its pods reserve. Present only while true."""
     POLICY_WARNING = "PolicyWarning"
-    """The site policy advises against something in the spec, which it still accepts. Present only while true."""
+    """The site policy advises against something in the spec, but still accepts it. Present only while true."""
     RUNTIME_OUTDATED = "RuntimeOutdated"
     """The server pods still use the pod template of an earlier operator version or of other operator settings. They
     keep serving. `halcyon refresh` replaces them. Present only while true."""
     REQUESTS_FAILING = "RequestsFailing"
-    """Every request to a pod fails in its backend, and nothing proves that the backend is dead, so the pod keeps its
+    """Every request to a pod fails in its backend. Nothing proves that the backend is dead, so the pod still receives
     requests. The cause is often a client whose requests the model rejects. Present only while true."""
     CAPACITY_CONTRADICTED = "CapacityContradicted"
-    """What pods answer contradicts Triton's batch statistics, so the planner takes the capacity of a replica, or the number of
-    useful replicas, from answers. Present only while true."""
+    """The measured answers of the pods contradict Triton's batch statistics. Therefore the planner calculates the
+    capacity of a replica, or the number of useful replicas, from the answers. Present only while true."""
     RECONCILING = "Reconciling"
     """The target revision is not fully rolled out yet. A change of the replicas is not a new revision. Present only
     while true."""
     STALLED = "Stalled"
-    """Progress needs a change by a user; the reason names what to change. Present only while true."""
+    """The rollout or the model cannot progress until a user changes something. The reason names what to change. Present
+    only while true."""
 
 
 LOUD: Final[Mapping[str, str]] = {
@@ -66,11 +69,11 @@ LOUD: Final[Mapping[str, str]] = {
     Type.FIELD_IGNORED: "True",
     Type.TIMEOUT_MISMATCH: "True",
 }
-"""Condition types that need a user's attention, each with the status at which it does."""
+"""Condition types that need a user's attention. Each has the status that signals the problem, `True` or `False`."""
 
 
 class Reason(StrEnum):
-    """Reasons of conditions. The text below each one is its entry in the reference."""
+    """Reasons of a ModelDeployment's conditions. The text below each reason is its entry in the reference."""
 
     ACCEPTED = "Accepted"
     """The spec is valid, and the objects that it names exist."""
@@ -80,15 +83,17 @@ class Reason(StrEnum):
     """The spec exceeds a limit of the site policy. The last accepted spec stays in effect. The message names the field,
     its value and the limit."""
     POLICY_ADVICE = "PolicyAdvice"
-    """The site policy still accepts the spec, but will not always. The message names the field, its value and the limit."""
+    """The site policy accepts the spec now, but will reject it in the future. The message names the field, its value
+    and the limit."""
     QUEUE_DELAY_TOO_LONG = "QueueDelayTooLong"
-    """Triton may wait longer for a fuller batch than clients wait for a response. Results that come after that are
-    wasted work."""
+    """Triton may wait for a fuller batch longer than clients wait for a response. A result that arrives after the
+    client has given up is wasted work."""
     QUEUE_TIMEOUT_TOO_SHORT = "QueueTimeoutTooShort"
-    """A request at zero replicas is rejected before a pod is ready, by the last start of a pod."""
+    """A request that arrives at zero replicas is rejected before a pod is ready, if pods start as slowly as the last
+    one did."""
     IMAGE_UNSUITABLE = "ImageUnsuitable"
-    """The image's name shows that it lacks the model's backend, a server, or support for GPUs. The message names the
-    fields and an image that fits."""
+    """The name of the image shows that the image lacks a server, the model's backend, or support for GPUs. The message
+    names the fields and an image that fits."""
     SOURCE_NOT_FOUND = "SourceNotFound"
     """The ConfigMap of the model's source, one of its keys, or the PersistentVolumeClaim does not exist."""
     CONFLICT = "Conflict"
@@ -99,7 +104,7 @@ class Reason(StrEnum):
     LOADED = "Loaded"
     """Triton has loaded the model in at least one pod."""
     LOADING = "Loading"
-    """Pods have started, and the result of loading is not known yet."""
+    """Pods have started, but it is not known yet whether Triton can load the model."""
     LOAD_FAILED = "LoadFailed"
     """Triton could not load the model. The message is Triton's error."""
     MODEL_CONFIG_INVALID = "ModelConfigInvalid"
@@ -116,7 +121,7 @@ class Reason(StrEnum):
     NO_SERVERS_READY = "NoServersReady"
     """No server is ready."""
     SCALED_TO_ZERO = "ScaledToZero"
-    """The desired replicas are 0."""
+    """The number of desired replicas is 0."""
     UNSCHEDULABLE = "Unschedulable"
     """The scheduler finds no node for a pod. The message is the scheduler's."""
     IMAGE_PULL_FAILED = "ImagePullFailed"
@@ -125,12 +130,13 @@ class Reason(StrEnum):
     """No server is ready, and the backend of a pod is proved to be dead. The pod gets no requests, and its container
     restarts. The message has the proof, for example how a Python process ended."""
     BACKEND_ERRORS = "BackendErrors"
-    """The message has the number of pods in which every request fails, and the name of one."""
+    """Every request fails in the backend of at least one pod. The message has the number of such pods, and the name of
+    one."""
     CONTAINER_FAILED = "ContainerFailed"
     """A container of a pod fails repeatedly."""
     START_BLOCKED = "StartBlocked"
-    """A container that an admission webhook added to a pod fails, or keeps the pod from becoming ready. No revision is
-    rolled back because of it."""
+    """A container that an admission webhook added to a pod fails, or prevents the pod from becoming ready. Such a
+    failure does not roll back a revision."""
     DEPLOYMENT_PAUSED = "DeploymentPaused"
     """The Deployment of the servers is paused, for example by `kubectl rollout pause`, so no pod gets the new revision."""
     POD_CREATION_FAILED = "PodCreationFailed"
@@ -164,7 +170,7 @@ class Reason(StrEnum):
     """The replicas follow the load. The message has the decision, the maximum time until the next one, and the state of
     the desired pods that are not ready."""
     FIXED_REPLICAS = "FixedReplicas"
-    """`scaling` is not set, so the number of replicas is spec.replicas."""
+    """spec.scaling is not set, so the number of replicas is fixed at spec.replicas."""
     METRICS_MISSING = "MetricsMissing"
     """A metric is missing or stale. The replicas stay as they are."""
     HPA_INACTIVE = "HPAInactive"
@@ -173,22 +179,27 @@ class Reason(StrEnum):
     """Another autoscaler targets this ModelDeployment, or the Deployment of its servers. Halcyon has stopped scaling
     the model."""
     EXTERNAL_WRITER = "ExternalWriter"
-    """Another controller or user repeatedly sets spec.replicas, against the autoscaler. Halcyon has stopped scaling the model."""
+    """Another controller or user repeatedly sets spec.replicas to values other than the autoscaler's. Halcyon has
+    stopped scaling the model."""
     RELEASE_OVERLAP = "ReleaseOverlap"
-    """The message names both releases, by the namespaces and names of their Leases. Only one release may watch a namespace."""
+    """Two Halcyon releases watch this namespace, but only one may. The message names both by the namespaces and names
+    of their Leases."""
     PAUSED = "Paused"
     """spec.scaling.mode is `Paused`: the replicas stay as they are. The message has the decision that would be applied."""
     RECOMMENDING = "Recommending"
     """spec.scaling.mode is `Recommend`: decisions are not applied. The message has the decision that would be applied."""
     NO_EFFECT = "NoEffect"
-    """The message names the fields without an effect, the cause, and what to change so that they take effect."""
+    """Some fields of the spec have no effect. The message names them, the cause, and what to change so that they take
+    effect."""
 
     ANSWERS_DISAGREE = "AnswersDisagree"
-    """Requests take longer in pods than Triton's batch times, or pods answer fewer than these promise. Models that answer after
-    `execute` has returned are the usual case. The message has the numbers."""
+    """Requests take longer in pods than Triton's batch times suggest, or pods answer fewer requests than these times
+    suggest. The usual cause is a model that answers after its function `execute` has returned. The message has the
+    numbers."""
     SHARED_LIMIT = "SharedLimit"
-    """More pods answered no more than fewer, although each was full: they share a limit, such as a lock, a database or a GPU.
-    The planner adds no more replicas, and tries again after 30 minutes."""
+    """A larger number of pods answered no more requests than a smaller number did, although each pod was full. The pods
+    share a limit, such as a lock, a database or a GPU. The planner adds no more replicas for now, and tries again after
+    30 minutes."""
 
     READY = "Ready"
     """The model answers requests."""
@@ -197,21 +208,21 @@ class Reason(StrEnum):
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     """The revision did not become ready before its progress deadline, which is spec.runtime.startupTimeout plus one minute."""
     ROLLOUT_BLOCKED = "RolloutBlocked"
-    """There is no capacity for a pod of the new revision beside the old one, which keeps serving. The message names
-    what is missing. After the progress deadline the model is also Stalled."""
+    """The cluster has no capacity for a pod of the new revision in addition to the pods of the old one, which keep
+    serving. The message names what is missing. After the progress deadline the model is also Stalled."""
     CANARY_ANALYSIS_FAILED = "CanaryAnalysisFailed"
-    """The analysis showed that a canary is worse than the revision that serves. The message has the numbers."""
+    """The analysis showed that a canary is worse than the revision that serves. The message has the measured values."""
     CANARY_PAUSED = "CanaryPaused"
-    """A step of a canary waits for a person. The message says how to go on."""
+    """A step of a canary waits until a person promotes it. The message says how to continue."""
     CANARY_ABORTED = "CanaryAborted"
     """A user has aborted a canary."""
     POD_TEMPLATE_OUTDATED = "PodTemplateOutdated"
-    """This operator would render the server pods differently. The message has the differences and what to do. An
-    upgrade does not restart pods by itself."""
+    """This operator version would create different server pods from the same spec. The message has the differences and
+    what to do. An upgrade does not restart pods by itself."""
     ROLLED_BACK = "RolledBack"
     """The target revision failed, and the previous one serves again. The message has the cause and what to do."""
     UNKNOWN = "Unknown"
-    """Nothing is known yet."""
+    """Nothing is known yet about the state that the condition describes."""
 
 
 _MODEL_FAILURES = (Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_DOWNLOAD_FAILED)
@@ -253,14 +264,15 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
     Type.RECONCILING: (Reason.PROGRESSING, Reason.ROLLOUT_BLOCKED, Reason.CANARY_PAUSED, Reason.DEPLOYMENT_PAUSED),
     Type.STALLED: (Reason.ROLLED_BACK, Reason.ROLLOUT_BLOCKED, Reason.PROGRESS_DEADLINE_EXCEEDED),
 }
-"""Reasons of each condition type, without those in `INHERITED`."""
+"""Reasons that each condition type can have, without those that it takes over from other conditions (`INHERITED`)."""
 INHERITED: Final[Mapping[Type, str]] = {
     Type.READY: "If the model is not ready, the reason is that of `Accepted`, `BalancerReady` (`RoutesAccepted` if a Gateway "
     "replaces the balancers), `ModelLoaded` or `ServersReady`: of the first one that is the cause.",
     Type.STALLED: "Otherwise the reason is that of `Accepted` or `ModelLoaded`, or that of a rollout that failed with "
     "spec.rollout.onFailure `Stay`.",
 }
-"""Condition types that can also have the reason of another condition, each with a sentence that explains when."""
+"""Condition types that can also take over the reason of another condition. For each, a sentence for the reference
+explains when."""
 
 
 @dataclass(frozen=True)
@@ -269,12 +281,12 @@ class Condition:
 
     type: Type
     status: bool | None
-    """Status of the condition; None means Unknown."""
+    """Status of the condition: True, False, or None for Unknown."""
     reason: Reason
     message: str
 
     def status_text(self) -> str:
-        """Return the status as in the API: `True`, `False` or `Unknown`."""
+        """Return the status of the condition in the form of the API: `True`, `False` or `Unknown`."""
         return "Unknown" if self.status is None else str(self.status)
 
 
@@ -283,7 +295,10 @@ _PLACES = {kind: place for place, kind in enumerate(Type)}
 
 
 def ending(message: str, end: str) -> str:
-    """Return the message followed by `end`. If the result would exceed the length limit, truncate the message, not `end`."""
+    """Return the message followed by `end`.
+
+    If both together exceed the length limit, cut the message and keep `end` complete.
+    """
     room = MESSAGE_LIMIT - len(end)
     return (message if len(message) <= room else f"{message[: room - 1]}…") + end
 
@@ -315,5 +330,5 @@ def keep(
 
 
 def find(conditions: Iterable[Condition], wanted: Type) -> Condition | None:
-    """Return the condition of this type; None if there is none."""
+    """Return the condition of the given type from a list; None if the list has none."""
     return next((c for c in conditions if c.type is wanted), None)

@@ -1,29 +1,34 @@
-"""Paths and methods of a server that clients may use, over HTTP and gRPC. Balancers and routes of Gateways forward no others."""
+"""Paths and methods of a server that clients may use, over HTTP and gRPC.
+
+Balancers and Gateway routes forward no other requests.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 HTTP_SERVER_READS: Final = ("/v2", "/v2/health/live", "/v2/health/ready")
-"""Paths of the server's own metadata and health, for GET and HEAD."""
+"""HTTP paths of the server's own metadata and health, which clients may read with GET and HEAD."""
 HTTP_MODEL_READS: Final = ("", "/ready", "/config", "/stats")
-"""Endings of paths below the model, or below one of its versions, for GET and HEAD."""
+"""Endings of HTTP paths that clients may read with GET and HEAD. They follow the path of the model, or of one of its
+versions."""
 HTTP_MODEL_CALLS: Final = ("/infer", "/generate", "/generate_stream")
-"""Endings of paths below the model, or below one of its versions, for POST."""
+"""Endings of HTTP paths to which clients may send POST requests. They follow the path of the model, or of one of its
+versions."""
 
 GRPC_INFERENCE: Final = "inference.GRPCInferenceService"
 GRPC_HEALTH: Final = "grpc.health.v1.Health"
 GRPC_CALLS: Final = ((GRPC_INFERENCE, "ModelInfer"), (GRPC_INFERENCE, "ModelStreamInfer"))
-"""Inference methods, as pairs of service and method."""
+"""gRPC methods for inference, as pairs of service and method."""
 # ModelStatistics without a model name returns all models of the pod, which serves only one.
 GRPC_READS: Final = (
     *((GRPC_INFERENCE, "Model" + what) for what in ("Ready", "Metadata", "Config", "Statistics")),
     *((GRPC_INFERENCE, "Server" + what) for what in ("Live", "Ready", "Metadata")),
     (GRPC_HEALTH, "Check"),
 )
-"""Read-only methods, as pairs of service and method."""
+"""gRPC methods that only read, as pairs of service and method."""
 
 
 def model_path(model: str) -> str:
-    """Return the path of the model, without a version."""
+    """Return the HTTP path of the model, without a version."""
     return f"/v2/models/{model}"

@@ -1,4 +1,4 @@
-"""Calculation with a resource limit that several models share. Pure.
+"""Calculation of how much of a shared resource limit one model may use. Pure.
 
 | limit                                    | counted usage                                     | checked                          |
 | ---------------------------------------- | ------------------------------------------------- | -------------------------------- |
@@ -20,20 +20,23 @@ Amount = int | Decimal
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimit:
-    """Shared limit on a resource, from the perspective of one model."""
+    """Limit on a resource that several models share, from the perspective of one of them."""
 
     total: Amount
-    """Amount that all models together may use."""
+    """Amount of the resource that all models together may use."""
     elsewhere: Amount = 0
-    """Amount that other models use or have been granted."""
+    """Amount of the resource that other models use or have been granted."""
 
     def replicas(self, each: Amount) -> int:
-        """Return how many replicas fit into the limit if each uses the amount `each`, which must be above 0.
+        """Return how many replicas fit into the limit. Each replica uses the amount `each`, which must be above 0.
 
         The result is never negative.
         """
         return max(math.floor((Decimal(self.total) - self.elsewhere) / each), 0)
 
     def allows(self, amount: Amount, *, held: Amount = 0) -> bool:
-        """Return True if the model may use this amount in total. An amount up to `held`, which it already uses, is always allowed."""
+        """Return True if the limit allows the model this amount in total.
+
+        An amount up to `held`, which the model already uses, is always allowed.
+        """
         return amount <= held or amount + self.elsewhere <= self.total

@@ -1,7 +1,9 @@
-"""Detection of models that keep state between requests, from config.pbtxt. All requests of a sequence must go to the same server.
+"""Detection, in config.pbtxt, of models that keep state between requests.
 
-The module uses only the standard library, because the operator and the fetcher load it. It does not parse the file with protobuf, because
-files with unknown fields must work, too.
+All requests of a sequence must go to the same server.
+
+The module uses only the standard library, because the operator and the fetcher load it. It does not parse the file with
+protobuf, because files with unknown fields must work, too.
 """
 
 from __future__ import annotations

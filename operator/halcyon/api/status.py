@@ -1,4 +1,4 @@
-"""Schema of the `status` of a ModelDeployment. `halcyon.control.status.status` decides its content."""
+"""Schema of the `status` of a ModelDeployment. The values are computed in `halcyon.control.status.status`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class ConditionStatus(_Documented):
     type: Short
     """Type of the condition, for example `Ready`."""
     status: Literal["True", "False", "Unknown"]
-    """Whether the condition holds."""
+    """Status of the condition: `True`, `False` or `Unknown`."""
     reason: Short
-    """One-word reason, documented in the conditions reference."""
+    """Reason in one word, which the conditions reference documents."""
     message: Long
-    """Human-readable details, including what to do if something is wrong."""
+    """Details in plain words, including what to do if something is wrong."""
     observed_generation: int
     """Generation of the spec that the condition refers to."""
     last_transition_time: Time
@@ -39,126 +39,126 @@ class Summary(_Documented):
     """Short texts for the columns of `kubectl get`."""
 
     ready: Short | None = None
-    """Ready pods and the current replica count, for example `2/3`."""
+    """Number of ready pods, and current number of replicas, for example `2/3`."""
     desired: Short | None = None
     """Desired replicas: those of the last scaling decision, or else the current replica count."""
     range: Short | None = None
     """Minimum and maximum replicas of `spec.scaling`, for example `1-8`; absent without `spec.scaling`."""
     state: Short | None = None
-    """Most important reason among the conditions."""
+    """Most important reason among the conditions of the model."""
     queue: Short | None = None
-    """Queued requests and, after a slash, the combined target for all ready servers if there is a target, for example
+    """Number of queued requests, and after a slash the target for all ready servers, if there is one, for example
     `12/48`."""
     gpu: Short | None = None
     """Mean GPU utilisation of the ready servers, in percent."""
     batch: Short | None = None
-    """Mean number of rows in a batch."""
+    """Mean number of rows in a batch that Triton computes."""
 
 
 class PodsStatus(_Documented):
     """Number of server pods, in total and by state."""
 
     total: Count
-    """Pods that exist."""
+    """Number of pods that exist."""
     ready: Count
-    """Pods that are ready."""
+    """Number of pods that are ready."""
     updated: Count
-    """Pods of the target revision."""
+    """Number of pods of the target revision."""
     unschedulable: Count
-    """Pods that the scheduler cannot find a node for."""
+    """Number of pods for which the scheduler finds no node."""
     pending: Count | None = None
-    """Pods not yet assigned to a node, including the unschedulable ones. Absent if zero; the same applies to `pulling`,
-    `fetching`, `loading`, `unready`, `failed` and `draining`."""
+    """Number of pods that are not assigned to a node yet, including the unschedulable ones. Absent if zero; the same
+    applies to `pulling`, `fetching`, `loading`, `unready`, `failed` and `draining`."""
     pulling: Count | None = None
-    """Pods that are waiting for their images or volumes."""
+    """Number of pods that are waiting for their images or volumes."""
     fetching: Count | None = None
-    """Pods that are fetching the model."""
+    """Number of pods that are downloading the model or preparing its files."""
     loading: Count | None = None
-    """Pods in which Triton is loading the model and warming it up."""
+    """Number of pods in which Triton is loading the model and warming it up."""
     unready: Count | None = None
-    """Pods that have served requests but are not ready now."""
+    """Number of pods that have served requests but are not ready now."""
     failed: Count | None = None
-    """Pods that cannot start or have failed. The condition ServersReady or ModelLoaded gives the cause."""
+    """Number of pods that cannot start or have failed. The condition ServersReady or ModelLoaded has the cause."""
     draining: Count | None = None
-    """Pods that are stopping and finishing their in-flight requests; not included in `total`."""
+    """Number of pods that are finishing their in-flight requests before they stop; not included in `total`."""
 
 
 class Address(_Documented):
     """Addresses of the model inside the cluster."""
 
     url: Short
-    """URL for KServe v2 over HTTP."""
+    """URL of the model for the KServe v2 protocol over HTTP."""
     grpc: Short
-    """Host and port for KServe v2 over gRPC."""
+    """Host and port of the model for the KServe v2 protocol over gRPC."""
     headless: Short | None = None
     """DNS name that resolves to every ready server pod, for gRPC clients that do their own load balancing. Present only
     if spec.traffic.mode is not Balancer."""
 
 
 class ModelStatus(_Documented):
-    """The model, as Triton reports it."""
+    """Name, versions and errors of the model, as Triton reports them."""
 
     name: Short
-    """Name of the model in requests."""
+    """Name of the model in inference requests."""
     versions: Annotated[tuple[Short, ...], Field(max_length=64)] | None = None
-    """Versions that are ready."""
+    """Versions of the model that are ready."""
     error: Long | None = None
-    """Triton's error message if the model is not loaded."""
+    """Triton's error message if the model could not be loaded."""
 
 
 class SignalStatus(_Documented):
-    """One signal that scaling uses."""
+    """Signal that scaling uses, for example the request rate."""
 
     name: Short
     """Name of the signal: requestRate (requests per second), queueDepth (queued requests), concurrency (requests in progress
     or waiting) or gpuUtilization (percent)."""
     value: Short | None = None
-    """Total over all replicas, rounded; absent if the signal has no value now (see `missing`). A change of 20 % or less
-    does not by itself cause an update."""
+    """Value of the signal over all replicas, rounded; absent if there is no value now (see `missing`). A change of 20 %
+    or less does not by itself cause an update."""
     target: Short | None = None
-    """Target per replica; absent if the signal has no target."""
+    """Target of the signal per replica; absent if there is none."""
     proposal: Count | None = None
-    """Replicas that the signal requires."""
+    """Number of replicas that the signal requires."""
     source: Short
     """Source of the value: `agents`, `scrape`, `prometheus` or `derived`."""
     observed_at: Time | None = None
     """Time at which the value was observed."""
     missing: Long | None = None
-    """Reason why there is no value, if there is none."""
+    """Reason why the signal has no value; absent if it has one."""
 
 
 class PartStatus(_Documented):
-    """One part of a decision."""
+    """Part of a scaling decision, for example the part for the request rate."""
 
     name: Short
     """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency, metric, gpuUtilization or batch."""
     replicas: Count
-    """Replicas that the part requires."""
+    """Number of replicas that the part requires."""
     why: Long
-    """Explanation, with numbers."""
+    """Explanation of the part in one sentence, with numbers."""
 
 
 class ServiceLineStatus(_Documented):
-    """Time of a batch with b rows: constant + b x per row, in one replica with this number of instances."""
+    """Execution time of a batch in a replica with this number of instances: constant + per row x number of rows."""
 
     instances: Count
     """Number of instances of the model in the replica."""
     constant_milliseconds: Short
-    """Time of a batch without its rows, in milliseconds, rounded."""
+    """Constant part of a batch's execution time, in milliseconds, rounded."""
     per_row_milliseconds: Short
-    """Time of each row, in milliseconds, rounded."""
+    """Execution time for each row of a batch, in milliseconds, rounded."""
     max_batch_size: Count
-    """Number of rows in the largest batch."""
+    """Number of rows in the largest batch that was observed."""
 
 
 class CapacityStatus(_Documented):
     """Capacity of a replica, and its source."""
 
     source: Short | None = None
-    """Source of the capacity: Bench (a measurement by `halcyon bench --teach`, until 100 batches of traffic outweigh it), WarmUp (batch
-    times in Triton's statistics before any request), BatchStatistics (the same, with traffic), TimeInPods (requests in execution
-    divided by their time in a pod, at the balancers), Answers (answers of full pods, counted at the balancers), EngineMetrics (the same, while the engine's
-    own metrics say that it is full) or Unknown."""
+    """Method of measuring the capacity. Bench: `halcyon bench --teach`, until 100 batches of traffic outweigh
+    it. WarmUp: batch times in Triton's statistics before any request. BatchStatistics: the same, with traffic.
+    TimeInPods: requests in execution divided by their time in a pod, at the balancers. Answers: answers of full pods,
+    counted at the balancers. EngineMetrics: as Answers, while the engine reports that it is full. Or Unknown."""
     requests_per_second: Short | None = None
     """Requests per second that a full replica answers, rounded; absent if unknown. A change of 20 % or less does not by
     itself cause an update."""
@@ -166,26 +166,26 @@ class CapacityStatus(_Documented):
     """Requests per second that one replica answers within `spec.scaling.targets.latency`, or at 80 % utilisation without one, rounded;
     absent if unknown."""
     lines: Annotated[tuple[ServiceLineStatus, ...], Field(max_length=8), ListMap(("instances",))] | None = None
-    """Times of batches by the number of instances in a replica, that of the spec first. Absent if unknown, or if answers contradict
-    them."""
+    """Execution times of batches for each number of instances in a replica, that of the spec first. Absent if unknown,
+    or if the measured answers contradict them."""
     requests_at_once: Count | None = None
-    """Requests that a replica executes at once, if batch times don't show how long they take."""
+    """Number of requests that a replica executes at once; only if batch times don't show how long requests take."""
     observed_at: Time | None = None
-    """Time of the measurement if the source is Bench, else of the decision that these figures are from."""
+    """Time of the measurement if the source is Bench, else of the decision from which these figures are."""
     revision: Short | None = None
-    """Name of the ControllerRevision that the figures are for."""
+    """Name of the ControllerRevision to which the figures apply."""
     image: Annotated[str, Field(max_length=512)] | None = None
-    """Triton image that the figures are for."""
+    """Triton image to which the figures apply."""
     gpu_product: Short | None = None
-    """GPU product that the figures are for; absent if neither the spec's nodeSelector nor the measurement names one."""
+    """GPU product to which the figures apply; absent if neither the nodeSelector nor the measurement names one."""
     why: Long | None = None
-    """Reason for the source, with numbers."""
+    """Reason why this method was chosen, with numbers."""
     ignored: Long | None = None
-    """Reason why the ConfigMap NAME-capacity, a measured capacity, is ignored; absent if it isn't, or if there is none."""
+    """Reason why the measured capacity in the ConfigMap NAME-capacity is ignored; absent if it isn't."""
 
 
 class DecisionStatus(_Documented):
-    """A change to the desired replicas."""
+    """Change of the desired replicas by one decision."""
 
     time: Time
     """Time of the decision."""
@@ -194,14 +194,14 @@ class DecisionStatus(_Documented):
     after: Count
     """Desired replicas after the decision."""
     why: Long
-    """Explanation in one sentence."""
+    """Explanation of the change in one sentence."""
 
 
 class ScalingStatus(_Documented):
-    """State of scaling: the last decision, and what it was based on."""
+    """State of scaling: the last decision, and the signals and parts from which it was made."""
 
     actuator: Literal["HPA", "Direct"]
-    """Component that writes spec.replicas: the HPA, or the operator itself (Direct)."""
+    """Component that writes spec.replicas: the HPA, or the operator itself (`Direct`)."""
     actuator_reason: Long
     """Reason why this actuator was chosen."""
     policy: Short
@@ -209,7 +209,7 @@ class ScalingStatus(_Documented):
     mode: Short
     """Whether decisions are written to spec.replicas: Active, Recommend or Paused."""
     desired: Count | None = None
-    """Desired replicas."""
+    """Number of desired replicas."""
     current: Count | None = None
     """Number of replicas at the time of the decision."""
     limited_by: Annotated[tuple[Short, ...], Field(max_length=8)] | None = None
@@ -220,7 +220,7 @@ class ScalingStatus(_Documented):
     decided_at: Time | None = None
     """Time of the decision that is shown. A later decision replaces it only if its content differs."""
     parts: Annotated[tuple[PartStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
-    """Parts of the decision, each with the replicas that it requires. The largest number applies."""
+    """Parts of the decision, each with the replicas that it requires. The part with the most replicas decides."""
     signals: Annotated[tuple[SignalStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
     """Signals that the decision is based on."""
     decisions: Annotated[tuple[DecisionStatus, ...], Field(max_length=10)] | None = None
@@ -243,15 +243,15 @@ class ColdStartStatus(_Documented):
     fetching_seconds: Count | None = None
     """Seconds from the start of the first container until the model was fetched and its configuration merged."""
     loading_seconds: Count | None = None
-    """Seconds from when the model was fetched and its configuration merged until Triton had loaded the model and warmed
-    it up. They include the pull of the Triton image if it was not on the node."""
+    """Seconds from when the model was fetched and its configuration merged until Triton had loaded and warmed up the
+    model. They include the pull of the Triton image if it was not on the node."""
 
 
 Percent = Annotated[int, Field(ge=-1000000, le=100)]
 
 
 class CostStatus(_Documented):
-    """Cost and use of the model's GPUs over the last day.
+    """Cost and utilisation of the model's GPUs over the last day.
 
     The period is shorter if the operator has not been recording for that long. Values are rounded; shares are
     calculated at most once every ten minutes.
@@ -262,7 +262,7 @@ class CostStatus(_Documented):
     currency: Short | None = None
     """Currency of the prices, as named by the site."""
     per_hour: Short | None = None
-    """Cost per hour of the GPUs counted in `gpus`; absent if the site gives no price for such a GPU."""
+    """Cost per hour of the GPUs counted in `gpus`; absent if the site gives no price for one of them."""
     per_thousand_inferences: Short | None = None
     """Cost of 1000 inferences (rows); absent if there were fewer than 100 inferences, or if there is no price."""
     saving_percent: Percent | None = None
@@ -271,30 +271,31 @@ class CostStatus(_Documented):
     """Share of the GPU time, in percent, during which pods were assigned to a node but not ready."""
     busy_percent: Percent | None = None
     """Share of the GPU time, in percent, during which the GPUs of ready pods were in use, as measured by GPU
-    utilisation. Time without a known utilisation counts as the known time did. Absent if less than half of it is known."""
+    utilisation. Times with an unknown utilisation count with the mean of the others. Absent if known for less than half
+    of the time."""
     idle_percent: Percent | None = None
     """Share of the GPU time, in percent, during which the GPUs of ready pods were not in use."""
 
 
 class AdviceStatus(_Documented):
-    """A change of the spec that would help, from the signals of the last minutes. Halcyon never makes it."""
+    """Recommended change of the spec, from the signals of the last minutes. Halcyon never makes it by itself."""
 
     rule: Short
-    """Name of the rule that applies, from the advice reference, for example `BatchAlwaysFull`."""
+    """Name of the advice rule that applies, as in the advice reference, for example `BatchAlwaysFull`."""
     field: Short
-    """Field to change, for example `spec.batching.maxBatchSize`."""
+    """Field of the spec to change, for example `spec.batching.maxBatchSize`."""
     current_value: Short | None = None
-    """Value of the field in the spec; absent if it isn't set."""
+    """Present value of the field in the spec; absent if it isn't set."""
     value: Short
     """Advised value of the field."""
     evidence: Long
-    """Signals that led to the advice, with numbers from the time when it was first shown."""
+    """Signals that led to the advice, with the numbers at the time when the advice was first shown."""
     gain: Long
-    """Gain that is expected, with numbers."""
+    """Benefit that is expected from the change, with numbers."""
     gain_percent: Annotated[int, Field(ge=0, le=100)]
-    """Gain that is expected, in percent of the time, the replicas or the capacity that the gain is about."""
+    """Expected benefit as a percentage of the time, the replicas or the capacity that the change improves."""
     since: Time
-    """Time since which the rule has applied."""
+    """Time since which the advice rule has applied."""
 
 
 class RevisionStatus(_Documented):
@@ -307,16 +308,16 @@ class RevisionStatus(_Documented):
 
 
 class FailedRevision(_Documented):
-    """The target revision, if it failed and does not serve."""
+    """Target revision, if it failed and does not serve."""
 
     revision: Short
-    """Name of its ControllerRevision."""
+    """Name of the ControllerRevision of the failed revision."""
     reason: Short
-    """Reason in one word, as in the conditions."""
+    """Reason of the failure in one word, as in the conditions."""
     message: Long
     """Cause of the failure; Triton's error message if there is one."""
     finished_at: Time
-    """Time at which the rollout was given up."""
+    """Time at which the operator gave up the rollout."""
 
 
 class PastRollout(_Documented):
@@ -342,7 +343,7 @@ class CanaryStatus(_Documented):
     pods: Count
     """Number of pods of the canary."""
     paused: bool | None = None
-    """True while the step waits for a person; absent otherwise. The message says how to go on."""
+    """True while the step waits for a person; absent otherwise. The message says how to continue."""
 
 
 class RolloutStatus(_Documented):
@@ -354,15 +355,15 @@ class RolloutStatus(_Documented):
     strategy: Literal["Surge", "Replace", "Canary"]
     """Strategy in use; if spec.rollout.strategy is Auto, the one that it has chosen."""
     strategy_reason: Long | None = None
-    """Reason why the strategy in use is Replace."""
+    """Reason why Replace is the strategy in use."""
     canary: CanaryStatus | None = None
     """State of the canary; present only while one is in progress."""
     message: Long | None = None
-    """State, cause, and what to do."""
+    """State of the rollout in plain words: its cause, and what to do."""
     started_at: Time | None = None
     """Time at which the rollout to the target revision started."""
     failed: FailedRevision | None = None
-    """The target revision, if it failed. It is not tried again until the spec changes."""
+    """Target revision, if it failed. Its rollout is not tried again until the spec changes."""
     history: Annotated[tuple[PastRollout, ...], Field(max_length=10)] | None = None
     """Results of the last rollouts, newest first."""
 
@@ -391,23 +392,23 @@ class Status(_Documented):
     address: Address | None = None
     """Addresses of the model inside the cluster."""
     model: ModelStatus | None = None
-    """The model, as Triton reports it."""
+    """Name, versions and errors of the model, as Triton reports them."""
     runtime_image: Annotated[str, Field(max_length=512)] | None = None
     """Triton image in use."""
     scaling: ScalingStatus | None = None
-    """State of scaling: the last decision, and what it was based on."""
+    """State of scaling: the last decision, and the signals and parts from which it was made."""
     capacity: CapacityStatus | None = None
-    """Capacity of a replica, with which scaling plans; absent if nothing is known, as with the policy Rules without a measurement."""
+    """Capacity of a replica that scaling uses; absent if unknown, as with the policy Rules without a measurement."""
     revision: RevisionStatus | None = None
     """Revisions, identified by the names of their ControllerRevisions."""
     rollout: RolloutStatus | None = None
     """State of the rollout to the target revision."""
     cost: CostStatus | None = None
-    """Cost and use of the model's GPUs over the last day; absent for a model on CPU. The period is shorter if the
-    operator has not been recording for that long. Values are rounded; shares are calculated at most once every ten
+    """Cost and utilisation of the model's GPUs over the last day; absent for a model on CPU. The period is shorter if
+    the operator has not been recording for that long. Values are rounded; shares are calculated at most once every ten
     minutes."""
     advice: Annotated[tuple[AdviceStatus, ...], Field(max_length=5), ListMap(("rule",))] | None = None
-    """Changes of the spec that would help, the largest gain first, 5 at most. Absent if there are none, or if the signals for
-    them are unknown. Changed every ten minutes at most."""
+    """Changes of the spec that would help, in order of decreasing benefit, 5 at most. Absent if there are none, or if
+    the signals for them are unknown. Updated every ten minutes at most."""
     cold_start: ColdStartStatus | None = None
     """Duration of the last start of a server pod, in whole seconds, in total and by part."""

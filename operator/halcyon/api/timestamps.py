@@ -11,7 +11,8 @@ Precision = Literal["seconds", "milliseconds", "microseconds"]
 def rfc3339(at: float, precision: Precision = "seconds") -> str:
     """Format seconds since the epoch as RFC 3339, rounded down to `precision`, for example 2026-11-28T03:15:00Z.
 
-    Kubernetes objects use seconds, except Leases and Events, which use microseconds. Halcyon's logs use milliseconds.
+    Kubernetes objects use a precision of seconds, except Leases and Events, which use microseconds. Halcyon's logs use
+    milliseconds.
     """
     return f"{datetime.fromtimestamp(at, UTC).replace(tzinfo=None).isoformat(timespec=precision)}Z"
 

@@ -1,4 +1,4 @@
-"""Building blocks of the resource's fields: base model, rules over several fields, durations, quantities and names.
+"""Building blocks of the fields of Halcyon's resources: base model, rules, durations, quantities and names.
 
 Out of scope: the fields of the resource (`spec`, `status`), and the generation of the schema (`schema`).
 """
@@ -38,7 +38,8 @@ NAME_MESSAGE = (
     f"metadata.name is '%s' (%d characters); it must match {NAME_PATTERN} (at most 52 characters, so that the names of its "
     "children fit); for example resnet50"
 )
-"""Error message for an invalid name, used by the API server and by `halcyon.api.spec.parse`. The placeholders are the name and its length."""
+"""Error message for an invalid name, used by the API server and by `halcyon.api.spec.parse`. Its placeholders stand for
+the name and the length of the name."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,19 @@ class Rule:
     check: Callable[[Any], bool]
     message: str
     static: str = ""
-    """Message of the API server if the template cannot be evaluated. If empty, the template without values is used."""
+    """Message of the API server if the values cannot be inserted into the template. If it is empty, the template
+    without values is used."""
     reason: str = "FieldValueInvalid"
 
     def parts(self) -> list[tuple[str, str]]:
-        """Return the template as pairs of a literal text and a field path, which is empty if no field follows."""
+        """Return the message template as pairs.
+
+        Each has a literal text and the path of the field that follows it, or an empty path.
+        """
         return [(text, name or "") for text, name, _, _ in string.Formatter().parse(self.message)]
 
     def message_cel(self) -> str:
-        """Return a CEL expression that evaluates to the message with the values.
+        """Return a CEL expression that evaluates to the message, with the values of the fields inserted.
 
         It uses `format`, because the API server's estimate of the cost of concatenating strings of any length would be
         too high.
@@ -71,7 +76,7 @@ class Rule:
         return f"{cel_string(text)}.format([{values}])"
 
     def say(self, value: BaseModel) -> str:
-        """Return the message with the field values of `value`."""
+        """Return the message with the field values of `value` inserted."""
         return "".join(text + (_said(_walk(value, path)) if path else "") for text, path in self.parts())
 
 
@@ -95,16 +100,19 @@ def _attribute(model: type[BaseModel], alias: str) -> str:
 
 
 class BrokenRulesError(ValueError):
-    """An object breaks rules over several fields. The text holds one sentence per rule."""
+    """An object breaks rules that involve several fields. The text has one sentence for each broken rule."""
 
     def __init__(self, *sentences: str) -> None:
         super().__init__("; ".join(sentences))
         self.sentences = sentences
-        """Sentences, one for each broken rule."""
+        """Sentences that describe the broken rules, one for each."""
 
 
 class ApiModel(BaseModel):
-    """Base class of all parts of the resource: immutable, with camelCase names in the API, and without unknown fields."""
+    """Base class of all parts of a resource.
+
+    Instances are immutable, have camelCase names in the API, and accept no unknown fields.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
@@ -159,7 +167,7 @@ def _refuse_twice(found: list[str], *, what: str) -> None:
 
 @dataclass(frozen=True)
 class StringRules:
-    """Validation rules of a string field, in CEL and in Python."""
+    """Validation rules of a string field, each in CEL and in Python."""
 
     rules: tuple[Rule, ...] = field(default=())
 
@@ -221,7 +229,8 @@ _ANY_QUANTITY = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]
 _MAX_QUANTITY = Decimal(2**63 - 1)
 _MIN_QUANTITY = Decimal("1e-9")
 _FAR = 100
-"""Exponent beyond which a number is certainly above `_MAX_QUANTITY` or below `_MIN_QUANTITY`, so that it is not computed."""
+"""Limit on the exponent of a number. Beyond it, the number is certainly above `_MAX_QUANTITY` or below `_MIN_QUANTITY`,
+so it is not computed."""
 
 
 def quantity(text: str) -> Decimal:
@@ -300,7 +309,7 @@ EXAMPLES = {
     _QUANTITY: "for example 500m, 2 or 4Gi",
     _CIDR: "for example 10.0.0.0/8 or fd00::/8",
 }
-"""Valid examples for each pattern, for messages."""
+"""Examples of valid values for each pattern, for error messages."""
 
 Quantity = Annotated[str, StringConstraints(pattern=_QUANTITY, min_length=1, max_length=24)]
 DnsName = Annotated[str, StringConstraints(pattern=f"^{DNS_NAME}$", min_length=1, max_length=253)]
@@ -337,13 +346,13 @@ Text = Annotated[str, Field(max_length=4096)]
 
 
 class Documented(ApiModel):
-    """A part of a spec whose fields are described by the docstrings under them."""
+    """Part of a spec whose fields are described by the docstrings below them."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 def exactly_one(*names: str, where: str, good: str) -> Rule:
-    """Return the rule that exactly one of these fields, named in camelCase, is set.
+    """Return the rule that exactly one of the given fields, named in camelCase, must be set.
 
     `where` names the object in the message, and `good` is the message's valid example.
     """

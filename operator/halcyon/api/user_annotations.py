@@ -8,11 +8,12 @@ from typing import Any
 from halcyon.api.types import GROUP
 
 REASON = f"{GROUP}/reason"
-"""Annotation with the user's reason for pausing scaling or setting the replicas. The condition ScalingActive and the commands show it."""
+"""Annotation with the user's reason for pausing scaling or for setting the replicas. The condition ScalingActive and
+the `halcyon` commands show it."""
 PAUSED_FROM = f"{GROUP}/paused-from"
 """Annotation with the value of spec.scaling.mode before `halcyon pause --all`, which `halcyon resume --all` restores."""
 MAX_REASON_LENGTH = 200
-"""Maximum number of characters of the reason that are shown."""
+"""Maximum number of characters of the user's reason that are shown."""
 
 
 def reason(meta: Mapping[str, Any]) -> str:

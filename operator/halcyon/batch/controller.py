@@ -1,4 +1,6 @@
-"""Controller of BatchInferences, in the leader: creates, pauses and replaces the Job of each, and writes its status.
+"""Controller of BatchInferences, which creates, pauses and replaces their Jobs and writes their statuses.
+
+It runs in the leader.
 
 If a BatchInference is deleted, Kubernetes deletes its Job. The output that is already written is kept.
 """
@@ -33,10 +35,10 @@ from halcyon.kube.work_queue import WorkQueue
 log = logging.getLogger(__name__)
 
 DISCOVERY_INTERVAL_S = 10.0
-"""Interval at which the API server is polled for the kind BatchInference, in seconds. Its CRD may be installed after
-the operator has started."""
+"""Interval at which the operator checks whether the API server has the kind BatchInference, in seconds. Its CRD may be
+installed after the operator has started."""
 POLL_INTERVAL_S = 5.0
-"""Interval at which a runner is polled for its progress, in seconds."""
+"""Interval at which the controller polls a runner for its progress, in seconds."""
 STATUS_INTERVAL_S = 10.0
 """Minimum time between two writes of a status in which only numbers have changed, in seconds."""
 WORKERS = 4
@@ -58,15 +60,15 @@ class RunningBatch:
 
 @dataclass
 class BatchController:
-    """Controller: informers of BatchInferences, Jobs and pods, and the workers that reconcile BatchInferences."""
+    """Controller of BatchInferences: informers of BatchInferences, Jobs and pods, and workers that reconcile."""
 
     client: Kube
     clock: Clock
     site: BatchSite
     model: Callable[[Key], Object | None]
-    """Function that returns the ModelDeployment of a key, or None if it does not exist."""
+    """Function that returns the ModelDeployment with the given key, or None if it does not exist."""
     namespaces: tuple[str, ...] = ()
-    """Namespaces to watch; if empty, all of them."""
+    """Namespaces that the controller watches. If empty, it watches all namespaces."""
     changed: Callable[[Key], None] = lambda _: None
     """Function that is called with the key of a ModelDeployment when one of its BatchInferences has changed."""
     _progress: dict[Key, BatchProgress] = field(default_factory=dict)
@@ -86,7 +88,7 @@ class BatchController:
         return Informer(self.client, kind, selector=selector, namespaces=self.namespaces, **others)
 
     def model_changed(self, key: Key, _before: Object | None, _after: Object | None) -> None:
-        """Queue the BatchInferences of a changed ModelDeployment, except those that have a Job already."""
+        """Queue the BatchInferences of a changed ModelDeployment, except those that already have a Job."""
         for batch in self.batches.find(key.namespace, key.name):
             own = Key(key.namespace, batch["metadata"]["name"])
             if self.jobs.get(Key(own.namespace, job_name(own.name))) is None:
@@ -161,7 +163,7 @@ class BatchController:
                 self.queue.done(key)
 
     async def _reconcile(self, key: Key, session: aiohttp.ClientSession) -> float | None:
-        """Make the Job match the spec and write the status; return the seconds until the next reconcile.
+        """Make the Job match the spec, write the status, and return the seconds until the next reconcile.
 
         Return None if the next reconcile is due only when an object changes.
         """
@@ -281,13 +283,13 @@ def _is_owned(obj: Object, batch: Object) -> bool:
 
 
 def _ends(job: Object | None) -> set[str]:
-    """Return the types of the final conditions of a Job that are true: Complete, Failed or none."""
+    """Return the types of a Job's final conditions that are true: Complete, Failed or none."""
     conditions = ((job or {}).get("status") or {}).get("conditions") or ()
     return {str(one["type"]) for one in conditions if one.get("status") == "True"} & {"Complete", "Failed"}
 
 
 def _states(written: Mapping[str, Any]) -> Any:  # compared only
-    """Return the parts of a status that are written at once if they change."""
+    """Return the parts of a status whose changes are written at once."""
     conditions = [(one.get("type"), one.get("status"), one.get("reason")) for one in written.get("conditions") or ()]
     return written.get("observedGeneration"), conditions
 

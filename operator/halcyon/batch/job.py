@@ -1,8 +1,9 @@
 """Objects of a BatchInference: the Job of its runner, and the NetworkPolicy of the runner's pod. Pure.
 
-The pod complies with the Pod Security Standard "restricted" and has no ServiceAccount token. It has the site's priority
-class for runners, so that other pods can preempt it. If a pod ends without success, the Job creates another one, unless
-the runner reports a final failure. The new runner continues after the parts of the output that are already written.
+The pod complies with the Pod Security Standard "restricted" and has no ServiceAccount token. It has the priority class
+that the site sets for runners, so that other pods can preempt it. If a pod ends without success, the Job creates
+another one, unless the runner reports a final failure. The new runner continues after the parts of the output that are
+already written.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from halcyon.render import names
 from halcyon.render.metadata import RESTRICTED
 
 LABEL: Final = f"{GROUP}/batch-inference"
-"""Label of all objects of a BatchInference; its value is the name of the BatchInference."""
+"""Label of all objects that belong to a BatchInference. Its value is the name of the BatchInference."""
 SPEC_ANNOTATION: Final = f"{GROUP}/batch-spec"
 """Annotation of the Job with the digest of everything that determines its pods, except the image."""
 CONTAINER: Final = "runner"
 COMPONENT: Final = "bench"
-"""Component label of runners' pods. It is `bench`, because NetworkPolicies of the site let pods with this label send
+"""Component label of the pods of runners. It is `bench`, because a site's NetworkPolicies let pods with this label send
 requests to models."""
 _UID = 65532
 _MAX_FAILED_PODS = 100
@@ -33,7 +34,7 @@ _INPUT, _OUTPUT, _HOOKS, _KEYS = "/data/input", "/data/output", "/etc/halcyon/ho
 
 @dataclass(frozen=True)
 class BatchSite:
-    """Settings of the site for all runners."""
+    """Settings of the site for the runners of batch inference."""
 
     image: str
     """Container image of the runner; empty if the site has none."""
@@ -41,7 +42,7 @@ class BatchSite:
     pull_secrets: tuple[str, ...] = ()
     fixed_user_ids: bool = True
     network: SiteNetwork | None = None
-    """Peers in NetworkPolicies; None if the site creates no NetworkPolicies."""
+    """Peers for the runner's NetworkPolicy; None if the site creates no NetworkPolicies."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class ServedModel:
 
 
 _REQUESTS_OF_A_BATCH = 4
-"""Minimum number of requests into which the rows of a full batch are divided, unless spec.rowsPerRequest is set."""
+"""Minimum number of requests into which the rows of the model's largest batch are divided, unless spec.rowsPerRequest
+is set."""
 
 
 def job_name(name: str) -> str:
@@ -67,7 +69,7 @@ def job_name(name: str) -> str:
 
 
 def labels(name: str) -> dict[str, str]:
-    """Return the labels of the objects of a BatchInference."""
+    """Return the labels of the objects that belong to a BatchInference."""
     return {LABEL: name, names.COMPONENT_LABEL: COMPONENT, names.MANAGER_LABEL: names.MANAGER}
 
 

@@ -1,4 +1,7 @@
-"""Pod of a runner: its selection, the reason why it doesn't run, and its runner's progress. Pure, except for `poll`."""
+"""Pod of a batch runner: its selection, the reason why it doesn't run, and the progress of its runner.
+
+Pure, except for `poll`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ POLL_TIMEOUT_S = 3.0
 
 
 def project(pod: Object) -> Object:
-    """Return the pod reduced to the fields that the cache keeps."""
+    """Return the fields of a runner's pod that the cache keeps."""
     meta, status = pod["metadata"], pod.get("status") or {}
     kept = ("namespace", "name", "uid", "resourceVersion", "labels", "creationTimestamp", "deletionTimestamp")
     return {
@@ -25,20 +28,20 @@ def project(pod: Object) -> Object:
 
 
 def current(pods: Iterable[Object]) -> Object | None:
-    """Return the newest pod that isn't being deleted; None if there is none."""
+    """Return the newest of the pods that isn't being deleted; None if there is none."""
     live = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
     return max(live, key=lambda pod: (str(pod["metadata"]["creationTimestamp"]), pod["metadata"]["name"]), default=None)
 
 
 def address(pod: Object | None) -> str | None:
-    """Return the IP address of a running pod; None if the pod doesn't run or there is none."""
+    """Return the IP address of a running pod; None if there is no pod or it doesn't run."""
     return (
         str(pod["status"]["podIP"]) if pod and pod["status"]["phase"] == "Running" and pod["status"]["podIP"] else None
     )
 
 
 def pending(pod: Object | None) -> str:
-    """Return the reason why the pod doesn't run; empty if it runs or has succeeded."""
+    """Return the reason why the runner's pod doesn't run; empty if it runs or has succeeded."""
     if pod is None:
         return "the runner's pod is being made"
     status = pod["status"]
@@ -57,7 +60,7 @@ def pending(pod: Object | None) -> str:
 def last_progress(pod: Object | None) -> BatchProgress | None:
     """Return the final progress from the termination message of the runner's container.
 
-    Return None if the container has not terminated, or if its message is no valid progress.
+    Return None if the container has not terminated, or if its message isn't valid.
     """
     for state in _states(pod) if pod else ():
         ended = state.get("terminated") or {}

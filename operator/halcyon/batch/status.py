@@ -22,12 +22,12 @@ from halcyon.kube.kinds import Object
 
 _MESSAGE_LIMIT = 1024
 _ETA_STEP = 0.05
-"""Change of the ETA, as a share of the remaining time, above which the status is updated with the new ETA."""
+"""Change of the expected end above which the status is updated, as a share of the remaining time."""
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Reason why no runner can run now."""
+    """Reason why no runner of a BatchInference can run now."""
 
     reason: str
     message: str
@@ -36,7 +36,7 @@ class Obstacle:
 
 
 def served_model(model: Object | None, name: str, namespace: str) -> ServedModel | Obstacle:
-    """Return the properties of a ModelDeployment that a runner needs, or the reason why a runner can't use it."""
+    """Return what a runner needs about a ModelDeployment, or the reason why a runner can't use it."""
     if model is None:
         return Obstacle(
             BatchReason.MODEL_NOT_FOUND,
@@ -79,7 +79,7 @@ class Observed:
     is_done: bool = False
     """Whether the Job has succeeded."""
     pending: str = ""
-    """Reason why the pod doesn't run; empty if it runs, or if no reason is known."""
+    """Reason why the runner's pod doesn't run; empty if it runs, or if no reason is known."""
     progress: BatchProgress | None = None
     """Last known progress of this runner or an earlier one; None if none is known."""
 
@@ -193,14 +193,17 @@ def _steady(shown: object, end: float, now: float) -> float:
     """Return the estimated end to publish, in seconds since the epoch.
 
     `end` is the new estimate, `shown` is the published one. The published estimate is kept if the two differ by at most
-    the share `_ETA_STEP` of the remaining time. So small changes of the rate cause no writes of the status.
+    the share `_ETA_STEP` of the remaining time. Therefore small changes of the rate cause no writes of the status.
     """
     before = epoch_seconds(shown)
     return before if before is not None and abs(before - end) <= max(_ETA_STEP * (end - now), 1.0) else end
 
 
 def _on_time(deadline: str, end: float | None, progress: BatchProgress | None, now: float) -> list[_Found]:
-    """Return the condition OnTime, with the rate that meets the deadline; an empty list while the end is unknown."""
+    """Return the condition OnTime, with the rate that meets the deadline, in a list.
+
+    The list is empty while the end is unknown.
+    """
     until = epoch_seconds(deadline)
     if until is None or until <= now:
         return [(Type.ON_TIME, "False", BatchReason.DEADLINE_MISSED, f"spec.deadline is {deadline}, which has passed")]

@@ -1,4 +1,4 @@
-"""The controller: creates the objects that a ModelDeployment needs, and writes its status from their state.
+"""The controller of ModelDeployments, which creates the objects that each one needs and writes its status.
 
 | package       | task                                                                                   |
 | ------------- | -------------------------------------------------------------------------------------- |

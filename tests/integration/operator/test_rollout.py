@@ -154,7 +154,7 @@ def test_auto_replaces_without_capacity_to_surge_and_reports_it(space: Space, po
         # The status says it for as long as it lasts; the event stays.
         wait_told_once(space, "ReplacingPods")
         (note,) = event_notes(space, "ReplacingPods")
-        assert "no capacity to surge was available for 2s: pod m-a-" in note
+        assert "no capacity for an additional pod was available for 2s: pod m-a-" in note
         assert "needs 1 more nvidia.com/gpu" in note
         space.wait_settled(limit_s=30)
     assert min(seen) == 1

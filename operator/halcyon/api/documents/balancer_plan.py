@@ -28,23 +28,23 @@ CLIENTS_FOLDER = "clients"
 KEYS_FOLDER = "keys"
 """Folder with the Secret of `traffic.apiKeys`, below /var/run/secrets in a balancer pod."""
 DRAIN_HEADER = "halcyon-drain"
-"""Header with the key that a request to the agent's `/drain` must have. The kubelet takes the key from the pod's specification."""
+"""HTTP header with a secret key, without which the agent rejects a request to `/drain`. The kubelet takes the key from
+the pod's specification."""
 LOWER_CLASS_HEADER = "halcyon-batch"
-"""HTTP header or gRPC metadata that marks a request of the lower class. Its value is the name of the BatchInference.
-
-Balancers ignore it if the plan's `lower_class` is `None`. By this name, the BatchInferences of a model get equal
-shares.
-"""
+"""HTTP header or gRPC metadata that marks a request of batch inference, which has lower priority. Its value is the name
+of the BatchInference. Balancers divide the capacity equally among the BatchInferences of a model by this name. They
+ignore the header if the plan's `lower_class` is `None`."""
 ROWS_HEADER = "halcyon-batch-rows"
-"""HTTP header or gRPC metadata with the number of rows in a request of the lower class, from 1 to 9999; 1 if it is missing."""
+"""HTTP header or gRPC metadata with the number of rows in a request of batch inference, from 1 to 9999. If it is
+missing, the number is 1."""
 LowerClass = Literal["None", "Fill", "Gentle"]
-"""Capacity of the lower class of requests in the balancers. `None`: there is no lower class. `Fill`: the capacity that
-other requests leave unused. `Gentle`: only so much that the latency of other requests stays nearly the same.
-"""
+"""How much capacity the balancers give to batch inference, whose requests form a lower class. `None`: there is no such
+class. `Fill`: all capacity that other requests leave unused. `Gentle`: only so much that the latency of other requests
+stays nearly the same."""
 
 
 class PlanError(ValueError):
-    """The document is not a plan, or has a version that is not supported."""
+    """The document is not a balancer plan, or has a version that is not supported."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class Slot:
     service: str
     """Name of the headless Service whose EndpointSlices list the slot's pods."""
     weight: int
-    """Relative share of the requests, from 0 to 256, as in HAProxy."""
+    """Share of the requests that the slot receives, relative to the other slot: from 0 to 256, as in HAProxy."""
     capacity: int
     """Number of HAProxy servers in the slot; an upper bound on its pods (maxReplicas plus surge)."""
 
 
 @dataclass(frozen=True)
 class CollectorAddress:
-    """Address of the collector, to which agents send reports."""
+    """Address of the collector, to which agents send reports, and what agents need to verify it."""
 
     host: str
     """DNS name that resolves to the addresses of all operator replicas."""
@@ -105,31 +105,32 @@ class BalancerPlan:
     sequences: bool = False
     """Whether the model keeps state between requests, so that requests must not be retried."""
     sticky_header: str = ""
-    """Name of the header for sticky routing: requests with the same value go to the same pod. Empty if routing is not sticky."""
+    """Name of the HTTP header for sticky routing: requests with the same value go to the same pod. Empty if routing is
+    not sticky."""
     max_request_bytes: int = 0
     """Maximum size of a request, in bytes; 0 means that the balancer sets no limit."""
     access_log: str = "None"
-    """Requests to log: `None`, `Errors` or `All`."""
+    """Requests that the balancer logs: `None`, `Errors` or `All`."""
     objective_ms: int = 0
-    """Latency objective in milliseconds. Under overload, requests that would miss it are rejected; if 0, they only
-    wait.
-    """
+    """Latency objective, in milliseconds. Under overload, requests that would miss it are rejected. If it is 0, no
+    request is rejected for its latency."""
     max_batch: int = 0
     """Maximum number of rows in a batch; 0 if only the model's own configuration sets it."""
     instances: int = 1
     """Number of instances of the model in one server."""
     max_concurrency: int = 0
-    """Maximum number of requests in progress at one server, over all balancers and both protocols; 0 if the spec sets none."""
+    """Maximum number of requests in progress at one server, counted over all balancers and both protocols. 0 means that
+    the spec sets no maximum."""
     finds_concurrency: bool = False
-    """Whether agents determine the maximum concurrency of a server themselves, unless Triton batches the model's
-    requests.
-    """
+    """Whether agents measure how many requests a server should process at once. They don't if Triton batches the
+    model's requests."""
     balancers: int = 1
     """Number of balancers, between which the limits of a server are divided."""
     hold_timeout_ms: int = 0
-    """Maximum time that a request waits while there is no server, in milliseconds; 0 means `queue_timeout_ms`."""
+    """Maximum time that a request waits while no server exists, in milliseconds. 0 means that `queue_timeout_ms`
+    applies."""
     lower_class: LowerClass = "None"
-    """Lower class of requests, for batch inference; `None` unless a BatchInference of the model runs."""
+    """Capacity for the requests of batch inference; `None` unless a BatchInference of the model runs."""
 
     @property
     def longest_wait_ms(self) -> int:
@@ -138,21 +139,21 @@ class BalancerPlan:
 
     @property
     def shares_pods(self) -> bool:
-        """Whether the requests in progress at a server are limited over all balancers."""
+        """Whether the number of requests in progress at a server is limited over all balancers together."""
         return self.max_concurrency > 0 or self.finds_concurrency or self.objective_ms > 0
 
     @property
     def exchanges_loads(self) -> bool:
-        """Whether the balancers exchange their loads."""
+        """Whether the balancers send each other their numbers of requests."""
         return self.shares_pods or self.has_lower_class
 
     @property
     def has_lower_class(self) -> bool:
-        """Whether there is a lower class of requests."""
+        """Whether requests of batch inference get capacity, as a class below the other requests."""
         return self.lower_class != "None"
 
     def to_json(self) -> str:
-        """Return the plan as one line of JSON with sorted keys, so that equal plans result in equal text.
+        """Return the plan as one line of JSON. The keys are sorted, so that equal plans have equal text.
 
         Fields that were added after the first version are omitted if they have their default value.
         """
@@ -164,7 +165,7 @@ class BalancerPlan:
         """Parse a plan.
 
         Raises:
-            PlanError: the text is not a plan, or has another version.
+            PlanError: the text is not a balancer plan, or has a version that is not supported.
         """
         try:
             raw = codec.fields_of(text, PLAN_VERSION)
@@ -184,4 +185,4 @@ _LATER = (
     *("max_concurrency", "finds_concurrency", "objective_ms", "max_batch", "instances", "balancers"),
     *("hold_timeout_ms", "lower_class"),
 )
-"""Names of the fields that were added after the first version."""
+"""Names of the plan's fields that were added after its first version."""

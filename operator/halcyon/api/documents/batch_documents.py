@@ -14,26 +14,26 @@ T = TypeVar("T")
 
 VERSION: Final = 1
 PORT: Final = 8080
-"""Port of the runner's pod at which the path `PATH` returns the progress."""
+"""Port of the runner's pod for HTTP requests to the path `PATH`, which return the progress."""
 PATH: Final = "/progress"
 FAILED: Final = 2
 """Exit status of a runner that cannot succeed until the user changes something. After any other nonzero status, a new
 runner continues the work.
 """
 MAX_BYTES: Final = 4096
-"""Maximum size of a progress document in bytes, which is that of a termination message."""
+"""Maximum size of a progress document, in bytes. It is the maximum size of a termination message."""
 
 
 class BatchDocumentError(ValueError):
-    """The text is not a valid recipe or progress document."""
+    """The text is not a valid recipe or progress document of batch inference."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRecipe:
-    """Recipe: the work of one runner. Paths are those in the runner's container."""
+    """Recipe of batch inference: the work of one runner. Paths are those in the runner's container."""
 
     owner: str
-    """uid of the BatchInference."""
+    """Uid of the BatchInference for which the runner works."""
     name: str
     model: str
     """Name of the model in requests."""
@@ -69,7 +69,7 @@ class BatchRecipe:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Parse a recipe.
+        """Parse a recipe of batch inference.
 
         Raises:
             BatchDocumentError: the text is not a valid document.
@@ -79,7 +79,10 @@ class BatchRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchProgress:
-    """Progress of a runner. Rows count as done or failed when their part of the results is written."""
+    """Progress of a runner of batch inference.
+
+    Rows count as done or failed once the part of the results with them is written.
+    """
 
     total: int | None = None
     """Number of rows in the input; None until the input has been read."""
@@ -88,19 +91,19 @@ class BatchProgress:
     failed: int = 0
     """Number of rows without a result, which are listed in the file of failures."""
     rows_per_s: float | None = None
-    """Recent number of rows per second; None until it is known."""
+    """Number of rows per second in the recent past; None until it is known."""
     left_s: float | None = None
-    """Seconds until the end at the recent rate; None until that is known."""
+    """Estimated seconds until the batch is complete, at the recent rate; None until that is known."""
     rows_per_request: int | None = None
     is_complete: bool = False
     waiting: str = ""
-    """Text about what the runner waits for; empty if it doesn't wait."""
+    """Text that says what the runner is waiting for; empty if it isn't waiting."""
     reason: str = ""
-    """Reason in one word if the runner has failed; else empty."""
+    """Reason in one word if the runner has failed; empty otherwise."""
     message: str = ""
 
     def to_json(self) -> str:
-        """Return the progress as JSON, with texts cut so that it fits into `MAX_BYTES`."""
+        """Return the progress as JSON. Texts are cut so that it is at most `MAX_BYTES` long."""
         return codec.encoded(replace(self, waiting=self.waiting[:400], message=self.message[:1000]), VERSION)
 
     @classmethod

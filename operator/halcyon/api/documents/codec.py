@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 NOT_A_DOCUMENT = (KeyError, TypeError, AttributeError, RecursionError, UnicodeDecodeError, json.JSONDecodeError)
-"""Exceptions raised for text that is not a valid document."""
+"""Exceptions that can occur while text that is not a valid document is parsed."""
 
 
 class UnknownVersionError(ValueError):
@@ -43,13 +43,13 @@ def fields_of(text: str | bytes, version: int) -> dict[str, Any]:
 
     Raises:
         UnknownVersionError: the document has another version.
-        Exception: the text is not a document; one of `NOT_A_DOCUMENT`.
+        Exception: the text is not a document. The exception has one of the types in `NOT_A_DOCUMENT`.
     """
     return checked(json.loads(text), version)
 
 
 def checked(raw: dict[str, Any], version: int) -> dict[str, Any]:
-    """Return the fields of a parsed document. Raises the same errors as `fields_of`."""
+    """Return the fields of a document that is already parsed from JSON. The errors are those of `fields_of`."""
     found = raw.pop("version")
     if found != version:
         raise UnknownVersionError(found)

@@ -20,12 +20,13 @@ KEY = "capacity.json"
 """Key in the ConfigMap that contains the document."""
 MAX_BYTES = 4096
 GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
-"""Node label with the GPU product, set by NVIDIA's GPU feature discovery. A model that needs a product has it in its nodeSelector."""
+"""Node label with the GPU product, set by NVIDIA's GPU feature discovery. A model that requires a certain product has
+this label in its nodeSelector."""
 _MAX_MS = 3.6e6
 
 
 class MeasuredCapacityError(ValueError):
-    """The document can't be read, or doesn't apply to the revision that serves now."""
+    """The document with a measured capacity can't be read, or doesn't apply to the revision that serves now."""
 
 
 def _time(text: str) -> str:
@@ -39,7 +40,10 @@ _Milliseconds = Annotated[float, Field(ge=0, le=_MAX_MS, allow_inf_nan=False)]
 
 
 class MeasuredLine(ApiModel):
-    """Execution times of a replica with this number of instances: a batch of b rows takes constant + per row x b."""
+    """Execution times of a replica that has this number of model instances.
+
+    A batch takes a constant time plus a time for each row.
+    """
 
     instances: Annotated[int, Field(ge=1, le=1024)]
     constant_milliseconds: _Milliseconds
@@ -48,8 +52,7 @@ class MeasuredLine(ApiModel):
     """Number of rows in the largest batch that was executed."""
     at_once: Annotated[int, Field(ge=1, le=100000)] | None = None
     """Number of requests that the replica executes at once, each in the constant time. Set only if Triton's batch times
-    don't show how long requests take.
-    """
+    don't show how long requests take."""
 
     @model_validator(mode="after")
     def _takes_time(self) -> Self:
@@ -62,11 +65,17 @@ class MeasuredLine(ApiModel):
         return (self.constant_milliseconds + self.per_row_milliseconds * rows) / 1000
 
     def batch_times(self) -> dict[int, float] | None:
-        """Return the seconds of the smallest and the largest batch by number of rows; None if `at_once` is set."""
+        """Return the number of rows of the smallest and of the largest batch, each with its time in seconds.
+
+        Return None if `at_once` is set.
+        """
         return None if self.at_once is not None else {rows: self.seconds(rows) for rows in (1, self.max_batch_size)}
 
     def answers(self) -> tuple[float, float] | None:
-        """Return the number of requests executed at once and the seconds of each; None if `at_once` is not set."""
+        """Return the number of requests that the replica executes at once, and the seconds that each takes.
+
+        Return None if `at_once` is not set.
+        """
         return None if self.at_once is None else (float(self.at_once), self.seconds(1))
 
 
@@ -79,13 +88,13 @@ class MeasuredCapacity(ApiModel):
     measured_at: Annotated[str, Field(max_length=64), AfterValidator(_time)]
     """Time of the measurement in RFC 3339."""
     revision: _Name
-    """Name of the ControllerRevision that was measured."""
+    """Name of the ControllerRevision whose pods were measured."""
     image: _Name
-    """Image of the container with Triton."""
+    """Triton image with which the measurement was made."""
     gpu_product: _Name | None = None
-    """Value of the node's label nvidia.com/gpu.product; None if the node has no such label."""
+    """GPU product of the node: the value of its label nvidia.com/gpu.product. None if the node has no such label."""
     lines: Annotated[tuple[MeasuredLine, ...], Field(min_length=1, max_length=8)]
-    """Execution times, with at most one entry for each number of instances."""
+    """Measured execution times. There is at most one entry for each number of model instances."""
 
     @model_validator(mode="after")
     def _has_one_line_each(self) -> Self:
@@ -144,7 +153,7 @@ def read(config_map: Mapping[str, Any]) -> MeasuredCapacity:
 
 
 def line_for(document: MeasuredCapacity, served: Served) -> MeasuredLine:
-    """Return the execution times that were measured for the properties in `served`.
+    """Return the execution times that were measured with the revision, image, GPU and instances in `served`.
 
     Raises:
         MeasuredCapacityError: the document has no times for these properties.

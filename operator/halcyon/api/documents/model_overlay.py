@@ -34,19 +34,22 @@ class OverlayError(ValueError):
 
 @dataclass(frozen=True)
 class OverlayQueuePolicy:
-    """Policy of Triton's queue. Fields that are not set keep the values of the model's own configuration."""
+    """Policy of Triton's queue. A field that is not set keeps the value in the model's own configuration."""
 
     delay: bool | None = None
-    """Whether a request whose timeout has passed waits behind all others. If false, it is rejected."""
+    """Whether a request whose timeout has passed is moved behind all others. If false, it is rejected."""
     timeout_us: int | None = None
-    """Maximum time in the queue, in microseconds."""
+    """Maximum time that a request waits in Triton's queue, in microseconds."""
     allow_timeout_override: bool | None = None
     max_queue_size: int | None = None
 
 
 @dataclass(frozen=True)
 class DynamicBatching:
-    """Settings that enable dynamic batching. If one is not set, the model's own value stays."""
+    """Settings of dynamic batching, which they enable.
+
+    A setting that is not given keeps the value in the model's own configuration.
+    """
 
     max_queue_delay_us: int | None = None
     """Maximum time that a batch may wait to fill, in microseconds."""
@@ -60,12 +63,12 @@ class DynamicBatching:
 
 @dataclass(frozen=True)
 class VersionPolicy:
-    """Model versions to serve. Exactly one of the fields is set."""
+    """Versions of the model that Triton serves. Exactly one of the fields is set."""
 
     latest: int | None = None
-    """Number of the highest versions to serve."""
+    """Number of versions to serve, counted from the highest version number down."""
     specific: tuple[int, ...] = ()
-    """Numbers of the versions to serve."""
+    """Numbers of the model versions to serve."""
     all: bool = False
 
 
@@ -75,9 +78,9 @@ class OverlayInput:
 
     name: str
     data_type: str
-    """Data type, one of `DATA_TYPES`."""
+    """Data type of the tensor, one of `DATA_TYPES`."""
     dims: tuple[int, ...]
-    """Shape without the batch dimension. -1 means a variable dimension, for which the warm-up uses 1."""
+    """Shape of the tensor without the batch dimension. -1 means a variable dimension, for which the warm-up uses 1."""
 
 
 @dataclass(frozen=True)
@@ -85,18 +88,18 @@ class OverlayWarmup:
     """Warm-up requests, which Triton executes before the model is ready. They replace those in the model's own configuration."""
 
     batch_sizes: tuple[int, ...] = ()
-    """Batch sizes, in rows; empty for 1 and the maximum batch size."""
+    """Batch sizes of the warm-up requests, in rows. If empty, the sizes are 1 and the maximum batch size."""
     iterations: int = 2
     """Number of requests for each batch size."""
     data: Literal["zero", "random"] = "zero"
-    """Content of the input tensors."""
+    """Content of the input tensors of warm-up requests, for example zeros."""
     inputs: tuple[OverlayInput, ...] = ()
-    """Input tensors; empty for those in the model's own configuration."""
+    """Input tensors of the warm-up requests. If empty, the inputs in the model's own configuration are used."""
 
 
 @dataclass(frozen=True)
 class Overlay:
-    """Settings that replace those in the model's own configuration. None or empty means that a setting is not replaced."""
+    """Settings that replace those in the model's own configuration. None or empty replaces nothing."""
 
     model_name: str
     """Name of the model in Triton, and of its folder in the repository."""
@@ -117,7 +120,10 @@ class Overlay:
         return replace(self, parameters=dict(self.parameters)) == Overlay(self.model_name)
 
     def to_json(self) -> str:
-        """Return the overlay as one line of JSON with sorted keys and without spaces, so that equal overlays result in equal text."""
+        """Return the overlay as one line of JSON.
+
+        The keys are sorted and there are no spaces, so that equal overlays have equal text.
+        """
         plain = asdict(replace(self, parameters=dict(self.parameters)), dict_factory=_said)
         return json.dumps({"version": OVERLAY_VERSION, **plain}, sort_keys=True, separators=(",", ":"))
 
@@ -152,9 +158,8 @@ class Overlay:
 
 
 _ADDED = ("priority_levels", "default_priority_level", "queue_policy", "response_cache")
-"""Fields that are omitted from the document if they are not set. The document is then the same as before these fields
-existed, so no pod restarts.
-"""
+"""Fields that are omitted from the document if they are not set. Therefore overlays without these fields are the same
+as before the fields existed, and no pod restarts after an upgrade."""
 
 
 def _said(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -162,12 +167,16 @@ def _said(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _Check = Callable[[Any, str], _T]
-"""Function that converts a JSON value to a field's value, or raises OverlayError; the second argument is the path for messages."""
+"""Function that converts a JSON value to the value of a field, or raises OverlayError. Its second argument is the path
+of the field, for error messages."""
 _REQUIRED: Any = object()
 
 
 class _Fields:
-    """JSON object from which fields are removed one by one, to detect unknown fields. A field with null counts as missing."""
+    """Fields of a JSON object. A field is removed when it is read, so that the remaining fields are unknown ones.
+
+    A field with null counts as missing.
+    """
 
     def __init__(self, raw: object, where: str) -> None:
         if not isinstance(raw, dict):

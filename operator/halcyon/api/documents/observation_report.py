@@ -21,12 +21,9 @@ from halcyon.api.documents.codec import NOT_A_DOCUMENT, UnknownVersionError, mad
 REPORT_VERSION = 1
 
 PodState = Literal["starting", "ready", "draining", "maintenance", "unreachable"]
-"""State of a pod for the balancer.
-
-starting: not ready in its EndpointSlice. ready: receives requests. draining: terminating. maintenance: excluded by the
-agent, because its backend is certainly dead. unreachable: ready in its EndpointSlice, but does not respond to the
-agent.
-"""
+"""State of a server pod from the view of the balancer. starting: not ready in its EndpointSlice. ready: receives
+requests. draining: terminating. maintenance: excluded by the agent, because its backend is certainly dead. unreachable:
+ready in its EndpointSlice, but does not respond to the agent."""
 
 AUDIENCE = "halcyon-collector"
 """Audience of the ServiceAccount token with which agents authenticate."""
@@ -42,7 +39,8 @@ class ReportError(ValueError):
 
 
 Batches = tuple[tuple[int, int, int], ...]
-"""Batch statistics: for each batch size, ascending, the rows per batch, the number of batches, and their total time in microseconds."""
+"""Batch statistics of a pod. For each batch size, in ascending order: rows per batch, number of batches, and their
+total time in microseconds."""
 MAX_SIZES = 64
 """Maximum number of batch sizes in the report of a pod. If there are more, those that ran most often are reported."""
 
@@ -52,12 +50,12 @@ class BatchStats:
     """Triton's batch statistics of the model in one pod, summed over all ready versions."""
 
     at: float
-    """Time at which the statistics were read, in seconds since the epoch."""
+    """Time at which the agent read the statistics, in seconds since the epoch."""
     sizes: Batches
-    """Counters by batch size. The time of a batch includes input, inference and output."""
+    """Counters for each batch size. The time of a batch includes input, inference and output."""
     spent_us: int | None = None
-    """Counter of the time of the batches of all sizes, in microseconds, even of those that are not in `sizes`. None if an older agent
-    does not report it."""
+    """Counter of the execution time of all batches, in microseconds. It includes sizes that are missing in `sizes`.
+    None if an older agent does not report it."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +66,9 @@ class SlotLatency:
     bounds_ms: tuple[int, ...]
     """Upper bounds of the buckets in milliseconds, in ascending order."""
     counts: tuple[int, ...]
-    """Counter of the responses in each bucket, followed by that of an additional bucket without an upper bound."""
+    """Counters of the responses in each bucket. The last one is for an additional bucket without an upper bound."""
     failed: int | None = None
-    """Counter of the failed responses: HTTP 5xx, or gRPC UNKNOWN, UNIMPLEMENTED, INTERNAL or UNAVAILABLE."""
+    """Counter of failed responses: HTTP 5xx, or gRPC UNKNOWN, UNIMPLEMENTED, INTERNAL or UNAVAILABLE."""
 
 
 @dataclass(frozen=True)
@@ -80,43 +78,46 @@ class ReportedHistogram:
     bounds_ms: tuple[int, ...]
     """Upper bounds of the buckets in milliseconds, in ascending order."""
     counts: tuple[int, ...]
-    """Counter of the responses in each bucket, followed by that of an additional bucket without an upper bound."""
+    """Counters of the responses in each bucket. The last one is for an additional bucket without an upper bound."""
 
 
 @dataclass(frozen=True)
 class BalancerSample:
-    """Sample of one HAProxy process, for HTTP and gRPC together."""
+    """Measurements of one HAProxy process, for HTTP and gRPC together."""
 
     queued: int
     """Number of requests that wait in HAProxy now, including held requests."""
     inflight: int
     """Number of requests from this HAProxy that servers process now."""
     requests: int
-    """Counter of inference requests received, including rejected ones but not those that a client repeats after a rejection."""
+    """Counter of inference requests that HAProxy has received. It includes rejected requests, but not those that a
+    client repeats after a rejection."""
     rejected: int
-    """Counter of rejected requests (queue full, no response expected in time, no server in time, waited too long)."""
+    """Counter of requests that HAProxy rejected: the queue was full, no response was expected in time, or no server was
+    free in time."""
     errors: int
     """Counter of requests that failed because the connection to a server failed or broke."""
     held: int = 0
-    """Number of requests that wait now because no server is up."""
+    """Number of requests that wait now because no server is ready."""
     unavailable: int = 0
-    """Counter of requests that a server refused itself (HTTP 503, gRPC UNAVAILABLE), for example because its own queue is full."""
+    """Counter of requests that a server rejected itself (HTTP 503, gRPC UNAVAILABLE), for example because its own queue
+    was full."""
     problem: str = ""
-    """Reason why the balancer does not do everything that its plan requires; empty if it does."""
+    """Reason why the balancer does not fulfil its plan completely; empty if it does."""
     latency: tuple[SlotLatency, ...] = ()
-    """Response times by slot. Empty unless there are two slots, because two revisions are compared."""
+    """Response times for each slot. Empty unless the model has two slots, whose revisions are then compared."""
     clients: ReportedHistogram | None = None
     """Histogram of the time from a request's arrival until its response starts. None if an older agent does not report it."""
 
 
 @dataclass(frozen=True)
 class PodSample:
-    """Sample of one Triton pod."""
+    """Measurements of one Triton pod."""
 
     name: str
     state: PodState
     at: float
-    """Time at which the pod's metrics were read, in seconds since the epoch."""
+    """Time at which the agent read the pod's metrics, in seconds since the epoch."""
     pending: int | None = None
     """Number of requests in Triton's queue now (`nv_inference_pending_request_count`), plus those in the queue of an
     engine (such as vLLM), if it reports them.
@@ -124,7 +125,7 @@ class PodSample:
     succeeded: int | None = None
     """Counter of successful requests."""
     failed: int | None = None
-    """Counter of requests that failed, without those that their clients canceled. Older agents include these."""
+    """Counter of failed requests, without those that their clients canceled. Older agents include canceled requests."""
     backend_failed: int | None = None
     """Counter of requests that failed in the backend (`reason="BACKEND"`)."""
     rows: int | None = None
@@ -136,27 +137,26 @@ class PodSample:
     compute_us: int | None = None
     """Counter of the computing time of requests, in microseconds."""
     gpu: float | None = None
-    """GPU utilisation from 0 to 1, mean over the pod's GPUs; None if Triton does not report it."""
+    """GPU utilisation from 0 to 1, as the mean over the pod's GPUs. None if Triton does not report it."""
     load_error: str | None = None
     """Triton's error message if the model could not be loaded; else None."""
     versions: tuple[str, ...] = ()
-    """Model versions that are ready."""
+    """Versions of the model that are ready in the pod."""
     canceled: int | None = None
     """Counter of requests that their clients canceled. None if an older agent does not report it."""
     batches: BatchStats | None = None
-    """Batch statistics, which are read less often than the other values. With many pods, a report includes those of some pods only."""
+    """Batch statistics of the pod. They are read less often than the other values. With many pods, a report includes
+    the statistics of some pods only."""
     engine_used: float | None = None
-    """Used share of an engine's capacity for requests, from 0 to 1: of its KV cache blocks, or of the requests that it
-    can execute. None if no engine reports it.
-    """
+    """Used share of an inference engine's capacity, from 0 to 1. The capacity is its KV cache blocks, or the number of
+    requests that it can execute at once. None if no engine reports it."""
     backend_failure: str | None = None
-    """Description of a failure of the backend. In the state maintenance or starting: why the pod is dead. In the state
-    ready: that every request fails.
-    """
+    """Description of a failure of the pod's backend. If the state is maintenance or starting, it says why the backend
+    is dead. If the state is ready, it says that every request fails."""
 
     @classmethod
     def of_fields(cls, raw: dict[str, Any]) -> PodSample:
-        """Return the sample with the fields of a parsed document. Raises any of `NOT_A_DOCUMENT`."""
+        """Return the sample of a pod from the fields of a parsed document. Raises any of `NOT_A_DOCUMENT`."""
         batches = raw.get("batches")
         if batches is not None:
             batches = made(BatchStats, {**batches, "sizes": tuple(tuple(size) for size in batches["sizes"])})
@@ -175,7 +175,7 @@ class AgentReport:
     at: float
     """Time of the measurements, in seconds since the epoch, from the agent's clock."""
     balancer: BalancerSample | None
-    """Sample of HAProxy; None if HAProxy does not respond."""
+    """Measurements of HAProxy; None if HAProxy does not respond."""
     pods: tuple[PodSample, ...] = ()
     sent: float | None = None
     """Time at which the report was sent, from the agent's clock. None if an older agent does not report it.
@@ -200,14 +200,17 @@ class AgentReport:
 
     @classmethod
     def of_fields(cls, raw: dict[str, Any], pods: tuple[PodSample, ...] = ()) -> AgentReport:
-        """Return a report with these pods and the other fields of a parsed document. Raises any of `NOT_A_DOCUMENT`."""
+        """Return a report with the given pods, and with the other fields from a parsed document.
+
+        Raises any of `NOT_A_DOCUMENT`.
+        """
         balancer = raw.get("balancer")
         return made(cls, {**raw, "balancer": _balancer(balancer) if balancer else None, "pods": pods})
 
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Return a context manager that converts errors while a document is read to `ReportError`."""
+    """Return a context manager that converts any error while a document is read into a `ReportError`."""
     try:
         yield
     except UnknownVersionError as error:

@@ -1,9 +1,13 @@
-"""Pod notice: a message from the operator to a model's agents about a change to one pod, sent on the streams of their reports.
+"""Pod notice: a message from the operator to a model's agents about a change to one pod.
 
-EndpointSlices contain the same information and are authoritative, but can be late: their controller waits for a second if a slice has just
-changed, as in every scale-down of several pods. The module uses only the standard library, because the agent's memory is limited.
+It is sent on the streams of their reports.
 
-Agents and operator are not upgraded at the same moment. Agents without support for notices ignore them, and unknown fields are ignored.
+EndpointSlices contain the same information and are authoritative, but can be late. Their controller waits for a second
+if a slice has just changed, which happens whenever several pods are removed. The module uses only the standard library,
+because the agent's memory is limited.
+
+Agents and operator are not upgraded at the same moment. Agents without support for notices ignore them, and unknown
+fields are ignored.
 """
 
 from __future__ import annotations
@@ -14,13 +18,14 @@ from dataclasses import asdict, dataclass
 from typing import Final, Literal, cast, get_args
 
 PodChange = Literal["ready", "unready", "leaving"]
-"""Change to a pod. ready, unready: its Ready condition has changed. leaving: it is being terminated, which cannot be undone."""
+"""Change to a pod. ready, unready: the pod's Ready condition has changed. leaving: the pod is being terminated, which
+cannot be undone."""
 
 MAX_BYTES: Final = 2048
 
 
 class NoticeError(ValueError):
-    """The text is not a valid notice."""
+    """The text is not a valid pod notice."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Identity with which a pod downloads its model: an argument of the fetcher, written by the renderer.
+"""Cloud identity with which a pod downloads its model. The renderer passes it to the fetcher as an argument.
 
 The module uses only the standard library, because the fetcher delays every cold start.
 """
@@ -12,19 +12,21 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class StoreIdentity:
-    """Identity in a cloud for which the token of the pod's service account is exchanged."""
+    """Cloud identity for which the token of the pod's service account is exchanged."""
 
     cloud: Literal["aws", "azure", "google"]
     name: str
-    """ARN of the role, client id, or resource name of the workload identity pool's provider."""
+    """ARN of the AWS role, client id of the Entra application, or resource name of Google's workload identity
+    provider."""
     also: str = ""
-    """Id of the Entra tenant, or e-mail address of the Google service account to act as; empty if there is none."""
+    """Id of the Entra tenant, or e-mail address of the Google service account to impersonate. Empty if there is
+    none."""
     endpoint: str | None = None
-    """URL of the token service; None for the cloud's own."""
+    """URL of the token service. None means the cloud's own token service."""
 
     @classmethod
     def from_json(cls, text: str) -> StoreIdentity:
-        """Parse the argument.
+        """Parse the identity from the fetcher's argument.
 
         Raises:
             ValueError: the text was not written by `to_json`.
@@ -35,12 +37,12 @@ class StoreIdentity:
             raise ValueError(str(error)) from error
 
     def to_json(self) -> str:
-        """Return the argument."""
+        """Return the identity as an argument for the fetcher."""
         return json.dumps(self.__dict__)
 
     @property
     def audience(self) -> str:
-        """Audience that the cloud requires in the service account's token."""
+        """Audience that the cloud requires in the token of the pod's service account."""
         return {
             "aws": "sts.amazonaws.com",
             "azure": "api://AzureADTokenExchange",

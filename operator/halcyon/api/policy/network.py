@@ -13,27 +13,27 @@ from pydantic import Field
 from halcyon.api.types import Documented
 
 Peer = dict[str, Any]
-"""NetworkPolicyPeer of networking.k8s.io/v1."""
+"""Peer of a NetworkPolicy: a NetworkPolicyPeer of networking.k8s.io/v1."""
 EgressRule = dict[str, Any]
-"""NetworkPolicyEgressRule of networking.k8s.io/v1."""
+"""Egress rule of a NetworkPolicy: a NetworkPolicyEgressRule of networking.k8s.io/v1."""
 
 _Some = Field(max_length=64)
 
 
 class SiteNetwork(Documented):
-    """Network peers of the pods of models."""
+    """Peers with which the pods of models may communicate, for NetworkPolicies."""
 
     operator: Annotated[tuple[Peer, ...], Field(min_length=1, max_length=64)]
     """Peers that match the operator pods. Agents send reports to the operator, and the operator reads metrics and state of servers."""
     clients: Annotated[tuple[Peer, ...], _Some] = ()
-    """Peers that may send requests to models; empty for any peer."""
+    """Peers that may send requests to models. If empty, any peer may."""
     scrapers: Annotated[tuple[Peer, ...], _Some] = ()
-    """Peers that may read metrics of balancers and servers; empty for none."""
+    """Peers that may read metrics of balancers and servers. If empty, none may."""
     egress: Annotated[tuple[EgressRule, ...], _Some] = ()
-    """Additional connections that servers may open; empty for none."""
+    """Egress rules for additional connections that servers may open. If empty, there are none."""
     sources: Annotated[tuple[Peer, ...], _Some] = ()
-    """Peers from which servers may download models, at the port in `source.uri`; empty for any peer, except the metadata
-    services of clouds."""
+    """Peers from which servers may download models, at the port in `source.uri`. If empty, any peer is allowed except
+    the metadata services of clouds."""
     api_server_ports: Annotated[
         tuple[Annotated[int, Field(ge=1, le=65535)], ...], Field(min_length=1, max_length=8)
     ] = (443, 6443)

@@ -17,7 +17,7 @@ from halcyon.api.spec.placement import NodeRequirement
 
 @dataclass(frozen=True)
 class PolicySubject:
-    """Spec to check, with its namespace and the site policy."""
+    """Spec that the rules check, with its namespace and the site policy."""
 
     spec: Spec
     namespace: str
@@ -36,7 +36,7 @@ class PolicySubject:
 
 
 def replicas(spec: Spec) -> int:
-    """Return the maximum number of replicas with this spec."""
+    """Return the maximum number of replicas that the spec allows the autoscaler or the user to set."""
     return spec.scaling.max_replicas if spec.scaling else spec.replicas
 
 
@@ -54,12 +54,12 @@ def _covers(registry: str, name: str) -> bool:
 
 
 def foreign(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the server's image if it is not from an allowed registry."""
+    """Return a list with the server's image if it is not from an allowed registry; otherwise an empty list."""
     return _elsewhere(asked.image, limit)
 
 
 def foreign_model(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the model's image if it is not from an allowed registry."""
+    """Return a list with the model's image if it is not from an allowed registry; otherwise an empty list."""
     return _elsewhere(asked.model_image, limit)
 
 
@@ -88,7 +88,7 @@ def triton_version(image: str, policy: SitePolicy) -> str:
 
 
 def old(asked: PolicySubject, limit: str) -> list[str]:
-    """Return the server's image if its Triton version is below the limit, or unknown."""
+    """Return a list with the server's image if its Triton version is too old or unknown; otherwise an empty list."""
     # An unknown version is an empty text, which sorts before all versions.
     return [] if not asked.image or triton_version(asked.image, asked.policy) >= limit else [asked.image]
 
@@ -107,14 +107,14 @@ def _unlisted(found: Iterable[str], limit: tuple[str, ...]) -> list[str]:
 
 
 def environment(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the environment variables that are not allowed; `PREFIX*` stands for an entry of `envFrom`."""
+    """Return the environment variables that the limit does not allow. An entry of `envFrom` appears as `PREFIX*`."""
     runtime = asked.spec.runtime
     found = [*(e.name for e in runtime.env or ()), *(f"{e.prefix or ''}*" for e in runtime.env_from or ())]
     return _unlisted(found, limit)
 
 
 def config_maps(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the ConfigMaps that environment variables must not come from."""
+    """Return the names of ConfigMaps with environment variables of the spec that the limit does not allow."""
     env, env_from = asked.spec.runtime.env or (), asked.spec.runtime.env_from or ()
     found = [e.value_from.config_map_key_ref.name for e in env if e.value_from and e.value_from.config_map_key_ref]
     return _unlisted([*found, *(e.config_map_ref.name for e in env_from if e.config_map_ref)], limit)
@@ -132,12 +132,12 @@ def secret_names(spec: Spec) -> list[str]:
 
 
 def outside(value: str | None, limit: tuple[str, ...]) -> list[str]:
-    """Return the value if it is not in the list."""
+    """Return a list with the value if it is set and not among the allowed ones; otherwise an empty list."""
     return [] if value is None or value in limit else [value]
 
 
 def selectors(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the node labels that are not allowed in a node selector or a node affinity."""
+    """Return the node labels in a node selector or a node affinity that the limit does not allow."""
 
     def allowed(e: NodeRequirement) -> bool:
         return e.key in limit or (e.operator == "In" and all(f"{e.key}={value}" in limit for value in e.values or ()))
@@ -151,7 +151,7 @@ def selectors(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
 
 
 def tolerations(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the taints whose toleration is not allowed."""
+    """Return the tolerated taints that the limit does not allow."""
     found = []
     for taint in asked.spec.runtime.placement.tolerations or ():
         said = taint.key if taint.operator == "Exists" else f"{taint.key}={taint.value or ''}"
@@ -160,17 +160,17 @@ def tolerations(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
 
 
 def more(count: int, limit: int) -> list[str]:
-    """Return the number as text if it is above the limit."""
+    """Return a list with the number as text if it is above the limit; otherwise an empty list."""
     return [str(count)] if count > limit else []
 
 
 def sources(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the kind of the source if it is not allowed."""
+    """Return a list with the kind of the model's source if it is not allowed; otherwise an empty list."""
     return [kind for kind in SOURCE_KINDS if kind in asked.spec.model.source.to_dict() and kind not in limit]
 
 
 def urls(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the URL of the model if it is not allowed."""
+    """Return a list with the URL of the model if it is not allowed; otherwise an empty list."""
     uri = asked.spec.model.source.uri
     if uri is None or any(
         f"{uri.replace('@', '/')}/".startswith(f"{entry}/") for entry in _named(limit, asked.namespace)
@@ -180,14 +180,14 @@ def urls(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
 
 
 def endpoints(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the endpoints of the model's bucket and of its token service that are not allowed."""
+    """Return the endpoints that the limit does not allow: those of the model's bucket and of its token service."""
     source = asked.spec.model.source
     identity = source.credentials and source.credentials.identity
     return [*outside(source.endpoint, limit), *outside(identity.endpoint if identity else None, limit)]
 
 
 def gateways(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the Gateway, as NAMESPACE/NAME, if it is not allowed."""
+    """Return a list with the Gateway, as NAMESPACE/NAME, if it is not allowed; otherwise an empty list."""
     gateway = asked.spec.traffic.gateway
     if gateway is None:
         return []
@@ -195,7 +195,7 @@ def gateways(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
 
 
 def queries(asked: PolicySubject, limit: tuple[str, ...] | None) -> list[str]:
-    """Return the names of a canary's metrics if its namespace may not query the site's Prometheus."""
+    """Return the names of a canary's metrics if its namespace may not query the site's Prometheus; else none."""
     canary = asked.spec.rollout.canary
     metrics = (canary and canary.analysis.metrics) or ()
     return [] if asked.namespace in (limit or ()) else [metric.name for metric in metrics]
@@ -206,7 +206,7 @@ def _named(entries: Iterable[str], namespace: str) -> Iterator[str]:
 
 
 def hostnames(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the hostnames that are not allowed; `*` stands for a route without hostnames."""
+    """Return the hostnames of routes that the limit does not allow. `*` stands for a route without hostnames."""
     gateway = asked.spec.traffic.gateway
     ways = [] if gateway is None else [gateway.http, *([gateway.grpc] if gateway.grpc else [])]
     names = [name for way in ways for name in way.hostnames or ("*",)]

@@ -23,26 +23,28 @@ from halcyon.api.types import ApiModel
 
 @dataclass(frozen=True)
 class PolicyRule:
-    """Rule that checks one limit."""
+    """Rule of the site policy that checks one limit."""
 
     value: str
     """Path of the limit in the policy, as in the chart's values."""
     cel: str
     """CEL expression for the list of values that the limit does not allow."""
     find: Callable[[PolicySubject, Any], list[str]]
-    """Python function that returns the same list, given the subject and the limit."""
+    """Python function that returns the same list, given the spec to check and the limit."""
     message: str
-    """Template of the message, in which `{found}` stands for these values, and `{limit}` for the limit."""
+    """Template of the message for a violation. `{found}` stands for the values that are not allowed, and `{limit}` for
+    the limit."""
     action: Literal["Deny", "Warn"] = "Deny"
     unset: Any = None
-    """Limit that applies in the operator, but not in the admission policy, if the site sets none. None: no limit."""
+    """Limit that the operator applies if the site sets none. The admission policy has no such fallback. None: no
+    limit."""
 
     def limit(self, policy: SitePolicy) -> Any:  # the limit's own type
-        """Return the limit in the policy; None if there is none."""
+        """Return the limit in the site policy; None if the policy has none."""
         return at(policy, self.value)
 
     def say(self, asked: PolicySubject) -> str:
-        """Return the message if the spec violates the rule; empty if it complies."""
+        """Return the message for a violation of the rule; empty if the spec complies."""
         limit = self.unset if (found := self.limit(asked.policy)) is None else found
         if limit is None or asked.namespace in asked.policy.exempt_namespaces:
             return ""
@@ -51,7 +53,7 @@ class PolicyRule:
 
 
 def at(policy: SitePolicy, path: str) -> Any:  # the value's own type
-    """Return the value at a path of camelCase names in the policy."""
+    """Return the value in the site policy at a path of camelCase names."""
     return _getter(path)(policy)
 
 
@@ -77,7 +79,7 @@ def refusals(asked: PolicySubject) -> list[str]:
 
 
 def warnings(asked: PolicySubject) -> list[str]:
-    """Return a message for each rule that the spec violates, if the policy only warns of such a violation."""
+    """Return a message for each rule that the spec violates and whose violation only causes a warning."""
     return [said for rule in RULES if rule.action == "Warn" and (said := rule.say(asked))]
 
 
@@ -176,10 +178,8 @@ SHARED: Final = (
         ),
     ),
 )
-"""Variables of the admission policy with their CEL expressions; each may refer to earlier ones.
-
-`tritonDigests` comes from the site policy.
-"""
+"""Variables of the admission policy with their CEL expressions. Each may use those before it. The value of
+`tritonDigests` comes from the site policy."""
 
 
 _OLD_CEL = "variables.image == '' || (variables.tritonVersion != '' && variables.tritonVersion >= LIMIT) ? [] : [variables.image]"

@@ -32,10 +32,10 @@ Registry = Annotated[
 ]
 """Registry, or path in a registry. The host must have a dot or a port; image references without one mean docker.io."""
 Version = Annotated[str, _text("[0-9]{2}[.](0[1-9]|1[0-2])", 5)]
-"""Version of the Triton container: year and month, for example `26.07`. Versions can be compared as texts."""
+"""Version of the Triton container as year and month, for example `26.07`. Versions can be compared as texts."""
 Digest = Annotated[str, _text("sha256:[a-f0-9]{64}", 71)]
 Pair = Annotated[str, _text(rf"({_DNS_NAME}/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?(=[-A-Za-z0-9_.]*)?", 381)]
-"""Key of a label or taint, for any value, or `KEY=VALUE` for one value."""
+"""Key of a label or taint, which allows any value; or `KEY=VALUE`, which allows one value."""
 SecretName = Annotated[str, _text(r"[a-z0-9][-a-z0-9.]*\*?")]
 """Name of a Secret, or a prefix of names followed by `*`."""
 EnvName = Annotated[str, _text(r"[A-Za-z_][A-Za-z0-9_]*\*?", 128)]
@@ -73,10 +73,10 @@ class Triton(Documented):
     """Limits on the versions of the Triton image that a spec may name."""
 
     refuse_below: Version | None = None
-    """Oldest version that is accepted. An image whose version is unknown is rejected like an older one."""
+    """Oldest Triton version that is accepted. An image whose version is unknown is rejected like an older one."""
     warn_below: Version | None = None
-    """Oldest version that is accepted without a warning. Without a value, the operator warns about versions with known
-    vulnerabilities (`triton_images.outdated`)."""
+    """Oldest Triton version that is accepted without a warning. If it is not set, the operator warns about versions
+    with known vulnerabilities (`triton_images.outdated`)."""
     digests: Annotated[dict[Digest, Version], Field(max_length=256)] = Field(default_factory=dict)
     """Triton version of each image digest, for specs that name an image by digest. A tag next to a digest is ignored."""
 
@@ -85,7 +85,7 @@ class Models(Documented):
     """Limits on the sources, backends and Secrets of models."""
 
     sources: Annotated[tuple[Literal["configMap", "persistentVolumeClaim", "image", "uri"], ...], _Some] | None = None
-    """Allowed kinds of `model.source`."""
+    """Allowed kinds of `model.source`, for example `uri`."""
     urls: Annotated[tuple[UrlPattern, ...], _Some] | None = None
     """Allowed prefixes of `source.uri`, for example `s3://models` (a bucket), `gs://models/{namespace}` (a folder in
     it), `hf://acme` (an owner in the Hugging Face Hub) or `https://models.example.com` (a host). An `az://` prefix applies to
@@ -115,7 +115,8 @@ class PodLimits(Documented):
     tolerations: Annotated[tuple[Pair, ...], _Some] | None = None
     """Taints that may be tolerated, for example `dedicated=models`, or `dedicated` for any value."""
     resource_claim_templates: Annotated[tuple[DnsName, ...], _Some] | None = None
-    """ResourceClaimTemplates that a model's GPUs may come from. The model states how many devices they request; Halcyon does not check it."""
+    """ResourceClaimTemplates that models may use for their GPUs. The model states how many devices they request;
+    Halcyon does not check this number."""
     service_accounts: Annotated[tuple[DnsName, ...], _Some] | None = None
     """ServiceAccounts that server pods may run as. Unlike other limits, None allows only `default`."""
     env: Annotated[tuple[EnvName, ...], _Some] | None = None
@@ -134,8 +135,8 @@ class Limits(Documented):
     gpus_per_model: Annotated[int, Field(ge=0, le=16000)] | None = None
     """Maximum GPUs of a model, over all its replicas."""
     gpus_per_namespace: Annotated[int, Field(ge=0, le=1000000)] | None = None
-    """Maximum GPUs of all models in a namespace, each counted at its maximum replicas. It is enforced by the operator during
-    a reconcile, not at admission: specs are accepted in the order in which they arrive."""
+    """Maximum GPUs of all models in a namespace, each counted at its maximum replicas. The operator enforces it during
+    a reconcile, not at admission. Specs are accepted in the order in which they arrive."""
 
 
 class TrafficLimits(Documented):
@@ -159,28 +160,31 @@ class CanaryLimits(Documented):
 
 
 class SitePolicy(Documented):
-    """Site policy. By default, everything that a ModelDeployment supports is allowed."""
+    """Limits of the platform team on ModelDeployments.
+
+    By default, everything that a ModelDeployment supports is allowed.
+    """
 
     exempt_namespaces: Annotated[tuple[Namespace, ...], _Some] = ()
     """Namespaces to which the policy does not apply, for example those of the platform team."""
     images: Images = Images()
-    """Limits on Triton images."""
+    """Limits on Triton images and their registries."""
     triton: Triton = Triton()
-    """Limits on Triton versions."""
+    """Limits on the versions of Triton."""
     models: Models = Models()
-    """Limits on models."""
+    """Limits on the sources, backends and Secrets of models."""
     pods: PodLimits = PodLimits()
-    """Limits on pods."""
+    """Limits on the placement, ServiceAccounts and environment of server pods."""
     limits: Limits = Limits()
-    """Limits on replicas and GPUs."""
+    """Limits on the number of replicas and GPUs."""
     traffic: TrafficLimits = TrafficLimits()
-    """Limits on how clients reach models."""
+    """Limits on the ways in which clients can connect to models."""
     canary: CanaryLimits = CanaryLimits()
-    """Limits on canary analysis."""
+    """Limits on the queries of canary analyses."""
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the policy in a JSON document.
+        """Return the site policy from a JSON document.
 
         Raises:
             ValueError: fields are invalid; the message names all of them with their values.
@@ -194,4 +198,4 @@ class SitePolicy(Documented):
 
 
 ANYTHING: Final = SitePolicy()
-"""Policy without limits, for a site that has set none."""
+"""Policy without any limits, for a site that has set none."""

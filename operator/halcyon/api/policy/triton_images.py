@@ -26,12 +26,13 @@ SAFE_RELEASE = "26.03"
 APIs.
 """
 CURRENT_RELEASE = "26.07"
-"""Release of the chart's default image, the first without the vulnerabilities that were published after `SAFE_RELEASE`."""
+"""Release of the chart's default image. It is the first release without the vulnerabilities that were published after
+`SAFE_RELEASE`."""
 _RELEASE = re.compile(r"(?:^|/)tritonserver:(\d\d\.\d\d)(?:[-.][A-Za-z0-9_.-]*)?$")
 _NVIDIA = re.compile(r"(?:^|/)nvidia/tritonserver:(\d\d\.\d\d)-(?:([a-z0-9]+)-python-)?py3(?:-([a-z]+))?$")
 _FLAVOURS = {"vllm": "vllm", "trtllm": "tensorrtllm", "pyt": "pytorch"}
 _LANGUAGE_MODELS = {"vllm": "vllm", "tensorrtllm": "trtllm"}
-"""Backends that the full image lacks, with the flavour of the image that has them."""
+"""Backends that the full Triton image lacks. For each, the variant of the image that has the backend."""
 _NEED_GPU = frozenset(("tensorrt", "tensorrt_plan", "tensorrtllm", "vllm"))
 
 
@@ -51,7 +52,7 @@ def outdated(image: str) -> list[str]:
 
 
 def mismatches(spec: Spec, image: str) -> list[str]:
-    """Return why the model can't use this image, or why a GPU would be reserved but stay idle.
+    """Return the reason why the model can't use this image, or why a GPU would be reserved but stay idle.
 
     Args:
         spec: spec of the model.

@@ -1,1 +1,4 @@
-"""Structural schema of a model, for the CustomResourceDefinition and the reference pages, and descriptions of allowed values."""
+"""Structural schema of the API's resources, and descriptions of the values that it allows.
+
+CustomResourceDefinitions, reference pages and error messages use them.
+"""

@@ -11,19 +11,19 @@ from halcyon.api.types import EXAMPLES
 JsonSchema = Mapping[str, Any]
 _STEP = re.compile(r"[^.\[\]]+|\[\d+\]")
 _KINDS = (("us", "a duration"), ("Gi", "a quantity"), ("/", "a range of IP addresses"))
-"""Kinds of strings with a pattern and an example, by a part of the example."""
+"""Kinds of strings, each with a pattern and an example. The key is a part of the example."""
 _BOOLEAN_WORDS = "YAML reads the words On and Yes as true, and Off and No as false; quote such a word"
 
 
 def at(schema: JsonSchema, path: str) -> JsonSchema:
-    """Return the schema of the field at a path such as `runtime.env[0].name`; empty if there is no such field."""
+    """Return the schema of the field at a path such as `runtime.env[0].name`; empty if no such field exists."""
     for step in _STEP.findall(path):
         schema = schema.get("items", {}) if step.startswith("[") else _property(schema, step)
     return schema
 
 
 def expected(schema: JsonSchema, value: object) -> str:
-    """Return what the schema requires instead of the invalid `value`, for example `must be true or false`."""
+    """Return what the schema requires in place of the invalid `value`, for example `must be true or false`."""
     if values := schema.get("enum"):
         words = [str(each).lower() if isinstance(each, bool) else str(each) for each in values]
         return _with_hint(f"must be {_alternatives(words)}", schema, value)

@@ -10,7 +10,7 @@ from halcyon.api.types import Documented, ListSet, Rule, duration_field
 
 
 class QueuePolicy(Documented):
-    """Policy of Triton's own queue, for all priority levels. Any policy can delay requests by 0.5 s."""
+    """Policy of Triton's own queue, for all priority levels. With any policy, Triton can delay requests by 0.5 s."""
 
     timeout_action: Literal["Reject", "Delay"] | None = None
     """What happens to a request that has waited for its timeout. `Reject`: it fails with 503 or UNAVAILABLE. `Delay`:
@@ -33,7 +33,7 @@ class Batching(Documented):
     """Maximum number of rows in one batch, 1 to 65536. Default: `max_batch_size` in the model's config.pbtxt."""
     max_queue_delay: duration_field("0us", "1m") | None = None  # type: ignore[valid-type]
     """Maximum time that Triton waits for a batch to fill, 0us to 1m, for example `2ms`. With `0us`, batches still form
-    under load, and this setting gives the fullest ones. Default: the delay in the model's config.pbtxt, or else
+    under load, and they are fuller than with any other delay. Default: the delay in the model's config.pbtxt, or else
     none."""
     preferred_batch_sizes: (
         Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(min_length=1, max_length=16), ListSet()]
@@ -52,9 +52,9 @@ class Batching(Documented):
     default_priority_level: Annotated[int, Field(ge=1, le=16)] | None = None
     """Level of requests without a valid `priority`, 1 to priorityLevels. Default: priorityLevels, the last."""
     queue_policy: QueuePolicy | None = None
-    """Timeout and limit of Triton's own queue. With a policy, Triton can stop for 0.5 s between two batches; prefer
-    `traffic.queueLimit` and `traffic.queueTimeout`, which cost nothing. Default: the policy in the model's
-    config.pbtxt, or else none."""
+    """Timeout and size limit of Triton's own queue. With a policy, Triton can stop for 0.5 s between two batches.
+    Therefore prefer `traffic.queueLimit` and `traffic.queueTimeout`, which cause no such delay. Default: the policy in
+    the model's config.pbtxt, or else none."""
 
     rules: ClassVar = (
         Rule(

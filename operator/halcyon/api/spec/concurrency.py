@@ -12,7 +12,7 @@ def _batch(spec: Any) -> int:  # a Spec; that module imports this one
 
 
 def _most_accepted(spec: Any) -> int | None:
-    """Return the requests that a pod accepts with its own queue limit; None without one."""
+    """Return the number of requests that a pod accepts if the spec limits Triton's queue; None without such a limit."""
     policy = spec.batching.queue_policy if spec.batching else None
     if policy is None or policy.max_queue_size is None:
         return None
@@ -49,4 +49,4 @@ RULES: Final = (
         "Triton rejects the others; for example maxConcurrency: 64, maxQueueSize: 100",
     ),
 )
-"""Rules over the whole spec."""
+"""Rules that involve several parts of the spec."""

@@ -16,32 +16,34 @@ FALLBACK_BATCH = 8
 
 
 QUEUE_LIMIT = 200
-"""Requests that may wait in one balancer pod if the spec sets no limit and requests are not rejected by their latency."""
+"""Number of requests that may wait in one balancer pod. It applies if the spec sets no limit, and if requests are not
+rejected because of their latency."""
 QUEUE_TIMEOUT_MS = 60_000
-"""Maximum wait for a server, in milliseconds, if the spec gives none."""
+"""Maximum time that a request waits for a server, in milliseconds, if the spec gives none."""
 MAX_QUEUE_TIMEOUT_MS = 3_600_000
 START_MARGIN = 1.5
-"""Factor between the last measured start of a pod and the time that a request waits for a start."""
+"""Factor by which the time that a request waits for a start exceeds the last measured start of a pod."""
 IDLE_AFTER_S = 300.0
-"""Seconds without a request before a model with minReplicas 0 scales to zero, if the spec gives no time."""
+"""Time without a request after which a model with minReplicas 0 scales to zero, in seconds, if the spec gives no
+time."""
 
 
 @dataclass(frozen=True)
 class ResolvedTargets:
-    """The targets in force."""
+    """Targets of a replica after defaults are applied."""
 
     queue_depth: int
-    """Queued requests per replica."""
+    """Target number of queued requests per replica."""
     gpu_utilization: int | None
-    """Percent; None if pods have no GPU."""
+    """Target GPU utilisation of a replica, in percent; None if pods have no GPU."""
     concurrency: int | None = None
-    """Requests in progress or waiting, per replica; None if the user set no such target."""
+    """Target number of requests in progress or waiting per replica; None if the user set no such target."""
     metric: int | None = None
-    """Result of the site's query, per replica; None if the user set no such target."""
+    """Target per replica for the result of the site's Prometheus query; None if the user set no such target."""
 
 
 def batch_capacity(spec: Spec) -> int:
-    """Return the number of requests that one replica computes at once: maxBatchSize x instances, on every GPU."""
+    """Return the number of requests that one replica computes at once: maxBatchSize x instances per GPU x GPUs."""
     batch = (spec.batching.max_batch_size if spec.batching else None) or FALLBACK_BATCH
     return batch * (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1)
 
@@ -49,7 +51,8 @@ def batch_capacity(spec: Spec) -> int:
 def targets(spec: Spec) -> ResolvedTargets:
     """Return the targets of a spec that has `scaling`, with their defaults.
 
-    GPU utilisation is a target whenever there is a GPU, because queue depth alone falls to nothing below saturation.
+    GPU utilisation is a target whenever pods have a GPU. Queue depth alone is not enough, because it falls to nothing
+    below saturation.
     """
     given = spec.scaling.targets if spec.scaling else None
     has_gpu = spec.runtime.gpus > 0
@@ -67,13 +70,16 @@ def policy(spec: Spec) -> Literal["Planner", "Rules"]:
 
 
 def objective_s(spec: Spec) -> float | None:
-    """Return the latency objective in force, in seconds; None without one, and with the policy Rules, which ignores it."""
+    """Return the latency objective in force, in seconds.
+
+    Return None if there is none, or with the policy Rules, which ignores it.
+    """
     latency = spec.scaling.targets.latency if spec.scaling and policy(spec) == "Planner" else None
     return None if latency is None else duration_s(latency)
 
 
 def overload_mode(spec: Spec) -> Literal["Reject", "Wait"]:
-    """Return what happens to a request that would wait too long; without a latency objective it can only wait."""
+    """Return what happens to a request that would wait too long. Without a latency objective, it can only wait."""
     if objective_s(spec) is None:
         return "Wait"
     if spec.traffic.overload is not None:
@@ -87,7 +93,7 @@ def queue_limit(spec: Spec) -> int | None:
 
 
 def idle_after_s(spec: Spec) -> float | None:
-    """Return the seconds without a request until no replica is left; None if one always stays."""
+    """Return the time without a request after which a model scales to zero, in seconds; None if it never does."""
     if spec.scaling is None or spec.scaling.min_replicas > 0:
         return None
     return duration_s(spec.scaling.idle_timeout) if spec.scaling.idle_timeout else IDLE_AFTER_S
@@ -102,8 +108,8 @@ def queue_timeout_ms(spec: Spec) -> int:
 def hold_timeout_ms(spec: Spec, start_s: float | None) -> int:
     """Return the maximum time that a request waits at zero replicas, in milliseconds.
 
-    `start_s` is the last measured start of a pod, in seconds; None if there was none. Without a value in the spec, the result
-    is a power of two in minutes, so that a slightly different start changes no plan.
+    `start_s` is the last measured start of a pod, in seconds; None if there was none. Without a value in the spec, the
+    result is 1, 2, 4, 8 and so on minutes, so that a slightly different start changes no plan.
     """
     least = queue_timeout_ms(spec)
     if spec.traffic.queue_timeout is not None or idle_after_s(spec) is None or start_s is None:
@@ -115,12 +121,15 @@ def hold_timeout_ms(spec: Spec, start_s: float | None) -> int:
 
 
 def longest_wait_ms(spec: Spec) -> int:
-    """Return the maximum time that any request waits in a balancer, in milliseconds, however long pods start."""
+    """Return the maximum time that any request waits in a balancer, in milliseconds, with the slowest pod start."""
     return hold_timeout_ms(spec, duration_s(spec.runtime.startup_timeout))
 
 
 def late_starts(spec: Spec, start_s: float | None) -> tuple[str, ...]:
-    """Return a sentence if requests at zero replicas are rejected before a pod is ready, by the last measured start in seconds."""
+    """Return a sentence if requests at zero replicas are rejected before a pod is ready.
+
+    `start_s` is the last measured start of a pod, in seconds.
+    """
     given = spec.traffic.queue_timeout
     if given is None or start_s is None or idle_after_s(spec) is None or duration_s(given) >= start_s:
         return ()
@@ -179,7 +188,7 @@ def _ignored_overload(spec: Spec) -> tuple[str, ...]:
 
 
 def mismatched(spec: Spec) -> tuple[str, ...]:
-    """Return a sentence for each pair of times that conflict."""
+    """Return a sentence for each timeout or latency target that is not longer than the queue delay of batches."""
     delay = spec.batching.max_queue_delay if spec.batching else None
     if delay is None:
         return ()
@@ -199,7 +208,7 @@ def mismatched(spec: Spec) -> tuple[str, ...]:
 
 
 def risky(spec: Spec) -> tuple[str, ...]:
-    """Return a sentence for each setting that can make responses wrong, or wakes a model too late to answer."""
+    """Return a sentence for each setting that can cause wrong responses, or a start from zero that takes too long."""
     return (*_stale_responses(spec), *_short_wait(spec))
 
 
@@ -235,5 +244,5 @@ def wanted_replicas(spec: Spec) -> int:
 
 
 def most_replicas(spec: Spec) -> int:
-    """Return the maximum number of replicas that the spec allows without being changed."""
+    """Return the maximum number of replicas that are possible as long as nobody changes the spec."""
     return max(spec.replicas, spec.scaling.max_replicas if spec.scaling else 0, 1)

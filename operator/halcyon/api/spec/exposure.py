@@ -1,4 +1,4 @@
-"""`spec.traffic.service`, `.tls` and `.apiKeys`: the interface that clients see."""
+"""`spec.traffic.service`, `.tls` and `.apiKeys`: the Service, encryption and authentication for clients."""
 
 from __future__ import annotations
 

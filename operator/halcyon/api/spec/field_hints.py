@@ -1,4 +1,7 @@
-"""Hints for errors about fields of a spec that do not exist: the new name, the place of the field, or the fields there are."""
+"""Hints for errors about fields of a spec that do not exist.
+
+A hint gives the new name, the right place, or the existing fields.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,8 @@ RENAMED: Final[Mapping[str, str]] = {
     "spec.traffic.drain": "spec.traffic.drainTimeout",
     "spec.rollout.surgeWait": "spec.rollout.surgeTimeout",
 }
-"""Earlier or otherwise expected names of fields, each with what to write instead. `[]` stands for any item of a list."""
+"""Names of fields in earlier versions, or names that users expect, each with what to write instead. `[]` stands for any
+item of a list."""
 
 OBJECTS: Final[Mapping[str, str]] = {
     "spec.rollout.canary.analysis": "analysis: {mode: Enabled}, or {mode: Disabled} for the former Off",
@@ -43,7 +47,7 @@ OBJECTS: Final[Mapping[str, str]] = {
     "spec.model": "model: {source: {uri: s3://models/resnet50}}",
     "spec.model.source": "source: {uri: s3://models/resnet50}",
 }
-"""Objects that were plain values before, each with an example."""
+"""Fields that were plain values in earlier versions and are objects now, each with an example."""
 
 EXAMPLES: Final[Mapping[str, str]] = {
     "spec.traffic.maxConcurrency": "for example maxConcurrency: 64",
@@ -59,7 +63,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "spec.model.source.credentials.identity.endpoint": "for example endpoint: https://sts.example.com",
     "spec.runtime.image": "for example image: registry.example.com/tritonserver:25.09",
 }
-"""Fields whose limits or pattern say little about a good value, each with an example."""
+"""Fields whose limits or pattern do not show what a good value looks like, each with an example."""
 
 POD_PLACES: Final[Mapping[str, str]] = {
     "image": "spec.runtime.image",
@@ -87,7 +91,8 @@ POD_PLACES: Final[Mapping[str, str]] = {
     "args": "spec.runtime.server",
     "command": "spec.runtime.server",
 }
-"""Names that Pods, HPAs or KServe have for what a field of a ModelDeployment sets, wherever the name is written."""
+"""Field names from Pods, HPAs or KServe, each with the field of a ModelDeployment that has the same purpose. They are
+recognised at any place in the spec."""
 
 _INDEX = re.compile(r"\[\d+\]")
 
@@ -117,17 +122,20 @@ def _likeness(name: str, other: str) -> float:
 
 
 def example_of_object(path: str) -> str:
-    """Return an example of the object at `path`; empty if it never was a plain value."""
+    """Return an example of the object at `path`; empty if the field was never a plain value in an earlier version."""
     return OBJECTS.get(_INDEX.sub("[]", path), "")
 
 
 def example(path: str) -> str:
-    """Return what to write at `path`; empty if the field's limits say enough."""
+    """Return an example for the field at `path`; empty if the field's limits already show what a good value is."""
     return EXAMPLES.get(_INDEX.sub("[]", path), "")
 
 
 def fields(path: str) -> tuple[str, ...]:
-    """Return the fields of the object at a path such as `spec.runtime.env[0]`; none if it is no object."""
+    """Return the names of the fields of the object at a path such as `spec.runtime.env[0]`.
+
+    Return none if the path leads to no object.
+    """
     current: type[BaseModel] | None = Spec
     for name in _INDEX.sub("", path).split(".")[1:]:
         current = _fields(current).get(name) if current else None
@@ -135,7 +143,10 @@ def fields(path: str) -> tuple[str, ...]:
 
 
 def _fields(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
-    """Return the fields of a model by name, each with the model of its value or of its items, if that is an object."""
+    """Return the fields of a pydantic model by name.
+
+    Each has the model of its value or of its items, or None if that is no object.
+    """
     return {info.alias or name: _model(info.annotation) for name, info in model.model_fields.items()}
 
 
@@ -149,7 +160,7 @@ def _model(hint: Any) -> type[BaseModel] | None:  # a type expression
 
 @cache
 def _places() -> Mapping[str, tuple[str, ...]]:
-    """Return the paths of all fields, by the last part of the path."""
+    """Return the paths of all fields, grouped by the last part of the path."""
     found: dict[str, tuple[str, ...]] = {}
     for path in _paths(Spec, "spec"):
         name = path.rpartition(".")[2]

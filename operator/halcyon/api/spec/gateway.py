@@ -14,7 +14,7 @@ HostName = Annotated[str, StringConstraints(pattern=rf"^(\*\.)?{_LABEL}(\.{_LABE
 
 
 class Entry(Documented):
-    """Entry point of one protocol at a Gateway."""
+    """Entry point at a Gateway for one protocol, HTTP or gRPC."""
 
     section_name: DnsName | None = None
     """Name of the Gateway's listener. Default: every listener that accepts such routes."""

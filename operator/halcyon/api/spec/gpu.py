@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from halcyon.api.types import DNS_NAME, DnsName, Documented, Rule
 
 WHOLE = "nvidia.com/gpu"
-"""Resource of NVIDIA's device plugin; the default."""
+"""Extended resource that NVIDIA's device plugin offers. It is the default."""
 
 
 class Gpu(Documented):
@@ -29,9 +29,9 @@ class Gpu(Documented):
     slice or `nvidia.com/gpu.shared` for a shared GPU. Each one counts as a GPU in quotas, the GPU budget and costs.
     Default: `nvidia.com/gpu`, whole GPUs."""
     resource_claim_template_name: DnsName | None = None
-    """ResourceClaimTemplate in the same namespace (dynamic resource allocation): each pod gets a ResourceClaim of it.
-    `count` must be the number of devices that it requests: limits, the GPU budget and costs count that many. Not
-    together with `resourceName`. Default: none."""
+    """ResourceClaimTemplate in the same namespace, from which each pod gets a ResourceClaim (dynamic resource
+    allocation). `count` must be the number of devices that it requests: limits, the GPU budget and costs count that
+    many. Not together with `resourceName`. Default: none."""
 
     rules: ClassVar = (
         Rule(
@@ -54,5 +54,5 @@ class Gpu(Documented):
 
     @property
     def resource(self) -> str | None:
-        """Return the extended resource; None if the GPUs are devices of a claim."""
+        """Return the name of the extended resource for the GPUs; None if the GPUs are devices of a ResourceClaim."""
         return None if self.resource_claim_template_name else self.resource_name or WHOLE

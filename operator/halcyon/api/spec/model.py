@@ -79,15 +79,15 @@ class AwsIdentity(Documented):
     role_arn: Annotated[str, StringConstraints(pattern=r"^arn:[a-z-]+:iam::[^:]*:role/.+$", max_length=2048),
                         Field(alias="roleARN")]  # fmt: skip
     """ARN of the role that may read the bucket, for example `arn:aws:iam::123456789012:role/models`. Its trust policy
-    must accept tokens with the audience `sts.amazonaws.com` from the cluster's issuer."""
+    must accept tokens from the cluster's issuer with the audience `sts.amazonaws.com`."""
 
 
 class AzureIdentity(Documented):
     """Application or managed identity in Microsoft Entra ID."""
 
     client_id: Annotated[Annotated[str, StringConstraints(pattern=_UUID, max_length=36)], Field(alias="clientID")]
-    """Client id, a UUID. The identity must have a federated credential for the service account, with the audience
-    `api://AzureADTokenExchange`."""
+    """Client id of the application or identity, a UUID. The identity must have a federated credential for the service
+    account, with the audience `api://AzureADTokenExchange`."""
     tenant_id: Annotated[Annotated[str, StringConstraints(pattern=_UUID, max_length=36)], Field(alias="tenantID")]
     """Id of the Entra tenant, a UUID."""
 
@@ -119,15 +119,15 @@ class Identity(Documented):
     """
 
     aws: AwsIdentity | None = None
-    """Role for `s3://`."""
+    """Role in AWS or a compatible store, for `s3://`."""
     azure: AzureIdentity | None = None
-    """Application or managed identity for `az://`."""
+    """Application or managed identity in Microsoft Entra ID, for `az://`."""
     google: GoogleIdentity | None = None
-    """Workload identity pool for `gs://`."""
+    """Workload identity pool of Google Cloud for `gs://`."""
     endpoint: Annotated[str, StringConstraints(pattern=rf"^https://{HOST}$", min_length=1, max_length=262)] | None = (
         None
     )
-    """URL of the token service, for example `https://sts.storage.svc:9000`. Default: the cloud's own:
+    """URL of the token service, for example `https://sts.storage.svc:9000`. Default: the cloud's own,
     `https://sts.REGION.amazonaws.com`, `https://login.microsoftonline.com` or `https://sts.googleapis.com`. A site that
     lists `sitePolicy.models.endpoints` must list this one, too."""
 
@@ -178,7 +178,7 @@ class Credentials(Documented):
 
 SOURCE_KINDS = ("configMap", "persistentVolumeClaim", "image", "uri")
 IDENTITY_SCHEMES = {"aws": "s3", "azure": "az", "google": "gs"}
-"""Scheme of the URIs for which each kind of identity is."""
+"""URI scheme with which each kind of cloud identity can be used."""
 _ONLY_URI = ("credentials", "endpoint", "region", "path", "digest", "sizeLimit")
 
 DEFAULT_SIZE_LIMIT = "20Gi"
@@ -322,7 +322,7 @@ def _no_number(value: Any) -> Any:  # any JSON value
 
 
 class Versions(Documented):
-    """Version folders of the model that are served: exactly one of these fields."""
+    """Version folders of the model that are served. Set exactly one of these fields."""
 
     latest: Annotated[int, Field(ge=1, le=100)] | None = None
     """Number of versions to serve, counted from the highest version number down. 1 to 100."""
@@ -332,7 +332,7 @@ class Versions(Documented):
     ) = None
     """Version numbers to serve, for example `[1, 2]`."""
     all: Annotated[Literal[True], BeforeValidator(_no_number)] | None = None
-    """Serves every version folder. Only `true` is allowed."""
+    """Whether every version folder is served. Only `true` is allowed."""
 
     rules: ClassVar = (
         exactly_one("latest", "specific", "all", where="spec.model.versions", good="versions: {latest: 1}"),
@@ -352,7 +352,8 @@ class WarmupInput(Documented):
     data_type: DataType
     """Data type of the input as Triton names it, without the prefix `TYPE_`."""
     dims: Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(max_length=8)]
-    """Shape of one row, without the batch dimension and with every dimension fixed, for example `[3, 224, 224]`."""
+    """Shape of one row, for example `[3, 224, 224]`. It does not include the batch dimension, and every dimension has a
+    fixed size."""
 
 
 class Warmup(Documented):
@@ -364,17 +365,17 @@ class Warmup(Documented):
     """Batch sizes to run, in rows. Default: 1 and the model's maximum batch size, which also lets Halcyon determine the
     capacity of a replica."""
     iterations: Annotated[int, Field(ge=1, le=100)] = 2
-    """Number of times that each batch size runs, 1 to 100. The first run is unusually slow, so until requests arrive,
-    the warm-up gives only an upper bound on the batch time. With 2 iterations the bound is several times the real time;
-    with more it is closer. Default: 2."""
+    """Number of times that each batch size runs, 1 to 100. The first run is unusually slow. Until requests arrive, the
+    warm-up therefore gives only an upper bound on the batch time. With 2 iterations the bound is several times the real
+    time; with more it is closer. Default: 2."""
     data: Literal["Zero", "Random"] = "Zero"
-    """Content of the tensors: zeros, or random values. Default: Zero."""
+    """Content of the input tensors: zeros or random values. Default: Zero."""
     inputs: Annotated[tuple[WarmupInput, ...], Field(min_length=1, max_length=32), ListMap(("name",))] | None = None
     """Input tensors of the requests. Default: the inputs in the model's config.pbtxt, with 1 for each variable dimension."""
 
 
 class ModelSpec(Documented):
-    """The model to serve."""
+    """Model to serve: its name, source, versions and warm-up."""
 
     name: ModelName | None = None
     """Name of the model in requests. Default: the name of the ModelDeployment."""

@@ -1,4 +1,4 @@
-"""Conversion of what the API server stores into a `Spec`, or into sentences that name what is wrong."""
+"""Conversion of the spec that the API server stores into a `Spec`, or into sentences that describe its errors."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN, BrokenRulesError
 
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _MAX_LAYERS = 4
-"""Maximum number of times that a spec is checked again for rules which other violations hide."""
+"""Maximum number of times that a spec is checked again. Each time shows violations that others have hidden."""
 
 
 @dataclass(frozen=True)
 class Violation:
-    """A violation of one rule by one field, or by several."""
+    """Violation of one rule by one or several fields of a spec."""
 
     kind: Literal["name", "unknown-field", "missing-field", "invalid-value", "conflicting-fields"]
     text: str
-    """One sentence."""
+    """Description of the violation in one sentence."""
 
 
 _TOO_DEEP = Violation(
@@ -39,7 +39,7 @@ _TOO_DEEP = Violation(
 
 
 class SpecError(ValueError):
-    """The resource breaks rules. The text holds one sentence per violation."""
+    """A ModelDeployment breaks rules. The text of the error has one sentence for each violation."""
 
     def __init__(self, *violations: Violation) -> None:
         super().__init__("; ".join(violation.text for violation in violations))
@@ -47,18 +47,18 @@ class SpecError(ValueError):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """One sentence per violation."""
+        """Sentences that describe the violations, one for each."""
         return tuple(violation.text for violation in self.violations)
 
 
 def parse(name: str, spec: Mapping[str, Any]) -> Spec:
     """Return the spec of the ModelDeployment `name`.
 
-    Parsing is strict: a number in quotes is not a number, as in the schema. The API server checks the same rules; this
-    check covers objects that were stored before a rule existed.
+    Parsing is as strict as the schema; for example, a number in quotes is not accepted as a number. The API server
+    checks the same rules; this check covers objects that were stored before a rule existed.
 
     Raises:
-        SpecError: it names every wrong field, its value and its limit.
+        SpecError: the spec breaks rules. The error names every wrong field, its value and its limit.
     """
     wrong = () if re.fullmatch(NAME_PATTERN, name) else (Violation("name", NAME_MESSAGE % (name, len(name))),)
     try:
@@ -94,7 +94,7 @@ def _violations(error: ValidationError) -> Iterator[Violation]:
 
 
 def _invalid_value(where: str, problem: ErrorDetails) -> str:
-    """Return the sentence for an invalid value at the path `where`. It has no text of pydantic."""
+    """Return the sentence for an invalid value at the path `where`. It contains no text from pydantic."""
     context, value = problem.get("ctx", {}), problem["input"]
     if where == "spec.model.source.uri" and isinstance(value, dict):
         return (
@@ -153,7 +153,10 @@ def _hidden(spec: dict[str, Any], error: ValidationError) -> list[Violation]:
 
 
 def _remove(spec: Any, path: tuple[int | str, ...]) -> None:  # any JSON value
-    """Remove the field at `path`, if it still exists; from an invalid item, a list is cut, so that no index changes."""
+    """Remove the field at `path` if it still exists.
+
+    If an item of a list is invalid, cut the list before it, so that no index changes.
+    """
     *parents, last = path
     for part in parents:
         if isinstance(spec, dict):

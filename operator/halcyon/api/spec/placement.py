@@ -39,9 +39,10 @@ class Toleration(Documented):
 
 class _Requirement(Documented):
     key: LabelKey
-    """Key of the label."""
+    """Key of the label that the condition is about."""
     values: Annotated[tuple[LabelValue, ...], Field(min_length=1, max_length=32)] | None = None
-    """Values to compare with. `In` and `NotIn` need 1 to 32 of them; `Exists` and `DoesNotExist` take none. Default: none."""
+    """Values with which the label's value is compared. `In` and `NotIn` need 1 to 32 values; `Exists` and
+    `DoesNotExist` take none. Default: none."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -59,14 +60,14 @@ class PodRequirement(_Requirement):
     """A condition on a label of a pod."""
 
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    """Comparison of the label's value with `values`."""
+    """How the value of the pod's label is compared with `values`."""
 
 
 class NodeRequirement(_Requirement):
     """A condition on a label of a node."""
 
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    """Comparison of the label's value with `values`. `Gt` and `Lt` compare integers, with one value."""
+    """How the value of the node's label is compared with `values`. `Gt` and `Lt` compare integers, with one value."""
 
     rules: ClassVar = (
         *_Requirement.rules,
@@ -92,32 +93,34 @@ class LabelSelector(Documented):
     match_labels: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=16)] | None = None
     """Labels that a pod must have. Default: none."""
     match_expressions: Annotated[tuple[PodRequirement, ...], Field(min_length=1, max_length=8)] | None = None
-    """Conditions on labels. Default: none."""
+    """Conditions on the labels of a pod. Default: none."""
 
 
 class PodAffinityTerm(Documented):
-    """Pods of the ModelDeployment's namespace, and the domain that they are compared in."""
+    """Rule that relates a pod to other pods of the namespace, within a domain of nodes such as a zone."""
 
     label_selector: LabelSelector
-    """The pods, for example `{matchLabels: {app: feature-store}}`. `{}` selects all pods of the namespace."""
+    """Other pods to which the rule refers, for example `{matchLabels: {app: feature-store}}`. `{}` selects all pods of
+    the namespace."""
     topology_key: LabelKey
-    """Label of nodes. Nodes with an equal value are one domain, for example `topology.kubernetes.io/zone`."""
+    """Label of nodes that defines the domains, for example `topology.kubernetes.io/zone`. Nodes with the same value are
+    in one domain."""
 
 
 class WeightedPodAffinityTerm(Documented):
-    """A preference for or against a domain, with its weight."""
+    """Preference for or against running near certain pods, with its weight."""
 
     weight: Annotated[int, Field(ge=1, le=100)]
     """Weight of the preference, 1 to 100."""
     pod_affinity_term: PodAffinityTerm
-    """The pods and their domain."""
+    """Pods to which the preference refers, and the domain in which they are compared."""
 
 
 class NodeSelectorTerm(Documented):
-    """Conditions on a node's labels. All of them must hold."""
+    """Conditions on the labels of a node. All of them must hold."""
 
     match_expressions: Annotated[tuple[NodeRequirement, ...], Field(min_length=1, max_length=8)]
-    """The conditions."""
+    """Conditions on the labels of a node."""
 
 
 class PreferredSchedulingTerm(Documented):
@@ -126,14 +129,14 @@ class PreferredSchedulingTerm(Documented):
     weight: Annotated[int, Field(ge=1, le=100)]
     """Weight of the preference, 1 to 100."""
     preference: NodeSelectorTerm
-    """Conditions on the node."""
+    """Conditions that the preferred nodes fulfil."""
 
 
 class NodeSelector(Documented):
-    """Nodes that match one of several terms."""
+    """Selection of the nodes that match at least one of several terms."""
 
     node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], Field(min_length=1, max_length=8)]
-    """The terms. A node must match one of them."""
+    """Terms with conditions on nodes. A node must match at least one of them."""
 
 
 class NodeAffinity(Documented):
@@ -147,34 +150,34 @@ class NodeAffinity(Documented):
     """Nodes that are preferred. Default: none."""
 
     def terms(self) -> list[NodeSelectorTerm]:
-        """Return all terms, required and preferred."""
+        """Return all terms for the selection of nodes, required and preferred ones."""
         required = self.required_during_scheduling_ignored_during_execution
         preferred = self.preferred_during_scheduling_ignored_during_execution or ()
         return [*(required.node_selector_terms if required else ()), *(term.preference for term in preferred)]
 
 
 class PodAffinity(Documented):
-    """Domains that pods must or should share, or not share, with other pods."""
+    """Rules for running in the same domain as certain other pods, or for avoiding it."""
 
     required_during_scheduling_ignored_during_execution: (
         Annotated[tuple[PodAffinityTerm, ...], Field(min_length=1, max_length=8)] | None
     ) = None
-    """Conditions for scheduling a pod. All of them must hold. Default: none."""
+    """Rules that must hold when a pod is scheduled. Default: none."""
     preferred_during_scheduling_ignored_during_execution: (
         Annotated[tuple[WeightedPodAffinityTerm, ...], Field(min_length=1, max_length=8)] | None
     ) = None
-    """Preferences in scheduling a pod. Default: none."""
+    """Preferences for scheduling a pod. Default: none."""
 
 
 class Affinity(Documented):
-    """Scheduling rules by labels of nodes and of other pods, as in a pod."""
+    """Scheduling rules that depend on the labels of nodes and of other pods, as in a pod."""
 
     node_affinity: NodeAffinity | None = None
     """Nodes to run on. `sitePolicy.pods.nodeSelectors` applies to its required and preferred terms. Default: all nodes."""
     pod_affinity: PodAffinity | None = None
-    """Pods of the same namespace to run near to. Default: none."""
+    """Pods of the same namespace near which the server pods should run. Default: none."""
     pod_anti_affinity: PodAffinity | None = None
-    """Pods of the same namespace not to run near to. Default: none."""
+    """Pods of the same namespace near which the server pods should not run. Default: none."""
 
 
 class TopologySpreadConstraint(Documented):
@@ -183,16 +186,19 @@ class TopologySpreadConstraint(Documented):
     max_skew: Annotated[int, Field(ge=1, le=1000)]
     """Maximum difference in the number of pods between two domains, 1 to 1000."""
     topology_key: LabelKey
-    """Label of nodes. Nodes with an equal value are one domain, for example `topology.kubernetes.io/zone`."""
+    """Label of nodes that defines the domains, for example `topology.kubernetes.io/zone`. Nodes with the same value are
+    in one domain."""
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
-    """What happens to a pod that would exceed the skew: it stays pending, or is scheduled nevertheless."""
+    """What happens to a pod that would exceed `maxSkew`: it stays pending, or is scheduled nevertheless."""
     min_domains: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Minimum number of domains, 1 to 1000. With fewer, the fewest pods in a domain count as 0. Only for
-    `DoNotSchedule`. Default: 1."""
+    """Minimum number of domains, 1 to 1000. If there are fewer domains, the lowest number of pods in a domain counts as
+    0. Only for `DoNotSchedule`. Default: 1."""
     node_affinity_policy: Literal["Honor", "Ignore"] | None = None
-    """`Honor`: only nodes that match the pod's node selector and affinity count. `Ignore`: all nodes. Default: Honor."""
+    """Whether the pod's node selector and affinity decide which nodes count. `Honor`: only nodes that match them count.
+    `Ignore`: all nodes count. Default: Honor."""
     node_taints_policy: Literal["Honor", "Ignore"] | None = None
-    """`Honor`: nodes whose taints the pod does not tolerate do not count. `Ignore`: all nodes. Default: Ignore."""
+    """Whether taints decide which nodes count. `Honor`: nodes with taints that the pod does not tolerate do not count.
+    `Ignore`: all nodes count. Default: Ignore."""
 
     rules: ClassVar = (
         Rule(
@@ -207,16 +213,16 @@ class TopologySpreadConstraint(Documented):
 
 
 class Placement(Documented):
-    """Nodes and priority of pods."""
+    """Placement of pods: their nodes and their priority."""
 
     node_selector: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=32)] | None = None
     """Labels that a node must have, for example `pool: gpu`. Default: none."""
     tolerations: Annotated[tuple[Toleration, ...], Field(min_length=1, max_length=16)] | None = None
     """Taints that the pods tolerate. Default: none."""
     priority_class_name: DnsName | None = None
-    """Priority class of the pods. Default: that of the cluster."""
+    """Priority class of the pods. Default: the cluster's default class."""
     runtime_class_name: DnsName | None = None
-    """Runtime class of the pods, for example `nvidia`. Default: that of the nodes."""
+    """Runtime class of the pods, for example `nvidia`. Default: the default runtime of the nodes."""
 
 
 class ServerPlacement(Placement):
@@ -226,7 +232,8 @@ class ServerPlacement(Placement):
     """
 
     affinity: Affinity | None = None
-    """Scheduling rules by labels of nodes and of other pods of the namespace, as in a pod. Default: none."""
+    """Scheduling rules that depend on the labels of nodes and of other pods of the namespace, as in a pod. Default:
+    none."""
     topology_spread_constraints: (
         Annotated[
             tuple[TopologySpreadConstraint, ...],
@@ -235,5 +242,6 @@ class ServerPlacement(Placement):
         ]
         | None
     ) = None
-    """Spread of the model's server pods over nodes and zones, as in a pod; the label selector is the operator's. `[]`
-    turns it off. Default: `maxSkew: 1` over `kubernetes.io/hostname`, with `whenUnsatisfiable: ScheduleAnyway`."""
+    """Spread of the model's server pods over nodes and zones, as in a pod. The operator adds the label selector. `[]`
+    turns the spread off. Default: `maxSkew: 1` over `kubernetes.io/hostname`, with `whenUnsatisfiable:
+    ScheduleAnyway`."""

@@ -1,4 +1,4 @@
-"""`spec.rollout`: the replacement of the revision that serves by a new one, and the reaction to one that fails."""
+"""`spec.rollout`: the replacement of the serving revision by a new one, and what happens if the new one fails."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from halcyon.api.types import Documented, ListMap, Rule, cel_string, duration_fi
 
 
 class CanaryPause(Documented):
-    """End of a step of a canary: after a time, or once a person goes on."""
+    """End of a step of a canary: after a certain time, or when a person continues the rollout."""
 
     duration: duration_field("1s", "168h") | None = None  # type: ignore[valid-type]
-    """Minimum duration of the step, from the time that its pods are ready. 1s to 168h. Default: none; the step lasts
-    until a person goes on, with `halcyon promote NAME --step` or the annotation `serving.halcyon.dev/promote-step`."""
+    """Minimum duration of the step, measured from the time at which its pods are ready. 1s to 168h. Default: none; the
+    step lasts until a person continues the rollout. For that, use `halcyon promote NAME --step` or the annotation
+    `serving.halcyon.dev/promote-step`."""
 
 
 class CanaryStep(Documented):
-    """One step of a canary."""
+    """Step of a canary, with its share of the requests and its end."""
 
     weight: Annotated[int, Field(ge=1, le=99)]
     """Share of the requests that the new revision receives, in percent, 1 to 99. Its share of the pods is as close to
-    this as whole pods allow."""
+    this as possible with whole pods."""
     pause: CanaryPause = CanaryPause(duration="5m")
-    """End of the step. `{}` waits for a person. Default: `{duration: 5m}`."""
+    """Condition for the end of the step. `{}` waits for a person. Default: `{duration: 5m}`."""
 
 
 QUERY_PLACEHOLDERS = ("namespace", "name", "revision", "stable", "deployment", "stableDeployment")
-"""Placeholders of a query, each in double braces."""
+"""Placeholders in a Prometheus query of a canary, each in double braces."""
 _QUERY = r"^([^{]|\{[^{]|\{\{(" + "|".join(QUERY_PLACEHOLDERS) + r")\}\})+$"
 _Number = Annotated[str, StringConstraints(pattern=r"^-?[0-9]{1,12}(\.[0-9]{1,9})?$", min_length=1, max_length=24)]
 
@@ -38,7 +39,7 @@ class AnalysisMetric(Documented):
     """A value from the site's Prometheus that a canary must keep within a limit."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$", min_length=1, max_length=63)]
-    """Name of the metric in messages."""
+    """Name of the metric in status messages."""
     query: Annotated[str, Field(min_length=1, max_length=1024)]
     """PromQL query whose result is one series. `{{namespace}}` and `{{name}}` stand for those of the ModelDeployment,
     `{{revision}}` and `{{stable}}` for the keys of the new and the old revision, `{{deployment}}` and
@@ -72,9 +73,9 @@ class AnalysisMetric(Documented):
 
 
 class Analysis(Documented):
-    """Comparison of a canary with the revision that serves: its limits, and whether it is made.
+    """Comparison of a canary with the revision that serves: whether it is made, and with which limits.
 
-    The limits change what counts as worse; the error rates of the tests stay the same.
+    The limits define what counts as worse. They do not change the error rates of the statistical tests.
     """
 
     mode: Literal["Enabled", "Disabled"] = "Enabled"
@@ -82,28 +83,30 @@ class Analysis(Documented):
     shown to be as good as the old one; a revision that is worse is rolled back at once, during a pause too.
     `Disabled`: a step ends as soon as its pause is over. Default: Enabled."""
     max_failure_increase: Annotated[int, Field(ge=1, le=50)] = 1
-    """Percentage points by which the share of failed requests may exceed that of the old revision, 1 to 50.
+    """Number of percentage points by which the share of failed requests may exceed that of the old revision, 1 to 50.
     Default: 1."""
     max_latency_increase: Annotated[int, Field(ge=1, le=900)] = 20
-    """Increase of the latency, in percent of the old revision's 95th percentile, 1 to 900. The limit is in effect the
-    next bound of the latency histogram. Without balancers, latency is not compared. Default: 20."""
+    """Increase of the latency that is still accepted, in percent of the old revision's 95th percentile, 1 to 900. The
+    effective limit is the next bound of the latency histogram. Without balancers, latency is not compared. Default:
+    20."""
     max_queue_time_increase: Annotated[int, Field(ge=1, le=900)] = 50
-    """Increase of the time in the server's queue in a typical second, in percent of the old revision's, with 5 ms added to both.
-    1 to 900. Default: 50."""
+    """Increase of the time in the server's queue that is still accepted, in percent of the old revision's time, 1 to
+    900. The times of a typical second are compared, with 5 ms added to both. Default: 50."""
     min_requests: Annotated[int, Field(ge=10, le=1000000)] = 100
-    """Requests that each revision must have received before the new one is promoted, 10 to 1000000. A revision that is
-    worse is rolled back before that. Default: 100."""
+    """Number of requests that each revision must have received before the new one is promoted, 10 to 1000000. A
+    revision that is worse is rolled back without waiting for this number. Default: 100."""
     metrics: Annotated[tuple[AnalysisMetric, ...], Field(min_length=1, max_length=5), ListMap(("name",))] | None = None
-    """Values from the site's Prometheus that the new revision must keep within limits, in addition to the comparison.
-    Only if the site has a Prometheus and its policy allows queries (sitePolicy.canary.queryNamespaces). 1 to 5.
-    Default: none."""
+    """Values from the site's Prometheus that the new revision must keep within limits, in addition to the comparison, 1
+    to 5. They require that the site has a Prometheus and that its policy allows queries
+    (sitePolicy.canary.queryNamespaces). Default: none."""
 
 
 class Canary(Documented):
     """Settings of the strategy `Canary`: its steps, and whether the revisions are compared."""
 
     steps: Annotated[tuple[CanaryStep, ...], Field(min_length=1, max_length=10), ListMap(("weight",))] | None = None
-    """Steps of the canary, with ascending weights. 1 to 10 steps. Default: 5 % for 2m, 25 % for 5m, 50 % for 5m."""
+    """Steps of the canary, with ascending weights, 1 to 10 steps. Default: 5 % of the requests for 2m, 25 % for 5m, 50
+    % for 5m."""
     analysis: Analysis = Analysis()
     """Comparison of the new revision with the old one: whether it is made, and its limits. Default: Enabled."""
 
@@ -138,5 +141,5 @@ class Rollout(Documented):
     the failed revision stays, and its pods keep trying. A canary that fails is always rolled back. Default:
     Rollback."""
     canary: Canary | None = None
-    """Settings of the strategy `Canary`: its steps, and whether the revisions are compared. Other strategies ignore them.
-    Default: those of `steps` and `analysis`."""
+    """Settings of the strategy `Canary`: its steps, and whether the revisions are compared. Other strategies ignore
+    them. Default: the defaults of `steps` and `analysis`."""

@@ -9,7 +9,7 @@ from halcyon.api.types import Rule
 Mode = Literal["Balancer", "Direct", "Gateway"]
 
 DIRECT: Final = ("Direct", "Gateway")
-"""Routing modes without balancers of our own: clients connect to the servers."""
+"""Routing modes without Halcyon's balancers: clients connect to the servers without a balancer in between."""
 
 RULES: Final = (
     Rule(
@@ -55,11 +55,11 @@ RULES: Final = (
         ),
     ),
 )
-"""Rules over the whole spec."""
+"""Rules that involve several parts of the spec."""
 
 
 def is_direct(spec: Any) -> bool:  # a Spec; that module imports this one
-    """Return whether clients reach the servers without a balancer of ours between them."""
+    """Return whether clients reach the servers without one of Halcyon's balancers in between."""
     return spec.traffic.mode in DIRECT
 
 
@@ -71,13 +71,16 @@ _IN_FORCE: Final = {
 
 
 def ignored(traffic: Any) -> list[str]:  # a Traffic; that module imports this one
-    """Return a sentence for each field of spec.traffic that is set and has no effect in its routing mode."""
+    """Return a sentence for each field of spec.traffic that is set but has no effect in the routing mode."""
     kept = _IN_FORCE.get(traffic.mode)
     return [] if kept is None else without_effect(traffic, "spec.traffic", kept, needed="Balancer")
 
 
 def without_effect(part: Any, path: str, kept: set[str], *, needed: str) -> list[str]:  # a model with a mode
-    """Return a sentence for each field of a part of the spec that is set, except those in `kept`: its mode is not the needed one."""
+    """Return a sentence for each field of `part` that is set but has no effect in the part's present mode.
+
+    Fields in `kept` have an effect. `needed` is the mode in which the other fields have one.
+    """
     fields = type(part).model_fields
     named = [
         fields[name].alias or name

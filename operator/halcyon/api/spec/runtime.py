@@ -30,15 +30,15 @@ from halcyon.api.types import (
 
 
 class ResourceList(Documented):
-    """Quantities of CPU, memory and ephemeral storage."""
+    """Amounts of CPU, memory and ephemeral storage."""
 
     cpu: quantity_field("1m", "10k") | None = None  # type: ignore[valid-type]
-    """CPU, for example `500m` or `4`, 1m to 10k cores. Default: none."""
+    """Amount of CPU, for example `500m` or `4`, 1m to 10k cores. Default: none."""
     memory: quantity_field("1Mi", "100Ti") | None = None  # type: ignore[valid-type]
-    """Memory, for example `8Gi`, 1Mi to 100Ti. /dev/shm counts against it. Default: none."""
+    """Amount of memory, for example `8Gi`, 1Mi to 100Ti. /dev/shm counts against it. Default: none."""
     ephemeral_storage: Annotated[quantity_field("1Mi", "100Ti") | None, Field(alias="ephemeral-storage")] = None  # type: ignore[valid-type]
-    """Disk space on the node, for example `30Gi`, 1Mi to 100Ti: logs, /tmp, the home directory and a downloaded model.
-    Default: none."""
+    """Amount of disk space on the node, for example `30Gi`, 1Mi to 100Ti. It is used by logs, /tmp, the home directory
+    and a downloaded model. Default: none."""
 
 
 def _within_limit(attribute: str) -> Rule:
@@ -61,13 +61,13 @@ def _within_limit(attribute: str) -> Rule:
 
 
 class Resources(Documented):
-    """Requests and limits of the Triton container, as in a pod."""
+    """Resource requests and limits of the Triton container, as in a pod."""
 
     requests: ResourceList | None = None
-    """What the scheduler reserves on the node. Default: as much as `limits`, or else nothing."""
+    """Amounts that the scheduler reserves on the node. Default: as much as `limits`, or else nothing."""
     limits: ResourceList | None = None
-    """Maximum use. Above its CPU limit the container is throttled, above its memory limit it is killed, and above its
-    limit on ephemeral storage the pod is evicted. Default: none."""
+    """Maximum amounts that the container may use. Above its CPU limit it is throttled, and above its memory limit it is
+    killed. Above its limit on ephemeral storage, the pod is evicted. Default: none."""
 
     rules: ClassVar = tuple(_within_limit(attribute) for attribute in ("cpu", "memory", "ephemeral_storage"))
 
@@ -95,7 +95,7 @@ class ConfigMapKey(Documented):
 
 
 class FieldReference(Documented):
-    """A field of the pod."""
+    """Field of the pod whose value an environment variable gets."""
 
     field_path: Annotated[
         str,
@@ -130,7 +130,7 @@ class EnvVarSource(Documented):
 
 
 RESERVED_ENV = ("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
-"""Beginnings of the names of environment variables that change the container and not the model."""
+"""Prefixes of environment variables that change the container and not the model."""
 _RESERVED_CEL = " || ".join(f"{{0}}.startsWith('{beginning}')" for beginning in RESERVED_ENV)
 _RESERVED_TEXT = f"must not start with {', '.join(RESERVED_ENV[:-1])} or {RESERVED_ENV[-1]}"
 
@@ -169,7 +169,7 @@ class EnvFrom(Documented):
     """Environment variables from all keys of a Secret or of a ConfigMap, as in a pod. Set exactly one of the two."""
 
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$", max_length=64)] | None = None
-    """Text in front of each variable's name, which must not begin like a reserved name of `env`. Default: none."""
+    """Prefix for the name of each variable. It must not begin like a reserved name of `env`. Default: none."""
     secret_ref: EnvFromReference | None = None
     """A Secret in the same namespace. The kubelet reads it; the operator never does."""
     config_map_ref: EnvFromReference | None = None
@@ -198,11 +198,11 @@ class ImagePullSecret(Documented):
 
 
 _OWN_KEYS = (f"{GROUP}/", "app.kubernetes.io/", "pod-template-hash")
-"""Beginnings of the keys of labels and annotations that Halcyon, its selectors and Deployments rely on."""
+"""Prefixes of label and annotation keys that are reserved for Halcyon, its selectors and Deployments."""
 
 
 def _no_own_keys(field: str, attribute: str) -> Rule:
-    """Return the rule that the map in this field of `runtime` has none of these keys."""
+    """Return the rule that the map in this field of `runtime` must not contain any of these keys."""
     return Rule(
         cel=f"!has(self.{field}) || self.{field}.all(k, "
         + " && ".join(f"!k.startsWith('{own}')" for own in _OWN_KEYS)
@@ -250,8 +250,8 @@ class Runtime(Documented):
     """Options of the Triton server: response cache, memory pools, forwarded headers and log level. Default: those of
     Triton."""
     placement: ServerPlacement = ServerPlacement()
-    """Placement of the server pods. Pods with GPUs always tolerate taints with the name of their resource, and NVIDIA's
-    the taint `nvidia.com/gpu`."""
+    """Placement of the server pods. Pods with GPUs always tolerate taints that have the name of their GPU resource.
+    Pods with NVIDIA GPUs also tolerate the taint `nvidia.com/gpu`."""
     startup_timeout: duration_field("10s", "24h") = "10m"  # type: ignore[valid-type]
     """Maximum time from the start of a pod until its model is ready, 10s to 24h. The progress deadline of a rollout is
     one minute longer. Default: 10m."""

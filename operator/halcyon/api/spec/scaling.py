@@ -1,4 +1,4 @@
-"""`spec.scaling`: the targets of a replica, the policy, the actuator, and limits at certain times."""
+"""`spec.scaling`: the targets per replica, the policy, the actuator, and different replica limits at certain times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ScalingPolicy(Documented):
     type: Literal["Pods", "Percent"]
     """Unit of `value`: pods, or percent of the current replicas."""
     value: Annotated[int, Field(ge=1, le=100000)]
-    """Maximum change within the period."""
+    """Maximum change of the replicas within the period."""
     period_seconds: Annotated[int, Field(ge=1, le=1800)]
     """Length of the period, in seconds, 1 to 1800."""
 
@@ -24,17 +24,19 @@ class ScalingRules(Documented):
     """Limits on scaling in one direction, as in the HPA."""
 
     stabilization_window_seconds: Annotated[int, Field(ge=0, le=3600)] | None = None
-    """Time, in seconds, over which the most cautious recommendation applies: the lowest when scaling up, the highest
-    when scaling down. 0 to 3600. Default: 0 up, 300 down, as in the HPA."""
+    """Time over which the most cautious recommendation applies, in seconds, 0 to 3600. When scaling up, this is the
+    lowest recommendation; when scaling down, the highest. Default, as in the HPA: 0 for scaling up, 300 for scaling
+    down."""
     select_policy: Literal["Max", "Min", "Disabled"] | None = None
     """Policy that applies if there are several: the one that allows the most change (`Max`) or the least (`Min`).
     `Disabled` turns scaling in this direction off. Default: Max."""
     policies: Annotated[tuple[ScalingPolicy, ...], Field(min_length=1, max_length=8)] | None = None
-    """Limits on the change within a period. Default, as in the HPA: up 4 pods or 100 % in 15 s, down 100 % in 15 s."""
+    """Limits on the change within a period. Default, as in the HPA: 4 pods or 100 % in 15 s when scaling up, and 100 %
+    in 15 s when scaling down."""
 
 
 class Behavior(Documented):
-    """Pace of scaling in both directions, with the type and the defaults of the HPA."""
+    """Pace of scaling in both directions, with the type and the defaults of `behavior` of the HPA."""
 
     scale_up: ScalingRules | None = None
     """Limits on scaling up. Default: those of the HPA."""
@@ -51,7 +53,8 @@ class MetricTarget(Documented):
     """Name of one of the site's queries (chart value `prometheus.queries`), for example `pending-jobs`. Its result is
     the total for the model."""
     value: Annotated[int, Field(ge=1, le=1000000000)]
-    """Target of the result per replica, 1 to 1000000000: the model has the result divided by this number of replicas."""
+    """Target of the result per replica, 1 to 1000000000. The model gets as many replicas as the result divided by this
+    number."""
 
 
 class Targets(Documented):
@@ -59,26 +62,24 @@ class Targets(Documented):
 
     latency: duration_field("1ms", "1h") | None = None  # type: ignore[valid-type]
     """Response time that 99 of 100 requests must meet, from a request's arrival to its answer, for example `500ms`. 1ms
-    to 1h. Only for the policy Planner. Default: none; Planner then loads replicas to 80 % of their capacity."""
+    to 1h. Only for the policy Planner. Default: none; Planner then uses 80 % of the capacity of the replicas."""
     queue_depth: Annotated[int, Field(ge=1, le=1000000)] | None = None
-    """Queued requests per replica, in the balancers and Triton together. Default with the policy Rules: one full batch
-    for every instance, which is maxBatchSize (8 if unset) x instances per GPU x GPUs. Default with Planner: no target."""
+    """Target number of queued requests per replica, in the balancers and Triton together. Default with the policy
+    Rules: one full batch for every instance, which is maxBatchSize (8 if unset) x instances per GPU x GPUs. Default
+    with Planner: no target."""
     concurrency: Annotated[int, Field(ge=1, le=100000)] | None = None
-    """Requests per replica that are in progress or wait for it, in the balancers and in Triton, 1 to 100000. With
-    `latency`, both targets apply; the status names the one that decides. Default: no target."""
+    """Target number of requests per replica that are in progress or wait, in the balancers and in Triton together, 1 to
+    100000. If `latency` is also set, both targets apply. The status names the one that decides. Default: no target."""
     metric: MetricTarget | None = None
-    """Result of a Prometheus query that the site defines, with its target per replica. While it is missing, the model
-    does not scale down. Default: no target."""
+    """Target for the result of a Prometheus query that the site defines. While the result is missing, the model does
+    not scale down. Default: no target."""
     gpu_utilization: Annotated[int, Field(ge=1, le=100)] | None = None
-    """GPU utilisation of a replica, in percent. Default with the policy Rules: 80 if pods have a GPU. Default with
-    Planner: no target, but busy GPUs still prevent scaling down."""
+    """Target GPU utilisation of a replica, in percent. Default with the policy Rules: 80 if pods have a GPU. Default
+    with Planner: no target, but busy GPUs still prevent scaling down."""
 
 
 class Schedule(Documented):
-    """Different replica limits at certain times.
-
-    A window opens at times given by a cron expression and stays open for its duration.
-    """
+    """Period with different replica limits. It begins at times given by a cron rule, and lasts for a given duration."""
 
     name: Annotated[
         str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", min_length=1, max_length=63)

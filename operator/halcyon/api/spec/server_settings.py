@@ -1,4 +1,4 @@
-"""`spec.runtime.server`: options of the Triton server, and the rules between them and the rest of `spec.runtime`."""
+"""`spec.runtime.server`: options of the Triton server, and rules between them and other fields of `spec.runtime`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_
 
 
 class ResponseCache(Documented):
-    """Triton's response cache, in the memory of each server pod."""
+    """Triton's response cache, which uses memory of each server pod."""
 
     size: quantity_field("1Mi", "1Ti")  # type: ignore[valid-type]
-    """Memory for cached responses in each pod, for example `512Mi`, 1Mi to 1Ti. It counts towards
+    """Memory for cached responses in each pod, for example `512Mi`, 1Mi to 1Ti. It counts against
     resources.limits.memory."""
 
 
@@ -23,21 +23,24 @@ class ServerSettings(Documented):
     """Options of the Triton server."""
 
     response_cache: ResponseCache | None = None
-    """Cache of responses: a request with the same input tensors as an earlier one is answered without an execution.
-    The key is the model's name, its version and the inputs alone: request parameters and headers are not part of it.
-    Set it only for models whose response depends on nothing else. Each pod has a cache of its own, empty after a start.
-    Triton supports no cache for models with `sequence_batching` or a decoupled transaction policy. Default: none."""
+    """Cache of responses: a request with the same input tensors as an earlier one is answered without an execution. The
+    key consists of the model's name, its version and the inputs only; it does not include request parameters and
+    headers. Set the cache only for models whose response depends on nothing else. Each pod has a cache of its own,
+    which is empty after a start. Triton supports no cache for models with `sequence_batching` or a decoupled
+    transaction policy. Default: none."""
     pinned_memory_pool: quantity_field("0", "1Ti") | None = None  # type: ignore[valid-type]
     """Page-locked host memory for copies to and from the GPUs, for example `512Mi`, 0 to 1Ti. Without a GPU it has no
-    effect. Default: that of Triton, 256Mi."""
+    effect. Default: Triton's default, 256Mi."""
     cuda_memory_pool: quantity_field("0", "1Ti") | None = None  # type: ignore[valid-type]
     """Memory on each GPU of the pod that Triton reserves for tensors, for example `128Mi`, 0 to 1Ti. Requires `gpu`.
-    Default: that of Triton, 64Mi."""
+    Default: Triton's default, 64Mi."""
     forwarded_headers: Annotated[tuple[HeaderName, ...], Field(min_length=1, max_length=32), ListSet()] | None = None
-    """Names of HTTP headers and gRPC metadata that the model gets as request parameters, for example `x-tenant`. Case
-    does not matter in a name. Requests through a balancer, and over gRPC, have names in lower case. Default: none."""
+    """Names of HTTP headers and gRPC metadata that the model gets as request parameters, for example `x-tenant`. Names
+    are compared without regard to case. In requests through a balancer or over gRPC, the names are in lower case.
+    Default: none."""
     log_level: Literal["Error", "Warning", "Info", "Verbose"] = "Info"
-    """Least severe messages in Triton's log. `Verbose` logs several lines for each request. Default: Info."""
+    """Minimum severity of the messages in Triton's log. `Verbose` logs several lines for each request. Default:
+    Info."""
 
     rules: ClassVar = (
         Rule(
@@ -78,4 +81,4 @@ RULES = (
         ),
     ),
 )
-"""Rules of `spec.runtime` as a whole."""
+"""Rules that involve several fields of `spec.runtime`."""

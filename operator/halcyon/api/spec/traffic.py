@@ -13,7 +13,7 @@ from halcyon.api.types import Documented, Rule, duration_field, quantity_field
 
 
 class Stickiness(Documented):
-    """Routing of related requests to one pod: those of a sequence, or of a conversation whose cache a pod holds."""
+    """Routing of related requests to one pod: those of a sequence, or of a conversation whose cache the pod has."""
 
     header: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,62}$", min_length=1, max_length=63)]
     """Header (in gRPC: metadata) that clients send with each request, for example `x-sequence-id`. Requests with the
@@ -22,13 +22,13 @@ class Stickiness(Documented):
 
 
 class Overload(Documented):
-    """Handling of requests while more arrive than the ready pods can answer."""
+    """Handling of requests while more requests arrive than the ready pods can answer."""
 
     mode: Literal["Reject", "Wait"]
     """What happens to a request that would wait too long. `Reject`: it is rejected at once, with 429 or
-    RESOURCE_EXHAUSTED. The limit follows from scaling.targets.latency and the measured throughput of a pod: a burst of
-    at most twice the objective is answered late, and rejection begins when requests have waited longer than the
-    objective for as long as the objective. `Wait`: it waits, up to queueLimit and queueTimeout."""
+    RESOURCE_EXHAUSTED. The limit follows from scaling.targets.latency and the measured throughput of a pod. A burst of
+    at most twice the objective is answered late. Rejection begins when requests have waited longer than the objective
+    for at least the duration of the objective. `Wait`: it waits, up to queueLimit and queueTimeout."""
 
 
 class Traffic(Documented):
@@ -45,18 +45,19 @@ class Traffic(Documented):
     max_concurrency: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Maximum number of requests in progress in one server pod, over all balancers and both protocols; a stream counts
     as one request. Further requests wait in the balancers, where any pod can take them. 1 to 1024, and with
-    batching.maxBatchSize at least one full batch. Default: with dynamic batching, enough for the next batches. Else
-    found: one request in each instance and about one ahead of it, or, if the model computes more at once by itself, as
-    many as it answers faster."""
+    batching.maxBatchSize at least one full batch. Default with dynamic batching: enough for the next batches. Default
+    without it: the balancers measure the number. It is one request in each instance and about one that waits for it. It
+    is larger if the model computes more requests at once by itself, and answers them faster that way."""
     queue_limit: Annotated[int, Field(ge=1, le=100000)] | None = None
     """Maximum number of requests that wait in one balancer pod, HTTP and gRPC together. Further requests are rejected
-    with 429 or RESOURCE_EXHAUSTED. 1 to 100000. Default: with overload.mode Reject no fixed number, else 200."""
+    with 429 or RESOURCE_EXHAUSTED. 1 to 100000. Default: no fixed number with overload.mode Reject, otherwise 200."""
     overload: Overload | None = None
-    """Handling of requests while more arrive than the ready pods can answer. Default: mode Reject if
+    """Handling of requests while more requests arrive than the ready pods can answer. Default: mode Reject if
     scaling.targets.latency is set and queueLimit is not; else mode Wait."""
     source_share: Annotated[int, Field(ge=1, le=100)] = 100
     """Maximum share of the queue, in percent, for requests from one source address. 100 means no limit per address.
-    Behind a gateway all requests have the same source address, so leave it at 100 there. Default: 100."""
+    Keep 100 if clients connect through a gateway, because all requests then have the same source address. Default:
+    100."""
     queue_timeout: duration_field("10ms", "1h") | None = None  # type: ignore[valid-type]
     """Maximum time that a request waits in the balancer for a server, 10ms to 1h. A request that waits longer is
     rejected with 503 or UNAVAILABLE. Default: 1m. With minReplicas 0, a request that arrives at zero replicas waits
@@ -73,16 +74,16 @@ class Traffic(Documented):
     has a limit of 64Mi for HTTP bodies of its own. Default: 64Mi."""
     access_log: Literal["None", "Errors", "All"] = "None"
     """Requests that the balancer's `haproxy` container logs, each as a line of JSON. `None`: no requests. `Errors`:
-    requests that failed, were rejected, were cut off or were retried. `All`: every request. With a log, each request
-    has an id, taken from its x-request-id header or newly generated. Default: None."""
+    requests that failed, were rejected, were cut off or were retried. `All`: every request. If requests are logged,
+    each has an id, which is taken from its x-request-id header or newly generated. Default: None."""
     stickiness: Stickiness | None = None
     """Routing of related requests to the same pod: requests of one sequence, or of one conversation whose cache is held
     by a pod. Required for a model with sequence_batching in its config.pbtxt if there may be more than one replica.
     Default: none; each request goes to the least loaded pod."""
     gateway: Gateway | None = None
-    """Gateway of the Gateway API (`gateway.networking.k8s.io`) through which clients connect. The cluster's owners
-    operate the Gateway; Halcyon writes the routes. If `mode` is Balancer, the routes lead to the balancers; if it is
-    Gateway, to the server pods. Default: none."""
+    """Gateway of the Gateway API (`gateway.networking.k8s.io`) through which clients connect. The cluster's operators
+    run the Gateway; Halcyon writes the routes. If `mode` is Balancer, the routes lead to the balancers. If it is
+    Gateway, they lead to the server pods. Default: none."""
     service: Service = Service()
     """The Service that clients connect to. It has the name of the ModelDeployment and the ports 8000 (HTTP) and 8001 (gRPC)."""
     tls: Tls | None = None

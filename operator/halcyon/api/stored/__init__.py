@@ -1,1 +1,1 @@
-"""Checks of ModelDeployments as the API server stores them, which another version may have written."""
+"""Checks of ModelDeployments in the API server's storage, which another version of Halcyon may have written."""

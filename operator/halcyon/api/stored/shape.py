@@ -1,8 +1,8 @@
-"""Removal of fields that do not have the type which this version's schema requires. Pure.
+"""Removal of fields whose type is not the one that this version's schema requires. Pure.
 
-The API server validates an object only when it is written. An object that was written with the schema of another version, or without
-validation, may have, for example, a string instead of an object. Code that processes many objects uses the result of `fitted`, so that a
-malformed object does not make it fail.
+The API server validates an object only when it is written. An object that was written with the schema of another
+version, or without validation, may have, for example, a string instead of an object. Code that processes many objects
+uses the result of `fitted`, so that a malformed object does not make it fail.
 
 Out of scope: bounds, patterns and rules (`parse`), because violations of these do not make code fail.
 """
@@ -37,7 +37,7 @@ _NOTHING = object()
 
 @dataclass(frozen=True)
 class _Form:
-    """Required form of a value in an object."""
+    """Form that the schema requires of a value, for example an object with certain fields."""
 
     kind: _Kind
     fields: Mapping[str, _Form] = field(default_factory=dict)
@@ -67,9 +67,9 @@ def fitted(resource: Object) -> tuple[Object, tuple[str, ...]]:
 
 
 def _fits(value: Any, form: _Form) -> bool:  # any JSON value
-    """Return whether a value of the form's type has the form.
+    """Return whether a value, whose type is already correct, also has the required form.
 
-    This is a quick check without paths; if it fails, `_value` finds the errors.
+    This is a quick check without paths. If it fails, `_value` finds the errors.
     """
     if isinstance(value, list):
         each = form.each
@@ -85,7 +85,10 @@ def _fits(value: Any, form: _Form) -> bool:  # any JSON value
 
 
 def _value(value: Any, form: _Form, path: str, errors: list[str]) -> Any:  # any JSON value
-    """Return the value without the parts of a wrong type; `_NOTHING` if the value itself has a wrong type."""
+    """Return the value without those parts that have a wrong type.
+
+    Return `_NOTHING` if the value itself has a wrong type.
+    """
     if value is None:
         return _NOTHING
     if not isinstance(value, _TYPES[form.kind]) or (form.kind == "integer" and isinstance(value, bool)):
@@ -153,7 +156,10 @@ def _form(asked: JsonSchema, *, is_item: bool = False) -> _Form:
 
 
 def _metadata() -> _Form:
-    """Return the form of the metadata fields that the operator reads. The API server always enforces their types."""
+    """Return the required form of the metadata fields that the operator reads.
+
+    The API server always enforces their types.
+    """
     text, number, texts = _Form("string"), _Form("integer"), _Form("object", each=_Form("string"))
     owner = _Form(
         "object", dict.fromkeys(("apiVersion", "kind", "name", "uid"), text) | {"controller": _Form("boolean")}

@@ -1,1 +1,1 @@
-"""The process `halcyon agent`: its loops, probes and settings."""
+"""The process `halcyon agent`, which runs next to HAProxy in a balancer pod: its loops, probes and settings."""

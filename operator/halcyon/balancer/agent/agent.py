@@ -1,10 +1,10 @@
 """The agent of one balancer pod.
 
-Separate loops watch the plan and the EndpointSlices, configure HAProxy, sample the server pods, and send reports to the operator.
-The loops share a few plain fields.
+Separate loops watch the plan and the EndpointSlices, configure HAProxy, sample the server pods, and send reports to the
+operator. The loops share their state in a few fields of one object.
 
-If a loop fails, the process exits and the kubelet restarts the container. HAProxy continues to serve during the restart, and the
-new agent adopts the running state of HAProxy.
+If a loop fails, the process exits and the kubelet restarts the container. HAProxy continues to serve during the
+restart, and the new agent adopts the running state of HAProxy.
 """
 
 from __future__ import annotations
@@ -52,15 +52,11 @@ if TYPE_CHECKING:
     from halcyon.triton.pod_sampler import ScrapedPod
 
 PASS_INTERVAL_S = 2.0
-"""Maximum time between two passes of the HAProxy controller, in seconds.
-
-Each sample of the server pods also triggers a pass.
-"""
+"""Maximum time between two passes of the HAProxy controller, in seconds. A pass also starts after each sample of the
+server pods."""
 MIN_PASS_INTERVAL_S = 0.05
-"""Minimum time between two passes that a change to the endpoints or the plan triggers, in seconds.
-
-A single change takes effect at once; the changes of a burst take effect together.
-"""
+"""Minimum time between two passes that changes to the endpoints or the plan trigger, in seconds. A single change takes
+effect at once. Several changes in quick succession take effect together."""
 MIN_URGENT_INTERVAL_S = 1.0
 """Minimum time between two urgent reports to the operator, in seconds."""
 SAMPLE_INTERVAL_S = 1.0
@@ -68,7 +64,7 @@ SUSPECT_SAMPLE_INTERVAL_S = 0.5
 
 
 class Agent:
-    """The agent process of one HAProxy."""
+    """Agent of the HAProxy that runs in the same pod."""
 
     def __init__(self, settings: AgentSettings, access: ApiServerAccess) -> None:
         """Create the agent without starting it."""
@@ -144,7 +140,7 @@ class Agent:
     # The methods of `probes.Health`, for the HTTP server of the probes.
 
     def healthy(self) -> str | None:
-        """Return None if HAProxy's configuration has been written, so that HAProxy may start; else the reason why not."""
+        """Return None if HAProxy may start. Otherwise return the reason: its configuration is not written yet."""
         return None if self._controller.written else "; ".join(["the plan has not been read yet", *self._denials.texts])
 
     def ready(self) -> str | None:
@@ -172,15 +168,15 @@ class Agent:
 
     @property
     def _problems(self) -> str:
-        """Problems of this balancer as text, for the report; empty if there are none."""
+        """Problems of this balancer as text, for the report to the operator; empty if there are none."""
         return "; ".join(filter(None, [self._controller.problem, *self._denials.texts]))
 
     def load(self) -> str:
-        """Return the load of this balancer, which the other agents read."""
+        """Return the load of this balancer as JSON, which the agents of the other balancers read."""
         return self._shares.concurrency.own.to_json()
 
     def metrics(self) -> str:
-        """Return the agent's metrics page (`metrics_page`). HAProxy exports its own metrics."""
+        """Return the page with the agent's metrics. HAProxy exports its own metrics separately."""
         return metrics_page.page(
             metrics_page.PageInput(
                 reading=self._controller.reading,
@@ -198,10 +194,10 @@ class Agent:
         )
 
     async def drain(self, delay_s: float) -> None:
-        """Make the balancer unready and its clients disconnect, and return when the caller may stop HAProxy.
+        """Make the balancer unready, disconnect its clients, and wait until the caller may stop HAProxy.
 
-        The method returns after `delay_s`. If requests are held until a first server is ready, it waits longer, by at most the plan's
-        drain time, because a stopping HAProxy does not receive new servers.
+        The method returns after `delay_s`. If requests are held until a first server is ready, it waits longer, by at
+        most the plan's drain time, because a stopping HAProxy does not receive new servers.
 
         If HAProxy still runs `stop_within_s` seconds after the return, the agent becomes ready again.
         """
@@ -216,7 +212,7 @@ class Agent:
     # Loops.
 
     async def _follow_plan(self, session: aiohttp.ClientSession) -> None:
-        """Restart each task that depends on the plan whenever a changed plan affects it."""
+        """Restart every task that depends on the plan each time the plan changes in a way that affects the task."""
         running: list[asyncio.Future[None]] = []
         current: tuple[object, ...] = ()
         try:
@@ -358,7 +354,7 @@ class Agent:
             await asyncio.sleep(next_s - clock())
 
     async def _limit_queue(self) -> None:
-        """Write the limits on HAProxy's queue, by the latency objective and this balancer's share of the pods."""
+        """Limit HAProxy's queue by the latency objective and by this balancer's share of the pods' capacity."""
         plan, reading, concurrency = self._plan, self._controller.reading, self._shares.concurrency
         if plan is None or reading is None:
             return
@@ -378,7 +374,10 @@ class Agent:
         await self._controller.variables.write(reading.process)
 
     def _is_surge(self, now: float) -> bool:
-        """Return True if arrivals grew by more than chance explains. The caller then samples again soon, to confirm the growth."""
+        """Return True if the number of arrivals grew by more than chance explains.
+
+        The caller then samples again soon, to confirm the growth.
+        """
         reading = self._controller.reading
         return reading is not None and self._surge.add(reading.demand, process=reading.process, now=now)
 

@@ -1,6 +1,6 @@
-"""Denied reads of the Kubernetes API, for the agent's probes and reports.
+"""Reads that the Kubernetes API denies to the agent, for its probes and reports.
 
-The agent exits if it can't start because of them.
+The agent exits if it can't start because of denied reads.
 """
 
 from __future__ import annotations
@@ -28,18 +28,21 @@ class ApiDenials:
 
         Args:
             role: name of the Role that must grant the permissions.
-            on_change: called after each change.
+            on_change: called whenever a denial is recorded or removed.
         """
         self._role, self._on_change = role, on_change
         self._texts: dict[str, str] = {}
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """One sentence for each resource that can't be read."""
+        """Sentences about denied reads, one for each resource that the agent can't read."""
         return tuple(self._texts.values())
 
     def callback(self, resource: str) -> Callable[[str], None]:
-        """Return a callback that records why the API server denied access to `resource`; an empty text clears the record."""
+        """Return a callback that records the reason why the API server denied access to `resource`.
+
+        An empty text removes the record.
+        """
 
         def on_denied(text: str) -> None:
             self._texts.pop(resource, None)

@@ -28,24 +28,27 @@ class BalancerDrain:
         Args:
             runtime: client of HAProxy's Runtime API.
             stop_within_s: time within which HAProxy must stop after the drain, in seconds. If it still runs then, the
-                drain is void.
+                drain no longer counts, and the balancer is ready again.
         """
         self._runtime, self._stop_within_s = runtime, stop_within_s
         self._until = float("-inf")
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the balancer is draining, or has drained and may stop at any time."""
+        """Whether the balancer is draining. It stays true after the drain, while HAProxy may stop at any time."""
         return time.monotonic() < self._until
 
     def begin(self, longest_s: float) -> float:
-        """Begin a drain of at most `longest_s` seconds, and return the monotonic time at which it ends."""
+        """Begin a drain that lasts at most `longest_s` seconds.
+
+        Return the monotonic time at which it ends at the latest.
+        """
         until = time.monotonic() + longest_s
         self._until = max(self._until, until + self._stop_within_s)
         return until
 
     async def finish(self, delay_s: float, until: float) -> None:
-        """Return when HAProxy may stop: after `delay_s`, or later if requests are held, but no later than `until`.
+        """Wait until HAProxy may stop. This takes `delay_s`, or longer if requests are held, but ends at `until`.
 
         A stopping HAProxy does not receive new servers, so held requests would fail.
         """

@@ -1,7 +1,8 @@
 """Checks that HAProxy's front ends accept clients, which the runtime socket does not show.
 
 Each front end also listens on a unix socket. There the agent sends the connection preface of HTTP/2, to which HAProxy
-responds with its settings. The preface is no request, so it is neither counted nor logged. It needs no certificate.
+responds with its settings. The preface is no request, so HAProxy neither counts nor logs it, and no certificate is
+needed.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
 INTERVAL_S: Final = 1.0
 _TIMEOUT_S: Final = 1.0
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""Preface of an HTTP/2 client, with an empty SETTINGS frame."""
+"""Connection preface of an HTTP/2 client, followed by an empty SETTINGS frame."""
 
 
 class FrontEndChecks:
-    """Checks of the front ends of the HAProxy in this pod."""
+    """Checks whether the front ends of the HAProxy in this pod accept clients."""
 
     def __init__(self, run_dir: Path) -> None:
-        """Create the checks. Each front end counts as having just responded."""
+        """Create the checks. At first, every front end counts as having just responded."""
         self._run_dir = run_dir
         self._answered_at: dict[Protocol, float] = dict.fromkeys(PROTOCOLS, time.monotonic())
 
@@ -37,7 +38,7 @@ class FrontEndChecks:
             await asyncio.sleep(INTERVAL_S)
 
     def silent(self, limit_s: float) -> tuple[Protocol, ...]:
-        """Return the front ends that have not responded within the last `limit_s` seconds."""
+        """Return the names of the front ends that have not responded within the last `limit_s` seconds."""
         since = time.monotonic() - limit_s
         return tuple(protocol for protocol, at in self._answered_at.items() if at < since)
 

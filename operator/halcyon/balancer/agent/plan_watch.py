@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PlanWatch:
-    """Watch of the balancer plan. If a plan is invalid, the last accepted plan stays in force."""
+    """Watch of the balancer plan in its ConfigMap. If a new plan is invalid, the last accepted plan stays in force."""
 
     def __init__(self, settings: AgentSettings, accept: Callable[[BalancerPlan], None]) -> None:
         """Create the watch without starting it.
@@ -34,22 +34,22 @@ class PlanWatch:
         self._settings, self._accept = settings, accept
         self._copy = settings.run_dir / "plan.json"
         self.plan: BalancerPlan | None = None
-        """Last accepted plan; None before the first one."""
+        """Last accepted plan; None before any plan has been accepted."""
         self.errors = 0
-        """Number of invalid plans that were received."""
+        """Number of invalid plans that the watch has received."""
         self.changed = asyncio.Event()
         """Event that is set whenever a plan is accepted."""
 
     def read_copy(self) -> None:
         """Apply the stored copy of the plan, if there is one.
 
-        A restarted container thus has a plan even without the API server.
+        A restarted container therefore has a plan even if the API server is unavailable.
         """
         if self._copy.exists():
             self._take(self._copy.read_text(), keep=False)
 
     async def run(self, session: aiohttp.ClientSession, access: ApiServerAccess, denied: Callable[[str], None]) -> None:
-        """Watch the ConfigMap until cancelled; `denied` receives the reason if the API server forbids the watch."""
+        """Watch the ConfigMap until cancelled. Call `denied` with the reason if the API server forbids the watch."""
 
         def take(kept: Mapping[str, str | None]) -> None:
             text = kept.get(self._settings.plan)

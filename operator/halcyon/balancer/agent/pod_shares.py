@@ -1,7 +1,7 @@
 """Loop of the agent that adjusts the concurrency limits of the server pods to the loads of all balancers.
 
-It also reads the model's concurrency from its configuration, and stores the bounds that were found, so that they
-outlive a restart of the container.
+It also reads the number of instances and the type of batching from the model's configuration. It stores the measured
+maximum concurrency of a pod in a file, so that a restart of the container does not lose it.
 """
 
 from __future__ import annotations
@@ -30,24 +30,23 @@ if TYPE_CHECKING:
     from halcyon.triton.pod_sampler import PodStatistics
 
 INTERVAL_S = 0.25
-"""Time between two readings of the loads of all balancers, in seconds.
-
-A share moves from one balancer to another within three intervals.
-"""
+"""Time between two readings of the loads of all balancers, in seconds. Within three such intervals, a share of a pod's
+capacity moves from one balancer to another."""
 BALANCERS = "balancers"
-"""Value of the field `slot` for the endpoints of the client Service. Slots themselves have names of one letter."""
+"""Value of the field `slot` for the endpoints of the client Service, which are balancers. Names of real slots have one
+letter."""
 
 
 class PodShares:
-    """Concurrency limits of the server pods behind one HAProxy."""
+    """Concurrency limits that one HAProxy applies to the server pods."""
 
     def __init__(self, settings: AgentSettings) -> None:
-        """Load the concurrency bounds that an earlier agent in this pod has found."""
+        """Load the maximum concurrencies that an earlier agent in this pod has measured."""
         self._file = settings.run_dir / "bounds.json"
         self._peers = Peers(settings.pod, settings.port)
         self.concurrency = Concurrency(settings.pod, _read(self._file))
         self.balancers: tuple[Endpoint, ...] = ()
-        """Balancer pods of the model, from its client Service."""
+        """Balancer pods of the model, from the endpoints of its client Service."""
         self.lower = LowerRoom()
 
     async def run(self, controller: HaproxyController, limit_queue: Callable[[], Awaitable[None]]) -> None:
@@ -73,18 +72,17 @@ class PodShares:
     def sample(self, plan: BalancerPlan, pods: Mapping[str, PodStatistics]) -> None:
         """Add a sample of the pods' statistics, by pod name.
 
-        The room for requests of the lower class is computed from it.
+        The capacity that is left for batch inference is computed from it.
         """
         if plan.has_lower_class:
             loads = (self.concurrency.own, *self.concurrency.others)
             self.lower.sample(plan, pods, idle=not any(load.lower for load in loads))
 
     def room(self, plan: BalancerPlan, classes: ClassLoad | None, *, servers: int) -> dict[str, int]:
-        """Return the HAProxy variables with the room for requests of the lower class.
+        """Return the HAProxy variables that limit batch inference: rows that may be at servers, and rows per request.
 
-        Empty if the plan has no lower class.
-
-        `servers` is the number of servers that take requests.
+        The result is empty if the plan has no capacity for batch inference. `servers` is the number of servers that
+        take requests.
         """
         if not plan.has_lower_class or classes is None:
             self.concurrency.lower = (0.0, 0, 0)
@@ -105,7 +103,7 @@ class PodShares:
         )
 
     async def read_facts(self, client: TritonClient, endpoints: Iterable[Endpoint]) -> None:
-        """Read the model's configuration for each revision for which it is unknown.
+        """Read the model's configuration for each revision whose configuration is not known yet.
 
         Pods that do not respond are skipped.
         """
@@ -115,9 +113,9 @@ class PodShares:
 
 
 def _read(path: Path) -> dict[str, int]:
-    """Return the stored bounds by revision.
+    """Return the stored maximum concurrency of a pod for each revision.
 
-    Without a valid file the result is empty, because bounds can be measured again.
+    Without a valid file the result is empty, because the maximum can be measured again.
     """
     try:
         return {str(revision): int(bound) for revision, bound in json.loads(path.read_text()).items() if bound > 0}

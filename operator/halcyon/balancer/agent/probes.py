@@ -1,6 +1,7 @@
-"""HTTP server of the agent, for the kubelet's probes, the drain hook, the agent's metrics and the model's other agents.
+"""HTTP server of the agent: probes of the kubelet, the drain hook, metrics, and the load for other agents of the model.
 
-It accepts GET and HEAD, one request per connection. aiohttp's server would add 3 MiB to the process, for five short responses.
+It accepts only GET and HEAD, and one request per connection. aiohttp's server would add 3 MiB to the process, for five
+short responses.
 
 Every pod of the cluster can connect, so `MAX_CONNECTIONS` limits connections. Above it, the server closes the oldest
 connection of the source that has the most connections. The kubelet sends a probe's request at once, so it gets a
@@ -27,13 +28,13 @@ _MAX_BYTES = 8192
 
 
 class Health(Protocol):
-    """Interface of the agent, with one method for each path of the HTTP server."""
+    """Interface between the HTTP server and the agent, with one method for each path."""
 
     def healthy(self) -> str | None:
-        """Return None if healthy, else the reason why not."""
+        """Return None if the agent is healthy, else the reason why it isn't."""
 
     def ready(self) -> str | None:
-        """Return None if ready, else the reason why not."""
+        """Return None if the balancer is ready, else the reason why it isn't."""
 
     def metrics(self) -> str:
         """Return the agent's metrics in the Prometheus text format."""
@@ -42,7 +43,7 @@ class Health(Protocol):
         """Return the balancer's load, for the other agents of the model, as JSON."""
 
     async def drain(self, delay_s: float) -> None:
-        """Become unready, and return when HAProxy may stop: after `delay_s`, or later if requests are still held."""
+        """Become unready, and wait until HAProxy may stop. This takes `delay_s`, or longer if requests are held."""
 
 
 async def serve(health: Health, *, host: str | None, port: int, drain_key: str = "") -> asyncio.Server:

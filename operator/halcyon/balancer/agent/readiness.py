@@ -21,7 +21,7 @@ def why_unready(
     knows_endpoints: bool,
     denials: Sequence[str],
 ) -> str | None:
-    """Return why the balancer isn't ready; None if it is.
+    """Return the reason why the balancer isn't ready; None if it is ready.
 
     It is ready if HAProxy and its front ends respond, HAProxy runs an accepted plan, and the endpoints are known from
     the API server or from a previous agent. It stays ready if all connections of a port are in use; otherwise its

@@ -18,39 +18,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """Settings of one agent."""
+    """Settings of one agent, from its command line and its environment."""
 
     namespace: str
     plan: str
-    """Name of the ConfigMap that holds the plan."""
+    """Name of the ConfigMap that holds the balancer plan."""
     pod: str
     """Name of the agent's pod."""
     run_dir: Path = Path("/run/halcyon")
     port: int = 9100
     ports: Ports = field(default_factory=Ports)
     metrics_port: int = 8002
-    """Triton's metrics port."""
+    """Port on which Triton serves its metrics."""
     secrets: Path = Path("/var/run/secrets")
     """Folder that contains `kubernetes.io/serviceaccount/`, `halcyon/token` and a folder for each Secret in `front`."""
     host: str | None = None
-    """Address on which the HTTP server of the probes listens; None for all addresses."""
+    """Address on which the agent's HTTP server listens; None for all addresses."""
     stop_within_s: float = 30.0
-    """Time after a drain in which HAProxy must stop, in seconds; if it has not, the agent becomes ready again."""
+    """Time after a drain within which HAProxy must stop, in seconds. If it still runs then, the agent becomes ready
+    again."""
     drain_key: str = ""
-    """Key that a request to `/drain` must have; if empty, `/drain` is closed."""
+    """Secret key that a request to `/drain` must have. If it is empty, all requests to `/drain` are rejected."""
     front: SecretNames | None = None
     """Secrets for the client-facing ports (TLS, API keys); None if there are none."""
     collector: CollectorAddress | None = None
-    """Address for reports, without the CA certificate; None to use the address in the plan."""
+    """Address to which reports are sent, without the CA certificate. None means that the address is in the plan."""
 
     @property
     def config(self) -> Path:
-        """Path of haproxy.cfg."""
+        """Path of the configuration file haproxy.cfg."""
         return self.run_dir / "haproxy.cfg"
 
 
 def listen(settings: AgentSettings) -> Listen:
-    """Return HAProxy's listen addresses before the first certificate is loaded."""
+    """Return the addresses on which HAProxy listens before the first certificate is loaded."""
     tls = TlsFiles() if settings.front and settings.front.certificate else None
     return Listen(settings.ports, _has_ipv6(), str(settings.run_dir / "haproxy.sock"), tls)
 
@@ -75,10 +76,8 @@ def collector_address(address: str, server_name: str) -> CollectorAddress | None
 def collector_of(settings: AgentSettings, plan: BalancerPlan) -> CollectorAddress | None:
     """Return the address to which the agent sends its reports and its token.
 
-    None if the plan has no CA certificate yet.
-
-    If the settings have an address, only the CA certificate is from the plan, which tenants can edit. With a forged
-    certificate, no report is sent.
+    Return None if the plan has no CA certificate yet. If the settings have an address, only the CA certificate is from
+    the plan, which tenants can edit. With a forged certificate, no report is sent.
     """
     if plan.collector is None or settings.collector is None:
         return plan.collector

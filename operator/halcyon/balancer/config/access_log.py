@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 OFF: Final = "None"
 _LOG_LEVELS = {"All": "", "Errors": " err"}
-"""Ending of the `log` line in haproxy.cfg, for each value of `traffic.accessLog`."""
+"""End of the `log` line in haproxy.cfg, for each value of `traffic.accessLog`."""
 _ID = "x-request-id"
 _HOP_HEADER = "halcyon-way"
 # An escaped byte of the path takes up to 6 characters, and the rest of a line less than 1000. HAProxy truncates longer lines.
@@ -46,16 +46,15 @@ _FIELDS: Final = {
     "retries": "%[var(txn.log_retries,null)]",
     "termination": '"%ts"',
 }
-"""Fields of a log line, each with its HAProxy expression. A variable that is not set is logged as null.
+"""Fields of a log line, each with its HAProxy expression. A value that is not set is logged as null.
 
-For example, `pod` is null if no pod responded.
-"""
+For example, `pod` is null if no pod responded."""
 
 
 def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     """Add the access log's first rules to a client-facing front end. They also give each request an id.
 
-    They are its first rules for requests, so that requests that are rejected later have an id, too.
+    They precede all other rules for requests, so that a request that is rejected later also has an id.
 
     Raises:
         ConfigError: this agent version does not support the plan's value of `access_log`.
@@ -107,7 +106,10 @@ def _line(fields: Mapping[str, str]) -> str:
 
 
 def client_rule(out: Writer, plan: BalancerPlan, variable: str) -> None:
-    """Add the rule that logs the client's name from `variable`; the name must have only harmless characters."""
+    """Add the rule that logs the client's name, which is in the HAProxy variable `variable`.
+
+    The name must have only harmless characters.
+    """
     if plan.access_log != OFF:
         out.add(
             f"""http-request set-var-fmt(txn.log_client) '"%[var({variable})]"' if {{ var({variable}) -m found }}"""
@@ -115,7 +117,10 @@ def client_rule(out: Writer, plan: BalancerPlan, variable: str) -> None:
 
 
 def hop_header_rule(out: Writer, plan: BalancerPlan) -> None:
-    """Add the rule of a slot's back end that sets the header with the pod, the service time and the retries."""
+    """Add the rule of a slot's back end that sets a response header for the log.
+
+    The header has the pod, the service time and the number of retries.
+    """
     if plan.access_log != OFF:
         way = "%[bc_dst];%[res.timer.hdr];%[txn.conn_retries]"
         out.add(f"http-response set-header {_HOP_HEADER} '{way}'")

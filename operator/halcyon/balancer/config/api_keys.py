@@ -29,7 +29,8 @@ _NO_KEY = (401, 16, "an API key is required: send Authorization: Bearer KEY, or 
 def authentication_rules(out: Writer, plan: BalancerPlan, listen: Listen, protocol: Protocol) -> None:
     """Add the rules of a client-facing front end that reject clients without a valid key.
 
-    They come before all rules whose responses reveal anything about the model, and they remove the key before a pod gets the request.
+    They come before all rules whose responses reveal anything about the model. They remove the key, so that pods don't
+    receive it.
     """
     if listen.keys is None:
         return
@@ -46,7 +47,7 @@ def authentication_rules(out: Writer, plan: BalancerPlan, listen: Listen, protoc
 
 
 def digests(keys: Mapping[str, bytes]) -> tuple[str, list[str]]:
-    """Return the text of the digest file, and a message for each invalid key.
+    """Return the text of the file with the digests of API keys, and a message for each invalid key.
 
     Each line of the file has a digest and the client's name. Invalid keys are not in the file.
 

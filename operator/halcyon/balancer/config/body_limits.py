@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 _PREFIX = 5
-"""Length of the prefix of a gRPC message, in bytes: a compression flag (1) and the message length (4)."""
+"""Length of the prefix of a gRPC message, in bytes: 1 for the compression flag and 4 for the message length."""
 _TOO_LARGE = (413, 8, "the request is larger than $most bytes, the limit for model $model")
 _NO_LENGTH = (411, 8, "a body of $bytes bytes or more requires Content-Length")
 
 
 def length_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules of a client-facing front end that check Content-Length; they come before requests are counted."""
+    """Add the rules of a client-facing front end that check the header Content-Length.
+
+    They come before the rules that count requests.
+    """
     most = plan.max_request_bytes
     if not most:
         return
@@ -40,7 +43,7 @@ def length_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
 
 def byte_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules of a client-facing front end that check the received bytes.
+    """Add the rules of a client-facing front end that limit the number of received bytes.
 
     They come after the rules that wait for the first part of the body, and use the ACL `infers`.
     """

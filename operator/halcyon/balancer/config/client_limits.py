@@ -59,16 +59,15 @@ _WAITING: Final = "waiting"
 _MAX_OVERTAKING_MS: Final = 5000
 _BY_SOURCE: Final = "requests_of"
 _CROWDED: Final = "{ sc_conn_cur(3) gt 0 }"
-"""HAProxy condition: more than half of the maximum number of requests are in progress.
-
-Requests are counted per source only then, and checking that the counter exists is cheaper than comparing numbers.
-"""
+"""HAProxy condition that is true if more than half of the maximum number of requests are in progress. Requests are
+counted per source only then. Checking that the counter exists is cheaper than comparing numbers."""
 _SOURCE: Final = "src,ipmask(32,64)"
-"""Source of a connection. IPv6 addresses are masked to /64, because one client may own all 2^64 addresses of such a network."""
+"""HAProxy expression for the source of a connection. IPv6 addresses are masked to /64, because one client may own all
+2^64 addresses of such a network."""
 
 
 def prologue(out: Writer, room: HaproxyLimits) -> None:
-    """Add the connection and buffer limits to the section `global`."""
+    """Add the limits on connections and buffers to the section `global` of haproxy.cfg."""
     out.add("maxconn $connections", connections=room.connections)
     out.add("tune.buffers.limit $buffers", buffers=room.buffers)
     out.add("tune.stick-counters 7")
@@ -81,7 +80,7 @@ def prologue(out: Writer, room: HaproxyLimits) -> None:
 def tables(out: Writer, room: HaproxyLimits) -> None:
     """Add the stick tables that count connections and requests per source.
 
-    Each table is large enough for all sources at once; otherwise some sources would not be counted.
+    Each table is large enough for all possible sources. In a smaller table, some sources would not be counted.
     """
     for frontend in ("http", "grpc", "metrics"):
         out.section("backend connections_$name", name=frontend)
@@ -93,7 +92,10 @@ def tables(out: Writer, room: HaproxyLimits) -> None:
 
 
 def queue_tables(out: Writer) -> None:
-    """Add the stick tables that count requests that wait for a server: by API key, by source, and in total."""
+    """Add the stick tables that count the requests that wait for a server.
+
+    They count by API key, by source, and in total.
+    """
     # Entries without a request expire soon, because the number of entries is the number of clients that share the queue.
     for table, key in (
         (CLIENTS, "string len 64 size 1000"),
@@ -105,9 +107,9 @@ def queue_tables(out: Writer) -> None:
 
 
 def queue_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules of a client-facing front end by which clients share the queue; they use its ACLs `waits` and `up`.
+    """Add the rules of a client-facing front end that divide the queue between clients.
 
-    They set `txn.ahead`, the number of requests that a new one has to wait for.
+    They use the ACLs `waits` and `up`. They set `txn.ahead`, the number of requests that a new one has to wait for.
     """
     out.add("acl keyed var(txn.client) -m found")
     out.add(f"http-request track-sc4 var(txn.client) table {CLIENTS} if waits keyed")
@@ -145,7 +147,7 @@ def queue_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
 
 def connection_rules(out: Writer, room: HaproxyLimits, frontend: Frontend) -> None:
-    """Add the first rules of a front end, which limit its connections."""
+    """Add the rules of a front end that limit its connections. They are its first rules."""
     most = _max_connections(room, frontend)
     out.add("maxconn $most", most=most)
     # With the default, `maxconn`, the kernel would drop connection attempts in a larger burst.
@@ -160,7 +162,9 @@ def connection_rules(out: Writer, room: HaproxyLimits, frontend: Frontend) -> No
 
 
 def scrape_rules(out: Writer) -> None:
-    """Add the rules of the front end `metrics` that limit scrapes, because a page takes as much CPU time as hundreds of requests.
+    """Add the rules of the front end `metrics` that limit scrapes.
+
+    A metrics page takes as much CPU time as hundreds of requests.
 
     One source may send 20 scrapes in 10 s, and 5 while all sources together send more than four per second.
     """
@@ -170,12 +174,15 @@ def scrape_rules(out: Writer) -> None:
 
 
 def few_connections_left(room: HaproxyLimits) -> str:
-    """Return the condition under which HTTP/1.1 responses close their connection: more than half of the connections are in use."""
+    """Return the HAProxy condition under which HTTP/1.1 responses close their connection.
+
+    It is true if more than half of the connections are in use.
+    """
     return f"{{ fe_conn gt {room.http // 2} }}"
 
 
 def counting_rules(out: Writer, plan: BalancerPlan, table: str) -> None:
-    """Add the rules of a client-facing front end that count requests; they come before all rules that respond or wait.
+    """Add the rules of a client-facing front end that count requests. They come before all rules that respond or wait.
 
     `table` is the stick table that counts the requests of all sources.
     """
@@ -197,12 +204,10 @@ def counting_rules(out: Writer, plan: BalancerPlan, table: str) -> None:
 
 
 def lower_class_rule(out: Writer, plan: BalancerPlan, table: str) -> None:
-    """Add the rule that counts requests of the lower class in a separate row of the stick table.
+    """Add the rule that counts requests of batch inference in a separate row of the stick table.
 
-    It defines the ACL `lower`.
-
-    It comes before the rule that counts all other requests. Demand, latency and rejections therefore include only those
-    of the users.
+    It defines the ACL `lower` for these requests. It comes before the rule that counts all other requests. Demand,
+    latency and rejections therefore include only the requests of users.
     """
     if plan.has_lower_class:
         out.add(f"acl lower req.fhdr({LOWER_CLASS_HEADER}) -m found")
@@ -210,9 +215,9 @@ def lower_class_rule(out: Writer, plan: BalancerPlan, table: str) -> None:
 
 
 def request_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules of a client-facing front end that reject requests above the limits; the rejected requests count as demand.
+    """Add the rules of a client-facing front end that reject requests above the limits.
 
-    They come before all rules that wait for a body.
+    The rejected requests count as demand. The rules come before all rules that wait for a body.
     """
     most = users_requests(plan)
     condition = (

@@ -66,10 +66,10 @@ _ERRORS = (
 def reject_retryable(
     out: Writer, plan: BalancerPlan, protocol: Protocol, reason: OverloadReason, condition: str, *, own: int = 0
 ) -> None:
-    """Add a rule that rejects a request if `condition` is true, with the time after which the client may retry.
+    """Add a rule that rejects a request if `condition` is true, and sends the time after which the client may retry.
 
-    The condition must be a constant. In it, `$waiting` stands for the limit on all queued requests, `$own` for the limit of one source,
-    and `$objective` for the latency objective in milliseconds.
+    The condition must be a constant. In it, `$waiting` stands for the limit on all queued requests, `$own` for the
+    limit of one source, and `$objective` for the latency objective in milliseconds.
     """
     status, code, message = _OVERLOAD_RESPONSES[reason]
     if protocol == "http":
@@ -103,7 +103,10 @@ def reject(out: Writer, protocol: Protocol, reason: tuple[int, int, str], condit
 
 
 def errors(out: Writer, protocol: Protocol) -> None:
-    """Add a section's responses to requests that HAProxy could not complete. For gRPC, a later rule changes the status to 200."""
+    """Add the responses that a section sends if HAProxy could not complete a request.
+
+    For gRPC, a later rule changes the status to 200.
+    """
     for status, code, message in _ERRORS:
         if protocol == "http":
             retry = " hdr Retry-After 1" if status == 503 else ""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 _PROTOCOL_OPTIONS: dict[Protocol, tuple[str, str]] = {"http": ("", " alpn http/1.1"), "grpc": (" proto h2", " alpn h2")}
-"""`bind` options by protocol: those of a port without TLS, and those of a port with TLS."""
+"""`bind` options of HAProxy for each protocol. The first are for a port without TLS, the second for a port with TLS."""
 
 
 def bind(out: Writer, listen: Listen, port: int, options: str, **values: str) -> None:
@@ -19,12 +19,12 @@ def bind(out: Writer, listen: Listen, port: int, options: str, **values: str) ->
 
 
 def check_socket(protocol: Protocol) -> str:
-    """Return the name of the unix socket at which the agent checks that the protocol's front end accepts connections."""
+    """Return the name of the unix socket at which the agent checks that a protocol's front end accepts connections."""
     return f"check-{protocol}.sock"
 
 
 def bind_clients(out: Writer, listen: Listen, protocol: Protocol) -> None:
-    """Add the `bind` lines of a protocol's client-facing port."""
+    """Add the `bind` lines of the port on which clients connect with a protocol."""
     out.add("bind unix@$file mode 600 proto h2", file=listen.beside(check_socket(protocol)))
     port = listen.ports.http if protocol == "http" else listen.ports.grpc
     plain, encrypted = _PROTOCOL_OPTIONS[protocol]
@@ -44,7 +44,7 @@ def bind_clients(out: Writer, listen: Listen, protocol: Protocol) -> None:
 
 
 def prologue(out: Writer, listen: Listen) -> None:
-    """Add the TLS settings to the section `global`."""
+    """Add the TLS settings to the section `global` of haproxy.cfg."""
     if listen.tls is not None:
         # HAProxy's default of 20,000 cached TLS sessions takes at least 4 MiB.
         out.add("tune.ssl.cachesize 2000")

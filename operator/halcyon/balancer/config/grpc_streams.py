@@ -26,18 +26,18 @@ FRONTEND: Final = "streams_in"
 
 
 def prologue(out: Writer, *, lua: str) -> None:
-    """Add the line to the section `global` that loads `streams.lua` from the path `lua`."""
+    """Add the line to the section `global` that makes HAProxy load `streams.lua` from the path `lua`."""
     out.add("lua-load $file", file=lua)
 
 
 def sections(out: Writer, *, path: str, end_path: str, longest_ms: int) -> None:
-    """Add the sections up to front end `streams_in`, and the first lines of `streams_in`; the caller adds the rest.
+    """Add the sections through which gRPC streams pass. The last is front end `streams_in`, which the caller completes.
 
     Args:
         out: receives the sections.
         path: unix socket on which the front end `streams_end` listens.
         end_path: unix socket on which the front end `streams_in` listens.
-        longest_ms: timeout of the hops, in milliseconds; longer than that of the slots' back ends, which must apply first.
+        longest_ms: timeout of these sections, in milliseconds. It must exceed the timeout of the slots' back ends.
     """
     out.section(f"backend {BACKEND}")
     error_responses.errors(out, "grpc")

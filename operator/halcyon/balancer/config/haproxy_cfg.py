@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.model import Listen
 
 LUA = {name: Path(__file__).with_name(name).read_text() for name in ("hold.lua", "streams.lua", "lower.lua")}
-"""Text of each Lua file that haproxy.cfg may load, by file name; the files are in the folder of the runtime socket."""
+"""Text of each Lua file that haproxy.cfg may load, by file name. The files are in the folder of HAProxy's runtime
+socket."""
 
 STOPPING: Final = "proc.stopping"
-"""HAProxy variable that is 1 if the process will soon stop; each HTTP/1.1 response then closes its connection."""
+"""HAProxy variable that is 1 if the process will soon stop. Each HTTP/1.1 response then closes its connection."""
 
 UNUSED_ADDRESS = "127.0.0.1"
 UNUSED_PORT = 1
@@ -61,7 +62,7 @@ def render(plan: BalancerPlan, *, listen: Listen, placed: Mapping[ServerKey, str
     Args:
         plan: the accepted plan.
         listen: listen addresses and files of HAProxy.
-        placed: address of each server that takes requests now. All other servers are disabled.
+        placed: address of the pod for each HAProxy server that takes requests now. All other servers are disabled.
 
     Raises:
         ConfigError: a value of the plan is not allowed in the file; the text names it and a good example.
@@ -81,7 +82,7 @@ def render(plan: BalancerPlan, *, listen: Listen, placed: Mapping[ServerKey, str
 
 
 def digest(plan: BalancerPlan, *, listen: Listen) -> str:
-    """Return the digest of the configuration for this plan, which `show info` returns as the description.
+    """Return the digest of haproxy.cfg for this plan. HAProxy's command `show info` shows it as the description.
 
     It does not depend on the addresses and states of the servers.
     """
@@ -269,9 +270,9 @@ def _backends(out: Writer, plan: BalancerPlan, slot: Slot, listen: Listen, place
 
 
 def _first_limit(plan: BalancerPlan) -> int:
-    """Return the initial limit on requests in progress at a server, for each protocol.
+    """Return the initial limit on the requests in progress at a server, for each protocol.
 
-    The agent changes it at run time.
+    The agent changes the limit at run time.
     """
     if plan.max_concurrency:
         return max(plan.max_concurrency // plan.balancers, 1)

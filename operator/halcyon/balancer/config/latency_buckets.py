@@ -42,22 +42,24 @@ BOUNDS_MS = (
 SLOTS = ("a", "b")
 _INFERS = "txn.infers"
 UNAVAILABLE = 4
-"""Number of the counter of requests to which a server itself responded with 503 or gRPC UNAVAILABLE."""
+"""Number of the stick table's counter for requests to which a server itself responded with 503 or gRPC UNAVAILABLE."""
 OWN_RESPONSE = "halcyon-own-response"
-"""Header that marks HAProxy's own response, not that of a server, to a request that passes through HAProxy twice."""
+"""Header that marks a response by HAProxy itself, not by a server, to a request that passes through HAProxy twice."""
 FIRST = 6
-"""Number of the first counter of the latency of clients; `queueing.COUNTERS` describes the counters before it."""
+"""Number of the first stick table counter for the latency of clients. `queueing.COUNTERS` describes the counters before
+it."""
 _FIRST_OF_SLOTS = FIRST + 2 + len(SHOWN_MS)
 _PER_SLOT = 3 + len(BOUNDS_MS)
 COUNTERS = _FIRST_OF_SLOTS + len(SLOTS) * _PER_SLOT
-"""Number of counters in the stick table's row; HAProxy allows at most 100."""
+"""Number of counters in a row of the stick table. HAProxy allows at most 100."""
 STREAMS = "streams_first_event"
 """Name of the stick table with one row (key 1) of counters of streams: responses, their total time, and those slower than each bound."""
 _TRACKED = 1
-"""Number of the stick counter that tracks a stream. HAProxy 3.0 rejects `sc-add-gpc` with a number above 2."""
+"""Number of the stick counter with which HAProxy tracks a stream. HAProxy 3.0 rejects `sc-add-gpc` with a number above
+2."""
 _UNAVAILABLE = {"http": "{ status 503 }", "grpc": "{ res.hdr(grpc-status) -m str 14 }"}
 _FAILURES = {"http": "{ status ge 500 }", "grpc": "{ res.hdr(grpc-status) -m str 2 12 13 14 }"}
-"""HAProxy condition for a failed response, by protocol.
+"""HAProxy condition that is true for a failed response, by protocol.
 
 The gRPC codes are UNKNOWN, UNIMPLEMENTED, INTERNAL and UNAVAILABLE. Other codes, such as INVALID_ARGUMENT and
 CANCELLED, mean that the request is wrong, or that the client cancelled it."""
@@ -71,20 +73,26 @@ class Latency:
     answered: int
     """Number of responses from servers, including error responses. A stream is counted at its first response."""
     total_ms: int
-    """Total time of the responses, in milliseconds."""
+    """Total time of the responses in the histogram, in milliseconds."""
     slower: tuple[int, ...]
-    """Number of responses that took at least as long as the bound, for each bound in ascending order."""
+    """Number of responses that took at least as long as each bound. The bounds are in ascending order."""
     failed: int = 0
     """Number of failed responses of a slot's servers: HTTP 5xx, or gRPC UNKNOWN, UNIMPLEMENTED, INTERNAL or UNAVAILABLE."""
 
     @property
     def buckets(self) -> tuple[tuple[float, int], ...]:
-        """Pairs of a bound in seconds and the number of responses below it, for the bounds in `SHOWN_MS`, as in Prometheus."""
+        """Number of responses below each bound of `SHOWN_MS`, as in Prometheus.
+
+        Each pair has the bound in seconds and the number.
+        """
         return tuple((b / 1000, n) for b, n in zip(self.bounds_ms, self._below, strict=True) if b in SHOWN_MS)
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Number of responses in each interval between two bounds; the first interval starts at 0, the last one has no upper bound."""
+        """Number of responses in each interval between two bounds.
+
+        The first interval starts at 0, and the last one has no upper bound.
+        """
         below = (0, *self._below, max((self.answered, *self._below)))
         return tuple(high - low for low, high in pairwise(below))
 
@@ -116,7 +124,7 @@ def response_rules(out: Writer, slot: str, protocol: Protocol) -> None:
 
 
 def inference_rules(out: Writer, condition: str = "") -> None:
-    """Add rules of a front end that mark a request as inference, and define the ACL `infers`.
+    """Add rules of a front end that mark a request as inference. They define the ACL `infers`.
 
     Without a condition, all requests are marked.
     """
@@ -126,7 +134,7 @@ def inference_rules(out: Writer, condition: str = "") -> None:
 
 
 def tables(out: Writer) -> None:
-    """Add the stick table of streams."""
+    """Add the stick table that counts gRPC streams and their latency."""
     out.section("backend $table", table=STREAMS)
     out.add("stick-table type integer size 16 store gpc($counters)", counters=2 + len(SHOWN_MS))
 
@@ -144,8 +152,8 @@ def arrival_rules(out: Writer, condition: str = "") -> None:
 def stream_rules(out: Writer, condition: str) -> None:
     """Add the `http-after-response` rules of a client-facing front end that count streams.
 
-    They apply to responses for which `condition` is true; no later rule is evaluated for these. A response that is no
-    stream evaluates only one of them. They come after the rules of `client_response_rules`.
+    They apply to responses for which `condition` is true; no later rule is evaluated for these. For a response that is
+    no stream, HAProxy evaluates only one of them. They come after the rules of `client_response_rules`.
     """
     out.add(f"http-after-response allow if {condition} !{{ sc_tracked({_TRACKED}) }}")
     out.add(f"http-after-response sc-inc-gpc(0,{_TRACKED}) if {condition}")
@@ -157,9 +165,10 @@ def stream_rules(out: Writer, condition: str) -> None:
 
 
 def client_response_rules(out: Writer) -> None:
-    """Add the rules that count the latency as clients see it; they must be the last `http-response` rules of a client-facing front end.
+    """Add the rules of a client-facing front end that count the latency as clients see it.
 
-    They count responses from servers, including requests that passed through HAProxy twice (`hop_rules`).
+    They must be its last `http-response` rules. They count responses from servers, including requests that passed
+    through HAProxy twice (`hop_rules`).
     """
     out.add("http-response allow if !{ var(txn.came_at) -m found }")
     # HAProxy's own timers do not include the time for which a request was held.
@@ -172,7 +181,8 @@ def client_response_rules(out: Writer) -> None:
 def hop_rules(out: Writer, condition: str = "") -> None:
     """Add the rules that exclude HAProxy's own responses from the latency of clients.
 
-    They belong to a back end that leads to HAProxy itself (a hop), and are evaluated before the rules of the front end.
+    They belong to a back end through which a request passes to HAProxy itself. They are evaluated before the rules of
+    the front end.
     """
     out.add(f"http-response unset-var(txn.came_at) if{condition} {{ res.hdr({OWN_RESPONSE}) -m found }}")
     out.add(f"http-response del-header {OWN_RESPONSE}" + (f" if{condition}" if condition else ""))
@@ -188,7 +198,10 @@ def _count(out: Writer, took_ms: str, first: int, bounds_ms: tuple[int, ...]) ->
 
 
 def read(counters: Mapping[int, int]) -> dict[str, Latency]:
-    """Return the latency by slot. `counters` has the stick table's counters by number; missing ones are 0."""
+    """Return the latency histogram of each slot.
+
+    `counters` has the stick table's counters by number; missing ones are 0.
+    """
     return {
         slot: replace(_latency(counters, _first(slot), BOUNDS_MS), failed=counters.get(_first(slot) + _PER_SLOT - 1, 0))
         for slot in SLOTS
@@ -196,12 +209,18 @@ def read(counters: Mapping[int, int]) -> dict[str, Latency]:
 
 
 def read_clients(counters: Mapping[int, int]) -> Latency:
-    """Return the latency as clients see it. `counters` has the stick table's counters by number; missing ones are 0."""
+    """Return the latency histogram as clients see it.
+
+    `counters` has the stick table's counters by number; missing ones are 0.
+    """
     return _latency(counters, FIRST, SHOWN_MS)
 
 
 def read_streams(counters: Mapping[int, int]) -> Latency:
-    """Return the time to the first event of streams. `counters` has the counters of `STREAMS` by number; missing ones are 0."""
+    """Return the histogram of the time to the first event of streams.
+
+    `counters` has the counters of the stick table `STREAMS` by number; missing ones are 0.
+    """
     return _latency(counters, 0, SHOWN_MS)
 
 

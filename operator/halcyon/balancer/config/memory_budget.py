@@ -34,22 +34,20 @@ BUFFER_BYTES: Final = 32768
 STREAMS_PER_CHANNEL: Final = 256
 """Maximum number of concurrent requests on one gRPC channel; further requests wait in the client."""
 MAX_POLLED: Final = 4
-"""Maximum number of connections that HAProxy reads before it evaluates the rules for their requests."""
+"""Maximum number of connections from which HAProxy reads before it evaluates the rules for their requests."""
 BURST_BUFFERS: Final = 2 * MAX_POLLED * STREAMS_PER_CHANNEL
-"""Maximum number of buffers of requests for which no rule has been evaluated yet.
-
-Each uses one for the head and one for the body."""
+"""Maximum number of buffers for requests for which no rule has been evaluated yet. Each request uses one buffer for the
+head and one for the body."""
 MAX_REQUESTS: Final = 3072
 """Maximum number of concurrent requests in HAProxy in any state. A request that passes through HAProxy twice counts as two."""
 MAX_LOWER: Final = 512
-"""Maximum number of concurrent requests of the lower class, if the plan has one. It reduces the users' maximum."""
+"""Maximum number of concurrent requests of batch inference, if the plan allows batch inference. It reduces the users'
+maximum."""
 MAX_STREAMS: Final = 1024
 """Maximum number of concurrent gRPC streams (`ModelStreamInfer`); further streams are queued."""
 MAX_MOVED: Final = 256
-"""Maximum number of queued requests that each back end passes on when its last server leaves.
-
-Each needs one more connection and request.
-"""
+"""Maximum number of queued requests that a back end passes on when its last server is removed. Each needs one more
+connection and request."""
 MAX_METRICS_CONNECTIONS: Final = 100
 """Maximum number of connections to HAProxy's own Prometheus exporter."""
 
@@ -60,7 +58,7 @@ _HTTP, _GRPC = 6, 12
 _TLS = 39
 _REQUEST = 6
 _MARGIN = 32 * 1024
-"""Memory that the allocator does not return, and kernel memory for received data that HAProxy has not read, in KiB."""
+"""Memory that HAProxy cannot use, in KiB. The allocator does not return it, or it holds unread data in the kernel."""
 
 
 @dataclass(frozen=True)
@@ -72,25 +70,29 @@ class HaproxyLimits:
     grpc: int
     """Maximum number of connections from gRPC clients."""
     buffers: int
-    """Maximum number of buffers."""
+    """Maximum number of buffers of the HAProxy process."""
 
     @property
     def connections(self) -> int:
-        """Maximum number of connections of the process: more than all front ends can use together, so that each can reach its limit."""
+        """Maximum number of connections of the HAProxy process.
+
+        It exceeds the sum of all front ends, so that each can reach its own limit.
+        """
         # A stream uses two connections from the process to itself, a held HTTP/1.1 request one; it counts as two requests.
         return self.http + self.grpc + MAX_METRICS_CONNECTIONS + 2 * MAX_STREAMS + MAX_REQUESTS // 2 + 2 * MAX_MOVED
 
     @property
     def lone_source(self) -> int:
-        """Maximum number of buffers that a single source can use, with three quarters of all connections and requests.
+        """Maximum number of buffers that one source can use with three quarters of all connections and requests.
 
-        In this worst case each of its connections has an incomplete request head, each of its requests waits, and more arrive.
+        In this worst case, each of its connections has an incomplete request head, each of its requests waits, and more
+        arrive.
         """
         return (self.http + self.grpc + 2 * MAX_REQUESTS) * 3 // 4 + BURST_BUFFERS
 
 
 def users_requests(plan: BalancerPlan) -> int:
-    """Return the maximum number of concurrent requests, without those of the lower class."""
+    """Return the maximum number of concurrent requests of users, without those of batch inference."""
     return MAX_REQUESTS - (MAX_LOWER if plan.has_lower_class else 0)
 
 

@@ -1,4 +1,4 @@
-"""Types shared by the rendering of haproxy.cfg and by modules that access the running HAProxy: ports, TLS files, server keys."""
+"""Types for the rendering of haproxy.cfg and for access to the running HAProxy: ports, TLS files, server keys."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import Final
 from halcyon.balancer.config.writer import ConfigError
 
 USERS_ROW: Final = 1
-"""Key of the stick table's row that counts all requests except those of the lower class."""
+"""Key of the row in HAProxy's stick table that counts all requests except those of batch inference."""
 LOWER_ROW: Final = 2
-"""Key of the stick table's row that counts the requests of the lower class."""
+"""Key of the row in HAProxy's stick table that counts the requests of batch inference."""
 SENT_ROW: Final = 3
-"""Key of the stick table's row whose `conn_cur` is the number of requests of the lower class in progress at servers."""
+"""Key of the row in HAProxy's stick table that shows how many requests of batch inference are in progress at servers.
+The number is in its field `conn_cur`."""
 ROOM: Final = "proc.room"
-"""HAProxy variable: maximum number of input rows at servers up to which a request of the lower class is sent; 0 to
-send none."""
+"""HAProxy variable that limits batch inference: a request is sent only while fewer input rows than this number are at
+servers. If it is 0, none is sent."""
 USER_ROWS: Final = "proc.user_rows"
-"""HAProxy variable: mean number of input rows (batch items) in a user's request, at least 1."""
+"""HAProxy variable with the mean number of input rows (batch items) in a user's request. It is at least 1."""
 
 _FILE = re.compile(r"[a-z][a-z0-9.-]{0,63}")
 
@@ -29,7 +30,8 @@ class TlsFiles:
     """Names of the certificate files in the folder of the runtime socket."""
 
     certificate: str = ""
-    """File with the server's certificate chain and key. Empty if there is none yet; no client can connect then."""
+    """File with the server's certificate chain and key. Empty if there is none yet, in which case no client can
+    connect."""
     clients: str = ""
     """File with the CAs of client certificates; empty if clients need no certificate."""
 
@@ -47,7 +49,7 @@ class Ports:
 
 @dataclass(frozen=True)
 class Listen:
-    """Listen addresses and files of this pod's HAProxy."""
+    """Addresses on which this pod's HAProxy listens, and its files."""
 
     ports: Ports = Ports()
     dual_stack: bool = False
@@ -72,7 +74,10 @@ class Listen:
 
 @dataclass(frozen=True, order=True)
 class ServerKey:
-    """Key of one HAProxy server in both protocols. For example, slot `a` and number 3 stand for `s3` in `http_a` and in `grpc_a`."""
+    """Identity of one HAProxy server: its slot and its number, which are the same for HTTP and gRPC.
+
+    For example, slot `a` and number 3 stand for `s3` in `http_a` and in `grpc_a`.
+    """
 
     slot: str
     number: int

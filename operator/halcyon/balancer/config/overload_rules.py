@@ -27,36 +27,37 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 IN_TIME: Final = "proc.in_time"
-"""HAProxy variable: number of queued requests from which a new one is late during a lasting overload; counted in
-whole batches."""
+"""HAProxy variable with a number of queued requests, in whole batches. If at least this many are queued during a
+lasting overload, a new request would miss the latency objective."""
 LATE: Final = "proc.late"
-"""HAProxy variable: number of queued requests from which a new one takes longer than the objective."""
+"""HAProxy variable with a number of queued requests. If at least this many are queued, a new request takes longer than
+the latency objective."""
 HOPELESS: Final = "proc.hopeless"
-"""HAProxy variable: number of queued requests from which a new one takes longer than twice the objective; 0 turns
-the limits off."""
+"""HAProxy variable with a number of queued requests. If at least this many are queued, a new request takes longer than
+twice the latency objective. If it is 0, overload limits are off."""
 PRESENT: Final = "proc.present"
-"""HAProxy variable: number of requests, queued and in servers, that can be answered within the objective."""
+"""HAProxy variable with the number of requests that can be answered within the latency objective. It includes queued
+requests and those at servers."""
 LIMITS: Final = (IN_TIME, LATE, HOPELESS, PRESENT)
 WOKEN: Final = "proc.woken"
-"""HAProxy variable that `hold.lua` sets to 1 when it releases a held request.
-
-It is 0 again once the released requests are answered.
-"""
+"""HAProxy variable that `hold.lua` sets to 1 when a server is up and the held requests are released. It is 0 again once
+they are answered."""
 
 _OVER_SINCE: Final = "proc.over_since"
 _OVER_AT: Final = "proc.over_at"
-"""HAProxy variables: first (`over_since`) and last (`over_at`) time at which the queue exceeded its limit, in ms
-since the epoch."""
+"""HAProxy variables with the first (`over_since`) and the last (`over_at`) time at which the queue exceeded its limit,
+in milliseconds since the epoch."""
 REJECTED_AT: Final = "sess.rejected_at"
-"""HAProxy variable: time of the last rejection on this HTTP connection, in milliseconds since the epoch."""
+"""HAProxy variable with the time of the last rejection on an HTTP connection, in milliseconds since the epoch."""
 _REPEATS_AFTER_MS: Final = "900:1600"
 
 
 def repetition_rules(out: Writer, protocol: Protocol) -> None:
-    """Add the rules of a client-facing front end that count, in gpc5, the requests that a client repeats after a rejection.
+    """Add the rules of a client-facing front end that count requests which a client repeats after a rejection.
 
-    gRPC sends the number of earlier attempts. For HTTP it is an estimate: the request comes on the connection of a rejected one, after the
-    time in `Retry-After`. The rules use the ACL `infers`.
+    The counter is gpc5. A gRPC request contains the number of earlier attempts. For HTTP the count is an estimate: a
+    request counts if it comes on the connection of a rejected one, after the time in `Retry-After`. The rules use the
+    ACL `infers`.
     """
     if protocol == "grpc":
         out.add("http-request sc-inc-gpc(5,0) if infers { req.hdr(grpc-previous-rpc-attempts) -m found }")
@@ -68,15 +69,16 @@ def repetition_rules(out: Writer, protocol: Protocol) -> None:
 
 
 def prologue(out: Writer) -> None:
-    """Add the initial values of the variables to the section `global`."""
+    """Add the initial values of the variables for overload limits to the section `global`."""
     for name in (*LIMITS, WOKEN, _OVER_SINCE, _OVER_AT):
         out.add(f"set-var {name} int(0)")
 
 
 def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules of a client-facing front end that reject requests; they use its ACLs `waits` and `up`.
+    """Add the rules of a client-facing front end that reject requests during overload.
 
-    They come after `client_limits.queue_rules`, which count the requests of each client.
+    They use its ACLs `waits` and `up`. They come after `client_limits.queue_rules`, which count the requests of each
+    client.
     """
     if not plan.objective_ms:
         return

@@ -8,9 +8,9 @@
     it would be late at the current rate  | 429, gRPC 8
     otherwise                             | it goes to a slot's back end, where it is queued for at most queueTimeout
 
-If the plan has a lower class, its requests (`LOWER_CLASS_HEADER`) wait in `lower.lua`, until servers have room beside
-all other requests. The latency objective does not reject them. After the queue timeout, or if too many wait, the client
-may repeat them.
+Requests of batch inference (`LOWER_CLASS_HEADER`) wait in `lower.lua` until servers have free capacity beside all other
+requests. The latency objective does not reject them. After the queue timeout, or if too many wait, the client may
+repeat them.
 
 HAProxy detects the disconnect of an HTTP/1.1 client only after its request has been sent towards a server. It detects the reset of an
 HTTP/2 stream at any time. Therefore an HTTP/1.1 request is held behind a hop: back end `wait_http` sends it as HTTP/2 through a unix
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 COUNTERS = "counters"
-"""Name of the stick table with a row of 32-bit counters (key 1), and two more rows for a lower class (`model`).
+"""Name of the stick table with a row of 32-bit counters (key 1), and two more rows for batch inference (`model`).
 
 gpc0: inference requests. gpc1: rejected requests. gpc2: requests that failed between HAProxy and the server. gpc3:
 requests with a second attempt. gpc4: requests to which a server itself responded with 503 or gRPC UNAVAILABLE. gpc5:
@@ -57,11 +57,14 @@ requests that a client repeats after a rejection. gpc6 and above: the counters o
 of any kind in progress; a request that passes through HAProxy twice counts as two.
 """
 HELD_SERVER: Final = "held"
-"""Name of the server of a slot's back end that leads to the front end of held requests."""
+"""Name of a special server in a slot's back end, which leads to the front end that holds requests while no server is
+up."""
 RATE = "proc.rate"
-"""HAProxy variable with the measured rate of all servers, in responses per 1000 s; 0 if unknown."""
+"""HAProxy variable with the measured rate of all servers together, in responses per 1000 s. It is 0 if the rate is
+unknown."""
 SERVICE = "proc.service"
-"""HAProxy variable with the mean time that a server takes for one request, including its own queue, in milliseconds."""
+"""HAProxy variable with the mean time that a server takes for one request, in milliseconds. The time includes the
+server's own queue."""
 
 _TIME_LEFT_HEADER = "halcyon-left-ms"
 _UNITS = (
@@ -72,14 +75,15 @@ _UNITS = (
     ("u", "div(1000)"),
     ("n", "div(1000000)"),
 )
-"""HAProxy converters from each unit of the header `grpc-timeout` to milliseconds."""
+"""HAProxy converters that convert each unit of the header `grpc-timeout` to milliseconds."""
 _NOT_BY_SERVER = "!{ var(txn.answered) -m found }"
 _BY_SERVER = 2
-"""Value of `txn.answered` for a response from a server. The value 1 marks a response by HAProxy itself that must not count as rejected."""
+"""Value of the HAProxy variable `txn.answered` for a response from a server. The value 1 marks a response by HAProxy
+itself that must not count as rejected."""
 
 
 def longest_ms(plan: BalancerPlan) -> int:
-    """Return the maximum time of a request in an HAProxy process, in milliseconds.
+    """Return the maximum time that a request spends in an HAProxy process, in milliseconds.
 
     It is the sum of the maximum times held, queued and in a server, plus a margin.
     """
@@ -87,7 +91,7 @@ def longest_ms(plan: BalancerPlan) -> int:
 
 
 def prologue(out: Writer, plan: BalancerPlan, *, lua: str, lower_lua: str) -> None:
-    """Add the initial values of the variables, and the loading of `hold.lua` and `lower.lua`, to the section `global`."""
+    """Add initial values of variables to the section `global`, and the lines that load `hold.lua` and `lower.lua`."""
     out.add("set-var $rate int(0)".replace("$rate", RATE))
     out.add("set-var $service int(0)".replace("$service", SERVICE))
     overload_rules.prologue(out)
@@ -102,7 +106,7 @@ def prologue(out: Writer, plan: BalancerPlan, *, lua: str, lower_lua: str) -> No
 
 
 def tables(out: Writer, plan: BalancerPlan) -> None:
-    """Add the stick tables of the counters."""
+    """Add the stick tables that count requests."""
     out.section("backend $table", table=COUNTERS)
     out.add("stick-table type integer size 16 store gpc($counters),conn_cur", counters=latency_buckets.COUNTERS)
     client_limits.queue_tables(out)
@@ -111,7 +115,7 @@ def tables(out: Writer, plan: BalancerPlan) -> None:
 
 
 def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules that count, reject, hold or route a request in a client-facing front end.
+    """Add the rules of a client-facing front end that count, reject, hold or route a request.
 
     They come after the other rules of the front end, and use its ACL `infers`.
     """
@@ -165,9 +169,10 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
 
 def held_request_sections(out: Writer, plan: BalancerPlan, protocol: Protocol, *, path: str) -> None:
-    """Add the sections in which requests are held until a first server is up.
+    """Add the sections in which requests are held until the first server is up.
 
-    They are the entry from the client-facing front end, the front end that holds requests, and the path to a new process.
+    They are the entry from the client-facing front end, the front end that holds requests, and the path to a new
+    process.
     """
     if protocol == "http":
         _hop(out, plan, protocol, name="wait", path=path)
@@ -195,14 +200,20 @@ def held_request_sections(out: Writer, plan: BalancerPlan, protocol: Protocol, *
 
 
 def held_server(out: Writer, *, path: str) -> None:
-    """Add server `held` to a slot's back end; it comes before `default-server`. `path` is the socket of the front end that holds requests."""
+    """Add the server `held` to a slot's back end. It comes before the line `default-server`.
+
+    `path` is the socket of the front end that holds requests.
+    """
     out.add(
         f"server {HELD_SERVER} unix@$file proto h2 pool-max-conn 0 maxconn $most disabled", file=path, most=MAX_MOVED
     )
 
 
 def stream_rules(out: Writer, plan: BalancerPlan) -> None:
-    """Add the rules of the front end that sends streams to servers. Streams are counted on arrival, and their outcome is counted here."""
+    """Add the rules of the front end that sends streams to servers.
+
+    A stream is counted when it arrives. These rules count its outcome.
+    """
     client_limits.lower_class_rule(out, plan, COUNTERS)
     out.add("http-request track-sc0 int(1) table $table", table=COUNTERS)
     latency_buckets.inference_rules(out)
@@ -213,9 +224,9 @@ def stream_rules(out: Writer, plan: BalancerPlan) -> None:
 
 
 def _lower_class_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules that make requests of the lower class wait in `lower.lua`.
+    """Add the rules that make requests of batch inference wait in `lower.lua`.
 
-    These requests evaluate no later rule.
+    No later rule is evaluated for these requests.
     """
     if not plan.has_lower_class:
         return

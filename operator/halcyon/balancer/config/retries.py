@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 ONCE: Final = "proc.once"
-"""HAProxy variable that is 1 while the retry budget forbids to retry requests after a failed response."""
+"""HAProxy variable that is 1 while the retry budget is used up. Requests are then not retried after a failed
+response."""
 MAX_BYTES = 24576
-"""Maximum size of a body for which HAProxy waits before it chooses a server.
-
-It is less than the HTTP/2 window of a stream, and fits into a buffer together with the headers, so the wait always ends.
-"""
+"""Maximum size of a body for which HAProxy waits before it chooses a server, in bytes. It is less than the HTTP/2
+window of a stream, and a body of this size fits into a buffer together with the headers. Therefore the wait always
+ends."""
 BODY_TIMEOUT_MS = 30000
 """Maximum time that HAProxy waits for a body, in milliseconds."""
 
 
 def rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the retry rules of a front end that sends requests to servers; they use its ACL `infers`."""
+    """Add the rules for retries to a front end that sends requests to servers. They use its ACL `infers`."""
     if plan.sequences:
         out.add("http-request disable-l7-retry")
         return

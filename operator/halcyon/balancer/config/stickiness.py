@@ -26,13 +26,16 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 _VALUE = "req.fhdr($header),xxh32"
-"""HAProxy expression for a 32-bit hash of the header's value. If two values have the same hash, they share a pod."""
+"""HAProxy expression for a 32-bit hash of the sticky header's value. Two values with the same hash share a pod."""
 _STATISTICS = "txn.statistics"
-"""HAProxy variable that is set if the request reads statistics."""
+"""HAProxy variable that is set if the request reads statistics of the model."""
 
 
 def tables(out: Writer, plan: BalancerPlan) -> None:
-    """Add the stick tables of each slot. Both protocols use them, because their servers have the same names."""
+    """Add the stick tables for sticky routing to each slot.
+
+    Both protocols use them, because their servers have the same names.
+    """
     for slot in plan.slots:
         out.section("backend statistics_$slot", slot=slot.name)
         out.add("stick-table type integer size 1")
@@ -43,7 +46,7 @@ def tables(out: Writer, plan: BalancerPlan) -> None:
 
 
 def balance(out: Writer, plan: BalancerPlan, slot: Slot) -> None:
-    """Add the lines of a slot's back end that choose a server."""
+    """Add the lines of a slot's back end that choose a server by the sticky header."""
     # This rule must come before the rule for the header, because the first matching rule decides.
     out.add(f"stick on int(1) table statistics_$slot if {{ var({_STATISTICS}) -m found }}", slot=slot.name)
     if not plan.sticky_header:
@@ -59,12 +62,18 @@ def balance(out: Writer, plan: BalancerPlan, slot: Slot) -> None:
 
 
 def statistics_rule(out: Writer, condition: str) -> None:
-    """Add the rule of a client-facing front end that marks requests which read statistics: those for which `condition` is true."""
+    """Add the rule of a client-facing front end that marks requests which read statistics.
+
+    `condition` is the HAProxy condition for such requests.
+    """
     out.add(f"http-request set-var({_STATISTICS}) bool(true) if {condition}")
 
 
 def known_value_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules of a front end that send requests with a known value to their slot; they come before the choice by weight."""
+    """Add the rules of a front end that send a request to the slot that already serves its header value.
+
+    They come before the rules that choose a slot by weight.
+    """
     if not plan.sticky_header or len(plan.slots) < 2:
         return
     for slot in plan.slots:
@@ -78,7 +87,7 @@ def known_value_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> No
 
 
 def share_conditions(plan: BalancerPlan) -> tuple[str, ...]:
-    """Return HAProxy conditions that are true for `$weight` out of `$left` requests, which is a slot's share.
+    """Return HAProxy conditions that select a slot for its share of the requests: `$weight` out of `$left`.
 
     The slot is chosen if any condition is true. `$left`, `$weight` and `$header` are placeholders in the conditions.
     """

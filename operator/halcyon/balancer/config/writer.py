@@ -20,7 +20,7 @@ _MAX_NUMBER = 2**31 - 1
 
 
 class ConfigError(ValueError):
-    """A value that is not allowed in haproxy.cfg."""
+    """A value is not allowed in haproxy.cfg."""
 
 
 class Writer:
@@ -31,7 +31,7 @@ class Writer:
         self._lines: list[str] = []
 
     def section(self, template: str, **values: int | str) -> None:
-        """Start a section, with this template as its first line.
+        """Start a section of haproxy.cfg, with this template as its first line.
 
         Raises:
             ConfigError: a value is not allowed; the message names the value and a valid example. `add` raises it, too.
@@ -39,11 +39,11 @@ class Writer:
         self._lines += ["", self._fill(template, values)]
 
     def add(self, template: str, **values: int | str) -> None:
-        """Add one line to the current section."""
+        """Add one line to the section that was started last."""
         self._lines.append("  " + self._fill(template, values))
 
     def text(self) -> str:
-        """Return the configuration so far."""
+        """Return the text of the configuration so far."""
         return "\n".join(self._lines).lstrip("\n") + "\n"
 
     @staticmethod

@@ -1,1 +1,1 @@
-"""Discovery of the model's server pods, from a watch of EndpointSlices and from the operator's notices, which arrive earlier."""
+"""Discovery of the model's server pods from EndpointSlices, and from notices of the operator, which arrive earlier."""

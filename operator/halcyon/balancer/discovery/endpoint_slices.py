@@ -18,7 +18,7 @@ def of_slice(document: Mapping[str, Any], *, slots: Mapping[str, str]) -> tuple[
 
     Args:
         document: EndpointSlice object of `discovery.k8s.io/v1`.
-        slots: name of the slot by name of its Service.
+        slots: name of each slot, by the name of its Service.
 
     Returns:
         The pods; empty if the slice belongs to another Service. Endpoints that are not pods or have no IP address are skipped.
@@ -55,8 +55,9 @@ def _endpoint(slot: str, raw: Mapping[str, Any]) -> Endpoint | None:
 def merge(slices: Iterable[Iterable[Endpoint]]) -> tuple[Endpoint, ...]:
     """Return the pods of all slices, each pod once, in a stable order.
 
-    A pod can be in two slices: for a short time while the EndpointSlice controller moves it, and always in dual-stack clusters, which
-    have one slice per address family. Its IPv4 address is used. If the slices disagree, the pod counts as not serving.
+    A pod can be in two slices. This is the case for a short time while the EndpointSlice controller moves it, and
+    always in dual-stack clusters, which have one slice per address family. The pod's IPv4 address is used. If the
+    slices disagree, the pod counts as not serving.
     """
     merged: dict[tuple[str, str], Endpoint] = {}
     for endpoint in (e for group in slices for e in group):

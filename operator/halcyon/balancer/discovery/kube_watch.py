@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 WATCH_TIMEOUT_S = 290
-"""Duration of a watch that is requested from the API server (`timeoutSeconds`)."""
+"""Duration of a watch that the agent requests from the API server (`timeoutSeconds`), in seconds."""
 SILENCE_TIMEOUT_S = 100.0
 """Time without a received byte after which a watch counts as dead, in seconds. Bookmarks arrive about once a minute."""
 REQUEST_TIMEOUT_S = 10.0
@@ -43,20 +43,20 @@ _MAX_ERROR_BYTES = 1000
 
 
 class KubeError(OSError):
-    """The API server is unavailable or rejects a request; the message names the request and the response."""
+    """The API server is unavailable or rejects a request. The message names the request and the response."""
 
 
 class AccessDenied(KubeError):  # noqa: N818 - what it is, as in the condition
-    """The API server denied a request for lack of a permission; the message is the API server's, unchanged."""
+    """The API server denied a request for lack of a permission. The message is the API server's, unchanged."""
 
 
 class _Gone(Exception):  # noqa: N818 - a turn of the loop, no error
-    """The resourceVersion is too old, so the watch must list again."""
+    """The resourceVersion of a watch is too old, so the watch must list the objects again."""
 
 
 @dataclass(frozen=True)
 class ApiServerAccess:
-    """Address of the API server, with the credentials to access it."""
+    """Address of the API server, and the credentials with which the agent accesses it."""
 
     base_url: str
     token_path: Path | None = None
@@ -64,7 +64,7 @@ class ApiServerAccess:
 
     @classmethod
     def in_cluster(cls, secrets: Path) -> ApiServerAccess:
-        """Return the address and credentials for a pod, with the `token` and the `ca.crt` in the folder `secrets`.
+        """Return the API server's address, and a pod's credentials in the folder `secrets`: `token` and `ca.crt`.
 
         Raises:
             KubeError: the process does not run in a pod.
@@ -77,7 +77,7 @@ class ApiServerAccess:
         return cls(f"https://{host}:{port}", secrets / "token", secrets / "ca.crt")
 
     def headers(self) -> dict[str, str]:
-        """Return the HTTP headers with the current token."""
+        """Return the HTTP headers with the current token of the ServiceAccount."""
         if self.token_path is None:
             return {}
         return {"Authorization": f"Bearer {self.token_path.read_text().strip()}"}
@@ -240,9 +240,9 @@ class Watch(Generic[_T]):
         return str(meta["resourceVersion"])
 
     def _read(self, item: Mapping[str, Any]) -> dict[str, _T]:
-        """Return a mapping from the object's name to the value to keep.
+        """Return the kept value of an object, by the object's name.
 
-        If `project` fails, log it once and return an empty mapping.
+        If `project` fails, log the failure once and return an empty mapping.
         """
         name = item["metadata"]["name"]
         try:
@@ -295,7 +295,7 @@ class Watch(Generic[_T]):
 
 
 def _message(body: str) -> str:
-    """Return the message if the body is a Status object, else the body unchanged."""
+    """Return the message of a response body that is a Status object; otherwise return the body unchanged."""
     try:
         return str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):

@@ -1,6 +1,6 @@
 """Client with which an agent reads the loads of the model's other balancers (`shares`).
 
-If an agent can't be reached, its last load is used for `MAX_AGE_S`; after that, the other balancers divide its share.
+If an agent can't be reached, its last load is used for `MAX_AGE_S`. After that, the other balancers divide its share.
 Agents read each other's loads directly, so the limits of the pods don't depend on the operator.
 """
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from halcyon.triton.client import Endpoint
 
 PATH: Final = "/load"
-"""URL path of the load on the agent's port."""
+"""URL path at which each agent returns the load of its balancer."""
 MAX_AGE_S: Final = 3.0
 READ_TIMEOUT_S: Final = 0.5
 
 
 class Peers:
-    """Other agents of the same model, with the newest load of each."""
+    """Other agents of the same model, with the newest known load of each."""
 
     def __init__(self, pod: str, port: int) -> None:
         """Create the client without any loads.

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from halcyon.api.documents.pod_notice import Notice
 
 MAX_HELD_S: Final = 10.0
-"""Maximum time for which a notice overrides the slices, in seconds.
+"""Maximum time for which a notice overrides the EndpointSlices, in seconds.
 
 It is longer than the delays of the EndpointSlice controller. If a slice has just changed, the controller waits 1 s
-before it updates the slice, and 2 s if it has to wait once more.
-"""
+before it updates the slice, and 2 s if it has to wait once more."""
 
 
 @dataclass(frozen=True)
@@ -35,21 +34,21 @@ class _ReceivedNotice:
 
 
 class NoticedEndpoints:
-    """Operator's notices about one model's pods, and their application to its endpoints."""
+    """The operator's notices about the pods of one model, and their application to the model's endpoints."""
 
     def __init__(self) -> None:
         """Create an instance without notices."""
         self._notices: dict[str, _ReceivedNotice] = {}
 
     def add(self, notice: Notice, now: float) -> None:
-        """Add a notice. `now` is the monotonic time, in seconds."""
+        """Add a notice about a pod. `now` is the monotonic time, in seconds."""
         before = self._notices.get(notice.pod)
         # A late notice from another operator replica must not bring back a pod that is leaving.
         if before is None or before.notice.change != "leaving":
             self._notices[notice.pod] = _ReceivedNotice(notice, now)
 
     def amend(self, endpoints: tuple[Endpoint, ...] | None, now: float) -> tuple[Endpoint, ...] | None:
-        """Return the endpoints of the slices with the notices applied; None while the slices are unknown."""
+        """Return the endpoints of the EndpointSlices with the notices applied; None while the slices are unknown."""
         if endpoints is None or not self._notices:
             return endpoints
         listed = {endpoint.pod: endpoint for endpoint in endpoints}
@@ -75,7 +74,7 @@ class NoticedEndpoints:
 
 
 def _still_applies(received: _ReceivedNotice, listed: Endpoint | None, *, held: bool) -> bool:
-    """Return True if the notice still applies, because the slices do not agree with it yet.
+    """Return True if the notice about a pod still applies, because the EndpointSlices do not agree with it yet.
 
     `held` is whether the notice is newer than `MAX_HELD_S`.
     """

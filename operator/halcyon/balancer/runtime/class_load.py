@@ -1,4 +1,9 @@
-"""Parsing of HAProxy's stick table of counters, which has a row for the users' requests and two for the lower class. Pure."""
+"""Parsing of HAProxy's stick table of counters, which has one row for users' requests and two for batch inference.
+
+Pure.
+
+The code calls the requests of batch inference the lower class.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OFFSET: Final = 200
-"""Offset added to the numbers of the lower class's counters, to distinguish them from those of the users and of
-streams."""
+"""Offset added to the numbers of the counters for batch inference. It distinguishes them from the counters of users and
+of streams."""
 _ROW = re.compile(r" key=([0-9]+) ")
 _GPC = re.compile(r" gpc([0-9]{1,2})=([0-9]+)")
 _IN_PROGRESS = re.compile(r" conn_cur=([0-9]+)")
@@ -22,26 +27,26 @@ _IN_PROGRESS = re.compile(r" conn_cur=([0-9]+)")
 
 @dataclass(frozen=True)
 class ClassLoad:
-    """Requests of the users and of the lower class in one HAProxy process."""
+    """Requests of users and of batch inference in one HAProxy process."""
 
     users: int
-    """Counter of the users' inference requests, modulo 2^32."""
+    """Counter of the inference requests of users, modulo 2^32."""
     present: int
-    """Number of requests of the lower class that wait or are in progress at servers now."""
+    """Number of requests of batch inference that wait now or are in progress at servers."""
     sent: int
-    """Number of requests of the lower class that are in progress at servers now."""
+    """Number of requests of batch inference that are in progress at servers now."""
 
 
 @dataclass(frozen=True)
 class LowerStats:
-    """Statistics of the lower class's requests in one HAProxy process.
+    """Statistics of batch inference in one HAProxy process.
 
-    The other statistics don't include these requests.
+    Other statistics of the process don't include these requests.
     """
 
     waiting: int
     sent: int
-    """Number of requests in progress at servers."""
+    """Number of requests of batch inference in progress at servers."""
     requests: int
     rejected: int
     errors: int
@@ -49,26 +54,26 @@ class LowerStats:
 
 
 def counters(row: str) -> dict[int, int]:
-    """Return the counters in a row of a stick table, by counter number."""
+    """Return the counters in one row of a stick table, by counter number."""
     return {int(index): int(count) for index, count in _GPC.findall(row)}
 
 
 def class_load(table: str) -> ClassLoad:
-    """Parse the response to `show table`, and return the load of both classes."""
+    """Parse HAProxy's response to `show table`, and return the load by users and by batch inference."""
     rows = _rows(table)
     present, sent = (sum(map(int, _IN_PROGRESS.findall(rows.get(key, "")))) for key in (LOWER_ROW, SENT_ROW))
     return ClassLoad(counters(rows.get(USERS_ROW, "")).get(0, 0), present, sent)
 
 
 def all_counters(table: str) -> dict[int, int]:
-    """Return the counters of the users by number, and those of the lower class by number plus `OFFSET`."""
+    """Return the counters for users by number, and the counters for batch inference by number plus `OFFSET`."""
     rows = _rows(table)
     lower = {OFFSET + index: count for index, count in counters(rows.get(LOWER_ROW, "")).items()}
     return counters(rows.get(USERS_ROW, "")) | lower
 
 
 def lower_stats(counts: Mapping[int, int], load: ClassLoad) -> LowerStats | None:
-    """Return the statistics of the lower class from the result of `all_counters`; None if it had no request yet."""
+    """Return the statistics of batch inference from the result of `all_counters`; None if it had no request yet."""
     if OFFSET not in counts:
         return None
     requests, rejected, errors = (counts[OFFSET + index] for index in range(3))
@@ -77,5 +82,5 @@ def lower_stats(counts: Mapping[int, int], load: ClassLoad) -> LowerStats | None
 
 
 def _rows(table: str) -> dict[int, str]:
-    """Return the rows of the stick table, by key."""
+    """Return the rows of a stick table, by the key of each row."""
     return {int(key[1]): row for row in table.splitlines() if (key := _ROW.search(row))}

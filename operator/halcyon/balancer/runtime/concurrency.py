@@ -1,13 +1,13 @@
 """Concurrency limits of HAProxy's servers, so that no pod receives more requests than it can process at once.
 
-    the plan                            | bound of a pod, over all balancers and both protocols
+    field that is set in the plan       | maximum concurrency of a pod, over all balancers and both protocols
     `max_concurrency`                   | `max_concurrency`
-    `finds_concurrency`                 | found (`concurrency_finder`) by the agent with the lowest name; the others adopt it
+    `finds_concurrency`                 | measured (`concurrency_finder`) by one agent, the one with the lowest name
     `objective_ms`                      | at most what the latency objective allows (`overload_limits`)
     none, or the model has a batcher    | none: each server has the plan's `max_connections`, for each protocol
 
-A bound is divided between the balancers (`shares`). A bound that was found applies to one revision, which is identified
-by the name of the pods' ReplicaSet.
+The maximum concurrency, called the bound in the code, is divided between the balancers (`shares`). If it was measured,
+it applies to one revision, which the name of the pods' ReplicaSet identifies.
 """
 
 from __future__ import annotations
@@ -30,19 +30,18 @@ if TYPE_CHECKING:
     from halcyon.triton.client import Endpoint
 
 WAIT_S: Final = 5.0
-"""Time after the start, in seconds, in which a balancer whose load is not known yet is assumed to be busy."""
+"""Time after the start of the agent during which a balancer with an unknown load is assumed to be busy, in seconds."""
 MAX_KEPT: Final = 8
-"""Maximum number of revisions whose found bound is stored."""
+"""Maximum number of revisions for which the measured maximum concurrency is stored."""
 OBJECTIVE_HALF_LIFE_S: Final = 2.0
-"""Half-life of the demand of an idle balancer, in seconds, if the plan has a latency objective, by which requests
-are rejected."""
+"""Half-life of the demand of an idle balancer, in seconds, for plans with a latency objective."""
 _RECENT_S: Final = 1.2
 _FORGET_AFTER: Final = 100
-"""Number of executions above which the weight of earlier executions in the mean is halved."""
+"""Number of executions after which earlier executions count only half in the mean."""
 
 
 class TritonCounters(Protocol):
-    """Triton's metrics of one pod. Each metric is None if it is unknown."""
+    """Metrics of one pod, as Triton reports them. Each metric is None if it is unknown."""
 
     @property
     def pending(self) -> int | None:
@@ -54,11 +53,11 @@ class TritonCounters(Protocol):
 
     @property
     def compute_us(self) -> int | None:
-        """Counter of the computing time of requests, in microseconds."""
+        """Counter of the time that Triton spent computing requests, in microseconds."""
 
 
 def revision_of(pod: str) -> str:
-    """Return the name of the ReplicaSet of a pod, which is the revision of its template."""
+    """Return the name of the ReplicaSet of a pod, which identifies the revision of the pod's template."""
     return pod.rpartition("-")[0]
 
 
@@ -67,31 +66,31 @@ def _most_unproved(plan: BalancerPlan) -> int:
 
 
 class Concurrency:
-    """Concurrency limits of the servers of one HAProxy."""
+    """Limits on the number of concurrent requests at each server of one HAProxy."""
 
     def __init__(self, agent: str = "", found: Mapping[str, int] | None = None) -> None:
         """Create the limits without any measurements.
 
         Args:
             agent: name of the agent's pod.
-            found: bounds that an earlier agent has found, by revision.
+            found: maximum concurrencies that an earlier agent has measured, by revision.
         """
         self.agent = agent
         self.others: tuple[BalancerLoad, ...] = ()
-        """Newest loads of the model's other balancers."""
+        """Newest known loads of the model's other balancers."""
         self.own = BalancerLoad(agent)
-        """Load of this balancer at the last call of `limits`, which its agent publishes."""
+        """Load of this balancer, as of the last call of `limits`. Its agent publishes it to the other balancers."""
         self.found = dict(found or {})
-        """Bounds that were found, by revision; the newest is the last."""
+        """Measured maximum concurrency of a pod, by revision. The newest revision is the last."""
         self.facts: dict[str, ModelConcurrency] = {}
-        """Facts about the model by revision, from Triton's configuration."""
+        """Properties of the model that Triton's configuration shows, by revision."""
         self.objective_bound = 0
-        """Number of requests in progress that the latency objective allows per pod; 0 if unknown, or without an
-        objective."""
+        """Number of requests that may be in progress at a pod according to the latency objective; 0 if unknown, or
+        without an objective."""
         self.rejected_load = 0.0
         """Number of rejected requests that would otherwise wait in this balancer. They count as demand."""
         self.lower: tuple[float, int, int] = (0.0, 0, 0)
-        """Load of this balancer: users' requests per second, and the lower class's requests, in total and in
+        """Rate of users' requests per second, and two numbers of batch requests: all in this balancer, and those in
         progress at pods."""
         self._finders: dict[str, ConcurrencyFinder] = {}
         self._revisions: dict[str, str] = {}
@@ -104,11 +103,11 @@ class Concurrency:
         self._updated_at = 0.0
 
     def place(self, endpoints: Iterable[Endpoint]) -> None:
-        """Set the model's current pods."""
+        """Set the pods that the model has now."""
         self._revisions = {endpoint.address: revision_of(endpoint.pod) for endpoint in endpoints}
 
     def unknown_revisions(self, endpoints: Iterable[Endpoint]) -> dict[str, Endpoint]:
-        """Return one serving pod for each revision whose facts are unknown, by revision."""
+        """Return one serving pod for each revision whose model configuration is unknown, by revision."""
         return {
             revision: endpoint
             for endpoint in endpoints
@@ -116,7 +115,7 @@ class Concurrency:
         }
 
     def add_samples(self, samples: Mapping[str, TritonCounters | None]) -> None:
-        """Add new samples of the pods, by pod name; None for a pod that does not respond."""
+        """Add new samples of the pods, by pod name. The sample is None for a pod that does not respond."""
         pending: dict[str, int | None] = {}
         for pod, read in samples.items():
             revision = revision_of(pod)
@@ -169,7 +168,7 @@ class Concurrency:
         return result
 
     def bound(self, plan: BalancerPlan, address: str) -> int:
-        """Return the maximum number of requests in progress at a pod, over all balancers; 0 if the pod has no bound."""
+        """Return the maximum number of requests in progress at a pod, over all balancers; 0 if there is no maximum."""
         bound, most = self._bound(plan, address), self.objective_bound
         return min(bound, most) if bound and most else bound or most
 
@@ -188,7 +187,7 @@ class Concurrency:
     def at_once(self, plan: BalancerPlan) -> tuple[int, bool]:
         """Return the number of requests that a pod computes at once, and whether it computes batches.
 
-        If it computes batches, the number is that of its instances.
+        If it computes batches, the number is the number of its instances.
         """
         facts = [self.facts[revision] for revision in set(self._revisions.values()) if revision in self.facts]
         if plan.max_batch > 1 or any(fact.batches for fact in facts):
@@ -201,7 +200,7 @@ class Concurrency:
     def share(self, balancers: int) -> float:
         """Return this balancer's share of the demand of all balancers, from 0 to 1.
 
-        Without demand, the shares are equal.
+        If there is no demand, all shares are equal.
 
         `balancers` is the number of balancers in the plan.
         """
@@ -212,13 +211,13 @@ class Concurrency:
 
     @property
     def sent(self) -> int:
-        """Maximum number of requests that this balancer may have in progress at all pods."""
+        """Maximum number of requests that this balancer may have in progress at all pods together."""
         return sum(sum(pod.held) for pod in self.own.pods.values())
 
     def elsewhere(self, balancers: int) -> int | None:
         """Return the number of users' requests that wait or are in progress in the other balancers.
 
-        None if a load is unknown.
+        Return None if any of their loads is unknown.
         """
         if len(self.others) < balancers - 1:
             return None
@@ -226,9 +225,9 @@ class Concurrency:
 
     @property
     def users_part(self) -> float | None:
-        """Users' share of the requests in progress at pods, over all balancers.
+        """Share of users in the requests in progress at pods, over all balancers.
 
-        None while the lower class has no requests.
+        None while there are no requests of batch inference.
         """
         loads = (self.own, *self.others)
         inside, lower = sum(load.inflight for load in loads), sum(load.lower_sent for load in loads)
@@ -237,9 +236,9 @@ class Concurrency:
         return max(inside - lower, 0) / max(inside, 1)
 
     def served_share(self, balancers: int) -> float | None:
-        """Return this balancer's share of the number of requests that may be in progress.
+        """Return this balancer's share of the requests that may be in progress at the pods.
 
-        None if that is 0, or a load is unknown.
+        Return None if no request may be in progress, or if a balancer's load is unknown.
         """
         total = self.sent + sum(sum(pod.held) for load in self.others for pod in load.pods.values())
         return self.sent / total if total and len(self.others) >= balancers - 1 else None
@@ -264,7 +263,10 @@ class Concurrency:
         )
 
     def _adopt(self) -> None:
-        """Adopt bounds from agents with a lower name, and bounds of revisions that only other agents have found."""
+        """Adopt the maximum concurrencies that agents with a lower name have measured.
+
+        For revisions that this agent hasn't measured, adopt those of any agent.
+        """
         for load in sorted(self.others, key=lambda load: load.agent, reverse=True):
             for revision, bound in load.found.items():
                 if revision not in self.found or load.agent < self.agent:

@@ -1,6 +1,6 @@
 """Search for the number of requests that a pod may have in progress, if neither the spec nor the batcher sets it. Pure.
 
-    the model                                       | bound
+    the model                                       | maximum concurrency of a pod (the bound)
     computes one request per instance at a time     | one per instance, and as many more as take `AHEAD_S`, at least one
     computes more than its instances at once        | doubled while requests wait and throughput grows by `MIN_GAIN`; else
     (decoupled, or Triton's queue stays empty)      | halved while throughput doesn't shrink by as much
@@ -21,33 +21,32 @@ from typing import Final, Literal
 from halcyon.triton.client import ModelConcurrency
 
 AHEAD_S: Final = 0.1
-"""Work that may wait in a pod for its instances, in seconds.
-
-It exceeds the round-trip time between balancer and pod.
-"""
+"""Time for which the requests that wait in a pod may keep its instances busy, in seconds. It exceeds the round-trip
+time between balancer and pod."""
 MIN_GAIN: Final = 1.25
-"""Minimum factor by which throughput must grow to justify a doubled bound; the maximum possible factor is 2."""
+"""Minimum factor by which throughput must grow to justify a doubled maximum concurrency. The factor can't exceed 2."""
 FULL: Final = 0.8
-"""Share of its bound that a pod must have in progress to count as full."""
+"""Share of its maximum concurrency at which a pod counts as full."""
 MAX_BOUND: Final = 1024
 RETRY_S: Final = 300.0
-"""Time until higher bounds are tried again, in seconds. It doubles after each search, up to `MAX_RETRY_S`."""
+"""Time after which a higher maximum concurrency is tried again, in seconds. It doubles after each search, up to
+`MAX_RETRY_S`."""
 MAX_RETRY_S: Final = 3600.0
 MIN_OVERLAP_S: Final = 0.2
-"""Minimum execution time, in seconds, for which requests in transit can't be mistaken for requests computed at the
-same time."""
+"""Minimum execution time for which requests in transit can't be mistaken for requests computed at the same time, in
+seconds."""
 MIN_SAMPLES: Final = 2
-"""Number of successive samples that must show simultaneous executions, so that requests in transit don't look like
-them."""
+"""Number of successive samples that must show simultaneous executions. A single sample can be wrong because of requests
+in transit."""
 MIN_WINDOW_S: Final = 0.75
-"""Minimum time over which responses are counted, in seconds: three samples."""
+"""Minimum time over which responses are counted, in seconds. It covers three samples."""
 DRAIN_SHARE: Final = 0.9
-"""Maximum share of the drain time that the requests in a pod may take."""
+"""Maximum share of the drain time that it may take a pod to answer the requests it has."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """Load of all pods of a revision, over all balancers, at one moment."""
+    """Load of all pods of a revision at one moment, over all balancers."""
 
     pods: int
     inflight: int
@@ -57,29 +56,32 @@ class Load:
     answered: int
     """Number of requests that have ended since the previous load."""
     computing: int | None = None
-    """Minimum number of requests in pods but not in Triton's queue in the last second; None without a new sample of
-    the pods."""
+    """Minimum number of requests in the last second that were in pods but not in Triton's queue. None without a new
+    sample of the pods."""
     execution_s: float | None = None
-    """Mean time of an execution, in seconds; None before the first one."""
+    """Mean time of an execution, in seconds; None before any execution."""
 
 
 def initial_bound(facts: ModelConcurrency, most_unproved: int) -> int:
-    """Return the bound before any measurement: two requests per instance, or `most_unproved` for a decoupled model."""
+    """Return the maximum concurrency of a pod before any measurement.
+
+    It is two requests per instance, or `most_unproved` for a decoupled model.
+    """
     return most_unproved if facts.decoupled else 2 * facts.instances
 
 
 class ConcurrencyFinder:
-    """Search for the bound of one revision: the maximum number of requests in progress at each of its pods."""
+    """Search for the maximum concurrency of a revision: how many requests should be in progress at each of its pods."""
 
     def __init__(self, facts: ModelConcurrency, *, most_unproved: int, drain_s: float, found: int = 0) -> None:
-        """Create the search with the bound by the model's configuration, or with the bound found before.
+        """Create the search. It begins with an earlier result, or with what the model's configuration suggests.
 
         Args:
             facts: the model's configuration.
-            most_unproved: maximum bound for models that compute one request per instance; for other models, the bound
-                at which doubling starts.
+            most_unproved: highest maximum concurrency for models that compute one request per instance. For other
+                models, the maximum concurrency at which doubling starts.
             drain_s: time in which a stopping pod must answer the requests that it holds, in seconds.
-            found: bound that was found for this revision before; 0 if none.
+            found: maximum concurrency that was measured for this revision before; 0 if none.
         """
         self._facts = facts
         self._most_unproved = most_unproved
@@ -88,7 +90,8 @@ class ConcurrencyFinder:
         self._overlaps_for = 0
         self.bound = found or initial_bound(facts, most_unproved)
         self._turnovers: dict[int, float] = {}
-        """Turnover in seconds, by bound: the time in which a full pod answered as many requests as it held."""
+        """Turnover for each maximum concurrency, in seconds. It is the time in which a full pod answered as many
+        requests as it held."""
         self._since: float | None = None
         self._answered = 0
         self._direction: Literal["up", "down", "settled"] = "up"
@@ -96,7 +99,7 @@ class ConcurrencyFinder:
         self._retry_s = RETRY_S
 
     def add(self, load: Load, now: float) -> int:
-        """Add a sample, and return the bound. `now` is the monotonic time, in seconds."""
+        """Add a sample, and return the maximum concurrency of a pod. `now` is the monotonic time, in seconds."""
         turnover_s = self._turnover_s(load, now)
         if self._overlaps:
             if turnover_s is not None:
@@ -110,7 +113,10 @@ class ConcurrencyFinder:
         return self.bound
 
     def _is_overlap(self, load: Load) -> bool:
-        """Return True if pods computed more requests at once than they have instances, in `MIN_SAMPLES` successive samples."""
+        """Return True if pods computed more requests at once than they have instances.
+
+        `MIN_SAMPLES` successive samples must show it.
+        """
         if load.computing is not None:
             is_long = load.execution_s is None or load.execution_s >= MIN_OVERLAP_S
             is_seen = is_long and load.computing > load.pods * self._facts.instances
@@ -130,9 +136,9 @@ class ConcurrencyFinder:
         return max(min(instances * min(1 + ahead, drained), self._most_unproved), instances)
 
     def _turnover_s(self, load: Load, now: float) -> float | None:
-        """Return the time, in seconds, in which full pods answered as many requests as they hold.
+        """Return the time in which full pods answered as many requests as they hold, in seconds.
 
-        None if not measured yet.
+        Return None if it has not been measured yet.
         """
         full = self.bound * load.pods
         # After the bound was lowered, pods still hold more requests than it allows. They don't measure the new bound.
@@ -177,7 +183,7 @@ class ConcurrencyFinder:
 
 
 def _gain(turnovers: dict[int, float], bound: int) -> float:
-    """Return the factor by which throughput grows from `bound` to twice the bound.
+    """Return the factor by which throughput grows if the maximum concurrency `bound` is doubled.
 
     It is 2, the maximum, if one of the turnovers is unknown.
     """

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from halcyon.triton.client import Endpoint
 
 RETRY_INTERVAL_S = 30.0
-"""Time until a configuration that HAProxy rejected is loaded again, in seconds."""
+"""Time after which the controller again loads a configuration that HAProxy rejected, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _DesiredConfig:
 
 
 class HaproxyController:
-    """Controller of the HAProxy in the agent's pod."""
+    """Controller that configures the HAProxy in the agent's pod."""
 
     def __init__(
         self,
@@ -86,15 +86,15 @@ class HaproxyController:
         self._written = ""
         self._pass_lock = asyncio.Lock()
         self.variables = Variables(runtime)
-        """Process variables that HAProxy's rules read. Each pass writes those that changed."""
+        """HAProxy's process variables, which its rules read. Each pass writes those that have changed."""
         self._answered_at = float("-inf")
         self.reading: HaproxyStats | None = None
-        """HAProxy's statistics at the last pass; None if HAProxy did not respond."""
+        """HAProxy's statistics from the last pass; None if HAProxy did not respond."""
         self.unplaced: tuple[Endpoint, ...] = ()
         """Ready pods to which no HAProxy server could be assigned."""
         self.reloads = 0
         self.classes: ClassLoad | None = None
-        """Requests of the users and of the lower class at the last call of `share`; None if there is no lower class."""
+        """Requests of users and of batch inference at the last call of `share`; None if there is no batch inference."""
 
     @property
     def written(self) -> bool:
@@ -108,7 +108,10 @@ class HaproxyController:
 
     @property
     def shares_pods(self) -> bool:
-        """Whether the plan in force makes the balancers exchange their loads, to divide the limits of the pods."""
+        """Whether the plan in force requires the model's balancers to exchange their loads.
+
+        They then divide the limits of the pods according to the loads.
+        """
         return self._serving is not None and self._serving.plan.exchanges_loads
 
     def answered_within(self, limit_s: float) -> bool:
@@ -116,7 +119,7 @@ class HaproxyController:
         return self._clock() - self._answered_at <= limit_s
 
     def accept(self, plan: BalancerPlan) -> None:
-        """Use this plan from the next pass on.
+        """Use the given plan from the next pass on.
 
         Raises:
             ConfigError: the plan cannot be rendered as haproxy.cfg. The previous plan stays in force.
@@ -130,7 +133,7 @@ class HaproxyController:
 
     @property
     def problem(self) -> str:
-        """Reason why the running HAProxy differs from the desired configuration; empty if it does not."""
+        """Reason why the running HAProxy differs from the desired configuration; empty if it doesn't differ."""
         return (self._files.problems if self._files is not None else "") or self._rejection
 
     @property
@@ -142,8 +145,8 @@ class HaproxyController:
         """Run one pass: read HAProxy's state, and write what differs from the desired state.
 
         Args:
-            endpoints: all server pods. None while unknown: no server is then added or removed.
-            out: names of pods that must take no requests.
+            endpoints: all server pods. While it is None, which means unknown, no server is added or removed.
+            out: names of pods that must not receive requests.
         """
         async with self._pass_lock:
             self._refresh_files()
@@ -210,9 +213,9 @@ class HaproxyController:
                 self.accept(self._desired.plan)
 
     def _with_surplus(self, desired: _DesiredConfig, reading: HaproxyStats) -> _DesiredConfig | None:
-        """Return the configuration that HAProxy runs if it differs from `desired` only by surplus servers, else None.
+        """Return the configuration that HAProxy runs if it only has more servers than `desired`, else None.
 
-        Surplus servers remain after the plan's capacity was reduced. They stay until the next reload for another reason, because a
+        Such servers remain after the plan's capacity was reduced. They stay until the next reload for another reason. A
         reload only to remove them would occur while their pods are stopping.
         """
         known = self._surplus

@@ -30,13 +30,13 @@ _SERVER = re.compile(r"s([0-9]{1,5})")
 _HELD = re.compile(r"held=([0-9]+) came=([0-9]+)")
 _BROKEN = re.compile(r"broken=([0-9]+)")
 _QCUR, _SCUR, _SLIM, _STOT, _RESPONSES = 2, 4, 6, 7, slice(39, 45)
-"""Columns of `show stat`. `_RESPONSES` are the numbers of responses by status."""
+"""Columns of HAProxy's response to `show stat`. `_RESPONSES` are the numbers of responses by status."""
 _WRAP = 2**32
 _MAX_UNWRAPPED_S = 3600
-"""Seconds within which no counter of requests wraps: even a million requests per second take 71 minutes to reach
-2^32."""
+"""Time in which no counter of requests can wrap, in seconds. Even a million requests per second take 71 minutes to
+reach 2^32."""
 _OF_STREAMS = 100
-"""Offset added to the numbers of the counters of streams, to distinguish them from those of `COUNTERS`."""
+"""Offset added to the numbers of the counters of streams. It distinguishes them from the counters in `COUNTERS`."""
 
 
 class HaproxyError(OSError):
@@ -57,10 +57,10 @@ class WideCounters:
         self._process = -1
         self._wide: dict[int, int] = {}
         self._base: dict[int, int] = {}
-        """Value of each counter that counts as 0, by counter number."""
+        """Value that is subtracted from each counter, so that it starts at 0; by counter number."""
 
     def read(self, process: int, counters: Mapping[int, int], *, uptime_s: int) -> dict[int, int]:
-        """Return the counters by number, continued beyond their overflow. For a new process, they start again."""
+        """Return the counters by number, continued beyond their overflow. For a new process, they start again at 0."""
         if process != self._process:
             self._process, self._wide, self._base = process, {}, {}
             if uptime_s > _MAX_UNWRAPPED_S:
@@ -73,15 +73,18 @@ class WideCounters:
 
 @dataclass(frozen=True)
 class BackendLoads:
-    """Load of the slots' back ends in one HAProxy process. Each pair of numbers is for HTTP and for gRPC."""
+    """Load of the back ends of all slots in one HAProxy process.
+
+    Each pair of numbers has one for HTTP and one for gRPC.
+    """
 
     waiting: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Number of queued requests, by slot."""
+    """Number of queued requests in each slot."""
     servers: Mapping[ServerKey, PodLoad] = field(default_factory=dict)
     responses: Mapping[ServerKey, int] = field(default_factory=dict)
-    """Counter of the responses whose headers have arrived, for both protocols together, by server."""
+    """Counter of responses from each server whose headers have arrived, for HTTP and gRPC together."""
     classes: ClassLoad | None = None
-    """Requests of the users and of the lower class; None if they were not read."""
+    """Requests of users and of batch inference; None if they were not read."""
 
 
 @dataclass(frozen=True)
@@ -89,18 +92,18 @@ class HaproxyStats:
     """State and counters of one HAProxy process."""
 
     at: float
-    """Time of the response, in seconds since the epoch."""
+    """Time of HAProxy's response, in seconds since the epoch."""
     process: int
-    """Process id. If it changes, HAProxy has lost all state and counters."""
+    """Process id of HAProxy. If it changes, HAProxy has lost all state and counters."""
     config: str
-    """Digest of the running configuration, as computed by `haproxy_cfg.digest`."""
+    """Digest of the configuration that HAProxy runs, as computed by `haproxy_cfg.digest`."""
     servers: Mapping[ServerKey, ServerState] = field(default_factory=dict)
     queued: int = 0
     """Number of requests that are queued because all servers are at their limit, HTTP and gRPC together."""
     held: int = 0
     """Number of requests that are held until a first server is up, HTTP and gRPC together."""
     inflight: int = 0
-    """Number of requests in progress on servers, without those of the lower class."""
+    """Number of requests in progress at servers, without those of batch inference."""
     requests: int = 0
     rejected: int = 0
     errors: int = 0
@@ -113,7 +116,7 @@ class HaproxyStats:
     """Total time of the requests in `answered`, in milliseconds, from sending each to a server until its response
     headers arrived."""
     latency: Mapping[str, Latency] = field(default_factory=dict)
-    """Latency histogram of the servers' responses, by slot."""
+    """Latency histogram of the servers' responses, for each slot."""
     clients: Latency | None = None
     """Latency histogram of the servers' responses as clients see it, from the arrival of the request."""
     first_events: Latency | None = None
@@ -121,32 +124,33 @@ class HaproxyStats:
     held_total: int = 0
     """Number of requests that this process has held since it started."""
     client_retries: int = 0
-    """Number of requests that a client sent again after a rejection; for HTTP an estimate."""
+    """Number of requests that a client sent again after a rejection. For HTTP it is an estimate."""
     retried: int = 0
     """Number of requests that were retried, or that needed more than one connection attempt."""
     loads: BackendLoads = field(default_factory=BackendLoads)
-    """Load and limits of each server."""
+    """Load and limits of each HAProxy server."""
     connections_used: float = 0.0
-    """Share of the maximum number of connections that is in use, at the client port with the largest share."""
+    """Share of the maximum number of connections that is in use. Of all client ports, the one with the largest share
+    counts."""
     open_holds: frozenset[str] = frozenset()
-    """Slots whose server `held` (`queueing`) is out of maintenance in at least one protocol."""
+    """Slots whose server `held` (`queueing`) is not in maintenance, in at least one protocol."""
     broken: int = 0
     """Number of streams that were cut because their server disappeared, or because they did not end within its drain time."""
     lower: LowerStats | None = None
-    """Requests of the lower class; None if there were none yet."""
+    """Statistics of batch inference; None if it has sent no request yet."""
 
     @property
     def demand(self) -> int:
-        """Number of requests without those that a client sent again after a rejection."""
+        """Number of requests, without those that a client sent again after a rejection."""
         return self.requests - min(self.client_retries, self.rejected)
 
 
 @dataclass(frozen=True)
 class HeldRequests:
-    """Numbers of requests that HAProxy holds, or has held, because no server was up."""
+    """Numbers of requests that HAProxy holds now or has held, because no server was up."""
 
     held: int
-    """Number of requests held now."""
+    """Number of requests that are held now."""
     total: int
     """Number of requests that this HAProxy process has held since it started."""
 
@@ -154,7 +158,7 @@ class HeldRequests:
 def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxyStats:
     """Parse the responses to the commands of `runtime_api.SHOW`.
 
-    `wide` has the counters of the earlier responses, and continues them.
+    `wide` has the counters from earlier responses, and continues them beyond their overflow.
 
     Raises:
         HaproxyError: a response does not have the format of HAProxy 3.0.

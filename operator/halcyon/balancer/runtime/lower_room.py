@@ -1,21 +1,21 @@
-"""Room for the lower class: the number of rows at servers up to which a balancer sends requests of this class. Pure.
+"""Room for batch inference: the number of rows at servers up to which a balancer sends its requests. Pure.
 
-    a pod                             | rows up to which the lower class is sent to it
+    a pod                             | rows up to which batch inference is sent to it
     computes single requests          | those that it computes at once: one in each instance
     the same, in less than `GAP_S`    | and as many more as it computes during a round trip to the pod
     computes batches                  | a full batch, and most of what the users leave free in the next one
     users wait in any balancer        | none
 
-The users leave free what is left of a batch after the rows that they send in the time of a batch. The users' requests
+Users leave a part of each batch free: the batch without the rows that they send in the time of a batch. Their requests
 count as rows at servers, but never wait for room, so each of them uses up room at once. `lower.lua` compares the rows
 at servers with the room.
 
-If the class is `Gentle`, a pod gets few rows beside those of the users, so that the users' batches take at most
-`GENTLE` longer.
+If the plan's lower class is `Gentle`, a pod gets only few rows beside those of users. The batches of users then take
+longer by the share `GENTLE` at most.
 
-Each balancer counts only its own requests, so the room is divided between the balancers. One part is divided by the
-users' rates, because the users' requests take it, and the rest by the requests of the lower class. Executions of a
-second and longer outlast the exchange of loads, so their division uses the requests in progress instead.
+Each balancer counts only its own requests. Therefore the room is divided between the balancers. One part is divided by
+the rates of users' requests, which use this part. The rest is divided by the requests of batch inference. Executions of
+a second and longer outlast the exchange of loads. For them, the requests in progress are used instead.
 """
 
 from __future__ import annotations
@@ -38,48 +38,43 @@ if TYPE_CHECKING:
     from halcyon.triton.pod_sampler import PodStatistics
 
 GAP_S: Final = 0.02
-"""Execution time from which the round trip between balancer and pod is negligible, in seconds."""
+"""Execution time from which the round trip between balancer and pod is short in comparison, in seconds."""
 LONG_S: Final = 1.0
-"""Execution time, in seconds, from which the loads that balancers exchange are newer than the running executions."""
+"""Execution time from which the loads that balancers exchange are newer than the running executions, in seconds."""
 RATE_OVER_S: Final = 0.5
-"""Time over which the users' rate is averaged, in seconds."""
+"""Time over which the rate of users' requests is averaged, in seconds."""
 GENTLE: Final = 0.1
-"""Maximum share by which the users' batches take longer because of a `Gentle` lower class."""
+"""Maximum share by which users' batches may take longer because of batch inference that is `Gentle`."""
 _UNSEEN: Final = 0.5
-"""Share of the rows in execution of other balancers' users for which room is left free, if the model computes no
-batches."""
+"""Share of the rows that users of other balancers have in execution for which capacity is kept free. It applies if the
+model computes no batches."""
 _IDLE_ROWS: Final = 0.01
-"""Number of the users' rows per execution below which `Gentle` has no effect, because the users are idle."""
+"""Number of users' rows per execution below which users count as idle. `Gentle` then has no effect."""
 _MIN_TAKEN, _MAX_TAKEN = 0.4, 1.0
-"""Share of the free rows in the next batch that the lower class takes.
-
-The minimum applies if the time of a batch is proportional to its rows, because smaller batches then cost little. The
-maximum applies if the time is constant."""
+"""Share of the free rows in the next batch that batch inference may take. The minimum applies if the time of a batch is
+proportional to its rows, because smaller batches then cost little. The maximum applies if the time is constant."""
 _WRAP = 2**32
 
 
 @dataclass(frozen=True)
 class PodWork:
-    """Parallelism and execution time of one pod."""
+    """Number of rows that one pod computes at once, and the time that this takes."""
 
     at_once: float
-    """Number of rows that are computed at the same time."""
+    """Number of rows that the pod computes at the same time."""
     batches: bool
-    """Whether rows are computed together in batches, so that a larger batch takes less time per row."""
+    """Whether the pod computes rows together in batches, so that a larger batch takes less time per row."""
     time: BatchTime | None
-    """Time of a batch on one instance; None if unknown."""
+    """Time of a batch on one model instance; None if unknown."""
 
     def users_rows(self, rows_s: float) -> float:
-        """Return the number of rows that the users send to the pod during an execution.
-
-        `rows_s` is their rate per second.
-        """
+        """Return the number of rows that users send to the pod during an execution. `rows_s` is the rate per second."""
         return self.at_once / 2 if self.time is None else min(rows_s * self.time.largest_s, self.at_once)
 
     def room(self, users_rows: float, *, gentle: bool) -> float:
-        """Return the number of rows in the pod up to which requests of the lower class are sent.
+        """Return the number of rows in the pod up to which batch inference is sent.
 
-        `users_rows` is the number of rows that the users send during an execution.
+        `users_rows` is the number of rows that users send during an execution.
         """
         if self.time is None or self.time.largest_s <= 0:
             return self.at_once
@@ -98,7 +93,7 @@ class PodWork:
 
 
 def fleet_room(work: PodWork, pods: int, users_rows_s: float, *, gentle: bool, balancers: int = 1) -> float:
-    """Return the number of rows in all pods up to which requests of the lower class are sent.
+    """Return the number of rows in all pods together up to which requests of batch inference are sent.
 
     Args:
         work: parallelism and execution time of one pod.
@@ -126,10 +121,10 @@ def own_room(
     is_long: bool,
     counts_others: bool = False,
 ) -> int:
-    """Return this balancer's part of the room, in whole rows. The parts of all balancers add up to the rounded room.
+    """Return the number of rows up to which this balancer sends batch inference. It is its part of `room`.
 
     Args:
-        room: rows in all pods (`fleet_room`).
+        room: rows in all pods up to which batch inference is sent (`fleet_room`). All balancers' parts add up to it.
         own: load of this balancer.
         others: newest loads of the other balancers.
         users_rows: mean number of the users' rows in all pods.
@@ -177,20 +172,20 @@ def _parts(whole: int, weights: list[float], turn: int) -> list[int]:
 
 
 class LowerRoom:
-    """Room of one balancer for the lower class, with the measurements from which it is computed."""
+    """Limit on the rows at servers up to which one balancer sends batch inference, with its measurements."""
 
     def __init__(self) -> None:
         """Create an instance without measurements."""
         self.users_rps = 0.0
-        """Users' requests per second at this balancer."""
+        """Rate of users' requests at this balancer, per second."""
         self.user_rows = 1.0
-        """Mean number of rows in a user's request, measured while the lower class is idle."""
+        """Mean number of rows in a user's request. It is measured while there is no batch inference."""
         self._time: BatchTime | None = None
         self._counted: tuple[float, int] | None = None
         self._pods: dict[str, tuple[int, int]] = {}
 
     def count(self, load: ClassLoad, now: float) -> None:
-        """Add a sample of the counter of the users' requests. `now` is the monotonic time, in seconds."""
+        """Add a sample of the counter of users' requests. `now` is the monotonic time, in seconds."""
         before, self._counted = self._counted, (now, load.users)
         if before is not None and now > before[0]:
             # The counter of a new process starts at 0; then the difference is too large for any rate.
@@ -199,7 +194,7 @@ class LowerRoom:
                 self.users_rps += (rate - self.users_rps) * (1 - math.exp((before[0] - now) / RATE_OVER_S))
 
     def sample(self, plan: BalancerPlan, pods: Mapping[str, PodStatistics], *, idle: bool) -> None:
-        """Add the statistics of the pods, by name. `idle` is whether the lower class has no requests in any balancer."""
+        """Add the statistics of the pods, by pod name. `idle` is whether no balancer has batch requests."""
         self._time = batch_time(pods.values(), plan.max_batch) or self._time
         before, self._pods = self._pods, {}
         requests = rows = 0
@@ -225,7 +220,7 @@ class LowerRoom:
         pods: int,
         turn: int,
     ) -> dict[str, int]:
-        """Return the values of the variables `ROOM` and `USER_ROWS`.
+        """Return the values of the HAProxy variables `ROOM` and `USER_ROWS`.
 
         Args:
             plan: the plan that HAProxy runs.

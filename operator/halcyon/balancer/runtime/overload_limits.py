@@ -36,20 +36,19 @@ if TYPE_CHECKING:
     from halcyon.balancer.runtime.service_rate import ServiceRate
 
 MARGIN: Final = 0.95
-"""Share of the objective that batches may take; the rest is for the network, and for batches that take longer than the mean."""
+"""Share of the latency objective that batches may take. The rest is for the network, and for batches that take longer
+than the mean."""
 AGREES: Final = 0.7
-"""Minimum ratio of the measured rate to the rate by Triton's statistics at which both agree.
-
-It is below 1, because the limits themselves can keep batches small. The maximum ratio is its inverse, because this
-balancer's share of the responses is uncertain over a few seconds."""
+"""Minimum ratio of the measured rate to the rate that follows from Triton's statistics, at which the two agree. It is
+below 1 because the limits themselves can keep batches small. The maximum ratio is its inverse, because this balancer's
+share of the responses is uncertain over a few seconds."""
 MAX_AGE_S: Final = 3.0
 """Time over which the rows per request and this balancer's share of the responses are measured, in seconds."""
 REJECTED_OVER_S: Final = 4.0
 """Time over which the share of rejected requests is averaged, in seconds."""
 LASTS_FROM: Final = 0.12
-"""Share of rejected requests from which an overload counts as lasting, so that fewer requests are sent to pods.
-
-Bursts stay below it (measured: at 70 % of the capacity and a variation of 3, 5 % are rejected)."""
+"""Share of rejected requests from which an overload counts as lasting. Fewer requests are then sent to pods. Bursts
+stay below it (measured: at 70 % of the capacity and a variation of 3, 5 % are rejected)."""
 ENDS_BELOW: Final = 0.03
 _MIN_ANSWERS: Final = 10
 NO_LIMITS: Final = dict.fromkeys(overload_rules.LIMITS, 0)
@@ -57,7 +56,7 @@ NO_LIMITS: Final = dict.fromkeys(overload_rules.LIMITS, 0)
 
 @dataclass(frozen=True)
 class BatchTime:
-    """Time of a batch on one instance: `fixed_s` + `row_s` x rows."""
+    """Execution time of a batch on one model instance: `fixed_s` + `row_s` x number of rows."""
 
     rows: int
     """Number of rows in the largest batch."""
@@ -92,12 +91,13 @@ def batch_time(pods: Iterable[PodStatistics], max_batch: int) -> BatchTime | Non
 
 @dataclass(frozen=True)
 class PodCapacity:
-    """Numbers of requests with which one pod meets the latency objective."""
+    """Numbers of requests up to which one pod meets the latency objective."""
 
     in_time: int
-    """Number of requests that are answered within the objective during a lasting overload, in whole batches."""
+    """Number of requests that the pod answers within the latency objective during a lasting overload, in whole
+    batches."""
     in_objective: float
-    """Number of requests that a pod answers in the time of the objective."""
+    """Number of requests that the pod answers within a period as long as the latency objective."""
     sent: int
     """Maximum number of requests that the balancers send to the pod; further requests are queued."""
 
@@ -134,7 +134,7 @@ def pod_capacity(objective_s: float, at_once: float, rate_rps: float, time: Batc
 
 
 class OverloadLimits:
-    """Limits on the queue of one balancer."""
+    """Limits on the queue of one balancer, which follow from the latency objective."""
 
     def __init__(self) -> None:
         """Create the limits without measurements."""
@@ -143,13 +143,13 @@ class OverloadLimits:
         self._rejected: tuple[float, int, int, int] | None = None
         self._rejected_share = 0.0
         self.lasts = False
-        """Whether an overload lasts: so many requests are rejected that the load exceeds the capacity, not only in a
-        burst."""
+        """Whether an overload lasts. It does if so many requests are rejected that the load exceeds the capacity, and
+        not only in a burst."""
         self.capacity: PodCapacity | None = None
-        """Capacity of one pod from the last call of `update`; None if unknown."""
+        """Capacity of one pod, from the last call of `update`; None if unknown."""
         self.rejected_load = 0.0
-        """Number of requests that were rejected but would be in progress otherwise: rejections per second x the
-        objective."""
+        """Number of requests that would be in progress if they had not been rejected. It is the rate of rejections
+        multiplied by the latency objective."""
 
     def update(
         self,
@@ -196,7 +196,7 @@ class OverloadLimits:
     def values(
         self, *, servers: int, share: float, least_share: float, sent: int, elsewhere: int | None = None
     ) -> dict[str, int]:
-        """Return the values of the variables `overload_rules.LIMITS`.
+        """Return the values of the HAProxy variables in `overload_rules.LIMITS`.
 
         Args:
             servers: number of servers that take requests now.

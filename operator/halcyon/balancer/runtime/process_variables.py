@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 
 class Variables:
-    """Desired values of the variables, and the last values that were written to HAProxy."""
+    """Desired values of HAProxy's process variables, and the values that were last written."""
 
     def __init__(self, runtime: RuntimeSocket) -> None:
-        """Set all desired values to 0, without writing them."""
+        """Set all desired values to 0. Nothing is written to HAProxy."""
         self._runtime = runtime
         self._desired = dict.fromkeys((RATE, SERVICE, STOPPING, ONCE), 0)
         self._written: dict[str, int] = {}
         self._process: int | None = None
 
     def set(self, values: Mapping[str, int]) -> None:
-        """Set the desired values; the next `write` writes them to HAProxy."""
+        """Set the desired values. The next call of `write` writes them to HAProxy."""
         self._desired |= values
 
     async def write(self, process: int) -> None:
-        """Write the values that the HAProxy process with this id does not have yet.
+        """Write the values that the given HAProxy process does not have yet.
 
-        If that fails, log it; the next call tries again.
+        The process is identified by its id. If writing fails, log it; the next call tries again.
         """
         if process != self._process:
             self._process, self._written = process, {}

@@ -1,7 +1,7 @@
-"""Feedback from HAProxy's counters to variables that its rules use, once per second.
+"""Feedback loop that reads HAProxy's counters once per second, and sets variables that its rules use.
 
-It sets the servers' rate (`service_rate`), with which HAProxy rejects requests that would be late, and the limits on the queue
-(`overload_limits`). It also sets whether requests may be retried (`retry_budget`).
+It sets the servers' rate (`service_rate`), with which HAProxy rejects requests that would be late, and the limits on
+the queue (`overload_limits`). It also sets whether requests may be retried (`retry_budget`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RateFeedback:
-    """Feedback loop from the counters of one HAProxy to its variables."""
+    """Feedback loop from the counters of one HAProxy process to its variables."""
 
     def __init__(self, variables: Variables) -> None:
         """Create the loop without measurements."""

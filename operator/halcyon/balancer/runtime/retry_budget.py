@@ -1,4 +1,4 @@
-"""Limit on retries: a maximum share of all requests within the last seconds. Pure."""
+"""Limit on retries: only a certain share of the requests of the last seconds may be retried. Pure."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class _Counts:
 class RetryBudget:
     """Retry budget of one HAProxy.
 
-    It counts retries that were made and retries that it prevented. It therefore allows no retries while servers keep
-    failing.
+    It counts both the retries that were made and those that it prevented. Therefore it allows no retries while servers
+    keep failing.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class RetryBudget:
         self._process: int | None = None
 
     def allows(self, reading: HaproxyStats, *, now: float) -> bool:
-        """Add a sample, and return True if requests may be retried now.
+        """Add a sample of HAProxy's counters, and return True if requests may be retried now.
 
         Args:
             reading: HAProxy's counters. If they come from a new process, earlier samples are discarded.

@@ -46,7 +46,10 @@ _CONNECT_RETRY_INTERVAL_S = 0.02
 
 @dataclass(frozen=True)
 class RuntimeSocket:
-    """Client of one HAProxy. Each call opens a new connection, so the client keeps working after an HAProxy restart."""
+    """Client of the Runtime API of one HAProxy.
+
+    Each call opens a new connection, so the client keeps working after an HAProxy restart.
+    """
 
     path: str
     master_path: str
@@ -68,7 +71,9 @@ class RuntimeSocket:
         return parse([answer.lstrip("\n") for answer in answers], at=(sent_at + time.time()) / 2, wide=self._wide)
 
     async def held_requests(self) -> HeldRequests:
-        """Return the numbers of held requests. This is a small part of `read`, for frequent polling.
+        """Return how many requests HAProxy holds now, and how many it has held.
+
+        This is a small part of `read`, for frequent polling.
 
         Raises:
             HaproxyError: HAProxy does not respond.
@@ -78,7 +83,7 @@ class RuntimeSocket:
     async def loads(self, *, classes: bool = False) -> BackendLoads:
         """Return the load and the limits of each server. This is a small part of `read`, for frequent polling.
 
-        If `classes` is True, the result also has the load of the users and of the lower class.
+        If `classes` is True, the result also has the load of users and of batch inference.
 
         Raises:
             HaproxyError: HAProxy does not respond.
@@ -88,7 +93,7 @@ class RuntimeSocket:
         return replace(parse_loads(stat), classes=class_load(table) if classes else None)
 
     async def set(self, variables: Mapping[str, int]) -> None:
-        """Set process variables to integers, by name.
+        """Set HAProxy's process variables to integers, by name.
 
         Raises:
             HaproxyError: HAProxy does not respond, or a variable does not exist.
@@ -102,7 +107,7 @@ class RuntimeSocket:
         """Run the commands in order.
 
         Raises:
-            HaproxyError: HAProxy does not respond, or rejects a command; the commands before it have taken effect.
+            HaproxyError: HAProxy does not respond, or rejects a command. The commands before it have taken effect.
         """
         lines = [line for command in commands for line in self._command_lines(command)]
         for start in range(0, len(lines), 64):
@@ -165,7 +170,7 @@ class RuntimeSocket:
 
 
 async def _connect(path: str, refused_for_s: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to the unix socket; if the connection is refused, retry for up to `refused_for_s` seconds."""
+    """Connect to the unix socket. If the connection is refused, retry for up to `refused_for_s` seconds."""
     loop = asyncio.get_running_loop()
     until = loop.time() + refused_for_s
     while True:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 AssignmentState = Literal["free", "ready", "draining", "closing"]
 AdminState = Literal["ready", "drain", "maint", "mixed"]
-"""Administrative state of an HAProxy server. `mixed`: its HTTP and gRPC servers differ, which is normal between two commands."""
+"""Administrative state of an HAProxy server. `mixed` means that its HTTP server and its gRPC server differ, which is
+normal between two commands."""
 
 ADMIN_STATES: dict[AssignmentState, Literal["ready", "drain", "maint"]] = {
     "free": "maint",
@@ -45,7 +46,7 @@ class AssignedServer:
     address: str = ""
     """IP address of the pod; empty if the server is free."""
     since: float = 0.0
-    """Time at which this state began, in seconds of the caller's clock."""
+    """Time at which the server's state began, in seconds of the caller's clock."""
 
 
 @dataclass(frozen=True)
@@ -55,36 +56,35 @@ class ServerState:
     address: str
     admin: AdminState
     sessions: int
-    """Number of requests in progress, HTTP and gRPC together."""
+    """Number of requests in progress at the server, HTTP and gRPC together."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """Change to one server, for both protocols."""
+    """Change to one HAProxy server, for both protocols."""
 
     key: ServerKey
     verb: Literal["address", "ready", "drain", "maint", "cut", "limit", "open", "close"]
-    """`address`: set the server's address. `ready`, `drain`, `maint`: set its state. `cut`: end its sessions. `limit`: set its limits.
-
-    `open`, `close`: enable or disable the slot's server `held`, which takes over the queue; the key's number is 0.
-    """
+    """Kind of the change. `address`: set the server's address. `ready`, `drain`, `maint`: set its state. `cut`: end its
+    sessions. `limit`: set its limits. `open`, `close`: enable or disable the slot's server `held`, which takes over the
+    queue. The number in the key is then 0."""
     address: str = ""
     limits: tuple[int, int] = (0, 0)
-    """Maximum numbers of requests in progress, HTTP and gRPC; at least 1."""
+    """Maximum numbers of requests in progress at the server, for HTTP and for gRPC; at least 1."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Result of `place`: the new assignment, and the commands that apply it."""
+    """New assignment of pods to servers, and the commands that apply it."""
 
     servers: tuple[AssignedServer, ...]
     commands: tuple[Command, ...]
     unplaced: tuple[Endpoint, ...]
-    """Ready pods for which no server was free, because the plan's capacity is too small."""
+    """Ready pods for which no server was free because the plan's capacity is too small."""
 
 
 def adopt(observed: Mapping[ServerKey, ServerState], *, now: float) -> tuple[AssignedServer, ...]:
-    """Return the assignment in an HAProxy process that ran before this agent started.
+    """Return the assignment of pods to servers in an HAProxy process that ran before this agent started.
 
     Servers in use keep their pods.
     """
@@ -136,7 +136,7 @@ def place(
         now: monotonic time, in seconds.
         drain_s: maximum duration of a drain, in seconds; sessions that last longer are cut.
         keep: whether a server drains for this whole duration, even without sessions, because sticky clients may return to its pod.
-        out: names of pods that must take no requests although they are serving.
+        out: names of pods that must not receive requests although they are serving.
         open_holds: slots whose server `held` still takes requests, because earlier commands failed.
 
     Returns:
@@ -173,7 +173,7 @@ def place(
 
 
 def _emptied_slots(servers: Iterable[AssignedServer], observed: Mapping[ServerKey, ServerState]) -> set[str]:
-    """Return the slots whose last server leaves now, so that their queued requests must be held."""
+    """Return the slots whose last server is about to be removed, so that their queued requests must be held."""
     leaving, staying = set(), set()
     for server in servers:
         if server.state == "ready":

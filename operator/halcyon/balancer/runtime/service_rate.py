@@ -23,18 +23,18 @@ WINDOW_S = 3.0
 """Time with queued requests over which a rate is measured, in seconds. It is extended if there are too few responses."""
 MAX_WINDOW_S = 30.0
 MIN_REQUESTS = 20
-"""Number of responses needed to measure a rate; after `MAX_WINDOW_S`, `MIN_ANSWERS` are sufficient."""
+"""Minimum number of responses with which a rate is measured. After `MAX_WINDOW_S`, `MIN_ANSWERS` are sufficient."""
 MIN_ANSWERS = 5
-"""Minimum number of responses within `MAX_WINDOW_S`; with fewer, the rate is unknown."""
+"""Minimum number of responses within `MAX_WINDOW_S`. With fewer responses, the rate is unknown."""
 MAX_AGE_S = 10.0
 
 
 @dataclass(frozen=True)
 class ServiceRate:
-    """Throughput of the servers while requests are queued."""
+    """Throughput of the servers, measured while requests are queued."""
 
     rate_rps: float
-    """Responses per second, in total over all servers in use."""
+    """Responses per second, over all servers in use together."""
     service_s: float
     """Mean time that a server takes for one response, including its own queue, in seconds."""
 
@@ -51,7 +51,7 @@ class _QueuedInterval:
 
 
 class ServiceRateMeter:
-    """Meter of the service rate behind one HAProxy. It stores the samples that it needs."""
+    """Meter of the throughput of the servers behind one HAProxy. It stores the samples that it needs."""
 
     def __init__(self) -> None:
         """Create a meter without samples."""

@@ -23,35 +23,36 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 ByProtocol = tuple[float, float]
-"""Pair of numbers, for HTTP and for gRPC."""
+"""Pair of numbers: the first for HTTP, the second for gRPC."""
 HALF_LIFE_S: Final = 4.0
-"""Half-life of the demand of an idle balancer, in seconds. Gaps between requests therefore don't change the shares."""
+"""Half-life of the demand of an idle balancer, in seconds. Because of it, gaps between requests don't change the
+shares."""
 MIN_DEMAND: Final = 0.5
 """Demand below which a balancer counts as idle for a protocol, in requests."""
 MAX_BYTES: Final = 512 * 1024
-"""Maximum size of a published load, in bytes. Each pod adds about 60 bytes."""
+"""Maximum size of the document with a balancer's load, in bytes. Each pod adds about 60 bytes."""
 GOLDEN: Final = 0.6180339887
-"""Fractional part of the golden ratio: its multiples, modulo 1, are spread evenly."""
+"""Fractional part of the golden ratio. Its multiples, modulo 1, are spread evenly."""
 
 
 class LoadError(ValueError):
-    """The text is not the load of a balancer (`BalancerLoad`)."""
+    """The text is not a document with the load of a balancer (`BalancerLoad`)."""
 
 
 @dataclass(frozen=True)
 class PodLoad:
-    """Load that one balancer puts on one pod. Each pair of numbers is for HTTP and for gRPC."""
+    """Load that one balancer puts on one pod. Each pair of numbers has one for HTTP and one for gRPC."""
 
     inflight: tuple[int, int]
-    """Number of requests in progress."""
+    """Number of requests in progress at the pod."""
     limits: tuple[int, int]
-    """Limits in force on the requests in progress."""
+    """Limits in force on the requests in progress at the pod."""
     answered: int = 0
     """Counter of the requests that have ended, for both protocols together."""
 
     @property
     def held(self) -> tuple[int, int]:
-        """Part of the pod's bound that the balancer uses, or may use at any moment.
+        """Part of the pod's maximum concurrency that the balancer uses, or may use at any moment.
 
         A limit of 1 counts only once it is used.
         """
@@ -71,19 +72,19 @@ class BalancerLoad:
     agent: str
     """Name of the balancer pod."""
     demand: Mapping[str, ByProtocol] = field(default_factory=dict)
-    """Number of requests that wait or are in progress, by slot; a recent peak counts, too (`HALF_LIFE_S`)."""
+    """Number of requests in each slot that wait or are in progress. A recent peak counts, too (`HALF_LIFE_S`)."""
     waiting: Mapping[str, int] = field(default_factory=dict)
-    """Number of requests that wait now, by slot."""
+    """Number of requests in each slot that wait now."""
     pods: Mapping[str, PodLoad] = field(default_factory=dict)
     """Load of each pod in use, by its IP address."""
     found: Mapping[str, int] = field(default_factory=dict)
-    """Bounds that this agent has found or adopted, by revision of the pods."""
+    """Maximum concurrency of a pod that this agent has measured or adopted, for each revision."""
     users_rps: float = 0.0
-    """Requests of the users per second, without those of the lower class; 0 without a lower class."""
+    """Rate of users' requests per second, without those of batch inference. It is 0 if there is no batch inference."""
     lower: int = 0
-    """Number of requests of the lower class that wait or are in progress."""
+    """Number of requests of batch inference that wait or are in progress."""
     lower_sent: int = 0
-    """Number of requests of the lower class that are in progress. `demand` and `pods` include them."""
+    """Number of requests of batch inference that are in progress. `demand` and `pods` include them."""
 
     @property
     def inflight(self) -> int:
@@ -91,15 +92,15 @@ class BalancerLoad:
         return sum(sum(pod.inflight) for pod in self.pods.values())
 
     def to_json(self) -> str:
-        """Return the load as one line of JSON."""
+        """Return the load of the balancer as one line of JSON."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> BalancerLoad:
-        """Parse a load.
+        """Parse the document with a balancer's load.
 
         Raises:
-            LoadError: the text is not a load.
+            LoadError: the text is not a document with a load.
         """
         try:
             raw = json.loads(text)
@@ -126,7 +127,10 @@ def _pair(raw: Sequence[int]) -> tuple[int, int]:
 
 
 def decayed(before: ByProtocol, now: ByProtocol, *, lasted_s: float, half_life_s: float = HALF_LIFE_S) -> ByProtocol:
-    """Return for each protocol the current demand, or the earlier one halved every `half_life_s` if that is larger."""
+    """Return the demand for each protocol.
+
+    It is the current demand, or the earlier one halved every `half_life_s` if that is larger.
+    """
     left = 0.5 ** (max(lasted_s, 0.0) / half_life_s)
     return max(now[0], before[0] * left), max(now[1], before[1] * left)
 
@@ -159,7 +163,7 @@ def pod_limits(
 
 
 def whole_parts(bound: int, demands: Sequence[float], turn: int) -> list[int]:
-    """Divide the bound in proportion to the demands, into whole numbers that add up to it.
+    """Divide the number `bound` in proportion to the demands, into whole numbers that add up to it.
 
     Demands below `MIN_DEMAND` count as 0; without any demand the parts are equal. `turn` varies which parts are rounded
     up.
@@ -177,9 +181,9 @@ def whole_parts(bound: int, demands: Sequence[float], turn: int) -> list[int]:
 
 
 def _within(targets: tuple[int, int], pod: PodLoad, room: int) -> tuple[int, int]:
-    """Return the limits of both protocols, moved towards their targets.
+    """Return the limits of both protocols after a step towards their targets.
 
-    A limit grows only into the free part of `room`.
+    A limit grows only into the part of `room` that is free.
     """
     limits = [min(limit, target) for limit, target in zip(pod.limits, targets, strict=True)]
     for index, target in enumerate(targets):

@@ -1,1 +1,1 @@
-"""Certificates, authorities and API keys from mounted Secrets."""
+"""Certificates, certificate authorities and API keys, from Secrets that are mounted in the balancer pod."""

@@ -39,7 +39,7 @@ _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n[A-Za-z0-9+/=\n]+-----END \1
 
 
 class SecretError(ValueError):
-    """A Secret's content is invalid."""
+    """The content of a Secret is invalid."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class SecretNames:
 
 
 class MountedSecrets:
-    """HAProxy's files from the Secrets that the pod mounts."""
+    """Files for HAProxy, made from the Secrets that the pod mounts."""
 
     def __init__(
         self, secrets: SecretNames, *, mounted: Path, config: Path, wall: Callable[[], float] = time.time
     ) -> None:
-        """Adopt the files that a previous agent left. Only `refresh` reads the Secrets.
+        """Adopt the files for HAProxy that a previous agent left. Only `refresh` reads the Secrets.
 
         Args:
             secrets: names of the Secrets, for messages.
@@ -85,7 +85,7 @@ class MountedSecrets:
 
     @property
     def tls(self) -> TlsFiles | None:
-        """TLS files that HAProxy must use; None if clients use plain text."""
+        """Certificate files that HAProxy must use; None if clients use plain text."""
         if CERTIFICATE_FOLDER not in self._served:
             return None
         certificate, clients = self._served[CERTIFICATE_FOLDER], self._served.get(CLIENTS_FOLDER)
@@ -104,7 +104,7 @@ class MountedSecrets:
 
     @property
     def expires(self) -> Mapping[str, float]:
-        """Earliest expiry time of the certificates in use, by key of the Secret, in seconds since the epoch."""
+        """Earliest time at which a certificate in use expires, by key of the Secret, in seconds since the epoch."""
         keys = {kind.folder: kind.certificates for kind in self._kinds}
         return {
             keys[folder]: min(one.ends for one in served) for folder, served in self._certificates.items() if served
@@ -159,7 +159,7 @@ class MountedSecrets:
             self._expiring.pop(kind.folder, None)
 
     def _read_certificates(self, kind: _Kind) -> tuple[Validity, ...]:
-        """Return the validity periods of the certificates in the file that a previous agent left."""
+        """Return the validity periods of the certificates in the file of a previous agent."""
         name = self._served[kind.folder]
         return _validities(_read(self._run_dir / name).decode("ascii", errors="replace")) if name else ()
 
@@ -202,9 +202,10 @@ class _Kind:
     folder: str
     secret: str
     keys: tuple[str, ...]
-    """Keys of the Secret that are used; all keys if empty."""
+    """Keys of the Secret that are used. If empty, all keys are used."""
     make: Callable[[Mapping[str, bytes], Path], tuple[str, str]]
-    """Function that returns the text of the file, and a message about problems that do not make the Secret invalid."""
+    """Function that converts the Secret to the text of a file. It also returns a message about problems that do not
+    make the Secret invalid."""
     ending: str = "pem"
     certificates: str = ""
     """Key of the Secret that contains certificates; empty if there is none."""
@@ -223,7 +224,10 @@ def _validities(text: str) -> tuple[Validity, ...]:
 
 
 def _is_usable(kind: _Kind, certificates: tuple[Validity, ...], now: float) -> bool:
-    """Return True if the certificates are valid now: the server certificate, which is the first one, or any of the CAs."""
+    """Return True if the certificates are valid now.
+
+    This requires the first certificate of a server, or any of the CAs, to be valid.
+    """
     deciding = certificates[:1] if kind.folder == CERTIFICATE_FOLDER else certificates
     return any(not one.is_over(now) for one in deciding)
 
@@ -301,7 +305,10 @@ def _read(path: Path) -> bytes:
 
 
 def _write(path: Path, text: str) -> Path:
-    """Write a file with permissions for this user only, set when it is created; return its path."""
+    """Write a file that only this user may read or write, and return its path.
+
+    The permissions are set when the file is created.
+    """
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)

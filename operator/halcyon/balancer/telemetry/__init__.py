@@ -1,1 +1,1 @@
-"""The agent's measurements and reports: samples of pods, dead backends, the metrics page, the stream of reports to the operator."""
+"""The agent's measurements and reports: pod samples, dead backends, the metrics page, and the stream of reports."""

@@ -1,7 +1,8 @@
-"""Detection of a surge: more arrivals since the last sample than chance explains. A surge triggers an early second sample. Pure.
+"""Detection of a surge, which is a number of arrivals since the last sample that chance does not explain. Pure.
 
-The operator counts growth only if a second sample confirms it, so that a single wrong value has no effect. At one sample per second,
-the confirmation would take a second; with the early sample it takes `CONFIRM_INTERVAL_S`.
+A surge triggers an early second sample. The operator counts growth only if a second sample confirms it, so that a
+single wrong value has no effect. At one sample per second, the confirmation would take a second; with the early sample
+it takes `CONFIRM_INTERVAL_S`.
 """
 
 from __future__ import annotations
@@ -11,17 +12,15 @@ import math
 CONFIRM_INTERVAL_S = 0.2
 """Time from the sample that detected a surge to the early sample that confirms it, in seconds."""
 MIN_ARRIVALS = 5
-"""Minimum number of requests between two samples that can be a surge."""
+"""Minimum number of requests between two samples that can count as a surge."""
 _SIGMAS = 3.5
-"""Number of standard errors above the mean at which arrivals are a surge.
-
-The planner requires the same for a short window (`scaling.planner.forecast.arrival_rate`).
-"""
+"""Number of standard errors above the mean from which arrivals count as a surge. The planner uses the same number for a
+short window (`scaling.planner.forecast.arrival_rate`)."""
 _MEAN_S = 3.0
-"""Time constant, in seconds, of the exponential moving average of the arrival rate."""
+"""Time constant of the moving average of the arrival rate, in seconds. The average is exponential."""
 _MAX_IN_A_ROW = 3
-"""Maximum number of successive early samples. A sudden rise needs two: one for the
-sample in which it began, and one for the first sample that it fills."""
+"""Maximum number of successive early samples. A sudden rise needs two. The first is for the sample in which the rise
+began, the second for the first sample that it fills."""
 _MIN_REST_S = 5.0
 """Pause after `_MAX_IN_A_ROW` successive early samples, in seconds.
 
@@ -30,7 +29,7 @@ By then the load fluctuates or rises continuously, and one early sample per paus
 
 
 class ArrivalSurge:
-    """Surge detector of one HAProxy."""
+    """Detector of surges in the arrivals at one HAProxy."""
 
     def __init__(self) -> None:
         """Create a detector without samples."""

@@ -1,4 +1,7 @@
-"""Part of an agent's report that describes the balancer, and its requests in each pod, from HAProxy's statistics."""
+"""Part of an agent's report that describes the balancer and its requests in each pod.
+
+The values come from HAProxy's statistics.
+"""
 
 from __future__ import annotations
 
@@ -48,11 +51,11 @@ def pod_requests(reading: HaproxyStats | None) -> dict[str, PodRequests]:
 
 
 def users_report(report: AgentReport, part: float | None) -> AgentReport:
-    """Return the report without the load of the lower class, which is no demand.
+    """Return the report without the load of batch inference, which does not count as demand.
 
     `part` is the users' share of the requests in pods. Their share of the queue and of the GPU's work is assumed to be
-    the same, and the rows of their requests are unknown. If `part` is None, there is no lower class, and the report is
-    returned unchanged.
+    the same, and the rows of their requests are unknown. If `part` is None, there is no batch inference, and the report
+    is returned unchanged.
     """
     if part is None:
         return report

@@ -30,7 +30,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True)
 class PageInput:
-    """State of the agent from which the page is created."""
+    """State of the agent that the metrics page shows."""
 
     reading: HaproxyStats | None
     """HAProxy's statistics; None if HAProxy does not respond."""
@@ -45,11 +45,11 @@ class PageInput:
     """Expiry time of each certificate in use, by key of its Secret, in seconds since the epoch."""
     streams: int
     process: Mapping[str, float]
-    """Value of each `process_` metric, by metric name."""
+    """Value of each metric of the agent's process, by the name of the metric, which begins with `process_`."""
 
 
 def page(view: PageInput) -> str:
-    """Return the text of the page, with the metric families in the order of `METRICS`."""
+    """Return the text of the metrics page, with the metric families in the order of `METRICS`."""
     samples = _samples(view)
     return "".join(family(metric, samples.get(metric.name, ())) for metric in METRICS)
 
@@ -71,7 +71,7 @@ def process() -> dict[str, float]:
 
 
 def _samples(view: PageInput) -> dict[str, list[Sample]]:
-    """Return the samples by metric family; a sample has labels, a name suffix and a value."""
+    """Return the samples of each metric family. A sample has labels, a name suffix and a value."""
     reading = view.reading
     plain: dict[str, float] = {
         "endpoints": len(view.endpoints or ()),

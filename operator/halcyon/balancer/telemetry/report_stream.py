@@ -51,33 +51,39 @@ _HEARTBEAT_INTERVAL_S = 10.0
 
 @dataclass(frozen=True)
 class SendInterval:
-    """Intervals at which a stream sends reports, and its pauses before it reconnects, in seconds."""
+    """Intervals at which a stream of reports sends, and pauses before it reconnects, in seconds."""
 
     min_s: float = 0.9
-    """Minimum time between two reports. It is less than the sampling interval of 1 s, so that a late sample does not delay the next ones."""
+    """Minimum time between two reports, in seconds. It is less than the sampling interval of 1 s, so that a late sample
+    does not delay the next ones."""
     max_s: float = 4.5
-    """Maximum time between two reports. Operator replicas expect one every 5 s; the difference allows for delays."""
+    """Maximum time between two reports, in seconds. Operator replicas expect one every 5 s. The difference allows for
+    delays."""
     min_pause_s: float = 0.1
-    """Pause before the first attempt to reconnect. It is randomised, so that not all agents of a lost replica reconnect at once."""
+    """Pause before the first attempt to reconnect, in seconds. It is randomised, so that not all agents of a lost
+    replica reconnect at once."""
     max_refused_pause_s: float = 1.0
-    """Maximum pause while connections are refused, or closed before TLS.
-
-    Such an attempt costs the replica almost nothing. All agents reconnect to a restarted replica within this time."""
+    """Maximum pause before the next attempt to connect if the operator replica refuses connections, or closes them
+    before TLS, in seconds. Such an attempt costs the replica almost nothing. All agents reconnect to a restarted
+    replica within this time."""
     max_pause_s: float = 30.0
-    """Maximum pause after any other failure. The attempts of thousands of agents must not keep a busy replica from accepting any."""
+    """Maximum pause before the next attempt to connect after any other failure, in seconds. The attempts of thousands
+    of agents must not keep a busy operator replica from accepting any."""
     steady_s: float = 1.0
-    """Time for which a stream must stay open to count as accepted, so that the next pause is short again."""
+    """Time for which a stream must stay open to count as accepted, in seconds. The pause after an accepted stream is
+    short again."""
 
 
 class _Mailbox:
-    """Unsent reports of one stream: the newest one, and whether it is urgent."""
+    """Reports of one stream that have not been sent: the newest one, and whether it is urgent."""
 
     def __init__(self) -> None:
         self.report: AgentReport | None = None
         self.is_sent = False
         self.is_urgent = False
         self.before_urgent: AgentReport | None = None
-        """Unsent report before an urgent one. Both are sent, because the operator computes growth as their difference."""
+        """Unsent report that came before an urgent one. Both are sent, because the operator computes growth as their
+        difference."""
         self.changed = asyncio.Event()
 
     def put(self, report: AgentReport, *, urgent: bool) -> None:
@@ -95,7 +101,7 @@ class _Mailbox:
 
 
 class ReportStream:
-    """Streams to all operator replicas behind one DNS name."""
+    """Streams of reports to all operator replicas that have the same DNS name."""
 
     def __init__(
         self,
@@ -125,9 +131,9 @@ class ReportStream:
         self._last: AgentReport | None = None
         self._lost = asyncio.Event()
         self._lost_at = float("-inf")
-        """Time at which an open stream last ended, from the event loop's clock."""
+        """Time at which an open stream ended most recently, from the event loop's clock."""
         self.connected = 0
-        """Number of open streams."""
+        """Number of streams that are open now."""
 
     def publish(self, report: AgentReport, *, urgent: bool = False) -> None:
         """Send this report on all streams as soon as their intervals allow. The call never blocks and never fails."""
@@ -136,7 +142,7 @@ class ReportStream:
             box.put(report, urgent=urgent)
 
     async def run(self) -> None:
-        """Resolve the name repeatedly, and keep one connection to each address, until cancelled."""
+        """Resolve the DNS name repeatedly, and keep one connection to each address, until cancelled."""
         tls = ssl.create_default_context(cadata=self._collector.ca_pem)
         connector = aiohttp.TCPConnector(limit=MAX_REPLICAS)
         async with aiohttp.ClientSession(connector=connector) as session:
@@ -277,7 +283,7 @@ class ReportStream:
 
 
 def _retry_after_s(error: Exception) -> float:
-    """Return the seconds before the next attempt that the replica requests; 0 if it requests none."""
+    """Return the seconds that the operator replica requests before the next attempt; 0 if it requests none."""
     if not isinstance(error, aiohttp.WSServerHandshakeError) or error.headers is None:
         return 0.0
     value = error.headers.get("Retry-After", "")

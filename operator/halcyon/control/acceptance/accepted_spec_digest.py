@@ -28,7 +28,7 @@ def text(spec: Spec) -> str:
 
 
 def of(accepted: str) -> str:
-    """Return the digest of an accepted spec's text, to be stored in the ControllerRevision of its revision."""
+    """Return the digest of an accepted spec's text. It is stored in the ControllerRevision of the spec's revision."""
     return hashlib.sha256(accepted.encode()).hexdigest()
 
 
@@ -47,7 +47,7 @@ def text_of(config_map: Object, revisions: Iterable[Revision]) -> str | None:
 
 
 def read(name: str, config_map: Object, revisions: Iterable[Revision]) -> Spec | None:
-    """Return the parsed accepted spec; None if `text_of` returns None, or if this version can't parse the text."""
+    """Return the parsed accepted spec. Return None if `text_of` returns None, or if this version can't parse it."""
     accepted = text_of(config_map, revisions)
     try:
         return None if accepted is None else parse(name, json.loads(accepted))
@@ -58,8 +58,8 @@ def read(name: str, config_map: Object, revisions: Iterable[Revision]) -> Spec |
 def was_edited(config_map: Object, revisions: Iterable[Revision], in_force: Spec | None) -> bool:
     """Return whether the accepted spec in the ConfigMap was overwritten by another writer.
 
-    A text that doesn't match the newest digest is no edit if it is the text of the spec in force. It is then only older
-    than the newest ControllerRevision.
+    A text that doesn't match the newest digest was not edited if it is the text of the spec in force. In this case, it
+    is only older than the newest ControllerRevision.
     """
     newest = max(revisions, key=lambda r: r.number, default=None)
     if newest is None or text_of(config_map, (newest,)) is not None:

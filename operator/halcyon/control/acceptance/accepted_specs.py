@@ -1,8 +1,8 @@
-"""The specs in force of all ModelDeployments, read from their balancers' ConfigMaps.
+"""The specs in force of all ModelDeployments, which are read from their balancers' ConfigMaps.
 
-The leader writes a spec to the ConfigMap after accepting it; both operator replicas read it from their caches. Other components
-never read the spec of the ModelDeployment itself. Tenants may edit the ConfigMap too, so its text is used only if it matches the
-digest on the newest ControllerRevision (`accepted_spec_digest`).
+The leader writes a spec to the ConfigMap after accepting it; both operator replicas read it from their caches. Other
+components never read the spec of the ModelDeployment itself. Tenants may edit the ConfigMap too, so its text is used
+only if it matches the digest on the newest ControllerRevision (`accepted_spec_digest`).
 
 ConfigMap                                      digest matches   spec in force
 exists, owned by the model                     yes              the text in the ConfigMap
@@ -10,8 +10,8 @@ exists, owned by the model                     no               the last text th
 deleted, or no longer owned by the model       -                the last text that matched, if this process has seen one
 any, but the ModelDeployment was deleted       -                none
 
-Without a spec in force no decision is made, and the replicas stay as they are. A ControllerRevision is written before the text
-that it protects, so a new spec is in force once both are in the cache.
+Without a spec in force no decision is made, and the replicas stay as they are. A ControllerRevision is written before
+the text that it protects, so a new spec is in force once both are in the cache.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ _SUFFIX = names.balancer("")
 
 @dataclass(slots=True)
 class _InForce:
-    """The last text of a model's ConfigMap that matched its digest."""
+    """Text of a model's ConfigMap that last matched its digest."""
 
     text: str
     spec: Spec | None = None
     parsed: bool = False
-    """Whether `text` was parsed. Parsing happens on first use, because many texts change again before they are used."""
+    """Whether `text` has been parsed. It is parsed only when it is needed, because many texts change again before
+    that."""
 
 
 class SpecsInForce(Protocol):
-    """Lookup of the specs in force, by model."""
+    """Lookup of the spec in force of each model."""
 
     def get(self, key: Key, /) -> Spec | None:
         """Return the spec in force of a model; None if none is known."""
@@ -65,7 +66,7 @@ class AcceptedSpecs:
         self._records = caches.children[kinds.CONTROLLER_REVISION]
         self._in_force: dict[Key, _InForce] = {}
         self._stale = set(caches.resources.all_keys())
-        """Models whose ConfigMap or ControllerRevision has changed since their digest was last checked."""
+        """Keys of the models whose ConfigMap or ControllerRevision has changed since their digest was last checked."""
         self._resources.listeners.append(self._resource_changed)
         self._maps.listeners.append(self._map_changed)
         self._records.listeners.append(self._record_changed)
@@ -86,7 +87,7 @@ class AcceptedSpecs:
         return held.spec
 
     def _look(self, key: Key, config_map: Object | None) -> None:
-        """Put the text of a ConfigMap into force if it matches its digest."""
+        """Put the spec in the text of a ConfigMap into force, if the text matches its digest."""
         self._stale.discard(key)
         resource = self._resources.get(key)
         if resource is None:

@@ -15,7 +15,7 @@ from halcyon.control.state.scope import Scope
 
 
 def refused(view: Scope, spec: Spec) -> list[str]:
-    """Return a sentence for each limit of the site policy that this spec exceeds."""
+    """Return a sentence for each limit of the site policy that a spec exceeds."""
     return [
         *_own_secret(view, spec),
         *_queries(view, spec),
@@ -26,12 +26,12 @@ def refused(view: Scope, spec: Spec) -> list[str]:
 
 
 def advice(view: Scope, spec: Spec) -> list[str]:
-    """Return a sentence for each limit that this spec exceeds and for which the site only issues warnings."""
+    """Return a sentence for each limit that a spec exceeds if the site policy only warns about this limit."""
     return warnings(_asked(view, spec))
 
 
 def most(view: Scope, spec: Spec) -> int | None:
-    """Return the maximum replicas that the site policy allows for this spec now; None if it sets no limit."""
+    """Return the maximum number of replicas that the site policy allows for a spec now; None if it sets no limit."""
     found = [most_replicas(_asked(view, spec))]
     limit, gpus = _gpus_of_namespace(view), spec.runtime.gpus
     if limit is not None and gpus:
@@ -44,40 +44,49 @@ def _asked(view: Scope, spec: Spec) -> PolicySubject:
 
 
 def _own_secret(view: Scope, spec: Spec) -> list[str]:
-    """Return a sentence if the spec refers to the Secret in the operator's namespace with its own key; else nothing."""
+    """Return a list with a sentence if the spec refers to the Secret with the operator's key; else an empty list.
+
+    This Secret is in the operator's namespace.
+    """
     namespace, _, name = view.site.own_secret.partition("/")
     if namespace != view.key.namespace or name not in secret_names(spec):
         return []
-    return [f"spec refers to the Secret {name}, which holds the operator's own key; use another Secret"]
+    return [f"the spec refers to the Secret {name}, which holds the operator's own key; use another Secret"]
 
 
 def _queries(view: Scope, spec: Spec) -> list[str]:
-    """Return sentences that reject a canary's Prometheus queries; none if the queries are allowed.
+    """Return sentences that reject the Prometheus queries of a canary. Return none if the queries are allowed.
 
-    They are rejected if the site has no Prometheus, or if its policy doesn't allow them explicitly.
+    Queries are rejected if the site has no Prometheus, or if its policy doesn't allow them explicitly.
     """
     found, policy = queries(_asked(view, spec), ()), view.site.policy
     if not found:
         return []
-    field = f"spec.rollout.canary.analysis.metrics has {', '.join(found)}"
+    has = f"spec.rollout.canary.analysis.metrics has {', '.join(found)}"
     if not view.site.has_prometheus:
-        return [f"{field}, but the operator has no Prometheus to query (chart value prometheus.url); remove metrics"]
+        no_server = "The operator has no Prometheus that it can query (chart value prometheus.url); remove the metrics"
+        return [f"{has}. {no_server}"]
     if policy.canary.query_namespaces is not None or view.key.namespace in policy.exempt_namespaces:
         return []
-    return [f"{field}, but this site allows no queries (chart value sitePolicy.canary.queryNamespaces); remove metrics"]
+    denied = (
+        f"This site allows no queries from namespace {view.key.namespace} "
+        "(chart value sitePolicy.canary.queryNamespaces); remove the metrics"
+    )
+    return [f"{has}. {denied}"]
 
 
 def _metric(view: Scope, spec: Spec) -> list[str]:
-    """Return a sentence if the scaling target names a query that the site doesn't have; else nothing."""
+    """Return a list with a sentence if the scaling target names a query that the site lacks; else an empty list."""
     metric = spec.scaling.targets.metric if spec.scaling else None
     known = view.site.queries
     if metric is None or metric.query in known:
         return []
-    field = f"spec.scaling.targets.metric.query is {metric.query}"
+    named = f"spec.scaling.targets.metric.query is {metric.query}"
     if not known:
-        return [f"{field}, but this site has no queries (chart value prometheus.queries); remove metric"]
+        return [f"{named}, but this site defines no queries (chart value prometheus.queries); remove the target metric"]
+    theirs = ", ".join(known)
     return [
-        f"{field}, but this site has only {', '.join(known)} (chart value prometheus.queries); for example query: {known[0]}"
+        f"{named}, but this site defines only {theirs} (chart value prometheus.queries); for example query: {known[0]}"
     ]
 
 
@@ -93,9 +102,8 @@ def _too_many_gpus(view: Scope, spec: Spec) -> list[str]:
         return []
     said = (
         f"spec.runtime.gpu.count times the maximum replicas is {wanted} GPUs, and the other "
-        f"ModelDeployments of namespace {view.key.namespace} can use up to {view.gpus.elsewhere}, but this "
-        f"site allows at most {limit} per namespace; lower spec.scaling.maxReplicas "
-        "(or spec.replicas if scaling is not set) of this or another ModelDeployment, for example "
-        "maxReplicas: 1"
+        f"ModelDeployments of namespace {view.key.namespace} can use up to {view.gpus.elsewhere}. This site "
+        f"allows at most {limit} per namespace. Lower spec.scaling.maxReplicas of this or another "
+        "ModelDeployment, for example to maxReplicas: 1, or spec.replicas if scaling is not set"
     )
     return [said]

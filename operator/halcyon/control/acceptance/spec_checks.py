@@ -24,7 +24,10 @@ def objections(spec: Spec, site: Site) -> list[str]:
 
 
 def _unlisted(field: str, keys: Iterable[str] | None, allowed: tuple[str, ...], value: str) -> Iterator[str]:
-    """Yield a sentence for each key that isn't in `allowed`, the site's list from a value of the chart."""
+    """Yield a sentence for each key that isn't in `allowed`.
+
+    `allowed` is the site's list from a value of the chart.
+    """
     good = (
         f"keys must start with one of {', '.join(allowed)}" if allowed else f"no {field.rpartition('.')[2]} are allowed"
     )

@@ -1,1 +1,1 @@
-"""Advice on a model's settings, derived from signals that the operator already has. Pure."""
+"""Advice on a model's settings, derived from signals that the operator already collects. Pure."""

@@ -1,4 +1,4 @@
-"""Evidence for advice: means of a model's signals over the last minutes, and what its planner has learnt.
+"""Evidence for advice on a model's settings: means of signals over the last minutes, and results of its planner.
 
 Out of scope: reading the signals (`control.reporting.model_advice`), and advice derived from the evidence (`rules`).
 """
@@ -17,12 +17,12 @@ from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.whatif import Known
 
 _MIN_SAMPLES = 5
-"""Minimum number of samples of a signal; with fewer samples its mean is unknown."""
+"""Minimum number of samples of a signal. If there are fewer, the mean of the signal is unknown."""
 _MIN_EXECUTIONS = 50
 """Minimum number of executions from which means of batch sizes are computed."""
 _MIN_SPREAD = 25.0
-"""Minimum weighted sum of squared deviations of batch sizes, in rows squared. With less spread, the slope of the line
-(the time for each further row in a batch) counts as assumed and not as measured."""
+"""Minimum variation of the sizes of batches, as a weighted sum of squared deviations in rows squared. With less
+variation, the time for each further row in a batch counts as assumed and not as measured."""
 _MIN_KNOWN = 0.95
 """Minimum share of the last day for which the request rate must be known."""
 _MAX_GAP_S = 90.0
@@ -31,7 +31,7 @@ _MAX_GAP_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class ModelEvidence:
-    """Means of a model's signals, and what its planner has learnt; None if unknown, never 0. Times are in seconds."""
+    """Means of a model's signals, and what its planner has learnt. Unknown values are None. Times are in seconds."""
 
     spec: Spec
     replicas: float | None = None
@@ -42,21 +42,22 @@ class ModelEvidence:
     batch_rows: float | None = None
     """Mean number of rows in an execution."""
     busy: float | None = None
-    """Mean share of the time, 0 to 1, in which a model instance executes."""
+    """Mean share of the time during which a model instance executes, from 0 to 1."""
     wait_s: float | None = None
-    """Mean time that a request waits in Triton's queue."""
+    """Mean time that a request waits in Triton's queue, in seconds."""
     waiting: float | None = None
     """Mean number of waiting requests per replica, in the balancers and in Triton."""
     gpu: float | None = None
-    """Mean GPU utilisation as measured at the GPU, 0 to 1; never a value derived from batch times."""
+    """Mean GPU utilisation from 0 to 1, as measured at the GPU. It is never derived from batch times."""
     line: ServiceLine | None = None
-    """Execution time of a batch by its number of rows; None if too few batch sizes were executed to measure it."""
+    """Execution time of a batch as a function of its number of rows. None if too few batch sizes were executed to
+    measure it."""
     largest_rows: int | None = None
     """Number of rows in the largest batch that was ever executed."""
     peak_replicas: int | None = None
-    """Replicas that the busiest five minutes of the last day needed; None if less than a day is known."""
+    """Number of replicas that the busiest five minutes of the last day needed; None if less than a day is known."""
     start_s: float | None = None
-    """Duration of a pod's last start."""
+    """Duration of the last start of a pod, in seconds."""
 
 
 Executed = tuple[int, int, float]
@@ -66,10 +67,10 @@ _NAMES = ("ready", "waiting", "gpu", "requests", "queue_s", "ready_s", "executio
 
 @dataclass(slots=True)
 class Window:
-    """Sums of a model's samples since the last evidence."""
+    """Sums of a model's samples since the last evidence was made."""
 
     last: tuple[float, int, Executed | None] = (-math.inf, 0, None)
-    """Time, ready replicas and counters in the last sample."""
+    """Time, number of ready replicas and counters in the last sample."""
     sums: list[float] = field(default_factory=lambda: [0.0] * len(_NAMES))
     counts: list[int] = field(default_factory=lambda: [0] * len(_NAMES))
 
@@ -107,7 +108,7 @@ class Window:
                 self.counts[index] += 1
 
     def evidence(self, spec: Spec) -> ModelEvidence:
-        """Return the means since the last evidence, and start new sums."""
+        """Return the means of all samples since the last evidence, and begin new sums."""
         means = [
             total / count if count >= _MIN_SAMPLES else None
             for total, count in zip(self.sums, self.counts, strict=True)
@@ -141,7 +142,10 @@ def is_measured(memory: PlannerMemory) -> bool:
 
 
 def executed(memory: PlannerMemory | None) -> Executed | None:
-    """Return the counters of executions from the batches in the planner's memory; None if it has none."""
+    """Return the counters of executions, from the batches in the planner's memory.
+
+    Return None if the memory has no batches.
+    """
     if memory is None or not memory.capacity.seen:
         return None
     executions, rows, seconds = 0, 0, 0.0
@@ -151,7 +155,7 @@ def executed(memory: PlannerMemory | None) -> Executed | None:
 
 
 def with_learnt(means: ModelEvidence, memory: PlannerMemory, known: Known | None, *, measured: bool) -> ModelEvidence:
-    """Return the evidence with what the planner has learnt. `measured`: whether `line` was ever measured."""
+    """Return the evidence, extended by the results of the planner. `measured` is whether `line` was ever measured."""
     line, largest = memory.capacity.line, max((rows for rows, _, _ in memory.capacity.seen), default=None)
     if line is not None and largest == 1:
         line, measured = ServiceLine(line.seconds(1), 0.0), True

@@ -1,7 +1,8 @@
-"""The rules of the advice: what each looks for, the field that it is about, and the gain that it expects.
+"""Rules for advice on a model's settings. Each has a condition, the field that it is about, and the expected benefit.
 
-docs/reference/advice.md is generated from the table `RULES`. Each function returns None if its rule doesn't apply. `ease` is 1, or
-`_EASE` if the advice is shown: bounds are then lower, so that a value near one doesn't change the advice.
+docs/reference/advice.md is generated from the table `RULES`. Each function returns None if its rule doesn't apply.
+`ease` is 1, or `_EASE` if the advice is already shown. Bounds are then lower, so that a value near a bound doesn't make
+the advice appear and disappear.
 """
 
 from __future__ import annotations
@@ -20,50 +21,55 @@ from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine, repl
 
 _EASE = 0.7
 _MIN_GAIN = 0.2
-"""Minimum gain, as a share of the latency, the capacity or the replicas."""
+"""Minimum benefit of a piece of advice, as a share of the latency, the capacity or the replicas."""
 _BUSY = 0.75
-"""Share of the time in which an instance executes, from which it is busy."""
+"""Share of the time during which an instance executes, from which the instance counts as busy."""
 _FULL = 0.9
-"""Mean rows of full batches, as a share of the largest."""
+"""Mean number of rows from which batches count as full, as a share of the rows in the largest batch."""
 _IDLE_GPU, _FULL_GPU = 0.6, 0.9
-"""GPU utilisation up to which the GPU is idle for much of the time, and up to which more work is expected to gain."""
+"""Two values of the GPU utilisation. Up to the first, the GPU counts as idle for much of the time. Up to the second,
+more work is expected to increase the throughput."""
 _MAX_REPLICAS = 1000
 _BATCHES_WITHIN = 3.0
-"""Advised objective in full batches: the wait for one, its own time, and as much for the queue."""
+"""Latency objective that is advised, as a number of full batches: one to wait for, one for the execution, and one for
+the queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdviceFinding:
-    """What a rule has found."""
+    """Finding of an advice rule: the advised value, the evidence for it, and the expected benefit."""
 
     value: str
-    """Advised value of the rule's field."""
+    """Value that is advised for the rule's field."""
     evidence: str
-    """Evidence in words, with figures."""
+    """Evidence for the advice in words, with numbers."""
     gain: str
-    """Gain expected, in words with figures."""
+    """Expected benefit in words, with numbers."""
     share: float
-    """The same as a share of what is spent now, 0 to 1, by which advice is ordered."""
+    """Expected benefit as a share of what is spent now, from 0 to 1. Advice is ordered by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdviceRule:
-    """One rule. It has no opinion if one of the signals in `needs` is unknown."""
+    """Rule for advice on one field. It has no opinion if one of the signals in `needs` is unknown."""
 
     name: str
     field: str
     """Field of the ModelDeployment that the advice is about."""
     when: str
-    """When it applies, as a clause."""
+    """Condition under which the rule applies, as a clause."""
     needs: str
-    """Names of the fields of `ModelEvidence` that it needs, separated by spaces."""
+    """Names of the fields of `ModelEvidence` that the rule needs, separated by spaces."""
     find: Callable[[ModelEvidence, float], AdviceFinding | None]
     is_number: bool = True
-    """Whether the value is a number in the specification, not a text."""
+    """Whether the advised value is a number in the specification, and not a text."""
 
 
 def opinions(evidence: ModelEvidence, shown: frozenset[str]) -> dict[str, AdviceFinding | None]:
-    """Return what each rule has found, without the rules that have no opinion. `shown`: names of the rules whose advice is shown."""
+    """Return the finding of each rule, without the rules that have no opinion.
+
+    `shown` has the names of the rules whose advice is shown.
+    """
     made = {}
     for rule in RULES:
         if all(getattr(evidence, name) is not None for name in rule.needs.split()):
@@ -75,7 +81,7 @@ def opinions(evidence: ModelEvidence, shown: frozenset[str]) -> dict[str, Advice
 
 
 def _is_valid(spec: Spec, rule: AdviceRule, value: str) -> bool:
-    """Return whether the spec would be accepted with this value of the rule's field."""
+    """Return whether the spec would be accepted if the rule's field had this value."""
     document = section = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     *path, name = rule.field.split(".")[1:]
     for part in path:
@@ -89,7 +95,10 @@ def _is_valid(spec: Spec, rule: AdviceRule, value: str) -> bool:
 
 
 def value_of(spec: Any, field: str) -> str | None:
-    """Return the value of a field such as `spec.scaling.minReplicas` in a specification as JSON; None if it isn't set."""
+    """Return the value of a field in a specification as JSON; None if it isn't set.
+
+    An example of `field` is `spec.scaling.minReplicas`.
+    """
     for name in field.split(".")[1:]:
         spec = spec.get(name) if isinstance(spec, dict) else None
     return None if spec is None else str(spec)
@@ -113,7 +122,10 @@ def _delay(found: ModelEvidence, ease: float) -> AdviceFinding | None:
 
 
 def _greedy_wait_s(found: ModelEvidence) -> float:
-    """Return the mean wait in Triton's queue without a delay, in which a free instance takes what waits; infinite if that is too much."""
+    """Return the mean time that a request would wait in Triton's queue if the queue delay were 0.
+
+    A free instance then takes all requests that wait. The result is infinite if the instances can't keep up.
+    """
     line, each, count = _line(found), found.request_rows or 1.0, instances(found.spec)
     most = (found.spec.batching.max_batch_size if found.spec.batching else None) or math.inf
     rows_s = (found.rate or 0.0) * each
@@ -146,7 +158,10 @@ def _missing_size(found: ModelEvidence, ease: float) -> AdviceFinding | None:
 
 
 def _larger(found: ModelEvidence, value: int, said: str, ease: float) -> AdviceFinding | None:
-    """Return the advice for batches of `value` rows, if they gain enough and the objective leaves time for two of them."""
+    """Return advice to allow batches of `value` rows; None if the benefit is too small.
+
+    The latency objective must leave time for two such batches.
+    """
     line, rows, objective_s = _line(found), found.batch_rows or 1.0, defaults.objective_s(found.spec)
     gain = value / line.seconds(value) * line.seconds(rows) / rows - 1
     if gain < _MIN_GAIN * ease or (objective_s is not None and 2 * line.seconds(value) > objective_s):
@@ -173,14 +188,14 @@ def _short_cpu(found: ModelEvidence, ease: float) -> AdviceFinding | None:
 
 
 def _gpu_share(found: ModelEvidence) -> float:
-    """Return the share of the GPU that is used while all instances execute."""
+    """Return the share of the GPU that is used while all model instances execute."""
     return min(max((found.gpu or 0.0) / (found.busy or 1.0), 0.01), 1.0)
 
 
 def _more_work(found: ModelEvidence, ease: float, value: int, factor: float) -> AdviceFinding | None:
-    """Return the advice for `factor` times the work, if the GPU is idle for much of the time in which instances execute.
+    """Return advice to give the GPU `factor` times the work, if it is idle while instances execute.
 
-    It gains if instances are busy, or if several replicas run for the load.
+    The advice has a benefit if instances are busy, or if several replicas run for the load.
     """
     cores, gain = _cores(found.spec), min(factor, _FULL_GPU / _gpu_share(found)) - 1
     least = found.spec.scaling.min_replicas if found.spec.scaling else 0
@@ -252,7 +267,10 @@ def _short_timeout(found: ModelEvidence, _ease: float) -> AdviceFinding | None:
 
 
 def _is_saturated(found: ModelEvidence, ease: float) -> bool:
-    """Return whether requests wait because instances are busy. Above 1.1, the number of instances isn't the one in the spec."""
+    """Return whether requests wait because model instances are busy.
+
+    If the share of busy time is above 1.1, the number of instances isn't the one in the spec.
+    """
     return _BUSY * ease <= (found.busy or 0.0) <= 1.1 and (found.waiting or 0.0) >= ease
 
 
@@ -268,7 +286,7 @@ def _cores(spec: Spec) -> float | None:
 
 
 def _is_cpu_short(spec: Spec) -> bool:
-    """Return whether the limit is below one CPU for each instance and one more."""
+    """Return whether the CPU limit is less than one CPU per model instance plus one."""
     return (cores := _cores(spec)) is not None and cores < instances(spec) + 1
 
 
@@ -342,4 +360,4 @@ RULES: tuple[AdviceRule, ...] = (
         _idle_minimum,
     ),
 )
-"""All rules; the first of two with the same gain is shown first."""
+"""All rules for advice. If two rules have the same benefit, the first of them is shown first."""

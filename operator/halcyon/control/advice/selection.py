@@ -1,6 +1,7 @@
-"""Selection of the advice to show: advice that has applied for minutes, the largest gain first, changed rarely.
+"""Selection of the advice to show: advice that has applied for minutes, with the largest benefit first.
 
-A rule without an opinion changes nothing. The advice is stored in the status, so that a new leader continues with it.
+The selection changes rarely. A rule without an opinion changes nothing. The advice is stored in the status, so that a
+new leader continues with it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from halcyon.control.advice.rules import RULES, AdviceFinding
 HOLD_S = 540.0
 """Time for which a rule must apply before its advice is shown, or not apply before it is removed, in seconds."""
 WRITE_INTERVAL_S = 600.0
-"""Minimum time between two changes of the shown advice, in seconds."""
+"""Minimum time between two changes of the advice that is shown, in seconds."""
 MAX_ADVICE = 5
 _SAME = 0.25
 """Maximum relative difference between two advised values that count as the same advice."""
@@ -23,7 +24,7 @@ _FIELDS = {rule.name: rule.field for rule in RULES}
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The finding of an advice rule, with the time since when the rule has applied, in seconds since the epoch."""
+    """Finding of an advice rule, and the time since which the rule has applied, in seconds since the epoch."""
 
     rule: str
     finding: AdviceFinding
@@ -37,19 +38,20 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class AdviceSelection:
-    """The advice that is shown for a model, and since when each rule has applied or not applied."""
+    """Advice that is shown for a model, and the time since which each rule has applied or not applied."""
 
     shown: tuple[Advice, ...] = ()
     changed_at: float = 0.0
     """Time at which `shown` was last changed, in seconds since the epoch."""
     since: Mapping[str, tuple[bool, float]] = field(default_factory=dict)
-    """Whether each rule applies, and the time since when in seconds since the epoch, by the rule's name. Rules that
-    neither apply nor are shown are left out."""
+    """Whether each rule applies, and the time since which this has been so, in seconds since the epoch. The key is the
+    rule's name. Rules that neither apply nor are shown are left out."""
 
     def updated(self, now: float, opinions: Mapping[str, AdviceFinding | None]) -> AdviceSelection:
-        """Return the selection after a new evidence. `opinions`: the finding of each rule that has an opinion, by rule.
+        """Return the selection of advice after new findings of the rules.
 
-        A finding of None means that the rule doesn't apply.
+        `opinions` has the finding of each rule that has an opinion. A finding of None means that the rule doesn't
+        apply.
         """
         since, kept = dict(self.since), {advice.rule: advice for advice in self.shown}
         for rule, finding in opinions.items():
@@ -79,7 +81,7 @@ def _is_same(before: str, now: str) -> bool:
 
 
 def read(status: object) -> AdviceSelection:
-    """Return the selection of advice in `status.advice`; entries that can't be read are left out."""
+    """Return the selection of advice that is stored in `status.advice`. Entries that can't be read are left out."""
     shown = []
     for entry in status if isinstance(status, list) else ():
         try:
@@ -92,7 +94,10 @@ def read(status: object) -> AdviceSelection:
 
 
 def write(advice: Advice, now: str | None) -> dict[str, object]:
-    """Return an advice as an entry of `status.advice`. `now` is the field's value in the spec, None if it isn't set."""
+    """Return a piece of advice as an entry of `status.advice`.
+
+    `now` is the present value of the field in the spec; None if it isn't set.
+    """
     found = advice.finding
     return {
         "rule": advice.rule,

@@ -1,4 +1,4 @@
-"""Errors that balancers report about themselves, by model and balancer pod, stored with the agents' other reports.
+"""Errors that balancers report about themselves, stored with the agents' other reports.
 
 Like any report in the observation store, an error is dropped once its balancer's agent is silent for `MAX_AGE_S`.
 """
@@ -17,35 +17,35 @@ _MAX_AGENTS = 32
 
 
 class BalancerErrorStore(ObservationStore):
-    """An observation store that also keeps balancers' errors."""
+    """Store of the agents' reports that also keeps the errors which balancers report about themselves."""
 
     def __init__(self, on_change: Callable[[str, str], None]) -> None:
-        """Create the store; `on_change` is also called for each error that appears, disappears or changes."""
+        """Create the store. `on_change` is also called when a balancer's error appears, disappears or changes."""
         super().__init__(on_change=on_change)
         self._changed = on_change
         self._errors: dict[Key, dict[str, tuple[str, float]]] = {}
 
     def receive_in_steps(self, report: AgentReport, now: float) -> Generator[None, None, bool]:
-        """Store a report and the balancer's error in it; return whether the report was accepted."""
+        """Store a report and the balancer's error in it. Return whether the report was accepted."""
         taken = yield from super().receive_in_steps(report, now)
         if taken:
             self._take_error(Key(report.namespace, report.name), report, now)
         return taken
 
     def errors(self, key: Key, now: float) -> tuple[str, ...]:
-        """Return a sentence for each balancer pod with an error; `now` is monotonic, in seconds."""
+        """Return a sentence for each balancer pod of a model that has an error. `now` is monotonic, in seconds."""
         errors = self._errors.get(key, {})
         return tuple(f"pod {pod}: {text}" for pod, (text, at) in sorted(errors.items()) if now - at <= MAX_AGE_S)
 
     def planned(self, key: Key, plan: object) -> None:
-        """Ignore a new plan, because reports don't depend on plans."""
+        """Ignore a new plan. Reports of agents don't depend on plans."""
 
     def deleted(self, key: Key) -> None:
         """Drop the reports and errors of a deleted model."""
         self.forget(*key)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Drop a model's reports as the base class does, and its errors."""
+        """Drop a model's reports, as the base class does, and the errors of its balancers."""
         super().forget(namespace, name)
         self._errors.pop(Key(namespace, name), None)
 

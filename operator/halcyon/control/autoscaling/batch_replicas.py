@@ -20,14 +20,14 @@ from halcyon.scaling.policy.decision import Decision
 
 @dataclass(frozen=True)
 class BatchReplicas:
-    """Extension of scaling decisions by the replicas for running BatchInferences."""
+    """Addition of replicas for running BatchInferences to scaling decisions."""
 
     decider: Decider
     demands: Callable[[Key], tuple[BatchDemand, ...]]
     """Function that returns the demand of each running BatchInference of a model."""
 
     def added(self, key: Key, spec: Spec, made: Decision) -> Decision:
-        """Return the decision with the replicas for batch inference added; unchanged if there are none to add."""
+        """Return the decision with the replicas for batch inference added; return it unchanged if there are none."""
         demands = self.demands(key)
         if not demands or spec.scaling is None:
             return made

@@ -55,12 +55,12 @@ the load that the other balancers report may add replicas. It never removes repl
 receive any number of requests."""
 
 SCRAPE = "scrape"
-"""Name of the source of signals that the operator itself scrapes from the servers, for models without agents."""
+"""Source of signals for models without agents, which the operator itself scrapes from the servers."""
 
 
 @dataclass(frozen=True)
 class _Ruled:
-    """The last decision by the HPA's rules. It stays valid for the sync interval of an HPA."""
+    """Last decision that was made by the HPA's rules. It stays valid for the sync interval of an HPA."""
 
     at: float
     """Monotonic time of the decision, in seconds."""
@@ -80,7 +80,7 @@ class _Ruled:
 
 @dataclass(frozen=True, slots=True)
 class _Aimed:
-    """The objectives of a model, and the inputs that they were computed from."""
+    """Scaling objectives of a model, and the inputs from which they were computed."""
 
     spec: Spec
     opened: InForce | None
@@ -92,33 +92,33 @@ class _Aimed:
 
 @dataclass(slots=True)
 class _Model:
-    """State of one model that is kept between decisions."""
+    """State of one model that is kept from one scaling decision to the next."""
 
     memory: PlannerMemory | None = None
-    """The planner's memory; None if the planner doesn't decide for the model."""
+    """Memory of the model's planner; None if the planner doesn't decide for the model."""
     rows: float = 1.0
-    """Mean number of rows per request, from the last reading."""
+    """Mean number of rows per request, from the planner's last reading."""
     aimed: _Aimed | None = None
     opened: tuple[Spec, InForce] | None = None
-    """The schedules in force at the last decision, and the spec that they come from."""
+    """Schedules in force at the last decision, and the spec from which they come."""
     ruled: _Ruled | None = None
     partial_since: float | None = None
-    """Monotonic time since when the planner hasn't known the load, in seconds; None if the load is known."""
+    """Monotonic time since which the planner hasn't known the load, in seconds. None if the load is known."""
 
 
 @dataclass
 class Decider:
-    """Maker of the scaling decisions for all models, with the state that they need."""
+    """Component that makes the scaling decisions for all models, with the state that it needs."""
 
     signals: ModelSignals
     histories: HistoryBackfill | None = None
     """Import of past request rates from Prometheus; None if the site has no Prometheus."""
 
     _saved: dict[Key, Saved] = field(default_factory=dict)
-    """Memories that an earlier process has saved, of models that this process has not planned for yet."""
+    """Planner memories that an earlier process has saved, for models that this process has not planned for yet."""
     _models: dict[Key, _Model] = field(default_factory=dict)
     _epoch: WallClock = field(init=False)
-    """Clock to which the times in the planner's memories refer."""
+    """Clock to which the times in the planners' memories refer."""
 
     def __post_init__(self) -> None:
         """Take over the clock and the caches of the signals, so that memories and signals use the same ones."""
@@ -126,7 +126,7 @@ class Decider:
         self._measured = MeasuredCapacities(self.signals.caches)
 
     def restore(self, saved: Mapping[Key, Saved]) -> None:
-        """Adopt saved memories of an earlier process, for models that this process has not planned for yet."""
+        """Adopt the planner memories of an earlier process, for models that this process has not planned for yet."""
         self._saved = dict(saved)
 
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
@@ -160,7 +160,7 @@ class Decider:
         return None if model is None else model.memory
 
     def history(self, key: Key) -> History | None:
-        """Return the history of a model in the planner's memory; None if the planner doesn't decide for the model."""
+        """Return the history of arrivals in a planner's memory; None if the planner doesn't decide for the model."""
         memory = self.memory(key)
         return None if memory is None else memory.history
 
@@ -259,7 +259,7 @@ class Decider:
         return replace(made, current=current, text=f"{text} ({'; '.join(gathered.unknown)})")
 
     def _restored(self, key: Key) -> PlannerMemory:
-        """Return the memory that an earlier process has saved for this ModelDeployment (same uid), else an empty one."""
+        """Return the memory that an earlier process has saved for this ModelDeployment (same uid), or an empty one."""
         saved, memory = self._saved.pop(key, None), PlannerMemory()
         if saved is not None and saved.uid == self.signals.uid(key):
             restored = saved.restored()
@@ -276,7 +276,7 @@ class Decider:
     def _by_rules(
         self, key: Key, model: _Model, spec: Spec, now: float, limits: tuple[int, int] | None = None
     ) -> Decision:
-        """Return a decision by the HPA's rules within `limits`, the minimum and maximum replicas (default: the spec's)."""
+        """Return a decision by the HPA's rules. `limits` are the minimum and maximum replicas (default: the spec's)."""
         current = self.signals.caches.replicas(key)
         ruled = model.ruled
         if spec.scaling is None:
@@ -341,7 +341,7 @@ class Decider:
 
 
 def _open(model: _Model, spec: Spec, at: float) -> InForce | None:
-    """Return the spec's schedules in force at the time `at`; None if the spec has none."""
+    """Return the schedules in the spec that are in force at the time `at`; None if the spec has no schedules."""
     if spec.scaling is None or not spec.scaling.schedules:
         return None
     held = model.opened
@@ -358,7 +358,7 @@ def _aims(  # noqa: PLR0917  # all that objectives depend on
     measured: Measured,
     memory: PlannerMemory,
 ) -> Objectives:
-    """Return the objectives in force; the same object as long as the inputs are the same."""
+    """Return the scaling objectives in force. The result is the same object as long as the inputs are the same."""
     held = model.aimed
     is_same = held is not None and held.spec is spec and held.opened is opened and held.measured is measured
     if held is not None and is_same and held.batches is batches:

@@ -27,34 +27,37 @@ _TOOK_S = (
     *(2e-5, 3e-5, 4e-5, 5e-5, 6e-5, 7e-5, 8e-5, 9e-5, 1e-4, 1.2e-4, 1.5e-4, 2e-4, 2.5e-4, 3e-4, 4e-4, 5e-4, 7e-4),
     *(1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1),
 )
-"""Bucket bounds of the duration, in seconds. They are dense around 100 us, the target for a decision, so that a
-quantile there is accurate to 10 %."""
+"""Bucket bounds of the duration of a decision, in seconds. They are dense around 100 us, the target for a decision, so
+that a quantile there is accurate to 10 %."""
 _AGES_S = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 4.5, 5.0, 6.0, 7.5, 10.0, 15.0, 30.0, 60.0)
 _BELOW_S = (0.0, *_AGES_S)
-"""Lower bound of each age bucket, in seconds."""
+"""Lower bound of each bucket for the age of decisions, in seconds."""
 
 
 class _Spent:
-    """Model-seconds in each age bucket, computed from the ages at which decisions ended."""
+    """Time that models have spent in each age bucket, in model-seconds.
+
+    It is computed from the ages at which decisions ended.
+    """
 
     def __init__(self) -> None:
         self._reached = [0] * len(_BELOW_S)
-        """Number of ended decisions by the bucket of their final age."""
+        """Number of decisions that have ended, by the bucket of their final age."""
         self._beyond_s = [0.0] * len(_BELOW_S)
         """Seconds that ended decisions spent in the bucket of their final age, by bucket. Like a Prometheus counter,
-        neither this list nor `_reached` ever decreases."""
+        these numbers never decrease; the same holds for `_reached`."""
         self.total_s2 = 0.0
-        """Integral of the age over time, in square seconds: the histogram's sum."""
+        """Sum of the histogram: the integral of the age over time, in square seconds."""
 
     def add(self, age_s: float) -> None:
-        """Add the lifetime of one decision, from age 0 to `age_s`."""
+        """Add a decision that was in force until its age was `age_s`, in seconds."""
         bucket = bisect_left(_AGES_S, age_s)
         self._reached[bucket] += 1
         self._beyond_s[bucket] += age_s - _BELOW_S[bucket]
         self.total_s2 += age_s * age_s / 2
 
     def with_ages(self, ages_s: Iterable[float]) -> _Spent:
-        """Return a copy to which decisions with these ages were added."""
+        """Return a copy of the histogram to which decisions with these ages were added."""
         made = _Spent()
         made._reached, made._beyond_s, made.total_s2 = list(self._reached), list(self._beyond_s), self.total_s2
         for age_s in ages_s:
@@ -62,7 +65,10 @@ class _Spent:
         return made
 
     def seconds(self) -> list[float]:
-        """Return the model-seconds in each bucket. A decision spends the full width of each bucket before its last one."""
+        """Return the time in each bucket, in model-seconds.
+
+        A decision spends the full width of each bucket before its last one.
+        """
         spent_s = list(self._beyond_s)
         older = 0
         for bucket in range(len(_AGES_S), 0, -1):
@@ -75,7 +81,10 @@ class DecisionMetrics(Collector):
     """Prometheus collector of the histograms of the duration and the age of decisions."""
 
     def __init__(self, ages: Callable[[], Iterable[float]], registry: CollectorRegistry) -> None:
-        """Register the histograms. `ages` returns the current age of each model's decision, in seconds."""
+        """Register the histograms.
+
+        `ages` is a function that returns the age of each model's current decision, in seconds.
+        """
         self._ages = ages
         self._took = [0] * (len(_TOOK_S) + 1)
         self._took_s = 0.0
@@ -88,12 +97,12 @@ class DecisionMetrics(Collector):
         self._took_s += seconds
 
     def ended(self, age_s: float) -> None:
-        """Count a decision that was replaced at the age `age_s`, or whose model was deleted at that age."""
+        """Count a decision that ended at the age `age_s`, because it was replaced or its model was deleted."""
         self._ended.add(age_s)
 
     @override
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """Yield both histograms. Current decisions count with their current age."""
+        """Yield both histograms. The current decisions count with the age that they have now."""
         took = histogram_family(operator_metrics.DECISION)
         took.add_metric([], _buckets(_TOOK_S, self._took), self._took_s)
         yield took

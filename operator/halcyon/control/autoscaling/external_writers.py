@@ -1,4 +1,4 @@
-"""Detection of other writers of `spec.replicas`: a single manual change is allowed, repeated changes are a conflict.
+"""Detection of other writers of `spec.replicas`. A single manual change is allowed; repeated changes are a conflict.
 
 External HPAs are found by their scale target (`external_hpas`). This module detects other writers: a GitOps tool that
 restores the `replicas` of its file, a script, or another operator. A value of spec.replicas counts as Halcyon's if
@@ -19,9 +19,10 @@ LATELY_S = 60.0
 """Time for which a value that Halcyon has requested counts as Halcyon's, in seconds. An HPA writes the requested value
 within this time, as it polls every 15 s."""
 TIMES, WITHIN_S = 3, 300.0
-"""Number of changes within a period, in seconds, from which the changes are a conflict instead of manual changes."""
+"""Two limits: the number of external changes, and the period in seconds. If so many changes occur within the period,
+they are a conflict and not manual changes."""
 CALM_S = 600.0
-"""Time without another external change, in seconds, after which Halcyon writes replicas again."""
+"""Time without another external change after which Halcyon writes replicas again, in seconds."""
 
 
 @dataclass
@@ -30,11 +31,11 @@ class ExternalWriters:
 
     _seen: dict[Key, int] = field(default_factory=dict)
     _asked: dict[Key, dict[int, float]] = field(default_factory=dict)
-    """Monotonic time of Halcyon's last request of each value of spec.replicas, by model and value."""
+    """Monotonic time at which Halcyon last requested each value of spec.replicas, by model and value, in seconds."""
     _foreign: dict[Key, deque[float]] = field(default_factory=dict)
     _until: dict[Key, tuple[float, str]] = field(default_factory=dict)
     _manual: dict[Key, int] = field(default_factory=dict)
-    """The last value that another writer has set, until `take_manual` returns it."""
+    """Last number of replicas that another writer has set, by model. It is removed when `take_manual` returns it."""
 
     def look(self, key: Key, replicas: int, desired: int, writer: str, now: float) -> str:
         """Compare the replicas with those of the last call, and return a message about a competing writer, if any.
@@ -80,7 +81,10 @@ class ExternalWriters:
         )
 
     def take_manual(self, key: Key) -> int | None:
-        """Return the last manual change of the replicas, only once; None without a change since the last call."""
+        """Return the last manual change of the replicas, and forget it.
+
+        Return None if there was none since the last call.
+        """
         return self._manual.pop(key, None)
 
     def wrote(self, key: Key, replicas: int) -> None:
@@ -88,7 +92,10 @@ class ExternalWriters:
         self._seen[key] = replicas
 
     def rest(self, key: Key) -> None:
-        """Ignore changes until the next call of `look`: Halcyon doesn't set the replicas now, so they are no conflict."""
+        """Ignore changes until the next call of `look`.
+
+        Halcyon doesn't set the replicas now, so changes are no conflict.
+        """
         self._seen.pop(key, None)
 
     def forget(self, key: Key) -> None:

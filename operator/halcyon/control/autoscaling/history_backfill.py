@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 60.0
 REFUSED_S = 3600.0
-"""Time until a model's query is retried after an unusable response, in seconds. It is long because the response stays
-unusable until someone changes the query or what Prometheus scrapes."""
+"""Time after which a model's query is retried if its response was unusable, in seconds. It is long because the response
+stays unusable until someone changes the query or what Prometheus scrapes."""
 
 Ask = Callable[[str, str], Awaitable[History | None]]
 """Type of the function that queries a model's history, given its namespace and name. It returns None if there is no
@@ -38,16 +38,16 @@ data, and raises PrometheusError on failure."""
 
 
 def merged(past: History, ours: History) -> History:
-    """Merge the imported history `past` and the planner's own history `ours`; for bins in both, `ours` wins.
+    """Merge the imported history `past` and the planner's own history `ours`. For bins in both, `ours` is used.
 
-    Takes 30 us for each bin of `ours` that is newer than `past`. If both have values for the same bins, the seasonal models are
-    rebuilt, which takes up to 0.15 s.
+    The merge takes 30 us for each bin of `ours` that is newer than `past`. If both have values for the same bins, the
+    seasonal models are rebuilt, which takes up to 0.15 s.
     """
     return _continued(_grounded(past, ours), ours)
 
 
 def _grounded(past: History, ours: History) -> History:
-    """Return `past`, with the values of `ours` for bins that are in both."""
+    """Return the history `past`. For bins that are in both histories, it has the values of `ours`."""
     known = _closed_bins(ours)
     if all(number >= past.open for number in known):
         return past
@@ -58,7 +58,7 @@ def _grounded(past: History, ours: History) -> History:
 
 
 def _continued(past: History, ours: History) -> History:
-    """Return `past`, extended by the bins of `ours` that are newer."""
+    """Return the history `past`, extended by those bins of `ours` that are newer."""
     if past.open < 0:
         return ours
     history = past
@@ -73,19 +73,19 @@ def _continued(past: History, ours: History) -> History:
 
 
 def _closed_bins(history: History) -> dict[int, float]:
-    """Return the known mean rate of each complete bin, by bin number, oldest first."""
+    """Return the mean rate of each complete bin by its number, oldest first. Bins with an unknown rate are left out."""
     first = history.open - len(history.bins)
     return {first + index: mean for index, mean in enumerate(history.bins) if mean is not None}
 
 
 class HistoryBackfill:
-    """Queue of models whose history is to be imported, and the task that queries Prometheus. Not thread-safe."""
+    """Queue of models whose history must be imported, and the task that queries Prometheus. Not thread-safe."""
 
     def __init__(self, ask: Ask, *, clock: Clock) -> None:
-        """Initialize with an empty queue; `ask` is the function that runs a query."""
+        """Initialize with an empty queue. `ask` is the function that runs a query."""
         self._ask, self._clock = ask, clock
         self._due: dict[Key, float] = {}
-        """Monotonic time of each queued model's next query, in seconds."""
+        """Monotonic time at which each queued model is queried next, in seconds."""
         self._news = asyncio.Event()
 
     def want(self, key: Key) -> None:
@@ -101,7 +101,8 @@ class HistoryBackfill:
         """Run queries until cancelled.
 
         Args:
-            known: function that returns the planner's own history of a model; None if the planner doesn't decide for the model.
+            known: function that returns the planner's own history of a model. It returns None if the planner doesn't
+                decide for the model.
             learn: function that replaces the planner's own history of a model by the merged one.
         """
         while True:

@@ -55,11 +55,11 @@ CHECK_INTERVAL_S = 1.0
 """Interval of the checks that concern all models, in seconds. They concern the clocks, the site's GPU budget, and a
 standby's list of models."""
 SLICE_S = 0.02
-"""Time after which a round of decisions yields to other asyncio tasks, in seconds."""
+"""Time after which a round of decisions lets other asyncio tasks run, in seconds."""
 
 
 class PlannerMemories(Protocol):
-    """Store that keeps planner memories beyond the end of the process."""
+    """Store that keeps the memories of planners beyond the end of the process."""
 
     def offer(self, key: Key, uid: str, memory: PlannerMemory, /) -> None:
         """Keep the newest memory of a model for the next save. This takes almost no time."""
@@ -67,9 +67,9 @@ class PlannerMemories(Protocol):
 
 @dataclass
 class Autoscaler:
-    """Autoscaler of all models with `scaling`.
+    """Autoscaler of all models with `spec.scaling`.
 
-    It decides for each model and, while this replica of the operator is the leader, writes the replicas to /scale.
+    It decides for each model. While this replica of the operator is the leader, it also writes the replicas to /scale.
     """
 
     caches: ClusterState
@@ -82,7 +82,7 @@ class Autoscaler:
     decision_metrics: DecisionMetrics
     """Metrics of the duration and the age of decisions."""
     models: MutableMapping[Key, ModelState]
-    """State of the autoscaled models, from which `decision_metrics` reads the ages of their decisions."""
+    """State of the autoscaled models. `decision_metrics` reads the ages of their decisions from it."""
     leadership: Leadership
     clock: Clock
     memories: PlannerMemories | None = None
@@ -90,7 +90,7 @@ class Autoscaler:
     events: Callable[[Object, NewEvent], object] | None = None
     """Recorder of events; None if events aren't recorded."""
     batches: BatchReplicas | None = None
-    """Extension of decisions by replicas for batch inference; None if there is no batch inference."""
+    """Addition of replicas for batch inference to decisions; None if there is no batch inference."""
     external_writers: ExternalWriters = field(default_factory=ExternalWriters)
     decisions: int = 0
     """Number of decisions since the start of the process."""
@@ -104,7 +104,10 @@ class Autoscaler:
     # Requested by other components
 
     def reported(self, key: Key) -> Signals | None:
-        """Return the agents' data for the status, without scaling data. The mean batch size is as last published."""
+        """Return the agents' data about a model for the status, without scaling data.
+
+        The mean batch size is the one that was last published.
+        """
         return self.updates.reported(key)
 
     def published(self, key: Key) -> PublishedScaling:
@@ -118,13 +121,16 @@ class Autoscaler:
     # Reported by other components
 
     def report_received(self, key: Key, *, confirms: bool = False) -> None:
-        """Record that an agent of the model has reported. `confirms`: it confirms growth in the report before."""
+        """Record that an agent of the model has sent a report.
+
+        `confirms` is whether it confirms growth in the report before.
+        """
         if (model := self.models.get(key)) is not None:
             model.has_report = True
             model.confirmed |= confirms
 
     def planned(self, key: Key, plan: ReconcilePlan) -> None:
-        """Adopt a model's actuator from the plan of a reconcile."""
+        """Adopt the actuator of a model from the plan of a reconcile."""
         model = self.models.get(key)
         if plan.actuator is Actuator.NONE:
             if model is not None:
@@ -189,7 +195,7 @@ class Autoscaler:
                 model.due = now
 
     def _follow(self) -> None:
-        """Add the models with `scaling` from the caches, because on a standby no reconcile adds them.
+        """Add the models with `spec.scaling` from the caches, because on a standby no reconcile adds them.
 
         Their actuator stays NONE, so that a new leader writes no replicas before a reconcile has set it (`planned`).
         """
@@ -224,7 +230,7 @@ class Autoscaler:
     # One model's turn
 
     def _turn(self, model: ModelState) -> None:
-        """Run all phases in the module's table for one model."""
+        """Run all phases of a turn in the module's table for one model."""
         key, now = model.key, model.tried
         spec, resource = self.specs.get(key), self.caches.resources.get(key)
         if resource is None:
@@ -279,12 +285,12 @@ class Autoscaler:
             self.events(resource, NewEvent("Normal", "ManualScaleReverted", text))
 
     def _remember(self, key: Key, resource: Object) -> None:
-        """Pass the planner's memory to the store, so that the operator's next process can start with it."""
+        """Pass the planner's memory of a model to the store, so that the operator's next process can start with it."""
         if self.memories is not None and (memory := self.decider.memory(key)) is not None:
             self.memories.offer(key, str(resource["metadata"].get("uid", "")), memory)
 
     def _write(self, model: ModelState, decision: Decision) -> None:
-        """Start a write of the desired replicas, unless Halcyon doesn't write them now or a write is in progress."""
+        """Start to write a model's desired replicas, unless Halcyon doesn't write them now or a write is running."""
         if decision.desired == decision.current or self.writer.wanted(model) is None or model.writing is not None:
             return  # the cheap first check is usually true
         if self.caches.is_behind(model.key):
@@ -294,7 +300,7 @@ class Autoscaler:
         model.writing.add_done_callback(lambda _: self._write_ended(model))
 
     async def _written(self, model: ModelState) -> None:
-        """Write the desired replicas, and handle the result."""
+        """Write the desired replicas of a model, and handle the result."""
         result = await self.writer.write(model)
         if result.replicas is not None:
             self.external_writers.wrote(model.key, result.replicas)

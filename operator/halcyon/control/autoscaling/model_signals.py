@@ -34,17 +34,17 @@ from halcyon.signals.prometheus.source import Sampled
 
 BATCH_WINDOW_S = 15.0
 _SHOWN_WINDOW_S = 15.0
-"""Length of the window for published means, in seconds. The dashboard uses the same length."""
+"""Time over which published means are computed, in seconds. The dashboard uses the same time."""
 _Samples = tuple[tuple[float, float], ...]
-"""Samples as pairs of time and value, oldest first."""
+"""Samples of a signal as pairs of time and value, oldest first."""
 _RULES_WINDOW_S = 20.0
-"""Length of the window of reports for the policy Rules, in seconds. It is longer than the 15 s over which the policy
+"""Time that the reports for the policy Rules cover, in seconds. It is longer than the 15 s over which the policy
 averages."""
 
 
 @immutable(frozen=True, slots=True)
 class PlannerInput:
-    """The planner's reading of a model, and the signals to publish with the decision."""
+    """Input of the planner for a model, and the signals to publish with the decision."""
 
     gathered: ReadingResult
     signals: tuple[Signal, ...]
@@ -52,7 +52,10 @@ class PlannerInput:
 
 @immutable(frozen=True, slots=True)
 class RulesInput:
-    """Input of the policy Rules: queue depth, GPU utilisation and concurrency, also as signals to publish."""
+    """Input of the policy Rules for a model: queue depth, GPU utilisation and concurrency.
+
+    It also has them as signals to publish.
+    """
 
     read: metrics.RulesReading | Missing
     signals: tuple[Signal, ...]
@@ -63,13 +66,13 @@ class RulesInput:
 
 @immutable(frozen=True, slots=True)
 class _Means:
-    """Means of the published values over `_SHOWN_WINDOW_S`. A mean is None if its value is unknown now."""
+    """Means of the published values over the time `_SHOWN_WINDOW_S`. A mean is None if its value is unknown now."""
 
     waiting: float | None = None
     gpu: float | None = None
     """Mean GPU utilisation of the ready pods, in percent."""
     source: str = ""
-    """Source of `gpu`. If the source changes, a new mean is started."""
+    """Source of the GPU utilisation in `gpu`. If the source changes, a new mean begins."""
     waiting_samples: _Samples = ()
     gpu_samples: _Samples = ()
 
@@ -80,9 +83,10 @@ class _Means:
 
 
 def _with_sample(samples: _Samples, now: float, value: float | None) -> _Samples:
-    """Return the samples of the window that ends now, including a new sample of `value`.
+    """Return the recent samples of a signal, with a new sample of `value` that is taken now.
 
-    The last sample before the window is kept too. If the value is unknown, no samples are returned.
+    Samples from the time `_SHOWN_WINDOW_S` are kept, and the last sample before it. If the value is unknown, no samples
+    are returned.
     """
     if value is None:
         return ()
@@ -103,7 +107,7 @@ def _mean(samples: _Samples) -> float | None:
 
 @dataclass(slots=True)
 class _Model:
-    """State of one model that is kept between readings."""
+    """State of one model that is kept from one reading of its signals to the next."""
 
     memory: SignalMemory = field(default_factory=SignalMemory)
     means: _Means = field(default_factory=_Means)
@@ -112,14 +116,14 @@ class _Model:
 
 @dataclass
 class ModelSignals:
-    """Current signals of all models, with the state that is kept between readings."""
+    """Current signals of all models, with the state that is kept from one reading to the next."""
 
     caches: ClusterState
     hub: ObservationStore
     clock: Clock
     sampled: Callable[[str, str], Sampled | None] | None = None
-    """Function that returns a pod's GPU utilisation from the site's Prometheus, by namespace and name of the pod. None
-    if the site has no Prometheus."""
+    """Function that returns a pod's GPU utilisation from the site's Prometheus. Its arguments are the namespace and the
+    name of the pod. None if the site has no Prometheus."""
     queried: Callable[[Key, str], Value | Missing] | None = None
     """Function that returns a model's result of one of the site's queries, by the query's name. None if the site has no
     Prometheus."""
@@ -128,11 +132,11 @@ class ModelSignals:
     _utilization: GpuUtilizationSources = field(default_factory=GpuUtilizationSources)
 
     def __post_init__(self) -> None:
-        """Determine the offset between the monotonic clock and the wall clock."""
+        """Measure the offset between the monotonic clock and the wall clock."""
         self.epoch = WallClock.of(monotonic_s=self.clock.monotonic(), wall_s=self.clock.wall())
 
     def check_clocks(self) -> None:
-        """Determine the offset between the clocks again, in case the wall clock was set."""
+        """Measure the offset between the clocks again, in case the wall clock was set."""
         self.epoch = self.epoch.checked(monotonic_s=self.clock.monotonic(), wall_s=self.clock.wall())
 
     def uid(self, key: Key) -> str:
@@ -140,7 +144,7 @@ class ModelSignals:
         return str(((self.caches.resources.get(key) or {}).get("metadata") or {}).get("uid", ""))
 
     def by_rules(self, key: Key, spec: Spec | None) -> RulesInput:
-        """Return the input for the policy Rules."""
+        """Return the signals of a model for the policy Rules."""
         read, observation, source = self._by_rules(key, spec)
         signals = () if spec is None else self._signals(read, source, defaults.targets(spec))
         return RulesInput(read, signals, has_reports=observation is not None)
@@ -222,7 +226,7 @@ class ModelSignals:
     def worked(self, key: Key, spec: Spec) -> ReportedWork | None:
         """Return the mean GPU utilisation of ready pods, and the number of rows that each pod has computed.
 
-        The result is None if no agent has reported on the model.
+        Return None if no agent has reported on the model.
         """
         picture = self.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
         if picture is None:
@@ -240,7 +244,7 @@ class ModelSignals:
         return ReportedWork(min(sum(values) / len(values) / 100, 1.0) if values else None, work.rows)
 
     def mean_batch(self, key: Key) -> float | None:
-        """Return the mean batch size over the last `BATCH_WINDOW_S`; None if unknown."""
+        """Return the mean batch size of a model over the last `BATCH_WINDOW_S`; None if unknown."""
         return self.hub.mean_batch(key.namespace, key.name, self.clock.monotonic(), BATCH_WINDOW_S)
 
     def _signals(
@@ -274,7 +278,7 @@ class ModelSignals:
         return model
 
     def _by_rules(self, key: Key, spec: Spec | None) -> tuple[metrics.RulesReading | Missing, Observation | None, str]:
-        """Return the reading for the policy Rules, its observation, and the source of the GPU utilisation."""
+        """Return the input of the policy Rules, the observation behind it, and the source of the GPU utilisation."""
         if spec is None:
             return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None, AGENTS
         observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
@@ -338,7 +342,7 @@ def _shown(
 
 
 def _failures(observation: Observation, state: PodState) -> dict[str, str]:
-    """Return the backend's failure for each pod in this state that has one. Each pod in maintenance has one."""
+    """Return the backend failure of each pod in this state that has one. Each pod in the state maintenance has one."""
     return {
         pod.name: pod.backend_failure or "its agent gave no reason"
         for pod in observation.pods

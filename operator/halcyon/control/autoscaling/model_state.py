@@ -1,4 +1,4 @@
-"""State that the autoscaler keeps for each model between decisions."""
+"""State that the autoscaler keeps for each model from one decision to the next."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from halcyon.scaling.policy import decision
 from halcyon.scaling.policy.decision import Change, Decision
 
 MOVED_FOR_S = 2.0
-"""Time for which a value must differ from the published one before it is published, in seconds. If the value changes
-the replicas, both are then published together."""
+"""Time for which a value must differ from the published one before it is published, in seconds. Because of this delay,
+a value that changes the replicas is published together with them."""
 
 
 @dataclass(slots=True)
 class PublishedDecision:
-    """The decision that was last published in the status. Times are monotonic, in seconds."""
+    """Decision that was last published in the status. Times are monotonic, in seconds."""
 
     at: float
     verdict: Decision
     rival: str
     moved: float = math.inf
-    """Time since when the current values have differed from the published ones; infinite if they don't differ."""
+    """Time since which the current values have differed from the published ones; infinite if they don't differ."""
 
 
 @dataclass(slots=True)
@@ -37,19 +37,19 @@ class ModelState:
     due: float
     """Time at which the next decision is made, unless a report causes an earlier one."""
     actuator: Actuator = Actuator.NONE
-    """Component that writes the model's replicas; NONE until a reconcile has set it (`Autoscaler.planned`)."""
+    """Component that writes the model's replicas. It is NONE until a reconcile has set it (`Autoscaler.planned`)."""
     has_report: bool = False
     """Whether an agent has reported since the last decision."""
     confirmed: bool = False
-    """Whether a report since the last decision confirms growth in the report before. The next decision is then made at
-    once."""
+    """Whether a report since the last decision confirms growth in the report before. If so, the next decision is made
+    at once."""
     tried: float = -math.inf
-    """Time of the last attempt to decide, successful or not."""
+    """Time of the last attempt to make a decision, whether it succeeded or not."""
     decided: float = -math.inf
-    """Time of the decision in `verdict`."""
+    """Time at which the decision in `verdict` was made."""
     verdict: Decision | None = None
     rival: str = ""
-    """A message about another writer of the replicas; empty if there is none."""
+    """Message about another writer of the replicas; empty if there is none."""
     shown: PublishedDecision | None = None
     changes: deque[Change] = field(default_factory=lambda: deque(maxlen=decision.MAX_CHANGES))
     """Last changes to the desired replicas, newest first."""
@@ -59,14 +59,14 @@ class ModelState:
     """Number of decreases in the desired replicas while this replica of the operator was the leader."""
     writing: asyncio.Task[None] | None = None
     untold: bool = False
-    """Whether a status update is held back until the replicas are written."""
+    """Whether a status update waits until the replicas are written."""
 
     def is_news(self, made: Decision, rival: str, now: float, every_s: float) -> bool:
-        """Return whether the decision `made` is to be published in the status.
+        """Return whether the decision `made` must be published in the status.
 
         It is published if the replicas, the presence of signals or the message about another writer have changed. If
-        only values have changed, it is published after they have differed for `MOVED_FOR_S`, but not within `every_s`
-        after the last publication.
+        only values have changed, it is published after they have differed for `MOVED_FOR_S`. It is not published within
+        `every_s` after the last publication.
         """
         published = self.shown
         if published is None:
@@ -83,16 +83,16 @@ class ModelState:
         return now - published.at >= every_s and now - published.moved >= MOVED_FOR_S
 
     def may_be_decided(self, now: float, spacing_s: float) -> bool:
-        """Return whether a new report may lead to a decision now.
+        """Return whether the decision after a new report may be made now.
 
-        It may if the last attempt is at least `spacing_s` ago, or if the report confirms growth. It also may at 0
-        replicas, because a client is then waiting and reports are rare.
+        It may if the last attempt is at least `spacing_s` ago, or if the report confirms growth. It may also be made at
+        0 replicas, because a client is then waiting and reports are rare.
         """
         is_empty = self.verdict is not None and self.verdict.current == 0
         return self.confirmed or is_empty or now - self.tried >= spacing_s
 
     def asked(self, made: Decision) -> int | None:
-        """Return the desired replicas of a decision, or the replicas in force if the HPA decides."""
+        """Return the number of desired replicas of a decision. If the HPA decides, return the replicas in force."""
         return made.current if made.desired is None and self.actuator is Actuator.HPA else made.desired
 
 

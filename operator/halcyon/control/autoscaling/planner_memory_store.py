@@ -33,17 +33,17 @@ from halcyon.scaling.planner.serialization import MAX_BYTES, Restored, packed, r
 log = logging.getLogger(__name__)
 
 LABEL, LABEL_VALUE = f"{GROUP}/memory", "planner"
-"""Label of the ConfigMaps with planner memories. It isn't the label of child objects, because informers would then keep
-every shard in memory."""
+"""Label of the ConfigMaps with planner memories. It differs from the label of child objects. With that label, informers
+would keep every shard in memory."""
 SAVE_INTERVAL_S = 600.0
 RETRY_S = 60.0
-"""Time until the next save after a save that has failed, completely or in part, in seconds."""
+"""Time until the next save after a failed save, in seconds. It also applies if only a part failed."""
 PACE_S = 0.25
-"""Pause after the memory of a model was packed, in seconds. Packing takes 12 ms, so it uses 5 % of a core."""
+"""Pause after the memory of a model was packed, in seconds. Packing takes 12 ms, so it uses 5 % of a CPU core."""
 READ_RETRY_INTERVAL_S = 1.0
 MEAN_SHARD_BYTES = 400 * 1024
-"""Maximum mean size of the shards, in bytes: about 40 models after two weeks. Building a request of this size takes
-about 10 ms."""
+"""Maximum mean size of the shards, which are the ConfigMaps with planner memories, in bytes. It suffices for about 40
+models after two weeks. Building a request of this size takes about 10 ms."""
 MAX_SHARD_BYTES = 768 * 1024
 """Maximum size of the largest shard, in bytes. The API server rejects a ConfigMap of more than 1 MiB."""
 MAX_SHARDS = 512
@@ -51,32 +51,32 @@ _MAX_JSON_BYTES = 4 * MAX_BYTES
 """Maximum size of an unpacked entry, in bytes. A larger entry wasn't written by Halcyon. Without a maximum, a few KiB
 of compressed zeros could fill the memory."""
 CONFIG_MAPS = "halcyon-memory"
-"""Prefix of the shards' names if the Helm release is named halcyon."""
+"""Prefix of the names of the shards if the Helm release is named halcyon."""
 _NUMBERED = re.compile(r"(.+)-(\d{3})")
 BROKEN = (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A stored planner memory of one model."""
+    """Planner memory of one model in its stored form."""
 
     uid: str
     """Uid of the ModelDeployment that the memory belongs to. A later ModelDeployment of the same name has another uid,
     and doesn't use the memory."""
     at: float
-    """Time at which the memory was packed, in seconds since the epoch."""
+    """Time at which the planner memory was packed, in seconds since the epoch."""
     sign: str
-    """Digest of what the planner had learnt, as returned by `sign_of`."""
+    """Digest of what the planner had learnt when its memory was packed, as returned by `sign_of`."""
     content: bytes
-    """Compressed JSON with the other fields, the memory and the GPU time."""
+    """Compressed JSON with the other fields, the planner memory and the GPU time."""
 
     def restored(self) -> Restored:
-        """Return the memory, prepared for a new process, and the parts that can't be read. It takes 20 to 40 ms."""
+        """Return the planner's memory for a new process, and the parts that can't be read. This takes 20 to 40 ms."""
         restored = unpacked(_document(self.content).get("memory"))
         return Restored(resumed(restored.memory), restored.problems)
 
     def cost(self) -> Any:  # any JSON value
-        """Return the stored JSON of `scaling.gpu_cost.Ledger`; None if there is none.
+        """Return the stored GPU time, as JSON of `scaling.gpu_cost.Ledger`; None if there is none.
 
         Raises:
             One of BROKEN: the content can't be read.
@@ -85,7 +85,7 @@ class Saved:
 
 
 def saved(uid: str, memory: PlannerMemory, *, at: float, cost: object = None) -> Saved:
-    """Pack a memory for storage, together with the JSON value `cost`.
+    """Pack a planner memory for storage, together with the JSON value `cost`.
 
     The result has about 10 KB after two weeks. Packing takes 12 to 20 ms.
     """
@@ -96,7 +96,7 @@ def saved(uid: str, memory: PlannerMemory, *, at: float, cost: object = None) ->
 
 
 def read(content: bytes) -> Saved:
-    """Parse the output of `saved`. Raises one of `BROKEN` for any other content."""
+    """Parse an entry that `saved` has made. Raises one of `BROKEN` for any other content."""
     document = _document(content)
     uid, at, sign = document["uid"], document["at"], document["sign"]
     if not (isinstance(uid, str) and isinstance(at, int | float) and isinstance(sign, str)):
@@ -140,22 +140,22 @@ _NOTHING = sign_of(PlannerMemory())
 
 
 def entry_name(key: Key) -> str:
-    """Return the key of a model's entry in binaryData: NAMESPACE.NAME. It is unique, as no part contains a dot."""
+    """Return the key of a model's entry in binaryData, NAMESPACE.NAME, which is unique, as no part contains a dot."""
     return f"{key.namespace}.{key.name}"
 
 
 def shard_name(index: int, config_maps: str = CONFIG_MAPS) -> str:
-    """Return the name of a shard's ConfigMap."""
+    """Return the name of the ConfigMap that holds a shard."""
     return f"{config_maps}-{index:03}"
 
 
 def place(entry: str, count: int) -> int:
-    """Return the index of an entry's shard among `count` shards. It is the same in every process and version."""
+    """Return the index of the shard that holds an entry. It is the same in every process and version."""
     return zlib.crc32(entry.encode()) % count
 
 
 def shard_count(sizes: Mapping[str, int], now: int) -> int:
-    """Return the number of shards, a power of two, for entries of these sizes in bytes; `now` is the current number.
+    """Return the number of shards, a power of two, for entries of these sizes in bytes. `now` is the current number.
 
     The number grows as soon as needed. To avoid flapping, it shrinks only if half as many shards would be at most half
     full.
@@ -177,7 +177,7 @@ def _fits(sizes: Mapping[str, int], count: int, share: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ShardWrite:
-    """Write of a shard, or deletion of the shard if `content` is None."""
+    """Write of a shard, or its deletion if `content` is None."""
 
     index: int
     content: dict[str, bytes] | None
@@ -186,12 +186,12 @@ class ShardWrite:
 
 
 def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes], count: int) -> list[ShardWrite]:
-    """Return the writes that change the stored shards to `count` shards with these entries.
+    """Return the writes after which there are `count` shards with these entries.
 
-    The order of the writes keeps each entry in at least one shard at all times: the shard with the highest index is written first,
-    and deletions come last. Proof: suppose an entry is in shard i but belongs to shard j. It was put there when the number of shards
-    was m. If m < count, m divides count, so i = hash mod m < j = hash mod count. If m > count and i isn't the right shard,
-    i >= count, so shard i is deleted.
+    The order of the writes keeps each entry in at least one shard at all times: the shard with the highest index is
+    written first, and deletions come last. Proof: suppose an entry is in shard i but belongs to shard j. It was put
+    there when the number of shards was m. If m < count, m divides count, so i = hash mod m < j = hash mod count. If m >
+    count and i isn't the right shard, i >= count, so shard i is deleted.
     """
     wanted: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
     for entry in sorted(entries):
@@ -208,7 +208,7 @@ def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes
 
 
 class Shards:
-    """The ConfigMaps with planner memories, with their content as this process has last read or written it."""
+    """ConfigMaps with planner memories. Their content is the one that this process has last read or written."""
 
     def __init__(self, client: Kube, namespace: str, config_maps: str = CONFIG_MAPS) -> None:
         """Initialize without content, which `read` fetches. `config_maps` is the prefix of the ConfigMaps' names."""
@@ -253,7 +253,7 @@ class Shards:
         return found
 
     def _sources(self, listed: list[str]) -> list[tuple[str, int | None]]:
-        """Return the names of the ConfigMaps to read, each with its shard index.
+        """Return the names of the ConfigMaps that must be read, each with its shard index.
 
         The index is None for ConfigMaps with the prefix of another release, which are read only if this release has
         none.
@@ -270,7 +270,7 @@ class Shards:
         return [(name, index) for name, index in found if index is not None] or found
 
     async def write(self, entries: Mapping[Key, Saved]) -> bool:
-        """Write shards that hold exactly these entries; return whether all writes succeeded. Failures are logged."""
+        """Write shards that hold exactly these entries. Return whether all writes succeeded; failures are logged."""
         content = {entry_name(key): one.content for key, one in entries.items()}
         count = shard_count({entry: len(value) for entry, value in content.items()}, max(self._stored, default=0) + 1)
         good = True
@@ -300,7 +300,7 @@ class Shards:
 
 
 class PlannerMemoryStore:
-    """Store of the planners' memories. A leader calls `load` first, then `run`, and `flush` after `run` was cancelled."""
+    """Store of all planners' memories. A leader calls `load`, then `run`, and `flush` after `run` was cancelled."""
 
     def __init__(
         self,
@@ -349,7 +349,7 @@ class PlannerMemoryStore:
         return dict(self._entries)
 
     def offer(self, key: Key, uid: str, memory: PlannerMemory) -> None:
-        """Keep the newest memory of a model for the next save. This takes almost no time."""
+        """Keep the newest planner memory of a model for the next save. This takes almost no time."""
         self._offered[key] = (uid, memory)
 
     async def run(self, live: Callable[[], Container[Key]]) -> None:
@@ -384,7 +384,7 @@ class PlannerMemoryStore:
         log.info("saved planner memories", extra={"changed": len(changed), "not_packed": left})
 
     async def _save(self, live: Callable[[], Container[Key]]) -> bool:
-        """Pack changed memories, a few per second, then write them. Returns whether all memories are stored."""
+        """Pack changed memories, a few per second, and then write them. Return whether all memories are stored."""
         try:
             # Load first: otherwise the write would replace stored memories by those of this process alone.
             await self.load(within_s=0)

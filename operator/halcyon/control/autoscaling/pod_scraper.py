@@ -1,4 +1,4 @@
-"""Scraping of server pods by the operator, for models without balancers and so without agents: each pod once a second.
+"""Scraping of server pods by the operator once a second, for models without balancers and therefore without agents.
 
 Models are scraped at different times within the second. Pods that don't respond delay other models only if at least
 `MAX_AT_ONCE` models have such pods. Scraping such a model takes 1.6 s. If 200 models have such pods, other models are
@@ -49,13 +49,13 @@ MAX_AT_ONCE = 64
 
 @dataclass
 class _Read:
-    """State of one model that is scraped."""
+    """State of one model whose server pods the operator scrapes."""
 
     model: str
     eyes: PodSampler
     dead: DeadBackends
-    """Detection of dead backends. Without a balancer, pods with a dead backend still receive requests until their
-    containers restart."""
+    """Detection of dead backends in the pods. Without a balancer, pods with a dead backend still receive requests until
+    their containers restart."""
     examinations: BackendProbes
     demand: ScrapedDemand = field(default_factory=ScrapedDemand)
 
@@ -93,7 +93,7 @@ class PodScraper:
                     await asyncio.sleep(TICK_S)
 
     def _list(self, session: aiohttp.ClientSession) -> None:
-        """Update the list of models to scrape. Models that stay in the list keep their samplers."""
+        """Update the list of models whose pods are scraped. Models that stay in the list keep their samplers."""
         self._reads = {key: self._of(key, model, session) for key, model in self._wanted()}
 
     async def _turn(self, key: Key, rota: PollSchedule[Key], places: asyncio.Semaphore) -> None:
@@ -145,7 +145,7 @@ class PodScraper:
 
 
 def endpoint(pod: Object) -> Endpoint | None:
-    """Return a server pod as an entry of an EndpointSlice; None if it has no address yet, or has ended."""
+    """Return a server pod in the form of an EndpointSlice's entry; None if it has no address yet, or has ended."""
     address = pod["status"].get("podIP")
     leaving = pod["metadata"]["deletionTimestamp"] is not None
     if not address or not (leaving or pods.is_live(pod)):

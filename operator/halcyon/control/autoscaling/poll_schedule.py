@@ -13,10 +13,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 class PollSchedule(Generic[K]):
-    """Schedule of the polls of a list of keys."""
+    """Schedule that polls each key of a list once per period."""
 
     def __init__(self, every_s: float) -> None:
-        """Initialize without keys; `every_s` is the period, in seconds."""
+        """Initialize without keys. `every_s` is the period, in seconds."""
         self._every_s = every_s
         self._due: dict[K, float] = {}
         self._under_way: set[K] = set()
@@ -27,7 +27,10 @@ class PollSchedule(Generic[K]):
         self._under_way &= self._due.keys()
 
     def take(self, now: float) -> list[K]:
-        """Return the keys to poll now, and skip missed polls. A key isn't returned again until `done` was called for it."""
+        """Return the keys to poll now. Polls that were missed are skipped.
+
+        A key isn't returned again until `done` was called for it.
+        """
         taken = [key for key, due in self._due.items() if due <= now and key not in self._under_way]
         self._under_way.update(taken)
         for key in taken:

@@ -37,7 +37,7 @@ If it is slower, the standby reads the replicas from spec.replicas instead (`Clu
 LOWER_WITHIN_S = 1.0
 """Maximum time to wait for the status before a scale-down, in seconds. It is longer because a scale-down isn't urgent."""
 LATE_FOR_S = 30.0
-"""Time for which scale-ups don't wait for the status after a status write was late, in seconds."""
+"""Time for which scale-ups don't wait for the status, in seconds. It begins when a status write was late."""
 _LOOK_S = 0.02
 
 
@@ -46,11 +46,11 @@ class WriteOutcome(Enum):
 
     WRITTEN = "written"
     PARTLY_WRITTEN = "partly written"
-    """The replicas in the status were written. A newer decision needs more replicas, which are written once the status
-    has them."""
+    """The replicas that the status showed were written. A newer decision needs more replicas, which are written once
+    the status has them."""
     FAILED = "failed"
     NOT_NEEDED = "not needed"
-    """At the end of the wait for the status, there was nothing left to write."""
+    """There was nothing left to write at the end of the wait for the status."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class WriteResult:
 
     outcome: WriteOutcome
     replicas: int | None = None
-    """Replicas that were written; None if none were written."""
+    """Number of replicas that were written; None if none were written."""
 
 
 @dataclass
@@ -74,17 +74,20 @@ class ScaleWriter:
     tracer: Tracer = OFF
 
     unanswered: set[Key] = field(default_factory=set, init=False)
-    """Models with a request to /scale that has no response yet. The caches may show the requested replicas before the
+    """Models for which a request to /scale has no response yet. The caches may show the requested replicas before the
     response arrives."""
     _late_until: float = field(default=-math.inf, init=False)
 
     @property
     def statuses_are_late(self) -> bool:
-        """Whether a status write was late within the last `LATE_FOR_S`, which indicates an overloaded API server."""
+        """Whether a status write was late within the last `LATE_FOR_S`. This indicates an overloaded API server."""
         return self.clock.monotonic() < self._late_until
 
     def goes_first(self, model: ModelState) -> bool:
-        """Return whether the replicas are written before the status: for a scale-up while status writes are late."""
+        """Return whether the replicas are written before the status.
+
+        They are for a scale-up while status writes are late.
+        """
         wanted = self.wanted(model)
         return wanted is not None and wanted > self.caches.replicas(model.key) and self.statuses_are_late
 
@@ -141,7 +144,7 @@ class ScaleWriter:
         return WriteResult(WriteOutcome.PARTLY_WRITTEN if is_part else WriteOutcome.WRITTEN, replicas)
 
     async def _published(self, model: ModelState) -> None:
-        """Wait until the status in the cache has the replicas to write, or until the maximum wait has passed."""
+        """Wait until the status in the cache has the replicas to write, but at most for the maximum wait."""
         began = self.clock.monotonic()
         while True:
             wanted = self.wanted(model)

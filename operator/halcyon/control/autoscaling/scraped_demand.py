@@ -25,12 +25,12 @@ taken out of service."""
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The last sample of the counters of one server pod."""
+    """Last sample of the counters of one server pod."""
 
     done: int
     came: int
-    """Highest sum of completed and waiting requests so far. It is a maximum, because the completed and the waiting
-    requests aren't read at the same time."""
+    """Highest sum of completed and waiting requests so far. A maximum is needed because the two numbers aren't read at
+    the same time."""
     busy: MeanInProgress
     """Estimate of the mean number of requests in progress, from the pod's samples of compute time. Time in the queue is
     included if the server has no gauge of waiting requests."""
@@ -38,14 +38,14 @@ class _Seen:
 
 @dataclass
 class ScrapedDemand:
-    """Demand estimate for one model, with the last sample of each of its pods."""
+    """Estimate of the demand for one model, with the last sample of each of its pods."""
 
     requests: int = 0
     """Number of requests that have arrived since the start of the process."""
     _seen: dict[str, _Seen] = field(default_factory=dict)
 
     def sample(self, pods: Sequence[PodSample]) -> BalancerSample | None:
-        """Return balancer counters after a new sample of each pod; None if most serving pods report no counters."""
+        """Return estimated balancer counters after a new sample of each pod; None if most serving pods report none."""
         inflight = 0.0
         seen: dict[str, _Seen] = {}
         for pod in pods:
@@ -77,7 +77,7 @@ def _look(pod: PodSample) -> _Seen | None:
 
 
 def _since(before: _Seen | None, now: _Seen) -> tuple[_Seen, int]:
-    """Return the newer sample, with the state to keep, and the number of requests that arrived since the older one."""
+    """Return the newer sample of a pod, with the state to keep, and the number of requests since the older sample."""
     if before is None or now.done < before.done:
         return now, 0  # the first sample, which includes the warm-up, or a restarted server
     came = max(now.came, before.came)

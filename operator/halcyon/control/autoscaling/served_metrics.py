@@ -1,4 +1,4 @@
-"""The values that the external metrics API serves to HPAs: signals for the policy Rules, desired replicas for Planner.
+"""Values that the external metrics API serves to HPAs: signals for the policy Rules, desired replicas for Planner.
 
 Both the leader and the standby serve them.
 """
@@ -22,18 +22,21 @@ from halcyon.scaling.observations import MAX_AGE_S, Missing, Value
 
 @dataclass
 class ServedMetrics:
-    """Source of the metrics that HPAs read, from models' signals and last decisions. Implements `MetricSource`."""
+    """Source of the metrics that HPAs read. It uses the signals and the last decisions of models.
+
+    It implements `MetricSource`.
+    """
 
     caches: ClusterState
     specs: SpecsInForce
     signals: ModelSignals
     models: Mapping[Key, ModelState]
-    """State of the autoscaled models, kept by the decision loop."""
+    """State of the autoscaled models, which the decision loop keeps."""
     leadership: Leadership
     clock: Clock
 
     async def reading(self, namespace: str, name: str) -> metrics.RulesReading | Missing:
-        """Return a model's values for the policy Rules: queue depth and GPU utilisation."""
+        """Return a model's values for the policy Rules, which are its queue depth and GPU utilisation."""
         key = Key(namespace, name)
         return self.signals.by_rules(key, self.specs.get(key)).read
 
@@ -66,7 +69,7 @@ class ServedMetrics:
         return Value(float(model.verdict.desired), now)
 
     def unserved(self) -> list[Key]:
-        """Return the models with `scaling` whose metrics this replica of the operator can't serve yet."""
+        """Return the models with `spec.scaling` whose metrics this replica of the operator can't serve yet."""
         found = []
         for key, spec in with_scaling(self.caches, self.specs):
             if defaults.policy(spec) == "Planner":

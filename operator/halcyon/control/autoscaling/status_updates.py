@@ -1,4 +1,4 @@
-"""Publication of decisions in the status: when a decision, a value or a mean batch size is published.
+"""Publication of scaling decisions in the status: at which times a decision, a value or a mean batch size is published.
 
 Reconciles receive the last published values, not the current ones, so that the status changes only when new values are
 published.
@@ -29,7 +29,7 @@ LATE_STATUS_INTERVAL_S = 30.0
 """Minimum time between two status updates with only changed values, in seconds, while status writes are late. It is
 longer than usual, because most writes are of this kind."""
 SETTLED_S = 15.0
-"""Time after the start of the process in which missing data isn't published, in seconds. Agents' reports may still
+"""Time after the start of the process during which missing data isn't published, in seconds. Agents' reports may still
 arrive within this time."""
 
 
@@ -47,11 +47,11 @@ class StatusUpdates:
     tracer: Tracer
 
     _batches: dict[Key, float | None] = field(default_factory=dict)
-    """Mean batch size of each model, as last published."""
+    """Mean batch size of each model that was last published."""
     _settled: bool = False
 
     def __post_init__(self) -> None:
-        """Record the start time of the process."""
+        """Record the time at which the process started."""
         self._began = self.clock.monotonic()
 
     @property
@@ -62,7 +62,10 @@ class StatusUpdates:
     # Requested by a reconcile
 
     def reported(self, key: Key) -> Signals | None:
-        """Return the agents' data for the status, without scaling data. The mean batch size is as last published."""
+        """Return the agents' data about a model for the status, without scaling data.
+
+        The mean batch size is the one that was last published.
+        """
         found = self.signals.reported(key)
         return None if found is None else replace(found, mean_batch=self._batches.get(key))
 
@@ -98,13 +101,16 @@ class StatusUpdates:
                 self.enqueue(model.key, Priority.CHANGE if self.writer.wanted(model) is None else Priority.COUNT)
 
     def write_ended(self, model: ModelState) -> None:
-        """Request the status update, if any, that had to wait for the end of a write to /scale."""
+        """Request the status update that had to wait for the end of a write to /scale, if there is one."""
         if model.untold:
             model.untold = False
             self.enqueue(model.key, Priority.CHANGE)
 
     def settle(self, models: Iterable[ModelState]) -> None:
-        """Request status updates for models without data, once, `SETTLED_S` after the start of the process."""
+        """Request status updates for models without data.
+
+        This happens once, `SETTLED_S` after the start of the process.
+        """
         if self._settled or self.clock.monotonic() - self._began < SETTLED_S:
             return
         self._settled = True
@@ -134,7 +140,10 @@ class StatusUpdates:
         self._batches.pop(key, None)
 
     def _asked_before(self, model: ModelState, made: Decision) -> int:
-        """Return the desired replicas before this decision. They are the published ones, or else the replicas in force."""
+        """Return the number of replicas that was desired before this decision.
+
+        It is the published number. If none was published, it is the number of replicas in force.
+        """
         if model.shown is None:
             model.changes.extend(self._changes_before(model.key))
             before = self.caches.published_desired(model.key)
@@ -163,6 +172,6 @@ class StatusUpdates:
             pass  # an empty span: the decision was made before, and its duration is a metric
 
     def _changes_before(self, key: Key) -> list[Change]:
-        """Return the changes to the desired replicas that are listed in the status."""
+        """Return the changes to the desired replicas that the status lists."""
         status = (self.caches.resources.get(key) or {}).get("status") or {}
         return decision.changes_from((status.get("scaling") or {}).get("decisions"))

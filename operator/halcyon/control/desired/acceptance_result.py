@@ -1,4 +1,4 @@
-"""The result of the acceptance checks of a spec."""
+"""Result of the checks that decide whether a spec is accepted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from halcyon.api.conditions import Reason
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Result of the acceptance checks of the current spec. It has the reason and the message for the condition Accepted."""
+    """Result of the acceptance checks of a spec, with the reason and the message for the condition Accepted."""
 
     accepted: bool
     reason: Reason

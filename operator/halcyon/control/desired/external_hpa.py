@@ -25,14 +25,15 @@ from halcyon.kube import kinds
 
 @dataclass(frozen=True)
 class ExternalHpa:
-    """An external HPA: an HPA that Halcyon hasn't created, and that scales this model."""
+    """HPA that Halcyon hasn't created and that scales this model."""
 
     why: str
-    """Sentence that names the HPA and the object that it scales."""
+    """Sentence that names the external HPA and the object that it scales."""
     undo: str
     """Sentence about what a user can do so that Halcyon scales the model again."""
     count: int | None = None
-    """Replicas that the HPA has set on a server Deployment, within the limits; None if spec.replicas is in force."""
+    """Replicas that the external HPA has set on a server Deployment, within the limits. None if spec.replicas is in
+    force."""
 
 
 def autoscaler(view: Scope, spec: Spec) -> ExternalHpa | None:

@@ -1,4 +1,4 @@
-"""Name conflicts: existing objects that have the name of a child but another owner. Halcyon doesn't change them. Pure."""
+"""Name conflicts: existing objects with a name that a ModelDeployment needs, but with another owner. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from halcyon.kube.kinds import Object, kind_of
 
 @dataclass(frozen=True)
 class ConflictingObject:
-    """An existing object that has a name that the ModelDeployment needs, but another owner."""
+    """Existing object that has a name which the ModelDeployment needs, but that has another owner."""
 
     kind: str
     name: str
@@ -38,7 +38,10 @@ def conflicting_objects(view: Scope, objects: list[Object]) -> list[ConflictingO
 
 
 def conflict(conflicts: list[ConflictingObject]) -> Acceptance:
-    """Return the result for a spec that is not accepted, with a message that names the conflicting objects."""
+    """Return the result for a spec that is not accepted because of conflicting objects.
+
+    Its message names these objects.
+    """
     said = ", ".join(f"{s.kind} {s.name}" for s in conflicts)
     if all(s.leaving for s in conflicts):
         message = f"waiting for the deletion of {said}, which belonged to a deleted ModelDeployment of the same name"

@@ -1,12 +1,12 @@
-"""NetworkPolicies of a model, if the site enables them. They depend on the routing mode and the model's source. Pure.
+"""NetworkPolicies of a model, which depend on its routing mode and its source. Pure.
 
 spec.traffic.mode   balancer pods   headless Service exists   servers accept traffic from   policy for balancers
-HAProxy                 -               no                        balancers                     yes
-HAProxy                 -               yes                       balancers, clients            yes
-else                    some            -                         clients, balancers            yes
-else                    none            -                         clients                       no
+Balancer            -               no                        balancers                     yes
+Balancer            -               yes                       balancers, clients            yes
+else                some            -                         clients, balancers            yes
+else                none            -                         clients                       no
 
-After a change of the routing mode to HAProxy, the headless Service exists until clients no longer send requests
+After a change of the routing mode to Balancer, the headless Service exists until clients no longer send requests
 directly to the servers (`routing`).
 """
 
@@ -46,7 +46,8 @@ def surplus(view: Scope, spec: Spec) -> list[tuple[Kind, str]]:
 def _download_ports(view: Scope, spec: Spec) -> set[int]:
     """Return the ports from which pods download the model.
 
-    They are those of the spec's source, and those of running revisions, because a pod that restarts downloads again.
+    They are the ports of the spec's source, and those of running revisions, because a pod that restarts downloads
+    again.
     """
     found = download.servers(download.arguments(spec.model.source, view.site.downloads))
     for slot in (names.SLOT_A, names.SLOT_B):

@@ -1,4 +1,4 @@
-"""The plan of a reconcile: the objects that should exist for a scope. Pure.
+"""The plan of a reconcile, computed from its scope: the objects that should exist. Pure.
 
 spec      source    a spec was accepted before   spec in force             revision
 valid     exists    -                            the current spec          rendered now, or from its ControllerRevision
@@ -45,39 +45,43 @@ from halcyon.render.revision import Revision
 
 @dataclass(frozen=True)
 class ReconcilePlan:
-    """The desired state of one ModelDeployment: its objects, and how they come about."""
+    """Desired state of one ModelDeployment: its objects, and the decisions that lead to them."""
 
     acceptance: Acceptance
     spec: Spec | None = None
     """The spec in force; None if no spec was ever accepted."""
     rollout: RolloutPlan | None = None
-    """The rollout of the revision that the spec in force requests; None without a spec in force."""
+    """Rollout of the revision that the spec in force requests; None if no spec is in force."""
     actuator: Actuator = Actuator.NONE
     actuator_why: str = ""
     foreign: ExternalHpa | None = None
-    """The external HPA that controls the replicas; None if there is none."""
+    """External HPA that controls the replicas; None if there is none."""
     first: tuple[Object, ...] = ()
-    """Objects that other objects in the plan refer to. They are applied before those in `then`."""
+    """Objects to which other objects in the plan refer. They are applied before those in `then`."""
     then: tuple[Object, ...] = ()
     delete: tuple[tuple[Kind, str], ...] = ()
     conflicts: tuple[ConflictingObject, ...] = ()
     lingers: bool = False
-    """Whether balancer pods that are no longer needed still exist. After their end, more objects have to be deleted."""
+    """Whether balancer pods that are no longer needed still exist. After they have ended, more objects must be
+    deleted."""
     outdated: tuple[str, ...] = ()
-    """Differences between the stored rendering of the requested revision and a rendering by this operator. Empty if
+    """Differences between the stored rendering of the requested revision and a new rendering by this operator. Empty if
     there is no stored rendering."""
 
     @property
     def target(self) -> Revision | None:
-        """The revision that the servers run: the requested revision, or the previous one if that has failed."""
+        """Revision that the servers run.
+
+        It is the requested revision, or the previous one if the requested one has failed.
+        """
         return None if self.rollout is None else self.rollout.target
 
     @property
     def followed(self) -> int | None:
-        """Replicas to copy to spec.replicas from a Deployment that an external HPA scales; None if there are none.
+        """Number of replicas to copy to spec.replicas from a Deployment that an external HPA scales, or None.
 
         Because of the copy, the replicas stay the same when the HPA is deleted. Without spec.scaling, or in a mode
-        other than Active, Halcyon doesn't write spec.replicas, which stays as declared by the user.
+        other than Active, Halcyon doesn't write spec.replicas. It then stays as the user has declared it.
         """
         scaling = None if self.spec is None else self.spec.scaling
         is_ours = scaling is not None and scaling.mode == "Active"
@@ -85,18 +89,18 @@ class ReconcilePlan:
 
     @property
     def replicas(self) -> int:
-        """Replicas in force: spec.replicas, or those of an external HPA."""
+        """Number of replicas in force: spec.replicas, or the number that an external HPA has set."""
         return 0 if self.spec is None else defaults.wanted_replicas(self.spec)
 
 
 def is_servers(obj: Object) -> bool:
-    """Return whether an object of a plan is a Deployment of server pods, the pods that hold GPUs."""
+    """Return whether an object of a plan is a Deployment of server pods. These are the pods that hold GPUs."""
     component: str = obj["metadata"]["labels"][names.COMPONENT_LABEL]
     return kind_of(obj) is kinds.DEPLOYMENT and component == names.SERVER
 
 
 def make(view: Scope) -> ReconcilePlan:
-    """Return the plan for a reconcile with this scope."""
+    """Return the plan for the reconcile with the given scope."""
     acceptance, spec = _in_force(view)
     if spec is None:
         return ReconcilePlan(acceptance)
@@ -162,7 +166,7 @@ def _in_force(view: Scope) -> tuple[Acceptance, Spec | None]:
 def _stored(view: Scope) -> Spec | None:
     """Return the last accepted spec, with the current spec.replicas.
 
-    The actuator sets spec.replicas, so the current value is not part of what was rejected.
+    The actuator sets spec.replicas, so the current value does not belong to the rejected spec.
     """
     spec = view.accepted
     if spec is None:
@@ -200,7 +204,8 @@ def _actuator(view: Scope, spec: Spec, foreign: ExternalHpa | None) -> tuple[Act
         return Actuator.HPA, why if not planned or view.metrics_api.tolerance else f"{why}, but {coarse}"
     if view.metrics_api.ours and (not planned or view.metrics_api.tolerance):
         return Actuator.HPA, f"Auto: {view.metrics_api.why}"
-    return Actuator.DIRECT, f"Auto: {coarse if view.metrics_api.ours else view.metrics_api.why}"
+    why = coarse if view.metrics_api.ours else view.metrics_api.why
+    return Actuator.DIRECT, f"Auto: {why}"
 
 
 def _records(view: Scope, rolled: RolloutPlan, acceptance: Acceptance) -> list[Object]:

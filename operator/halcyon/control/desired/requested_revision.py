@@ -1,4 +1,4 @@
-"""The revision that the spec requests: a new one if spec or source ConfigMap have changed, else a stored one. Pure."""
+"""The revision that the spec requests. It is new if the spec or the source ConfigMap has changed, else stored. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from halcyon.render.revision import Revision
 # yes        yes                    yes                    no          from its ControllerRevision, and it is outdated
 # yes        yes                    yes                    yes         rendered now, with a new key
 def requested(view: Scope, spec: Spec, *, accepted: bool) -> tuple[Revision | None, tuple[str, ...]]:
-    """Return the requested revision and, if it is outdated, its differences from a rendering by this operator."""
+    """Return the requested revision. If it is outdated, also return its differences from a new rendering."""
     newest = max(view.revisions, key=lambda r: r.number, default=None)
     if not accepted:
         return newest, ()

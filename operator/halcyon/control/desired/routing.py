@@ -1,10 +1,10 @@
-"""The objects of a model's routing mode, and the change from one mode to another. Pure.
+"""Objects that a model's routing mode needs, and the change from one mode to another. Pure.
 
 spec.traffic.mode   a balancer is available   Service selects now   Service should select
-HAProxy                 yes                       -                     the balancers
-HAProxy                 no                        the servers           the servers, until a balancer is available
-HAProxy                 no                        else                  the balancers
-else                    -                         -                     the servers
+Balancer            yes                       -                     the balancers
+Balancer            no                        the servers           the servers, until a balancer is available
+Balancer            no                        else                  the balancers
+else                -                         -                     the servers
 
 Balancers that are no longer needed are deleted after the Service selects the servers. The agents need their
 ServiceAccount and RBAC objects to drain, so these objects are deleted after the last balancer pod.
@@ -31,7 +31,7 @@ from halcyon.render.names import Slot
 
 
 def first(view: Scope, spec: Spec) -> list[Object]:
-    """Return the objects of the routing mode that other objects refer to.
+    """Return those objects of the routing mode to which other objects refer.
 
     The API server accepts a RoleBinding only if its Role exists, and pods only if their ServiceAccount does.
     """
@@ -41,7 +41,7 @@ def first(view: Scope, spec: Spec) -> list[Object]:
 
 
 def then(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
-    """Return the objects of the routing mode except those that `first` returns."""
+    """Return the objects of the routing mode, without those that `first` returns."""
     subject = view.subject
     # Needed without balancers too: both replicas of the operator read the spec in force from this ConfigMap.
     objects = [balancer.config_map(subject, _balanced(view, spec, rolled), accepted_spec_digest.text(spec))]
@@ -72,7 +72,10 @@ def surplus(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[tuple[Kind, st
 
 
 def _routes(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
-    """Return the Gateway API routes and their Services; none if the cluster doesn't have the kinds of these routes."""
+    """Return the Gateway API routes of a model and their Services.
+
+    Return none if the cluster doesn't have the kinds of these routes.
+    """
     gateway, subject = spec.traffic.gateway, view.subject
     if gateway is None or not view.gateway_api:
         return []
@@ -102,7 +105,7 @@ def _stays_direct(view: Scope) -> bool:
 
 
 def _balanced(view: Scope, spec: Spec, rolled: RolloutPlan) -> BalancerPlan:
-    """Return the plan for the balancers, including each slot's share of the requests."""
+    """Return the balancer plan, which includes each slot's share of the requests."""
     start_s = (view.status.get("coldStart") or {}).get("seconds")
     slots = tuple(placed.slot for placed in rolled.slots)
     whole = balancer.plan(view.subject, spec, view.site, slots, start_s=start_s, lower_class=_lower_class(view))
@@ -116,9 +119,9 @@ def _balanced(view: Scope, spec: Spec, rolled: RolloutPlan) -> BalancerPlan:
 
 
 def _lower_class(view: Scope) -> LowerClass:
-    """Return the class of lower-priority requests in the balancers.
+    """Return how much capacity the balancers give to batch inference.
 
-    While it is unknown, the class in the last written plan is kept, because each change reloads HAProxy.
+    While this is unknown, the value in the last written plan is kept, because each change reloads HAProxy.
     """
     if view.lower_class is not None:
         return view.lower_class

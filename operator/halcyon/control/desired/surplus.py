@@ -1,4 +1,4 @@
-"""Objects to delete: children that the spec in force no longer needs, and ControllerRevisions beyond the newest ten. Pure.
+"""Objects to delete: those that the spec in force no longer needs, and ControllerRevisions beyond the newest ten. Pure.
 
 An older ControllerRevision is kept if a pod runs its revision, or if a rollout may return to its revision.
 """
@@ -19,7 +19,7 @@ from halcyon.render.names import SLOTS
 
 
 def surplus(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) -> list[tuple[Kind, str]]:
-    """Return kind and name of the objects to delete."""
+    """Return the kind and the name of each object to delete."""
     found: list[tuple[Kind, str]] = []
     hpa = view.children.get((kinds.HPA, view.key.name))
     if actuator is not Actuator.HPA and hpa is not None and is_ours(view, hpa):

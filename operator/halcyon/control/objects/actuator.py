@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Actuator(Enum):
-    """The component that writes a model's `spec.replicas`: an HPA, the operator itself (Direct), or neither (None)."""
+    """Component that writes a model's `spec.replicas`: an HPA, the operator itself (Direct), or neither (None)."""
 
     NONE = "None"
     HPA = "HPA"

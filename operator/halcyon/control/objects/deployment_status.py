@@ -1,4 +1,4 @@
-"""The state of a slot's Deployment: its revision, its replicas, and why it makes no progress. Pure."""
+"""State of a slot's Deployment: its revision, its replicas, and the reason why it makes no progress. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from halcyon.render import names
 
 @dataclass(frozen=True)
 class SlotState:
-    """The current state of the Deployment of server pods in one slot."""
+    """Current state of the Deployment that runs the server pods of a slot."""
 
     revision: str
-    """Key of the revision in the Deployment's pod template."""
+    """Key of the revision in the pod template of the Deployment."""
     count: int
     max_surge: int
     max_unavailable: int
@@ -31,20 +31,21 @@ class SlotState:
     """Whether the Deployment made no progress within its deadline. False until the Deployment controller has observed
     the current generation."""
     paused: bool = False
-    """Whether the Deployment was paused by others than Halcyon, so that a new pod template is not rolled out."""
+    """Whether someone other than Halcyon has paused the Deployment, so that a new pod template is not rolled out."""
     refusal: str = ""
-    """The API server's message if it rejects the creation of the Deployment's pods; else empty."""
+    """Message of the API server if it rejects the creation of the Deployment's pods; otherwise empty."""
     refused_since: float | None = None
-    """Time since when the creation of pods is rejected, in seconds since the epoch; None if it isn't rejected."""
+    """Time since which the API server has rejected the creation of pods, in seconds since the epoch; None if it
+    doesn't."""
 
     @property
     def complete(self) -> bool:
-        """Whether the Deployment controller has observed the current pod template, and every pod has it."""
+        """Whether the Deployment controller has observed the current pod template, and every pod has this template."""
         return self.seen and self.whole
 
     @classmethod
     def of(cls, deployment: Object) -> SlotState:
-        """Return the state of a cached Deployment."""
+        """Return the state of a Deployment in the cache."""
         spec, status = deployment["spec"], deployment.get("status") or {}
         rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
         found = {c.get("type"): c for c in status.get("conditions") or ()}
@@ -68,5 +69,5 @@ class SlotState:
 
 
 def _number(value: Any, otherwise: int) -> int:  # any JSON value
-    """Return a number of pods, or `otherwise` for a percentage, which only a user's edit can contain."""
+    """Return a field's number of pods. Return `otherwise` for a percentage, which only a user's edit can contain."""
     return value if isinstance(value, int) else otherwise

@@ -1,4 +1,4 @@
-"""Detection of scheduling gates and containers, added by others, that keep a pod from becoming ready. Pure.
+"""Detection of scheduling gates and containers that others have added and that keep a pod from becoming ready. Pure.
 
 Admission webhooks add service meshes, log collectors and secrets as containers or init containers, in any position.
 Such a container isn't the model's: its failure is reported, but no revision fails because of it.
@@ -42,9 +42,10 @@ def start_blocker(pod: Object) -> str:
 
 
 def released_at(pod: Object) -> float | None:
-    """Return when the pod's own containers could begin, in seconds since the epoch; None if the pod has no node.
+    """Return the time from which the pod's own containers could start, in seconds since the epoch.
 
-    They could begin once the pod was scheduled and the init containers of others had ended.
+    Return None if the pod has no node. The containers could start once the pod was scheduled and the init containers of
+    others had ended.
     """
     placed = scheduled_at(pod)
     if placed is None:
@@ -68,7 +69,10 @@ def _any_begun(containers: Iterable[Json]) -> bool:
 
 
 def _is_over(container: Json) -> bool:
-    """Return whether the next init container can start: this container has succeeded, or is a started sidecar."""
+    """Return whether the next init container can start.
+
+    It can if this container has succeeded, or is a sidecar that has started.
+    """
     ended = container["state"].get("terminated")
     return bool(container["started"]) if ended is None else not ended.get("exitCode")
 

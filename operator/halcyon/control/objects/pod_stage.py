@@ -19,17 +19,18 @@ State = Literal[
     "pending", "pulling", "fetching", "loading", "warming", "ready", "unready", "draining", "failed", "ended"
 ]
 _QUIET = {"ContainerCreating", "PodInitializing"}
-"""Reasons of waiting containers that wait only for other containers or for their own creation. These reasons are not
-shown."""
+"""Reasons of waiting containers that only wait for other containers or for their own creation. They are not shown to
+users."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The stage of a pod, with the reason for it."""
+    """Stage of a pod in its start, with the reason for it."""
 
     state: State
     reason: str = ""
-    """Reason in one CamelCase word, for example `Unschedulable`; empty if the stage needs no explanation."""
+    """Reason for the stage in one CamelCase word, for example `Unschedulable`; empty if the stage needs no
+    explanation."""
     message: str = ""
     """Message of the scheduler, the kubelet or the fetcher, unchanged."""
 

@@ -26,7 +26,7 @@ from halcyon.scaling.planner.reading import PodReading
 
 @dataclass(frozen=True)
 class PodFailure:
-    """The failure of a pod that isn't ready."""
+    """Failure of a pod, which explains why the pod isn't ready."""
 
     reason: Reason
     message: str
@@ -34,7 +34,7 @@ class PodFailure:
 
 
 def project(pod: Object) -> Object:
-    """Return the fields of a pod that the caches keep. They are a few percent of the whole object.
+    """Return the fields of a pod that the caches keep, which are a few percent of the whole object.
 
     Times that the kubelet wrote are converted to the scheduler's clock. Containers that others added are in `injected`.
     """
@@ -76,9 +76,9 @@ def project(pod: Object) -> Object:
 
 
 def _claim(spec: Mapping[str, Any]) -> Object:
-    """Return the cached field `claim`: the PersistentVolumeClaim of the model's source.
+    """Return the value of the cached field `claim`: the PersistentVolumeClaim of the model's source.
 
-    Empty if the source is of another kind.
+    It is empty if the source is of another kind.
     """
     volumes = (volume for volume in spec.get("volumes") or () if volume.get("name") == "source")
     claims = ((volume.get("persistentVolumeClaim") or {}).get("claimName") for volume in volumes)
@@ -86,14 +86,20 @@ def _claim(spec: Mapping[str, Any]) -> Object:
 
 
 def _interference(spec: Mapping[str, Any], init: list[Object], main: list[Object]) -> Object:
-    """Return the cached fields `gates` and `injected`: scheduling gates, and containers that others added; else empty."""
+    """Return the values of the cached fields `gates` and `injected`.
+
+    They have the scheduling gates, and the containers that others added. A field is left out if it would be empty.
+    """
     gates = [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()]
     injected = [c | {"init": c in init} for c in (*init, *main) if c["name"] not in names.CONTAINERS]
     return ({"gates": gates} if gates else {}) | ({"injected": injected} if injected else {})
 
 
 def _missing_claim(pod: Object) -> Object:
-    """Return the cached field `missingClaimOf`, a ResourceClaimTemplate whose claim doesn't exist yet; else empty."""
+    """Return the value of the cached field `missingClaimOf`.
+
+    It is a ResourceClaimTemplate from which the pod's claim doesn't exist yet; empty if there is none.
+    """
     created = {entry.get("name") for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
     claims = (pod.get("spec") or {}).get("resourceClaims") or ()
     missing = (claim.get("resourceClaimTemplateName") for claim in claims if claim.get("name") not in created)
@@ -118,7 +124,7 @@ def is_live(pod: Object) -> bool:
 
 
 def is_ready(pod: Object) -> bool:
-    """Return whether the pod is live and its Ready condition is True."""
+    """Return whether the pod is live and has the condition Ready with status True."""
     return is_live(pod) and condition(pod, "Ready").get("status") == "True"
 
 
@@ -141,7 +147,7 @@ def missing_claim(pod: Object) -> str:
 
 
 def holds_node(pod: Object) -> bool:
-    """Return whether the pod has a node and hasn't ended. It then occupies the resources that it requests."""
+    """Return whether the pod has a node and hasn't ended. Such a pod occupies the resources that it requests."""
     scheduled = condition(pod, "PodScheduled").get("status") == "True" or pod["status"].get("podIP") is not None
     return scheduled and pod["status"]["phase"] not in {"Failed", "Succeeded"}
 
@@ -180,7 +186,7 @@ def reading(pod: Object, ready_at: float | None) -> PodReading | None:
 
 
 def ready_since(pod: Object) -> float | None:
-    """Return the time at which the pod last became ready, in seconds since the epoch; None if it isn't ready."""
+    """Return the time at which the pod last became ready, in seconds since the epoch. Return None if it isn't ready."""
     return ready_at(pod) if is_ready(pod) else None
 
 
@@ -213,7 +219,7 @@ _PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverP
 
 
 def failure(pods: Iterable[Object]) -> PodFailure | None:
-    """Return the most specific failure among these pods; None if no pod has failed.
+    """Return the most specific failure of the given pods; None if no pod has failed.
 
     The list `order` ranks the reasons. Among failures with the same reason, the first pod by name wins.
     """
@@ -258,7 +264,7 @@ def _failures(pod: Object) -> list[PodFailure]:
 
 
 def _unplaced(pod: Object) -> str:
-    """Return why a pod has no node; empty if it has a node, or if the reason isn't known."""
+    """Return the reason why a pod has no node. It is empty if the pod has a node, or if the reason isn't known."""
     if is_unschedulable(pod):
         if not (gates := pod["status"].get("gates")):
             return str(condition(pod, "PodScheduled").get("message"))

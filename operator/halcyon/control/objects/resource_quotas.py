@@ -1,8 +1,9 @@
 """Number of pods of a model that the ResourceQuotas of its namespace allow. Pure.
 
-Halcyon limits the replicas to this number, because a pod that a quota rejects is never created and appears in no pod list. Free
-GPUs are no such limit: a pending pod makes a node autoscaler add nodes. Source of the rules for what counts against a quota, and
-for scopes of quotas: k8s.io/kubernetes/pkg/quota/v1/evaluator/core.
+Halcyon limits the replicas to this number, because a pod that a quota rejects is never created and appears in no pod
+list. The number of free GPUs doesn't limit the replicas, because a pending pod makes a node autoscaler add nodes.
+Source of the rules for what counts against a quota, and for scopes of quotas:
+k8s.io/kubernetes/pkg/quota/v1/evaluator/core.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from halcyon.api.types import quantity
 from halcyon.kube.kinds import Object
 
 _PLAIN = ("cpu", "memory", "ephemeral-storage")
-"""Resources whose requests a quota may name with or without the prefix `requests.`"""
+"""Resources that a ResourceQuota may name with or without the prefix `requests.`"""
 _NONE = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRoom:
-    """The tightest limit of the quotas: the maximum number of pods, with the quota that sets it and its amounts."""
+    """Tightest limit of the ResourceQuotas: the maximum number of pods, with the quota that sets it and its amounts."""
 
     pods: int
     quota: str
@@ -32,7 +33,7 @@ class QuotaRoom:
     hard: str
     used: str
     granted: str = "0"
-    """Amount of the resource for pods that were granted to other models and are not counted by the quota yet."""
+    """Amount of the resource for pods that were granted to other models, and that the quota doesn't count yet."""
 
     def say(self) -> str:
         """Return a sentence about the limit.
@@ -55,10 +56,10 @@ def project(quota: Object) -> Object:
 
 @dataclass(frozen=True, slots=True)
 class Promised:
-    """Pods that were granted to another model and that the quota doesn't count yet."""
+    """Pods that were granted to another model, and that the quota doesn't count yet."""
 
     template: Mapping[str, Any]
-    """Pod spec of these pods."""
+    """Spec of the pods that were granted to the other model."""
     pods: int
 
 
@@ -88,7 +89,7 @@ def room(
 
 
 def charges(template: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return the amounts that one pod adds to a quota's usage, by the quota's names of resources.
+    """Return the amounts that one pod adds to a quota's usage. The keys are the quota's names of resources.
 
     An amount is the sum over the containers and sidecars, or the amount of the largest init container if that is more.
     """
@@ -119,13 +120,16 @@ def _resources(container: Mapping[str, Any], side: str) -> dict[str, Decimal]:
 
 
 def _taken(spec: Mapping[str, Any], resource: str, others: Iterable[tuple[Promised, dict[str, Decimal]]]) -> Decimal:
-    """Return the amount of a resource that pods granted to other models will use from one quota."""
+    """Return the amount of a resource that a quota must provide for pods granted to other models."""
     found = (o.pods * each.get(resource, _NONE) for o, each in others if _is_for(spec, o.template, each))
     return sum(found, _NONE)
 
 
 def _free(hard: object, used: object, each: Decimal | None, taken: Decimal) -> int | None:
-    """Return how many more pods fit; None if pods don't use the resource, or if the quota's numbers are invalid."""
+    """Return how many more pods a quota allows.
+
+    Return None if the pods don't use the resource, or if the quota's numbers are invalid.
+    """
     if not each:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Detection of pods that can't start because only one node at a time can attach their volume. Pure."""
+"""Detection of pods that can't start because their volume can be attached to only one node at a time. Pure."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ _SHARED = frozenset({"ReadOnlyMany", "ReadWriteMany"})
 
 
 def exclusive_modes(claim: Object) -> str:
-    """Return the access modes of a PersistentVolumeClaim whose volume only one node at a time can attach.
+    """Return the access modes of a claim whose volume can be attached to only one node at a time.
 
-    The result is empty for other claims.
+    The result is empty for other PersistentVolumeClaims.
     """
     modes = (claim.get("spec") or {}).get("accessModes") or ()
     return "" if _SHARED & set(modes) else ", ".join(modes)
 
 
 def first_conflict(found: Iterable[Object], exclusive: Mapping[str, str]) -> str:
-    """Return the first conflict about a volume among the server pods of a model.
+    """Return a sentence about the first server pod of a model that can't attach its volume.
 
-    It is the sentence that `conflict` returns; empty if all pods can attach their volume.
+    The sentence comes from `conflict`. It is empty if all pods can attach their volume.
     """
     every = tuple(found) if exclusive else ()
     return next(filter(None, (conflict(pod, every, exclusive) for pod in every)), "")
 
 
 def conflict(pod: Object, others: Iterable[Object], exclusive: Mapping[str, str]) -> str:
-    """Return a sentence about why a pod can't attach the volume of its model; empty if nothing prevents it.
+    """Return a sentence with the reason why a pod can't attach the volume of its model; empty if nothing prevents it.
 
     Args:
         pod: server pod.

@@ -1,4 +1,4 @@
-"""The reconcile loop.
+"""The reconcile loop of ModelDeployments. Workers take keys from the queue, and pass them to the reconciler.
 
-Workers take keys from the queue. The reconciler makes the plan, writes the child objects, and writes the status.
+The reconciler makes the plan, writes the child objects, and writes the status.
 """

@@ -1,4 +1,6 @@
-"""Restart of pods whose Triton backend is proved to be dead: Triton still reports "ready", and never restarts it.
+"""Restart of pods whose Triton backend is proved to be dead.
+
+Triton still reports "ready", and never restarts the backend.
 
 A pod is restarted in place, so that it keeps its node and GPU. The operator changes an annotation of the pod. The
 container receives the annotation through a volume of the downward API, and stops Triton. The kubelet's liveness probe
@@ -30,28 +32,29 @@ from halcyon.render import names
 log = logging.getLogger(__name__)
 
 MAX_RESTARTS = 2
-"""Number of restarts of a pod after which it is replaced if its backend dies again."""
+"""Number of restarts of a pod after which the pod is replaced if its backend dies again."""
 RESTART_TIMEOUT_S = 20.0
-"""Time within which the container must have restarted, in seconds. After it, the restart counts as failed."""
+"""Time within which the container must have restarted, in seconds. Later, the restart counts as failed."""
 MIN_BACKOFF_S, MAX_BACKOFF_S = 10.0, 300.0
 FORGET_S = 600.0
-"""Time without a restart or a replacement after which a model's restarts are forgotten, in seconds."""
+"""Time without a restart or a replacement after which earlier restarts of a model's pods no longer count, in
+seconds."""
 _POLL_INTERVAL_S = 2.0
 
 
 @dataclass
 class Order:
-    """Restarts of one pod that the operator has ordered."""
+    """Restarts that the operator has requested for one pod."""
 
     at: float
     containers: int
-    """The container's number of restarts at the time when the operator last ordered one."""
+    """Restart count of the container at the time when the operator last requested a restart."""
     count: int = 1
 
 
 @dataclass
 class Record:
-    """Restarts and replacements of the pods of one model."""
+    """Restarts and replacements of a model's pods that the operator has requested."""
 
     at: float
     orders: dict[str, Order] = field(default_factory=dict)
@@ -69,7 +72,7 @@ class BackendRestart:
     _records: dict[Key, Record] = field(default_factory=dict)
 
     async def repair(self, scope: Scope) -> float | None:
-        """Restart or replace one pod with a dead backend, if the restart of one is due now.
+        """Restart or replace one pod with a dead backend, if this is due for one now.
 
         Returns:
             Delay until the next call, in seconds; None if no pod has a dead backend.
@@ -111,19 +114,23 @@ class BackendRestart:
                 body = {"metadata": {"uid": pod["metadata"]["uid"], "annotations": {names.RESTART_ANNOTATION: value}}}
                 await self.client.patch(kinds.POD, scope.key.namespace, name, body)
         except (errors.Busy, errors.NotFound, errors.Conflicted) as error:
-            log.info("cannot restart or evict yet", extra={"key": str(scope.key), "pod": name, "error": str(error)})
+            log.info(
+                "a pod with a dead backend cannot be restarted or evicted yet",
+                extra={"key": str(scope.key), "pod": name, "error": str(error)},
+            )
             return
         record.at = now
         if is_last:
             record.replaced += 1
-            did = f"it died again after {MAX_RESTARTS} restarts and is being replaced"
+            did = f"the pod is being replaced, because its backend died again after {MAX_RESTARTS} restarts"
         else:
             record.orders[name] = Order(now, _restarts(pod), 1 if order is None else order.count + 1)
-            did = "it gets no requests and its container is being restarted"
+            did = "the pod gets no requests, and its container is being restarted"
         message = f"the backend of pod {name} is dead: {reason}; {did}"
         self.events.record(scope.resource, NewEvent("Warning", "BackendDied", message))
         log.warning(
-            "a dead backend is repaired", extra={"key": str(scope.key), "pod": name, "reason": reason, "done": did}
+            "a pod whose backend is dead is being repaired",
+            extra={"key": str(scope.key), "pod": name, "reason": reason, "done": did},
         )
 
     def forget(self, key: Key) -> None:
@@ -134,7 +141,7 @@ class BackendRestart:
 def record_due(record: Record, name: str) -> float:
     """Return the monotonic time from which a pod may be restarted or replaced, in seconds.
 
-    Each earlier restart of the pod and each replacement of a pod of the model doubles the backoff.
+    Each earlier restart of the pod and each replacement of a pod of the model doubles the wait.
     """
     order = record.orders.get(name)
     failed = (order.count if order else 0) + record.replaced
@@ -143,7 +150,10 @@ def record_due(record: Record, name: str) -> float:
 
 
 def _is_restarting(pod: Object, order: Order, dead: Mapping[str, str], now: float) -> bool:
-    """Return whether the pod's restart is in progress: not done yet, or done with the pod not ready yet."""
+    """Return whether the restart of the pod is in progress.
+
+    It is if the container hasn't restarted yet, or if the pod isn't ready yet.
+    """
     if not pods.is_ready(pod):
         return True
     return pod["metadata"]["name"] in dead and _restarts(pod) == order.containers and now - order.at < RESTART_TIMEOUT_S

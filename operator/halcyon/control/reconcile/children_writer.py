@@ -1,4 +1,4 @@
-"""Writer of child objects: applies objects that differ from the plan, in two waves, then deletes surplus objects.
+"""Writer of child objects. In two waves it applies objects that differ from the plan; then it deletes surplus objects.
 
 Each write is conditional on the object that the reconcile has read, so that it can't change another object. If the
 object has changed since, `Conflicted` is raised, and the model is reconciled again with the current objects.
@@ -25,7 +25,7 @@ from halcyon.kube.client import Kube, Object
 from halcyon.kube.kinds import WITH_STATUS, Key, Kind, kind_of
 
 _NOT_WRITTEN = (errors.Refused, errors.Conflicted)
-"""Errors which mean that the API server has not written anything."""
+"""Errors after which it is certain that the API server has not written anything."""
 
 
 @dataclass
@@ -38,14 +38,14 @@ class ChildrenWriter:
     counts: ReconcileCounts
 
     _as_is: dict[Key, dict[tuple[Kind, str], tuple[str, str]]] = field(default_factory=dict)
-    """Digest and resourceVersion of children that the cluster changes on each write. An admission policy may do this,
-    for example. These children count as up to date, so that they aren't written again in each reconcile."""
+    """Digest and resourceVersion of child objects that the cluster changes on each write. For example, an admission
+    policy may do this. These objects count as up to date, so that they aren't written again in each reconcile."""
 
     async def apply(self, scope: Scope, plan: ReconcilePlan) -> str:
         """Apply the child objects that differ from the plan, then delete the surplus ones.
 
-        Returns the API server's messages if it rejected a write, else "". After a rejection, later waves and deletions
-        are skipped.
+        Return the API server's messages if it rejected a write, else an empty text. After a rejection, later waves and
+        deletions are skipped.
 
         Raises:
             ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed
@@ -93,7 +93,7 @@ class ChildrenWriter:
 
 
 def _rejections(results: list[BaseException | None]) -> list[str]:
-    """Return the messages of writes that the API server rejects for a lasting reason; raise any other error."""
+    """Return the messages of writes that the API server rejects for a lasting reason. Raise any other error."""
     rejections = []
     for result in results:
         if isinstance(result, errors.Refused):

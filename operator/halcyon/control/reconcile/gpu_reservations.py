@@ -39,7 +39,7 @@ from halcyon.render import gpu
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Reserved GPUs of one model. The module's docstring explains the fields."""
+    """GPUs that are reserved for one model. The module's docstring explains the fields."""
 
     granted: int = 0
     sent: int = 0
@@ -55,7 +55,7 @@ _NONE = _Share()
 
 @dataclass
 class GpuReservations:
-    """Reservations of GPUs by all models, for the site's limit per namespace."""
+    """GPU reservations of all models, which enforce the site's limit per namespace."""
 
     caches: ClusterState
     specs: SpecsInForce
@@ -64,11 +64,11 @@ class GpuReservations:
     """Whether the site limits the GPUs of a namespace. If it doesn't, nothing is reserved."""
 
     _shares: dict[str, dict[Key, _Share]] | None = None
-    """Reserved GPUs of each model, by namespace; None until reservations are first needed."""
+    """GPUs that are reserved for each model, by namespace. None until reservations are first needed."""
     _refused: set[Key] = field(default_factory=set)
 
     def gpus(self, key: Key) -> Gpus:
-        """Return the GPUs granted to this ModelDeployment, and the GPUs reserved by all others in its namespace."""
+        """Return two numbers of GPUs: granted to this ModelDeployment, and reserved by others in its namespace."""
         if not self.limited:
             return Gpus()
         shares = self._of(key.namespace)
@@ -76,7 +76,7 @@ class GpuReservations:
         return Gpus(shares.get(key, _NONE).granted, elsewhere)
 
     def planned(self, key: Key, plan: ReconcilePlan) -> None:
-        """Reserve the GPUs of a plan. Call this after the plan was made, before anything is awaited."""
+        """Reserve the GPUs of a plan. Call this method after the plan was made, before anything is awaited."""
         if not self.limited:
             return
         refused = plan.acceptance.reason is Reason.POLICY_DENIED
@@ -87,18 +87,24 @@ class GpuReservations:
         self._put(key, replace(share, asked=asked))
 
     def sent(self, key: Key) -> None:
-        """Record that server Deployments of the plan were written, or may have been written with a lost response."""
+        """Record that server Deployments of a plan were written.
+
+        This is also called if the response to such a write was lost.
+        """
         if self.limited:
             share = self._share(key)
             self._put(key, replace(share, sent=max(share.sent, share.asked)))
 
     def written(self, key: Key) -> None:
-        """Record that all of the plan was written. The model is then granted the GPUs of this plan, and no others."""
+        """Record that all objects of a plan were written.
+
+        The model is then granted the GPUs of this plan, and no others.
+        """
         if self.limited:
             self._put(key, _Share(granted=self._share(key).asked))
 
     def withdrawn(self, key: Key) -> None:
-        """Withdraw the reservation of a reconcile that ended before all of the plan was written."""
+        """Withdraw the reservation of a reconcile that ended before all objects of its plan were written."""
         if self.limited:
             self._put(key, replace(self._share(key), asked=0))
 
@@ -118,7 +124,7 @@ class GpuReservations:
             self._again(key)
 
     def _again(self, key: Key) -> None:
-        """Requeue the models of the namespace that the policy has rejected, because enough GPUs may be free now."""
+        """Requeue the models of a namespace that the GPU limit has rejected, because enough GPUs may be free now."""
         for other in self._refused:
             if other.namespace == key.namespace and other != key:
                 self.enqueue(other)
@@ -147,7 +153,7 @@ class GpuReservations:
 def _asked(plan: ReconcilePlan, spec: Spec) -> int:
     """Return the maximum number of GPUs that a plan needs.
 
-    It is the maximum number of replicas times the GPUs of a pod, for the revision whose pods need the most.
+    It is the maximum number of replicas times the GPUs of a pod. The revision whose pods need the most GPUs counts.
     """
     if plan.conflicts and not any(map(is_servers, plan.then)):
         return 0

@@ -1,4 +1,4 @@
-"""Notices to a model's balancers about its server pods.
+"""Notices to a model's balancers about changes of its server pods.
 
 A notice is sent at once when a server pod becomes ready or unready, or is being deleted.
 """
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from halcyon.kube.kinds import Key
 
 SendNotice = Callable[[str, str, str], None]
-"""Type of the function that sends a notice. Its arguments are a model's namespace, the model's name, and the text for
+"""Type of the function that sends a notice. Its arguments are the namespace and the name of a model, and the text for
 the model's agents."""
 
 
 class PodNotices:
-    """Sender of notices about changes of cached pods."""
+    """Sender of notices about changes of pods in the cache."""
 
     def __init__(self, caches: ClusterState, send: SendNotice) -> None:
         """Subscribe to changes of pods in the caches."""
@@ -40,7 +40,7 @@ class PodNotices:
 
 
 def of_change(before: Object | None, after: Object) -> Notice | None:
-    """Return the notice for a change of a pod; None if the balancers don't need one.
+    """Return the notice about a change of a pod; None if the balancers don't need one.
 
     The first appearance of a pod in the cache needs no notice: a new pod isn't ready yet, and the balancers already
     have the data of an older pod.

@@ -1,4 +1,4 @@
-"""Counters of the reconciler's writes, for /metrics."""
+"""Counters of the objects that the reconciler writes, for the page /metrics."""
 
 from __future__ import annotations
 

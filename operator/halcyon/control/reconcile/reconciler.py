@@ -1,4 +1,4 @@
-"""The reconcile of one ModelDeployment, given its key.
+"""The reconcile of one ModelDeployment, which is identified by its key.
 
 phase            module               task
 overlap          `release_overlap`    leave the model alone if another Halcyon release manages it
@@ -46,25 +46,25 @@ DELETION_REQUEUE_S = 0.5
 BALANCER_DRAIN_REQUEUE_S = 5.0
 STALE_CACHE_REQUEUE_S = 0.05
 OVERLAP_REQUEUE_S = 15.0
-"""Time until a model that another release manages is checked again, in seconds. The other release may have been
-uninstalled meanwhile."""
+"""Time until a model that another Halcyon release manages is checked again, in seconds. The other release may have been
+uninstalled in the meantime."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a reconcile, which the queue needs."""
+    """Result of a reconcile, which the queue of models needs."""
 
     again_s: float | None = None
     """Delay until the next reconcile if nothing changes before, in seconds; None for no requeue."""
     postponed: bool = False
-    """Whether the reconcile was postponed without doing anything. The key then keeps its priority in the queue."""
+    """Whether the reconcile was postponed without doing anything. If so, the key keeps its priority in the queue."""
 
 
 class ReconcileObserver(Protocol):
-    """A component that receives every new plan."""
+    """Component that receives every new plan."""
 
     def planned(self, key: Key, plan: ReconcilePlan, /) -> None:
-        """Handle a new plan. This is called before any object of the plan is written."""
+        """Handle a new plan. This method is called before any object of the plan is written."""
 
     def deleted(self, key: Key, /) -> None:
         """Drop the state of a model that was deleted."""
@@ -72,7 +72,7 @@ class ReconcileObserver(Protocol):
 
 @dataclass
 class Reconciler:
-    """Reconciler of ModelDeployments. It brings the objects of each one to their desired state."""
+    """Reconciler of ModelDeployments. It brings the objects of each ModelDeployment to their desired state."""
 
     client: Kube
     caches: ClusterState
@@ -87,7 +87,7 @@ class Reconciler:
     tracer: Tracer = OFF
 
     _rejected: dict[Key, str] = field(default_factory=dict)
-    """The API server's message about a write that it rejected in the last reconcile, by model."""
+    """Message with which the API server rejected a write in the last reconcile, by model."""
 
     async def reconcile(self, key: Key) -> Result:
         """Reconcile a ModelDeployment: write the objects that differ from the plan, and write the status.
@@ -152,7 +152,7 @@ class Reconciler:
     async def _fetch_uncached(self, scope: Scope, planned: ReconcilePlan) -> dict[tuple[Kind, str], Object]:
         """Return the objects that the plan would create but that exist already.
 
-        Without Halcyon's label they aren't in the caches.
+        They aren't in the caches, because they don't have Halcyon's label.
         """
         wanted = [(kind_of(obj), str(obj["metadata"]["name"])) for obj in (*planned.first, *planned.then)]
         uncached = [where for where in wanted if where not in scope.children]
@@ -160,7 +160,7 @@ class Reconciler:
         return {where: obj for where, obj in zip(uncached, fetched, strict=True) if obj is not None}
 
     def _plan(self, scope: Scope) -> ReconcilePlan:
-        """Return the plan, and reserve its GPUs.
+        """Return the plan for a scope, and reserve the plan's GPUs.
 
         Nothing is awaited in between, so GPUs that were free for the plan are still free when they are reserved.
         """
@@ -207,7 +207,10 @@ class Reconciler:
     # Apply children
 
     async def _apply(self, scope: Scope, planned: ReconcilePlan) -> str:
-        """Write spec.replicas and the child objects; return the API server's messages about rejected writes, or ""."""
+        """Write spec.replicas and the child objects.
+
+        Return the API server's messages about rejected writes, or an empty text.
+        """
         with self.tracer.part("apply") as span:
             await self._follow_hpa(scope, planned)
             rejected = await self.children.apply(scope, planned)
@@ -217,7 +220,7 @@ class Reconciler:
         return rejected
 
     async def _follow_hpa(self, scope: Scope, planned: ReconcilePlan) -> None:
-        """Copy the replicas that an external HPA has set on a server Deployment to spec.replicas."""
+        """Copy the number of replicas that an external HPA has set on a server Deployment to spec.replicas."""
         replicas, before = planned.followed, (scope.resource.get("spec") or {}).get("replicas", 1)
         if replicas is None or replicas == before:
             return
@@ -227,7 +230,7 @@ class Reconciler:
     # Requeue
 
     def _requeue(self, key: Key, planned: ReconcilePlan, rejected: str, due_s: float | None) -> Result:
-        """Return the result with the shortest of the requeue delays that apply."""
+        """Return the result of a reconcile, with the shortest requeue delay that applies."""
         before = self._rejected.get(key, "")
         if rejected != before:
             self._rejected[key] = rejected

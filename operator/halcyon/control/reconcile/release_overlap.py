@@ -1,4 +1,4 @@
-"""Overlap of Halcyon releases: two operators that manage the same namespace must not both write the objects of a model.
+"""Overlap of Halcyon releases. If two operators manage the same namespace, only one may write the objects of a model.
 
 status.operator of a ModelDeployment names the release that manages it, by its Lease. Any service account may read that
 Lease.
@@ -36,25 +36,25 @@ CHECK_INTERVAL_S = 5.0
 class _Lease:
     version: str
     changed_at: float
-    """Monotonic time at which this process first read this version of the Lease, in seconds."""
+    """Monotonic time at which this process first read the present version of the Lease, in seconds."""
     checked_at: float
     live: bool
 
 
 @dataclass
 class ReleaseOverlap:
-    """Check of each model for another Halcyon release that manages it."""
+    """Check whether another Halcyon release manages a model."""
 
     client: Kube
     clock: Clock
     release: str
-    """This release, as NAMESPACE/NAME of its Lease, for example `halcyon-system/halcyon`."""
+    """Name of this release, which is NAMESPACE/NAME of its Lease, for example `halcyon-system/halcyon`."""
 
     _leases: dict[str, _Lease] = field(default_factory=dict)
     _logged: dict[Key, str] = field(default_factory=dict)
 
     async def manager(self, resource: Object) -> str:
-        """Return the other release that manages a ModelDeployment; empty if this release manages it.
+        """Return the name of the other release that manages a ModelDeployment; empty if this release manages it.
 
         Another release is reported in the condition `OperatorConflict`.
 
@@ -78,7 +78,7 @@ class ReleaseOverlap:
         self._logged.pop(key, None)
 
     async def _is_live(self, release: str) -> bool:
-        """Return whether a replica of the release holds its Lease and renews it.
+        """Return whether a replica of another release holds the release's Lease and renews it.
 
         A held Lease counts as renewed until this process has watched it for the lease duration.
         """
@@ -117,7 +117,7 @@ class ReleaseOverlap:
         await self._write(resource, keep([condition], (), generation=generation, now=now))
 
     async def _write(self, resource: Object, conditions: list[Object]) -> None:
-        """Write the condition `OperatorConflict`, or remove it if `conditions` is empty."""
+        """Write the condition `OperatorConflict` of a model. Remove it if `conditions` is empty."""
         meta = resource["metadata"]
         body = {
             "apiVersion": kinds.MODEL_DEPLOYMENT.api_version,

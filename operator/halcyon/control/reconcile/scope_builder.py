@@ -1,6 +1,6 @@
-"""Builder of scopes.
+"""Builder of scopes, which are the inputs of reconciles.
 
-A scope is the input of a reconcile, from the caches and from components such as the autoscaler.
+A scope is built from the caches and from components such as the autoscaler.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from halcyon.render.site import Site
 
 
 class ScalingState(Protocol):
-    """The autoscaler's data about a model for the status."""
+    """Source of the autoscaler's data about a model, for the status."""
 
     def reported(self, key: Key, /) -> Signals | None:
-        """Return the agents' data for the status, without the scaling data; None without a report."""
+        """Return the agents' data about a model for the status, without scaling data; None without a report."""
 
     def published(self, key: Key, /) -> PublishedScaling:
         """Return the last published scaling decision of a model."""
 
 
 class CostState(Protocol):
-    """Source of models' costs for the status."""
+    """Source of the GPU costs of models, for the status."""
 
     def published(self, key: Key, /) -> PublishedCosts:
-        """Return the last published costs of a model."""
+        """Return the last published GPU costs of a model."""
 
 
 class AdviceState(Protocol):
-    """Source of the advice for models."""
+    """Source of the advice on the settings of models."""
 
     def published(self, key: Key, /) -> AdviceSelection | None:
         """Return the selected advice for a model; None if none was selected yet."""
@@ -56,12 +56,12 @@ class BalancerErrors(Protocol):
     """Source of the errors that balancers report about themselves."""
 
     def errors(self, key: Key, now: float, /) -> tuple[str, ...]:
-        """Return a sentence for each balancer pod with an error; `now` is monotonic, in seconds."""
+        """Return a sentence for each balancer pod of a model that has an error. `now` is monotonic, in seconds."""
 
 
 @dataclass(frozen=True)
 class ScopeBuilder:
-    """Builder of scopes.
+    """Builder of scopes, which are the inputs of reconciles.
 
     It reads from memory only, except for the content of a ConfigMap source, which may have to be fetched.
     """
@@ -77,12 +77,13 @@ class ScopeBuilder:
     balancer_errors: BalancerErrors
     metrics_api: MetricsApiCheck
     site: Callable[[], Site]
-    """Function that returns the current settings of the site. They change, because the certificate is issued late and
-    renewed."""
+    """Function that returns the current settings of the site. They can change, because the certificate is issued late
+    and renewed."""
     clock: Clock
     measured: MeasuredCapacities
     lower_class: Callable[[Key], LowerClass | None] = lambda _: None
-    """Function that returns the class of lower-priority requests in a model's balancers; None if it isn't known yet."""
+    """Function that returns how much capacity a model's balancers give to batch inference. Its result is None if that
+    isn't known yet."""
 
     async def build(self, key: Key, *, uncached: Mapping[tuple[Kind, str], Object], rejected: str) -> Scope | None:
         """Return the scope of a ModelDeployment; None if it doesn't exist or is being deleted.

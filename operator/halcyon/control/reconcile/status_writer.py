@@ -1,4 +1,7 @@
-"""Writer of statuses. Desired replicas are written at once, other changes at intervals, so that they share writes."""
+"""Writer of the statuses of ModelDeployments.
+
+Desired replicas are written at once. Other changes are written at intervals, so that several of them share a write.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import Key
 
 STATUS_INTERVAL_S = 10.0
-"""Minimum time between two status writes if only values, such as signals, have changed, in seconds."""
+"""Minimum time between two writes of a status if only values have changed, for example signals, in seconds."""
 COUNTS_INTERVAL_S = 1.0
-"""Minimum time between two status writes, in seconds, if pod counts or the generation have changed, but no condition.
-Pod counts change in steps of one, and the operator's own writes of spec.replicas change the generation."""
+"""Minimum time between two writes of a status if pod counts or the generation have changed, but no condition, in
+seconds. Pod counts change in steps of one, and the operator's own writes of spec.replicas change the generation."""
 STATES_INTERVAL_S = 0.5
-"""Minimum time between two status writes if conditions or phases have changed, in seconds. A change of the desired
+"""Minimum time between two writes of a status if conditions or phases have changed, in seconds. A change of the desired
 replicas never waits."""
 
 
@@ -40,12 +43,12 @@ class StatusWriter:
     clock: Clock
     counts: ReconcileCounts
     operator: str
-    """This release of Halcyon, for status.operator."""
+    """Name of this release of Halcyon, for status.operator."""
 
     _written_at: dict[Key, float] = field(default_factory=dict)
 
     async def write(self, scope: Scope, plan: ReconcilePlan) -> float | None:
-        """Write the status if it has changed; return the delay in seconds if the write has to wait, else None.
+        """Write the status if it has changed. Return the delay in seconds if the write has to wait, else None.
 
         Raises:
             ApiError, Unreachable: the request failed, for example because another ModelDeployment now has this name
@@ -82,12 +85,12 @@ class StatusWriter:
 
 
 _TIMES = {"lastTransitionTime", "observedAt", "decidedAt", "startedAt"}
-"""Fields with times, which are ignored in comparisons of statuses. If a revision can't be written, for example,
-`startedAt` changes in each reconcile."""
+"""Fields with times. They are ignored when statuses are compared. For example, `startedAt` changes in each reconcile
+while a revision can't be written."""
 
 
 def _own(written: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a status without the condition that only other releases write (`release_overlap`)."""
+    """Return a status without the condition `OperatorConflict`, which only other releases write."""
     conditions = written.get("conditions") or ()
     if all(condition["type"] != Type.OPERATOR_CONFLICT for condition in conditions):
         return written
@@ -95,7 +98,7 @@ def _own(written: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _without_times(written: Any) -> Any:  # any JSON value
-    """Return a status without the times in `_TIMES`."""
+    """Return a status without the fields that have times (`_TIMES`)."""
     if isinstance(written, dict):
         return {k: _without_times(v) for k, v in written.items() if k not in _TIMES}
     if isinstance(written, list):
@@ -117,13 +120,12 @@ _VALUES = {
     "cost",
     "advice",
 }
-"""Fields of the status with values whose changes can wait. `_states` returns the parts of these fields whose changes
-can't wait."""
+"""Fields of the status whose changes can wait. `_states` returns those parts of the fields whose changes can't wait."""
 _COUNTS = {"total", "ready", "updated", "unschedulable"}
 
 
 def _min_interval_s(before: Any, after: Any) -> float:  # any JSON values
-    """Return the minimum time between two writes for this change, in seconds; 0 if desired replicas have changed."""
+    """Return the minimum time until a status change is written, in seconds; 0 if desired replicas have changed."""
     if _desired(before) != _desired(after):
         return 0.0
     if _states(before) != _states(after):
@@ -132,7 +134,7 @@ def _min_interval_s(before: Any, after: Any) -> float:  # any JSON values
 
 
 def _desired(written: Any) -> Any:  # any JSON value
-    """Return the desired replicas in a status. Scaling waits until the status has them (`scale_writer`)."""
+    """Return the desired replicas in a status. A write of replicas waits until the status has them (`scale_writer`)."""
     return (written.get("scaling") or {}).get("desired")
 
 
@@ -142,7 +144,10 @@ def _counts(written: Any) -> Any:  # any JSON value
 
 
 def _states(written: Any) -> Any:  # any JSON value
-    """Return the parts of a status whose changes are written soon: all except values, messages and pod counts."""
+    """Return the parts of a status whose changes are written soon.
+
+    They are all parts except values, messages and pod counts.
+    """
     return {
         **{k: v for k, v in written.items() if k not in _VALUES},
         "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],

@@ -22,7 +22,7 @@ _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 
 @dataclass
 class Workers:
-    """Workers on one queue. Each worker reconciles one ModelDeployment at a time."""
+    """Workers that take keys from one queue. Each worker reconciles one ModelDeployment at a time."""
 
     queue: WorkQueue
     reconciler: Reconciler
@@ -36,7 +36,7 @@ class Workers:
         self._seconds = instruments.histogram(operator_metrics.RECONCILE, self.registry, buckets=_BUCKETS)
 
     def idle_s(self) -> float:
-        """Return the seconds since a reconcile last began or ended. The liveness probe uses them."""
+        """Return the seconds since any reconcile began or ended. The liveness probe uses this time."""
         return self.clock.monotonic() - self._moved_at
 
     def reset_idle(self) -> None:

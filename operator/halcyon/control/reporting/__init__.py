@@ -1,1 +1,1 @@
-"""Data for users and Prometheus: dashboard data, metrics of models, GPU costs, advice, recent events, start times."""
+"""Data for users and Prometheus: dashboard data, model metrics, GPU costs, advice, recent events and start times."""

@@ -1,8 +1,8 @@
-"""Data source of the web dashboard, and the service that serves the dashboard and samples models for its charts.
+"""Data source of the web dashboard, and the server that serves the dashboard and samples models for its charts.
 
 Every replica of the operator serves the dashboard. The standby also has filled caches and receives the agents' reports,
-and it reads the desired replicas from the status, which the leader writes.
-Out of scope: the pages of the dashboard (`halcyon.dashboard`).
+and it reads the desired replicas from the status, which the leader writes. Out of scope: the pages of the dashboard
+(`halcyon.dashboard`).
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from halcyon.signals.time_series import Ring
 log = logging.getLogger(__name__)
 
 WINDOW_S = 15.0
-"""Length of the window over which rates are computed, in seconds. An agent of an idle model reports every 5 s."""
+"""Length of the period over which rates are computed, in seconds. An agent of an idle model reports every 5 s."""
 SLICE_S = 0.02
-"""Time after which sampling yields to other asyncio tasks, in seconds."""
+"""Time after which sampling lets other asyncio tasks run, in seconds."""
 CLOSE_WITHIN_S = 0.5
-"""Maximum time to close the dashboard's server, in seconds. A change of the leader may take 2 s in total."""
+"""Maximum time for closing the dashboard's server, in seconds. A change of the leader may take 2 s in total."""
 QUERY_TIMEOUT_OF_PAGES_S = 15.0
 """Maximum time of a query to the site's Prometheus for a page of the dashboard, in seconds. If a query takes longer,
-the page shows the reason for the missing data."""
+the page shows why the data is missing."""
 _SLICES = STEP_S
 """Number of groups of models for sampling. One group is sampled each second, so that thousands of models cause no peak
 load."""
@@ -72,8 +72,8 @@ _READY = frozenset({"ready", "unreachable"})
 _OF_SERVERS = tuple(
     3 + POD_COUNTERS.index(name) for name in ("succeeded", "failed", "rows", "executions", "queue_us", "compute_us")
 )
-"""Indices of the servers' counters in the time series of an agent's reports. See `signals.time_series` and
-`signals.store_state`."""
+"""Positions of the servers' counters in the time series that are made from an agent's reports. See
+`signals.time_series` and `signals.store_state`."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class DashboardSettings:
     """Settings of the dashboard's server."""
 
     local: bool
-    """Whether to serve only on localhost, without TLS and sign-in. Otherwise, the dashboard is served on all addresses
-    with TLS, to users of the cluster."""
+    """Whether the dashboard is served only on localhost, without TLS and sign-in. Otherwise it is served on all
+    addresses with TLS, to users of the cluster."""
     port: int
     proxy: Proxy | None = None
     """Proxy that is trusted to authenticate users; None if no proxy is trusted."""
@@ -91,7 +91,7 @@ class DashboardSettings:
 
 @dataclass
 class OperatorSource:
-    """The operator's state in the form that the dashboard needs."""
+    """State of the operator in the form that the dashboard needs."""
 
     caches: ClusterState
     hub: ObservationStore
@@ -106,7 +106,7 @@ class OperatorSource:
 
     @property
     def synced(self) -> bool:
-        """Return whether the caches are filled."""
+        """Return whether the caches contain all objects."""
         return self.caches.synced
 
     @property
@@ -115,13 +115,13 @@ class OperatorSource:
         return self.caches.resources.changes
 
     def names(self) -> Collection[Name]:
-        """Return the names of all models."""
+        """Return the namespace and name of each model."""
         if self._names[0] != self.changes:
             self._names = (self.changes, [Name(*key) for key in self.caches.resources.all_keys()])
         return self._names[1]
 
     def model(self, name: Name) -> Object | None:
-        """Return the ModelDeployment of this name; None if it doesn't exist."""
+        """Return the ModelDeployment with this name; None if it doesn't exist."""
         return self.caches.resources.get(Key(*name))
 
     def servers(self, name: Name) -> Sequence[DashboardPod]:
@@ -150,7 +150,7 @@ class OperatorSource:
         ]
 
     def overlay(self, name: Name) -> str:
-        """Return the config overlay of a model's target revision, else of its current revision; empty if unknown."""
+        """Return the config overlay of a model's target revision, or of its current revision; empty if unknown."""
         revisions = ((self.model(name) or {}).get("status") or {}).get("revision") or {}
         records = self.caches.children[kinds.CONTROLLER_REVISION]
         for which in ("target", "current"):
@@ -160,7 +160,7 @@ class OperatorSource:
         return ""
 
     def reading(self, name: Name) -> ModelNumbers:
-        """Return a model's current rates, queue length and other numbers for the dashboard."""
+        """Return a model's current rates, queue length and other numbers for the dashboard's page."""
         now = self.clock.monotonic()
         picture = self.hub.snapshot(name.namespace, name.name, now)
         if picture is None:
@@ -172,11 +172,11 @@ class OperatorSource:
         return measured(picture, now, gpu=gpu)
 
     def answers(self, name: Name) -> Mapping[str, ReportedHistogram]:
-        """Return the histograms of response times that each of a model's balancer pods reports, by balancer pod."""
+        """Return the histograms of response times that the balancers of a model report, by balancer pod."""
         return self.hub.client_latencies(*name, self.clock.monotonic())
 
     def past(self, name: Name) -> Past | None:
-        """Return the history of arrivals from the memory of a model's planner; None if there is none."""
+        """Return the history of arrivals in the memory of a model's planner; None if there is none."""
         history = self.autoscaler.decider.history(Key(*name))
         if history is None or not history.bins:
             return None
@@ -220,7 +220,10 @@ def _gpu(picture: ModelSnapshot, now: float) -> float | None:
 
 
 def _rates(rings: Iterable[Ring], columns: Sequence[int], now: float) -> list[float | None]:
-    """Return the sum of each counter's known rates over all time series; None for a counter without a known rate."""
+    """Return the sum of each counter's rates over all time series.
+
+    Unknown rates are left out; None means that all are unknown.
+    """
     total: list[float | None] = [None] * len(columns)
     for ring in rings:
         for index, rate in enumerate(ring.rates(columns, now, WINDOW_S)):
@@ -230,7 +233,7 @@ def _rates(rings: Iterable[Ring], columns: Sequence[int], now: float) -> list[fl
 
 
 def _means(rings: Iterable[Ring], column: int, now: float) -> list[float]:
-    """Return the mean of a column over the window, for each time series in which the column is known now."""
+    """Return the mean of a column over the period, for each time series in which the column is known now."""
     known = (ring for ring in rings if ring.known(column, now, MAX_AGE_S, -math.inf) is not None)
     means = (ring.mean(column, now, WINDOW_S, held_s=MAX_AGE_S, since=now - WINDOW_S) for ring in known)
     return [mean for mean in means if mean is not None]
@@ -269,7 +272,8 @@ class DashboardService:
     ) -> None:
         """Create the dashboard.
 
-        Its data is from `source`, from the site's Prometheus if there is one, from pods' logs, and from measurements.
+        Its data comes from `source`, from the site's Prometheus if there is one, from the logs of pods, and from
+        measurements.
         """
         self._ports = ports
         self._chosen, self._source, self._clock = chosen, source, source.clock
@@ -353,7 +357,10 @@ class DashboardService:
             await asyncio.sleep(1.0)
 
     def sample(self, name: Name, at: float) -> None:
-        """Add the current numbers of a model to its chart history, at the time `at` in seconds since the epoch."""
+        """Add the current numbers of a model to the history for its charts.
+
+        `at` is the time in seconds since the epoch.
+        """
         model = self._source.model(name)
         if model is None:
             return

@@ -1,8 +1,8 @@
 """Cost of models' GPUs, computed from samples of the models' pods every ten seconds.
 
-Both replicas of the operator take samples, so that the standby has the same data when it becomes the leader. Models on
-CPU are not included. The shares of GPU time over the last day change slowly even if a model is idle, because time
-passes. New values are therefore published only as follows, and the status keeps the last published ones:
+Both replicas of the operator take samples, so that the standby has the same data when it becomes the leader. Models
+without GPUs are not included. The shares of GPU time over the last day change slowly even if a model is idle, because
+time passes. New values are therefore published only as follows, and the status keeps the last published ones:
 
 | change                                    | published                                                                     |
 | ----------------------------------------- | ----------------------------------------------------------------------------- |
@@ -42,10 +42,10 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 10.0
 SLICE_S = 0.02
-"""Time after which counting yields to other asyncio tasks, in seconds."""
+"""Time after which counting lets other asyncio tasks run, in seconds."""
 AT_WORK_S, AT_REST_S = 600.0, 3600.0
-"""Minimum time between two comparisons of current and published shares of GPU time, in seconds. The first is for a busy
-model, the second for an idle one."""
+"""Minimum time between two comparisons of current and published shares of GPU time, in seconds. The first number is for
+a busy model, the second for an idle one."""
 RESTS_AFTER_S = 60.0
 """Time without an inference after which a model counts as idle, in seconds."""
 
@@ -58,12 +58,12 @@ class _Counted:
     ledger: Ledger
     shown: Cost | None = None
     compared_at: float = -math.inf
-    """Monotonic time of the last comparison of current and published shares of GPU time, in seconds."""
+    """Monotonic time at which current and published shares of GPU time were last compared, in seconds."""
     worked_at: float = -math.inf
     """Monotonic time at which the number of inferences last increased, in seconds."""
 
     def is_due(self, at: float) -> bool:
-        """Return whether to compare current and published shares of GPU time now."""
+        """Return whether the current and published shares of GPU time should be compared now."""
         rests = at - self.worked_at >= RESTS_AFTER_S
         if rests and self.compared_at < self.worked_at + RESTS_AFTER_S:
             return True
@@ -72,7 +72,7 @@ class _Counted:
 
 @dataclass
 class GpuCosts:
-    """GPU time of all models, and their costs as last published."""
+    """GPU time of all models, and their last published costs."""
 
     caches: ClusterState
     signals: ModelSignals
@@ -83,11 +83,11 @@ class GpuCosts:
     prices: Prices = field(default_factory=Prices)
 
     _saved: Mapping[Key, Saved] = field(default_factory=dict)
-    """GPU times that an earlier process has saved, of models that this process has not counted yet."""
+    """GPU times that an earlier process has saved, for models that this process has not counted yet."""
     _models: dict[Key, _Counted] = field(default_factory=dict)
     _served: dict[Key, AbstractSet[str]] = field(default_factory=dict)
-    """Uids of each model's pods that serve, by model. A pod serves if it is ready, or if it is being deleted after it
-    was ready."""
+    """Uids of the serving pods of each model. A pod serves if it is ready, or if it is being deleted after it was
+    ready."""
 
     def __post_init__(self) -> None:
         """Subscribe to changes of models, to drop the data of deleted ones."""
@@ -141,12 +141,18 @@ class GpuCosts:
         return self.prices.of(product, None if spec.runtime.gpu is None else spec.runtime.gpu.resource_name)
 
     def published(self, key: Key) -> Shown:
-        """Return the last published cost. Without a sample `settling` is set, so that the status keeps its value."""
+        """Return the last published cost of a model.
+
+        If there is no sample yet, `settling` is set, so that the status keeps its value.
+        """
         known = self._models.get(key)
         return Shown(None if known is None else known.shown, self.prices.currency, settling=known is None)
 
     def spent(self, key: Key) -> Spent | None:
-        """Return the GPU-seconds and inferences of a model since this process started; None if none were counted."""
+        """Return the GPU-seconds and inferences of a model since this process started.
+
+        Return None if none were counted.
+        """
         known = self._models.get(key)
         return None if known is None else known.ledger.total
 
@@ -162,7 +168,10 @@ class GpuCosts:
         return None if held is None or price is None else price * held
 
     def stored(self, key: Key) -> list[list[float]] | None:
-        """Return a model's GPU time as a JSON value to store with the planner's memory; None if there is none."""
+        """Return the GPU time of a model as a JSON value, which is stored with the planner's memory.
+
+        Return None if there is none.
+        """
         known = self._models.get(key)
         return None if known is None else known.ledger.to_json()
 

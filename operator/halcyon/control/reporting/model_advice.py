@@ -1,8 +1,7 @@
-"""Advice for all models, from a sample every 30 s and a new selection of advice every five minutes.
+"""Advice for all models. A sample of each model is taken every 30 s, and advice is selected every five minutes.
 
 A changed selection causes a reconcile. Only the leader takes samples. A new leader continues with the advice in the
-status.
-Out of scope: the rules (`control.advice`).
+status. Out of scope: the rules (`control.advice`).
 """
 
 from __future__ import annotations
@@ -31,30 +30,31 @@ from halcyon.signals.store_state import POD_COUNTERS, ModelSnapshot
 
 SAMPLE_INTERVAL_S = 30.0
 SAMPLES = 10
-"""Number of samples from which evidence is made."""
+"""Number of samples after which evidence for advice is made."""
 SLICE_S = 0.02
-"""Time after which sampling yields to other asyncio tasks, in seconds."""
+"""Time after which sampling lets other asyncio tasks run, in seconds."""
 _WINDOW_S = 15.0
-"""Length of the window over which a sample's rates are computed, in seconds. The agents' samples are stored for 20 s."""
+"""Length of the period over which the rates of a sample are computed, in seconds. The agents' samples are stored for 20
+s."""
 _COLUMNS = tuple(3 + POD_COUNTERS.index(name) for name in ("succeeded", "queue_us"))
 
 
 @dataclass(slots=True)
 class _Watched:
-    """State of one model that is sampled for advice."""
+    """State of one model whose signals are sampled for advice."""
 
     uid: str
     selection: AdviceSelection
     window: Window = field(default_factory=Window)
     samples: int = 0
     measured: str | None = None
-    """Revision whose batches have shown how their time depends on their rows. It stays set even if all of the
+    """Revision whose batches have shown how their execution time depends on their rows. It stays set even if all of the
     revision's batches have one size now."""
 
 
 @dataclass
 class ModelAdvice:
-    """Advice for all models, as last selected."""
+    """Advice for all models, as it was last selected."""
 
     caches: ClusterState
     specs: SpecsInForce
@@ -80,9 +80,9 @@ class ModelAdvice:
                     began = self.clock.monotonic()
 
     def sample(self, key: Key) -> None:
-        """Add a sample of one model.
+        """Add a sample of a model's signals.
 
-        With the last sample for an evidence, select the advice, and requeue the model if the shown advice has changed.
+        After the last sample for an evidence, select the advice, and requeue the model if the shown advice has changed.
         """
         spec, resource = self.specs.get(key), self.caches.resources.get(key) or {}
         uid = self.autoscaler.signals.uid(key)
@@ -114,9 +114,9 @@ class ModelAdvice:
     def _evidence(
         self, key: Key, watched: _Watched, spec: Spec, memory: PlannerMemory | None, resource: Mapping[str, Any]
     ) -> ModelEvidence:
-        """Return the evidence for a model's advice.
+        """Return the evidence for advice on a model's settings.
 
-        It has means of the samples, what the planner has learnt, and the duration of a pod's last start.
+        It has the means of the samples, the results of the planner, and the duration of a pod's last start.
         """
         started = (resource.get("status") or {}).get("coldStart") or {}
         means = replace(watched.window.evidence(spec), start_s=started.get("seconds"))

@@ -1,4 +1,4 @@
-"""The per-model metrics on the page /metrics, built from scratch for each scrape, so that deleted models have no series.
+"""Metrics of each model on the page /metrics. They are built for each scrape, so that deleted models have no series.
 
 Only the leader exports them: otherwise a sum over both replicas of the operator would count each model twice. The page
 is built in slices, between which other tasks run. For 5,000 models it takes so long that decisions must not wait for
@@ -30,11 +30,11 @@ from halcyon.scaling.gpu_cost import Spent
 from halcyon.scaling.policy.decision import Signal
 
 SLICE_S = 0.02
-"""Time after which building the page yields to other asyncio tasks, in seconds."""
+"""Time after which building the page lets other asyncio tasks run, in seconds."""
 
 GPU_STATES = ("starting", "busy", "idle", "unknown")
 More = tuple[tuple[str, str], ...]
-"""Additional labels of a sample as pairs of name and value, without the labels that identify the model."""
+"""Additional labels of a sample as pairs of name and value. The labels that identify the model are not among them."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class ModelMetrics:
     clock: Clock
 
     async def page(self) -> str:
-        """Return the page in the Prometheus text format; an empty page on the standby."""
+        """Return the page /metrics in the Prometheus text format. On the standby, the page is empty."""
         if not self.leadership.is_leader:
             return ""
         lines: dict[Metric, list[str]] = {metric: [] for metric in per_model_metrics.METRICS}
@@ -86,7 +86,7 @@ class ModelMetrics:
         return "".join(head(metric) + "".join(found) for metric, found in lines.items() if found)
 
     def _lines(self, key: Key, resource: Object) -> list[tuple[Metric, str]]:
-        """Return all lines of a model for the page.
+        """Return all lines of a model for the page /metrics.
 
         They are collected before any of them is used, so that an error leaves out the whole model.
         """
@@ -107,7 +107,10 @@ class ModelMetrics:
 
 
 def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
-    """Yield metric, additional labels and value of each sample of a model. Samples with an unknown value are left out."""
+    """Yield the metric, the additional labels and the value of each sample of a model.
+
+    Samples with an unknown value are left out.
+    """
     status: dict[str, Any] = facts.resource.get("status") or {}
     for condition in status.get("conditions") or ():
         labels = tuple((name, str(condition.get(name))) for name in ("type", "status", "reason"))

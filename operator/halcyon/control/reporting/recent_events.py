@@ -18,25 +18,25 @@ from halcyon.kube.event_recorder import QUIET_S, NewEvent
 from halcyon.kube.kinds import Key
 
 KEPT = 10
-"""Maximum number of events that are kept for each model."""
+"""Maximum number of events that are kept per model."""
 MODELS = 2000
-"""Maximum number of models whose events are kept. These are the models with the most recent events."""
+"""Maximum number of models whose events are kept. The models with the most recent events are kept."""
 _STATUS_PARTS = ("conditions", "rollout", "scaling")
 """Fields of the status from which events are derived."""
 
 
 class RecentEvents:
-    """The most recent events of each model."""
+    """Most recent events of each model."""
 
     def __init__(self, clock: Clock) -> None:
-        """Initialize without events."""
+        """Initialize without any events."""
         self._clock = clock
         self._of: dict[Key, deque[Event]] = {}
 
     def changed(self, key: Key, before: Object | None, after: Object | None) -> None:
-        """Record the events for a change of a ModelDeployment.
+        """Record the events that a change of a ModelDeployment causes.
 
-        Its deletion drops its events. Its first appearance in the cache causes no event.
+        If it is deleted, its events are dropped. Its first appearance in the cache causes no event.
         """
         if after is None:
             self._of.pop(key, None)

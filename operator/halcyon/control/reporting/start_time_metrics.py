@@ -23,7 +23,7 @@ _BUCKETS_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0
 
 @dataclass(frozen=True, slots=True)
 class PodStart:
-    """One start of a server pod."""
+    """Start of a server pod, with its duration."""
 
     seconds: float
     ready_at: float
@@ -31,13 +31,13 @@ class PodStart:
 
 
 class StartTimes:
-    """The last start of a pod of each model, and a histogram of all start times."""
+    """Last start of a pod of each model, and a histogram of all start times."""
 
     def __init__(self, caches: ClusterState, registry: CollectorRegistry) -> None:
         """Subscribe to changes of pods and models in the caches."""
         self._last: dict[Key, PodStart] = {}
         self._started: set[str] = set()
-        """Uids of existing pods that were ready at least once."""
+        """Uids of existing pods that have been ready at least once."""
         self._seconds = instruments.histogram(operator_metrics.POD_START, registry, buckets=_BUCKETS_S)
         caches.pods.listeners.append(self._changed)
         caches.resources.listeners.append(self._model_changed)

@@ -1,4 +1,4 @@
-"""Analysis of canaries: samples of the stable and the canary revision, and the current verdict on each canary.
+"""Analysis of canaries: samples of the stable revision and of the canary, and the current verdict on each canary.
 
 data                                           source
 failures                                       the balancers' counters, for each slot; else Triton's, for each pod
@@ -10,8 +10,8 @@ of each response.
 
 A sample is taken when an agent reports, so the verdict is as recent as the reports. A changed verdict queues the model
 for a reconcile. A process uses only samples that it has collected itself, so a new leader starts the analysis from
-scratch. This delays the verdict, but doesn't make it less reliable.
-Out of scope: what follows from a verdict (`canary_progress`), and the statistics (`halcyon.scaling.canary.analysis`).
+scratch. This delays the verdict, but doesn't make it less reliable. Out of scope: what follows from a verdict
+(`canary_progress`), and the statistics (`halcyon.scaling.canary.analysis`).
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ LOOK_S = 0.9
 """Minimum time between two samples, in seconds. It is the minimum time between two reports of an agent
 (`SendInterval.min_s`)."""
 MAX_LOOK_S = 5.0
-"""Maximum time that a sample is put off until both revisions have answered requests, in seconds."""
+"""Maximum time for which a sample is postponed until both revisions have answered requests, in seconds."""
 _WINDOW_S = 20.0
 
 
 class _Counts(NamedTuple):
-    """Triton's counters of one pod since the pod's start."""
+    """Counters of one pod that Triton has kept since the pod's start."""
 
     succeeded: float
     failed: float
     executions: float
     queue_us: float
     compute_us: float
-    """Total execution time of the requests, in microseconds; NaN if it is unknown."""
+    """Total execution time of the requests, in microseconds; NaN if unknown."""
 
     def since(self, before: _Counts | None) -> _Counts | None:
-        """Return the growth of the counters since `before`.
+        """Return the growth of the counters since the sample `before`.
 
-        The result is None for a pod's first sample, which includes the warm-up, and if the pod has restarted.
+        Return None for a pod's first sample, which includes the warm-up, and if the pod has restarted.
         """
         if before is None or any(now < then for now, then in zip(self, before, strict=True)):
             return None
@@ -68,7 +68,7 @@ class _Counts(NamedTuple):
 
 @dataclass
 class _Watched:
-    """State of the analysis of one model's canary."""
+    """State of the analysis of one canary."""
 
     stable: str
     canary: str
@@ -79,9 +79,9 @@ class _Watched:
     latency: dict[tuple[str, str], SlotLatency] = field(default_factory=dict)
     """Latency histograms at the last sample, by balancer and slot."""
     servers: tuple[Object, ...] = ()
-    """Server pods at the last reconcile. Each change of the pods causes a reconcile."""
+    """Server pods of the model at the last reconcile. Each change of the pods causes a reconcile."""
     answers_since: dict[str, float] = field(default_factory=dict)
-    """Monotonic time of the first sample in which a pod has answered requests, by pod, in seconds."""
+    """Monotonic time of the first sample in which each pod has answered requests, in seconds."""
     looked_at: float = -math.inf
     """Monotonic time of the last attempt to take a sample, in seconds."""
     sampled_at: float = -math.inf
@@ -90,27 +90,27 @@ class _Watched:
 
 
 class RollingOut(Protocol):
-    """The parts of a reconcile plan that the canary analysis reads."""
+    """Parts of a reconcile plan that the canary analysis reads."""
 
     @property
     def spec(self) -> Spec | None:
-        """The spec in force; None if no spec was ever accepted."""
+        """Spec in force; None if no spec was ever accepted."""
 
     @property
     def rollout(self) -> RolloutPlan | None:
-        """The rollout of the revision that the spec requests; None if no spec was ever accepted."""
+        """Rollout of the revision that the spec requests; None if no spec was ever accepted."""
 
 
 @dataclass
 class CanaryAnalysis:
-    """Analyses of the canaries of all models."""
+    """Analyses of all canaries in progress."""
 
     hub: ObservationStore
     clock: Clock
     queries: CanaryQueries | None = None
     """Queries of the site's Prometheus; None if it has none."""
     requeue: Callable[[Key], None] = lambda _: None
-    """Function that is called with the key of a model whose verdict has changed."""
+    """Function that is called with the key of a model when the verdict on its canary has changed."""
     _watched: dict[Key, _Watched] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -118,7 +118,7 @@ class CanaryAnalysis:
         self.hub.subscribe(lambda namespace, name, _: self._reported(Key(namespace, name)))
 
     def planned(self, key: Key, plan: RollingOut) -> None:
-        """Start, continue or end the analysis of a model's canary, depending on the plan."""
+        """Start, continue or end the analysis of a model's canary, according to the plan."""
         rollout = plan.rollout
         if self.queries is not None:
             self.queries.planned(key, plan.spec, rollout)
@@ -138,7 +138,10 @@ class CanaryAnalysis:
             self.queries.deleted(key)
 
     def result(self, key: Key, servers: Iterable[Object]) -> CanaryResult | None:
-        """Take a sample if one is due; return the verdict. None without a canary, or before any measured request."""
+        """Take a sample if one is due, and return the verdict.
+
+        Return None without a canary, or before any measured request.
+        """
         watched = self._watched.get(key)
         if watched is not None:
             watched.servers = tuple(servers)
@@ -156,7 +159,7 @@ class CanaryAnalysis:
             self.requeue(key)
 
     def _look(self, key: Key, watched: _Watched) -> None:
-        """Take a sample if one is due, and update the verdict from it."""
+        """Take a sample if one is due, and update the verdict on the canary from it."""
         now = self.clock.monotonic()
         if now - watched.looked_at < LOOK_S:
             return
@@ -200,7 +203,7 @@ class CanaryAnalysis:
 
 
 def _rules(spec: Spec) -> Rules:
-    """Return the limits in a spec, for the statistical tests of the analysis."""
+    """Return the limits in a spec for the statistical tests of the canary analysis."""
     limits = (spec.rollout.canary or Canary()).analysis
     return Rules(
         error_margin=limits.max_failure_increase / 100,
@@ -212,7 +215,7 @@ def _rules(spec: Spec) -> Rules:
 
 
 def _counts(point: PodPoint) -> _Counts | None:
-    """Return the counters in one report; None if any of them except the execution time is unknown."""
+    """Return the counters in one report. Return None if any of them except the execution time is unknown."""
     if point.succeeded is None or point.failed is None or point.executions is None or point.queue_us is None:
         return None
     compute_us = math.nan if point.compute_us is None else point.compute_us
@@ -220,7 +223,7 @@ def _counts(point: PodPoint) -> _Counts | None:
 
 
 def _homes(servers: Iterable[Object]) -> dict[str, str]:
-    """Return the revision of each slot, without slots with pods of two revisions, which both send the responses."""
+    """Return the revision of each slot. Slots with pods of two revisions are left out, because both send responses."""
     found: dict[str, set[str]] = {}
     for pod in servers:
         found.setdefault(pod["metadata"]["labels"].get(names.SLOT_LABEL, ""), set()).add(pods.revision(pod))
@@ -229,11 +232,11 @@ def _homes(servers: Iterable[Object]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Responses:
-    """Responses of one revision's servers in a window: their latencies and failures."""
+    """Responses of one revision's servers in a period: their latencies and failures."""
 
     latency: Histogram
     failed: int | None
-    """Number of failed responses; None if a balancer doesn't report it."""
+    """Number of failed responses; None if any balancer doesn't report it."""
 
 
 def _took(
@@ -263,7 +266,7 @@ def _took(
 
 
 def _sample(done: Iterable[_Counts], took: _Responses | None, newest_s: float) -> Sample:
-    """Return the sample of a revision. It has the sum of the counters over the revision's pods, and the response times."""
+    """Return the sample of a revision: the sum of the counters over its pods, and the response times."""
     sums = [sum(column) for column in zip(*done, strict=True)] or [0.0] * len(_Counts._fields)
     succeeded, failed, executions, queue_us = (round(value) for value in sums[:-1])
     return Sample(
@@ -279,7 +282,7 @@ def _sample(done: Iterable[_Counts], took: _Responses | None, newest_s: float) -
 
 
 def _with_failures(sample: Sample, took: _Responses) -> Sample:
-    """Return the sample, with requests and failures as the balancers have counted them."""
+    """Return the sample with the numbers of requests and failures that the balancers have counted."""
     answered = took.latency.total
     # Triton's counts are from other moments, so only the ratio of requests to batches is taken from them.
     batches = round((sample.batches or 0) * answered / sample.requests) if sample.requests else None

@@ -17,20 +17,18 @@ from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.scope import CanaryResult
 
 PROMOTE, ABORT = f"{GROUP}/promote", f"{GROUP}/abort"
-"""Annotations of a ModelDeployment with which a user promotes or aborts a canary. The value names the canary's
-revision. Other revisions are unaffected."""
+"""Annotations of a ModelDeployment with which a user promotes or aborts a canary. The value names the revision of the
+canary. Other revisions are unaffected."""
 PROMOTE_STEP = f"{GROUP}/promote-step"
-"""Annotation of a ModelDeployment with which a user ends one step of a canary.
-
-Its value is REVISION/STEP, with steps counted from 1. It affects no other step.
-"""
+"""Annotation of a ModelDeployment with which a user ends one step of a canary. Its value is REVISION/STEP, where steps
+are counted from 1. Other steps are unaffected."""
 Wish = Literal["", "promote", "abort", "step"]
 Outcome = Literal["goes on", "promoted", "aborted", "worse"]
 
 
 @dataclass(frozen=True)
 class Advance:
-    """State of a canary after one evaluation of its step."""
+    """State of a canary after its current step was evaluated."""
 
     record: RolloutRecord
     weight: int
@@ -38,15 +36,15 @@ class Advance:
     pods: int
     outcome: Outcome
     say: str
-    """Message about the step and what the canary waits for, or about why the canary ended."""
+    """Message about the step: what the canary waits for, or why the canary ended."""
     due: float | None = None
-    """End of the step's pause, in seconds since the epoch; None if no pause is in progress."""
+    """Time at which the pause of the step ends, in seconds since the epoch; None if no pause is in progress."""
     paused: bool = False
-    """Whether the canary waits for a person to continue it."""
+    """Whether the canary waits until a person continues the rollout."""
 
 
 def wish(annotations: Mapping[str, str], key: str, name: str, step: int = -1) -> Wish:
-    """Return what a user has requested for a revision with an annotation.
+    """Return what a user has requested with an annotation for a canary's revision.
 
     The annotation names the revision by its key, or by the name of its ControllerRevision. `step` is the index of the
     canary's current step, from 0.
@@ -59,9 +57,10 @@ def wish(annotations: Mapping[str, str], key: str, name: str, step: int = -1) ->
 
 
 def share(count: int, weight: int) -> int:
-    """Return the number of canary pods: `weight` percent of `count` pods, rounded, but at least 1.
+    """Return the number of canary pods.
 
-    At least 1 of the `count` pods is left for the stable revision. If `count` is 1, the canary has 1 pod in addition.
+    It is `weight` percent of `count` pods, rounded, but at least 1. At least 1 of the `count` pods is left for the
+    stable revision. If `count` is 1, the canary has 1 additional pod.
     """
     return max(1, min(count - 1, round(count * weight / 100)))
 
@@ -91,7 +90,7 @@ def advance(
         record: rollout record of the canary's revision.
         rules: the field spec.rollout.canary.
         now: current time in seconds since the epoch.
-        count: number of desired pods of both revisions together.
+        count: number of desired pods, over both revisions.
         ready: number of the canary's ready pods.
         verdict: verdict of the canary analysis; None if there is none yet.
         wished: what a user has requested with an annotation.
@@ -116,7 +115,7 @@ def advance(
         return now_at("goes on", f"{here}; {ready} of {pods} canary pods are ready")
     record = record if record.step_at else replace(record, step_at=rfc3339(now))
     if step.pause.duration is None and wished != "step":
-        return now_at("goes on", f"{here}; paused until a person goes on", paused=True)
+        return now_at("goes on", f"{here}; paused until a person continues the rollout", paused=True)
     over = (epoch_seconds(record.step_at) or now) + duration_s(step.pause.duration or "0s")
     if now < over and wished != "step":
         return now_at("goes on", f"{here}; the step lasts at least until {rfc3339(over)}", over)
@@ -124,8 +123,8 @@ def advance(
         why = verdict.why if verdict else "no measurements yet"
         return now_at(
             "goes on",
-            f"{here}; waiting for analysis: {why}. Annotation {PROMOTE} promotes the canary without analysis, "
-            f"annotation {ABORT} aborts it",
+            f"{here}; waiting for analysis: {why}. The annotation {PROMOTE} promotes the canary without analysis, and "
+            f"the annotation {ABORT} aborts it",
         )
     if at + 1 == len(steps):
         return now_at("promoted", verdict.why if verdict else "all steps are completed")

@@ -33,7 +33,7 @@ from halcyon.signals.prometheus.client import PrometheusError
 
 QUERY_TIMEOUT_S = 5.0
 _MAX_INTERVALS = 3
-"""Number of query intervals for which a value stays valid."""
+"""Number of query intervals for which a value of a metric stays valid."""
 _MAX_ERROR_LENGTH = 200
 
 Ask = Callable[[str], Awaitable[float | None]]
@@ -43,21 +43,21 @@ query fails."""
 
 @dataclass
 class _Metric:
-    """One metric of a canary, with its last results."""
+    """Metric of a canary from the site's Prometheus, with its last results."""
 
     asked: AnalysisMetric
     query: str
     due: float
-    """Monotonic time of the next query, in seconds."""
+    """Monotonic time at which the metric is queried next, in seconds."""
     value: float | None = None
     at: float = 0.0
-    """Monotonic time of the last value, in seconds."""
+    """Monotonic time of the metric's last value, in seconds."""
     failures: int = 0
-    """Number of consecutive values beyond the limit."""
+    """Number of consecutive values of the metric that were beyond the limit."""
     missing: str = "no value yet"
 
     def is_fine(self, now: float) -> bool:
-        """Return whether the last value is within the metric's limit, and recent."""
+        """Return whether the metric's last value is recent and within its limit."""
         fresh = now - self.at <= _MAX_INTERVALS * duration_s(self.asked.interval) + QUERY_TIMEOUT_S
         return self.value is not None and not self.failures and fresh
 
@@ -65,12 +65,15 @@ class _Metric:
         """Return the metric's last result in a few words."""
         if self.value is None:
             return f"metric {self.asked.name}: {self.missing}"
-        times = f", {self.failures} of {self.asked.failure_limit} values in a row" if self.failures else ""
         limit = f"at most {self.asked.max}" if self.asked.min is None else f"at least {self.asked.min}"
-        return f"metric {self.asked.name} is {self.value:g} ({limit}{times})"
+        result = f"metric {self.asked.name} is {self.value:g} ({limit})"
+        if not self.failures:
+            return result
+        most = self.asked.failure_limit
+        return f"{result}; consecutive values beyond the limit: {self.failures} of the {most} that cause a rollback"
 
     def take(self, value: float | None, now: float, missing: str = "the query has no result") -> None:
-        """Record a new result of the query; `missing` is the reason if there is no value."""
+        """Record a new result of the metric's query. If there is no value, `missing` is the reason."""
         self.value, self.missing, self.at = value, missing, now
         if value is not None:
             low, high = self.asked.min, self.asked.max
@@ -80,11 +83,10 @@ class _Metric:
 
 @dataclass(frozen=True)
 class _Watched:
-    """The metrics that are evaluated for one canary."""
+    """Metrics that are evaluated for one canary."""
 
     of: tuple[str, str, tuple[AnalysisMetric, ...]]
-    """The stable revision, the canary, and the metrics in the spec. If any of them changes, the evaluation starts from
-    scratch."""
+    """Stable revision, canary, and metrics in the spec. If any of them changes, the evaluation starts from scratch."""
     metrics: tuple[_Metric, ...]
 
 
@@ -98,9 +100,9 @@ class CanaryQueries:
         self._news = asyncio.Event()
 
     def planned(self, key: Key, spec: Spec | None, rollout: RolloutPlan | None) -> None:
-        """Start the queries for a canary in progress, once its first pods are ready.
+        """Start the queries for a canary in progress once its first pods are ready.
 
-        Drop them if there is no such canary.
+        If there is no such canary, drop the queries.
         """
         canary = spec.rollout.canary if spec else None
         metrics = (canary.analysis.metrics if canary and canary.analysis.mode == "Enabled" else None) or ()
@@ -131,7 +133,7 @@ class CanaryQueries:
         self._watched.pop(key, None)
 
     def judged(self, key: Key, compared: CanaryResult | None) -> CanaryResult | None:
-        """Return the combined verdict of the comparison and the metrics; None if nothing was measured yet."""
+        """Return the combined verdict of the comparison and the metrics; None if nothing has been measured yet."""
         watched, now = self._watched.get(key), self._clock.monotonic()
         if watched is None:
             return compared
@@ -146,7 +148,7 @@ class CanaryQueries:
         return CanaryResult(revision, compared.action, f"{compared.why}; {said}")
 
     async def run(self) -> None:
-        """Run the queries that are due, until cancelled."""
+        """Run the queries of canaries that are due, until cancelled."""
         while True:
             metric = min(
                 (metric for watched in self._watched.values() for metric in watched.metrics),
@@ -174,5 +176,5 @@ class CanaryQueries:
 
 
 def filled(query: str, values: Mapping[str, str]) -> str:
-    """Return the query with its placeholders replaced by `values`."""
+    """Return the text of the query with its placeholders replaced by `values`."""
     return re.sub(r"\{\{([a-zA-Z]+)\}\}", lambda match: values[match[1]], query)

@@ -1,4 +1,7 @@
-"""Input of a rollout decision: the scope, the server pods by revision, and the state of both slots' Deployments. Pure."""
+"""Input of a rollout decision: the scope, the server pods of each revision, and the state of both slots' Deployments.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ CANT_LOAD = frozenset({Reason.LOAD_FAILED, Reason.MODEL_CONFIG_INVALID, Reason.M
 
 
 REPORTS_TIMEOUT_S = 10.0
-"""Maximum delay until a Deployment's status includes a new pod, in seconds. If a pod was scheduled more than this time
-after its creation, it counts as a pod that had to wait for a node."""
+"""Maximum delay until a Deployment's status includes a new pod, in seconds. A pod that was scheduled more than this
+time after its creation counts as one that had to wait for a node."""
 
 
 @dataclass(frozen=True)
 class RevisionFailure:
-    """The reason why pods of a revision aren't ready."""
+    """Reason why pods of a revision aren't ready."""
 
     reason: Reason
     message: str
@@ -35,24 +38,24 @@ class RevisionFailure:
 
 @dataclass(frozen=True)
 class UnschedulablePod:
-    """A pod that can't be scheduled, or that can't be created because of a quota."""
+    """Pod that can't be scheduled, or that can't be created because of a quota."""
 
     message: str
     since: float | None
-    """Time since when the pod can't be scheduled or created, in seconds since the epoch; None if unknown."""
+    """Time since which the pod can't be scheduled or created, in seconds since the epoch; None if unknown."""
     is_certain: bool = False
-    """Whether waiting is useless, because the pod can only start after another pod has ended."""
+    """Whether it is useless to wait, because the pod can only start after another pod has ended."""
 
 
 @dataclass(frozen=True)
 class ObservedRollout:
-    """The observed state of a ModelDeployment's servers, for one rollout decision."""
+    """Observed state of a ModelDeployment's servers, on which a rollout decision is based."""
 
     view: Scope
     spec: Spec
     slots: Mapping[Slot, SlotState]
     of: Mapping[str, list[Object]]
-    """Live server pods, by key of their revision."""
+    """Server pods that are live, by key of their revision."""
 
     @classmethod
     def at(cls, view: Scope, spec: Spec, deployments: Mapping[Slot, Object]) -> ObservedRollout:
@@ -73,7 +76,7 @@ class ObservedRollout:
         return duration_s(self.spec.rollout.surge_timeout)
 
     def is_due(self, at: float | None) -> bool:
-        """Return whether the time `at`, in seconds since the epoch, has come; False if `at` is None."""
+        """Return whether the time `at` has come. `at` is in seconds since the epoch. Return False if it is None."""
         return at is not None and self.view.now >= at
 
     def ready(self, key: str) -> int:
@@ -81,7 +84,7 @@ class ObservedRollout:
         return sum(pods.is_ready(p) for p in self.of.get(key, ()))
 
     def live_in(self, slot: Slot) -> list[Object]:
-        """Return the live pods of a slot, of any revision."""
+        """Return the live pods of a slot, whatever their revision."""
         return [p for found in self.of.values() for p in found if p["metadata"]["labels"].get(names.SLOT_LABEL) == slot]
 
     def ready_in(self, slot: Slot) -> int:
@@ -101,15 +104,15 @@ class ObservedRollout:
         return min((at for at in began if at is not None), default=None)
 
     def waited_s(self, key: str) -> float:
-        """Return the longest time, in seconds, from a live pod's creation until its own containers could begin."""
+        """Return the longest time from the creation of a live pod until its own containers could begin, in seconds."""
         waits = ((pod_interference.released_at(p), pod_times.created_at(p)) for p in self.of.get(key, ()))
         return max((placed - made for placed, made in waits if placed is not None and made is not None), default=0.0)
 
     def has_time(self, key: str, within_s: float) -> bool:
-        """Return whether an unready pod of a revision waited for a node and was scheduled within the last `within_s`.
+        """Return whether an unready pod of a revision had to wait for a node and was scheduled recently.
 
-        Such a pod still has time to start, although its Deployment may report an exceeded deadline until the pod is
-        ready.
+        "Recently" means within the last `within_s` seconds. Such a pod still has time to start. Nevertheless its
+        Deployment may report an exceeded deadline until the pod is ready.
         """
         return any(
             placed - made >= REPORTS_TIMEOUT_S and not self.is_due(placed + within_s)
@@ -120,7 +123,7 @@ class ObservedRollout:
         )
 
     def why_not(self, key: str, slot: SlotState | None) -> RevisionFailure | None:
-        """Return why pods of a revision aren't ready; None if unknown.
+        """Return the reason why pods of a revision aren't ready; None if unknown.
 
         The first of these sources is used: a failed load or fetch in the pods' status; load errors from the agents;
         other failures in the pods' status; the API server's reason for not creating pods.
@@ -140,9 +143,9 @@ class ObservedRollout:
         return RevisionFailure(Reason.POD_CREATION_FAILED, slot.refusal) if slot and slot.refusal else None
 
     def is_held_up(self, key: str, slot: SlotState | None) -> bool:
-        """Return whether others keep all pods of a revision from starting.
+        """Return whether something outside Halcyon keeps all pods of a revision from starting.
 
-        The revision then doesn't count as failed. Others are, for example, an injected container or a paused
+        The revision then doesn't count as failed. Examples are a container that a webhook has injected, and a paused
         Deployment.
         """
         unready = [p for p in self.of.get(key, ()) if not pods.is_ready(p)]
@@ -151,7 +154,7 @@ class ObservedRollout:
         return all(pod_interference.start_blocker(p) for p in unready)
 
     def lack(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
-        """Return the revision's pod that has been unschedulable longest, or else the rejection of its pods by a quota.
+        """Return the revision's pod that has been unschedulable longest, or the rejection of its pods by a quota.
 
         The result is None if there is neither. It is also None if there are no other pods that could be removed to free
         capacity. Such pods are those of other revisions, and those that a restart of the Deployment (`kubectl rollout
@@ -173,7 +176,7 @@ class ObservedRollout:
         return None
 
     def unschedulable_pods(self, revision: Revision, slot: SlotState | None) -> int:
-        """Return how many desired pods of other revisions were unschedulable for surgeTimeout plus the grace period.
+        """Return how many pods of other revisions were unschedulable for surgeTimeout plus the grace period.
 
         A pod that has waited less may get the capacity of a pod that is stopping, so no other pod must be removed for
         it.
@@ -186,7 +189,7 @@ class ObservedRollout:
         return found + max(self.count - len(others), 0)
 
     def short(self, revision: Revision, slot: SlotState | None) -> int:
-        """Return how many desired pods of both slots were unschedulable for surgeTimeout plus the grace period.
+        """Return how many pods of both slots were unschedulable for surgeTimeout plus the grace period.
 
         Unlike `unschedulable_pods`, this counts the pods of all revisions. It is for rollouts in which both slots have
         pods of `revision`.
@@ -200,14 +203,15 @@ class ObservedRollout:
         return min(missing, sum(at is not None and self.is_due(at + long_s) for at in waiting))
 
     def patience(self, lack: UnschedulablePod) -> float | None:
-        """Return when a pod will have been unschedulable for surgeTimeout, in seconds since the epoch.
+        """Return the time at which a pod will have been unschedulable for surgeTimeout, in seconds since the epoch.
 
-        The result is None if unknown. If waiting is useless, it is the time since when the pod is unschedulable.
+        Return None if it is unknown. If it is useless to wait, the result is the time since which the pod is
+        unschedulable.
         """
         return None if lack.since is None else lack.since + (0 if lack.is_certain else self.surge_timeout_s)
 
     def lacks_long(self, lack: UnschedulablePod | None) -> bool:
-        """Return whether there is an unschedulable pod that has been unschedulable for surgeTimeout."""
+        """Return whether an unschedulable pod exists that has been unschedulable for surgeTimeout."""
         return lack is not None and self.is_due(self.patience(lack))
 
 
@@ -217,7 +221,10 @@ def grace_s(revision: Revision) -> int:
 
 
 def _needs(pod: Object, revision: Revision) -> str:
-    """Return a sentence about the resources that a pod needs, as the scheduler reports them. Halcyon counts no free GPUs."""
+    """Return a sentence about the resources that a pod lacks, as the scheduler reports them.
+
+    Halcyon counts no free GPUs.
+    """
     trouble = pods.failure([pod])
     said = (trouble.message if trouble else "").split(". ")[0].rstrip(".")
     asked = [c.get("resources") or {} for c in revision.template["spec"]["containers"]]

@@ -21,14 +21,14 @@ from halcyon.render import names, revision
 from halcyon.render.revision import Revision
 
 REFRESH = f"{GROUP}/refresh"
-"""Annotation of a ModelDeployment that names the revision to render again. It names the revision by its key, or by the
-name of its ControllerRevision."""
+"""Annotation of a ModelDeployment that requests a new rendering of a revision. Its value is the key of the revision, or
+the name of its ControllerRevision."""
 RESTART = f"{GROUP}/restart"
-"""Annotation of a ModelDeployment that names the revision whose pods are to be replaced. The pods are replaced even if
-their template is unchanged. The value has the same form as that of `REFRESH`."""
+"""Annotation of a ModelDeployment that requests the replacement of a revision's pods, even if their template is
+unchanged. The value has the same form as that of `REFRESH`."""
 _SHOWN = 100
-"""Half the maximum length, in characters, of a difference that is shown with both its values. A longer difference is
-shown without the old and the new value."""
+"""Half of the maximum length up to which a difference is shown with both its values, in characters. A longer difference
+is shown without the values."""
 
 
 def is_wanted(view: Scope, known: Revision, annotation: str = REFRESH) -> bool:
@@ -38,7 +38,7 @@ def is_wanted(view: Scope, known: Revision, annotation: str = REFRESH) -> bool:
 
 
 def compared(view: Scope, spec: Spec, known: Revision, number: int) -> tuple[tuple[str, ...], Revision]:
-    """Return the differences of a new rendering from the stored revision `known`, and the new rendering as a revision.
+    """Return how a new rendering differs from the stored revision `known`, and the new rendering as a revision.
 
     The new revision's key is derived from the key of `known`, so repeated calls return the same revision, even after a
     restart.
@@ -60,7 +60,7 @@ def _differences(before: Revision, after: Revision) -> Iterator[str]:
 
 
 def _plain(template: Any) -> Any:
-    """Return a copy of a pod template in plain JSON types, without the label that names the revision."""
+    """Return a copy of a pod template in plain JSON types. It doesn't have the label that names the revision."""
     copy = json.loads(json.dumps(template))
     copy["metadata"]["labels"].pop(names.REVISION_LABEL, None)
     return copy
@@ -86,7 +86,10 @@ def _between(one: Any, other: Any, path: str) -> Iterator[str]:  # any JSON valu
 
 
 def _by_name(*lists: list[Any]) -> list[dict[str, Any]] | None:
-    """Return each list as a dict by name; None if an object has no name, or if a name occurs twice in a list."""
+    """Return each list of named objects as a dict by name.
+
+    Return None if an object has no name, or if a name occurs twice in a list.
+    """
     found = []
     for items in lists:
         by = {item["name"]: item for item in items if isinstance(item, dict) and "name" in item}

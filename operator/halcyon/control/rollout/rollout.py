@@ -48,23 +48,23 @@ from halcyon.render.server import progress_deadline_s
 SOON_S = 0.5
 """Minimum requeue delay before a change that depends only on time, in seconds."""
 POLL_REQUEUE_S = 5.0
-"""Requeue delay while a canary is in progress, in seconds. The canary analysis has to be polled, because requests don't
+"""Requeue delay while a canary is in progress, in seconds. The canary analysis must be polled, because requests don't
 trigger reconciles."""
 
 
 @dataclass(frozen=True)
 class _Placement:
-    """The slots of a rollout, and the other revisions that matter for it."""
+    """Slots of a rollout, and the other revisions that matter for it."""
 
     home: Slot
     """The home slot, which runs all servers except those of a canary."""
     place: Slot
-    """The slot of the requested revision: the home slot, or the other slot for a canary."""
+    """Slot of the requested revision. It is the home slot, or the other slot if the revision is a canary."""
     is_canary: bool
     good: Revision | None
-    """The newest revision other than the requested one that was ever served; None if there is none."""
+    """Newest revision that was ever served, without the requested one; None if there is none."""
     back: Revision | None
-    """The revision to which a failed rollout rolls back: `good`, or None if the failed revision stays."""
+    """Revision to which a failed rollout rolls back. It is `good`, or None if the failed revision stays."""
     changed: tuple[Revision, ...]
     """Other revisions whose rollout record changes, with the new records."""
     known: Mapping[str, Revision]
@@ -80,21 +80,19 @@ class _Course:
     step: Advance | None
     """State of the canary after this evaluation; None if no canary is in progress."""
     target: Revision
-    """The revision that the servers run."""
+    """Revision that the servers run."""
     stays: Slot
-    """The slot of the target revision."""
+    """Slot in which the target revision runs."""
     speed: SurgeSettings
 
 
 def decide(view: Scope, spec: Spec, asked: Revision, deployments: Mapping[Slot, Object]) -> RolloutPlan:
-    """Return which revision the servers run, and the pods of each slot.
+    """Return the rollout plan: which revision the servers run, and the pods of each slot.
 
     `deployments` are the ModelDeployment's server Deployments, by slot. The steps of the decision are:
 
-    1. Determine the slot of the requested revision.
-    2. Update its rollout record from the observed state, and choose the target revision.
-    3. Decide whether old pods are removed first to free capacity.
-    4. Allocate pods to the slots.
+    1. Determine the slot of the requested revision. 2. Update its rollout record from the observed state, and choose
+    the target revision. 3. Decide whether old pods are removed first to free capacity. 4. Allocate pods to the slots.
     """
     seen = ObservedRollout.at(view, spec, deployments)
     placed = _placement(seen, asked)
@@ -132,8 +130,8 @@ def _placement(seen: ObservedRollout, asked: Revision) -> _Placement:
 def _waiting(seen: ObservedRollout, asked: Revision, placed: _Placement, good: Revision) -> RolloutPlan:
     """Return the plan for a canary whose slot still has pods of another revision.
 
-    The pods of the other revision are left from a promotion or a superseded canary. They serve until enough pods in the
-    home slot are ready.
+    The pods of the other revision are left over from a promotion or a superseded canary. They serve until enough pods
+    in the home slot are ready.
     """
     speed = pace(seen, good, placed.home)
     return RolloutPlan(
@@ -152,7 +150,7 @@ def _waiting(seen: ObservedRollout, asked: Revision, placed: _Placement, good: R
 def _course(seen: ObservedRollout, asked: Revision, placed: _Placement, *, unwritten: bool) -> _Course:
     """Return the decision on the rollout, except for removals of old pods to free capacity.
 
-    It has the requested revision's updated rollout record, the target revision and the surge settings.
+    The decision has the updated rollout record of the requested revision, the target revision and the surge settings.
     """
     record, step = _followed(
         seen,
@@ -173,9 +171,10 @@ def _course(seen: ObservedRollout, asked: Revision, placed: _Placement, *, unwri
 def _with_replacement(
     seen: ObservedRollout, asked: Revision, placed: _Placement, course: _Course, *, unwritten: bool
 ) -> _Course:
-    """Return the decision `course`, with a removal of old pods recorded if it is needed.
+    """Return the decision `course`. If old pods must be removed, the removal is recorded in it.
 
-    It is needed if there is no capacity for additional pods. The rollout record then has the time and the reason.
+    They must be removed if there is no capacity for additional pods. The rollout record then has the time and the
+    reason.
     """
     record, now = course.record, seen.view.now
     again = unwritten and seen.is_due(replacement_due(seen, asked, record))
@@ -228,7 +227,7 @@ def _planned(seen: ObservedRollout, asked: Revision, placed: _Placement, course:
 
 
 def _is_canary(seen: ObservedRollout, asked: Revision, good: Revision | None, at_home: Slot) -> bool:
-    """Return whether the requested revision is a canary beside the stable revision.
+    """Return whether the requested revision is a canary that runs beside the stable revision.
 
     A rollout that has begun in the home slot continues there, and is no canary.
     """
@@ -241,7 +240,7 @@ def _is_canary(seen: ObservedRollout, asked: Revision, good: Revision | None, at
 def _is_unwritten(
     seen: ObservedRollout, asked: Revision, place: Slot, *, known: Mapping[str, Revision], routed: str
 ) -> bool:
-    """Return whether a Deployment that must shrink wasn't written yet.
+    """Return whether the Deployment whose pods are reduced to free capacity was not written yet.
 
     This happens if the operator ended after it had written the rollout record. The time to wait for the freed capacity
     then starts again, when that Deployment is written.
@@ -284,7 +283,7 @@ def _followed(
 
 
 def _begun(seen: ObservedRollout, asked: Revision, slot: SlotState | None, *, can_return: bool) -> RolloutRecord:
-    """Return the requested revision's rollout record, restarted if no rollout of the revision is in progress."""
+    """Return the requested revision's rollout record. It starts again if no rollout of the revision is in progress."""
     record, now = RolloutRecord.of(asked), seen.view.now
     if record.barred and can_return:
         return record
@@ -297,7 +296,7 @@ def _begun(seen: ObservedRollout, asked: Revision, slot: SlotState | None, *, ca
 
 
 def _is_taken(seen: ObservedRollout, slot: Slot, asked: Revision) -> bool:
-    """Return whether the Deployment in a slot has a revision other than the requested one."""
+    """Return whether the Deployment in a slot runs a revision other than the requested one."""
     there = seen.slots.get(slot)
     return there is not None and there.revision != asked.key
 
@@ -354,10 +353,10 @@ def _stepped(
 
 
 def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Revision:
-    """Return the revision `other`, recorded as served if all servers run it.
+    """Return the revision `other`. It is recorded as served if all servers run it.
 
-    The rollout record may lack this if the spec changed while no operator ran, or before an
-    upgrade to an operator version that keeps records.
+    The rollout record may lack this if the spec changed while no operator ran, or before an upgrade to an operator
+    version that keeps records.
     """
     slot, record = seen.slots.get(at_home), RolloutRecord.of(other)
     if record.served or slot is None or slot.revision != other.key or not (slot.complete and seen.ready(other.key)):
@@ -368,7 +367,10 @@ def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Rev
 def _again(
     seen: ObservedRollout, target: Revision, record: RolloutRecord, slot: SlotState | None, step: Advance | None
 ) -> float | None:
-    """Return the requeue delay until the next change that depends only on time, in seconds; None without one."""
+    """Return the requeue delay until the next change that depends only on time, in seconds.
+
+    Return None if there is none.
+    """
     dues: list[float | None] = [step.due if step else None]
     if step is not None:
         dues.append(seen.view.now + POLL_REQUEUE_S)

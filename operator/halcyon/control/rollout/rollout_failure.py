@@ -19,7 +19,7 @@ def failure(
 ) -> RevisionFailure | None:
     """Return the reason why a revision without ready pods has failed; None if it hasn't failed.
 
-    `unwritten`: whether a Deployment that must shrink to free capacity for the revision wasn't written yet.
+    `unwritten` is whether the operator has not yet written the Deployment whose pods are reduced to free capacity.
     """
     if seen.count == 0:
         return None
@@ -78,6 +78,9 @@ def deadlines(seen: ObservedRollout, asked: Revision, record: RolloutRecord) -> 
 
 
 def replacement_due(seen: ObservedRollout, asked: Revision, record: RolloutRecord) -> float | None:
-    """Return the time by which a replacement pod must be scheduled, in seconds since the epoch; None without one."""
+    """Return the time by which a replacement pod must be scheduled, in seconds since the epoch.
+
+    Return None if there is none.
+    """
     since = epoch_seconds(record.replacing)
     return None if since is None else since + grace_s(asked) + seen.surge_timeout_s

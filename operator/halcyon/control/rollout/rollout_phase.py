@@ -18,9 +18,9 @@ from halcyon.render.revision import Revision
 def phase_of(
     seen: ObservedRollout, target: Revision, record: RolloutRecord, slot: SlotState | None, *, returns: bool
 ) -> tuple[RolloutPhase, RevisionFailure | None]:
-    """Return the phase of the rollout of the target revision, and the failure to show with it.
+    """Return the phase of the rollout to the target revision, and the failure to show with it.
 
-    `returns`: whether the rollout is a rollback.
+    `returns` is whether the rollout is a rollback.
     """
     there = (
         slot is not None
@@ -46,7 +46,7 @@ def phase_of(
 def is_making_room(
     seen: ObservedRollout, target: Revision, speed: SurgeSettings, slots: tuple[SlotAllocation, ...]
 ) -> bool:
-    """Return whether other revisions' pods are being removed, one at a time, to free capacity for the target."""
+    """Return whether pods of other revisions are being removed, one at a time, to free capacity for the target."""
     if speed.strategy != "Replace":
         return False
     ready = sum(seen.ready_in(placed.slot) for placed in slots)

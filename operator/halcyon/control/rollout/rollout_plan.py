@@ -1,4 +1,4 @@
-"""The rollout decision of one reconcile, as a data class."""
+"""Rollout decision of one reconcile, as a data class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from halcyon.render.revision import Revision
 
 
 class RolloutPhase(StrEnum):
-    """The phase of a rollout."""
+    """Phase of a rollout."""
 
     COMPLETE = "Complete"
     PROGRESSING = "Progressing"
@@ -29,15 +29,15 @@ class RolloutPhase(StrEnum):
 
 @dataclass(frozen=True)
 class RolloutPlan:
-    """The rollout decision of one reconcile, with the data that the status shows about it."""
+    """Rollout decision of one reconcile, with the data about it that the status shows."""
 
     asked: Revision
-    """The revision that the accepted spec requests."""
+    """Revision that the accepted spec requests."""
     target: Revision
-    """The revision that the servers run: `asked`, or the previous revision after a failure."""
+    """Revision that the servers run. It is `asked`, or the previous revision after a failure."""
     phase: RolloutPhase
     slots: tuple[SlotAllocation, ...]
-    """Desired state of each slot; the first is the home slot."""
+    """Desired state of each slot. The first one is the home slot."""
     pace: SurgeSettings = SURGE
     trouble: RevisionFailure | None = None
     """Reason why the requested revision has failed or is blocked, or why its pods aren't ready. None if there is no
@@ -45,12 +45,12 @@ class RolloutPlan:
     overdue: bool = False
     """Whether the progress deadline has passed without a ready pod of the requested revision."""
     has_time: bool = False
-    """Whether a pod that was unschedulable before is now starting and still within its deadline. If so, the exceeded
-    deadline in the Deployment's status is ignored."""
+    """Whether a pod that was unschedulable before is now starting, and is still within its deadline. If so, the
+    exceeded deadline in the Deployment's status is ignored."""
     model: str = ""
-    """Name of the model that requests are routed to."""
+    """Name of the model to which requests are routed."""
     good: Revision | None = None
-    """The newest revision other than the requested one that was ever served; None if there is none."""
+    """Newest revision that was ever served, without the requested one; None if there is none."""
     canary: Advance | None = None
     """State of the canary; None if no canary is in progress."""
     changed: tuple[Revision, ...] = ()
@@ -65,7 +65,7 @@ class RolloutPlan:
 
     @property
     def way_back(self) -> Revision | None:
-        """The revision to keep for a rollback. It is `good` until the requested revision is served, then None."""
+        """Revision to keep for a rollback. It is `good` until the requested revision is served; then it is None."""
         return None if self.record.result == RolloutResult.SERVED else self.good
 
     @property

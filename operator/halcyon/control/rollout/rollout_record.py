@@ -1,7 +1,7 @@
 """The rollout record of a revision, stored as an annotation of its ControllerRevision. Pure.
 
-It isn't in the status, which can be lost: a restore from a backup, for example, omits it. The ControllerRevision exists while the
-revision can be rolled back to, and is garbage-collected with the ModelDeployment.
+The record isn't in the status, because the status can be lost. For example, a restore from a backup omits it. The
+ControllerRevision exists while the revision can be rolled back to, and is garbage-collected with the ModelDeployment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_TEXT_LENGTH = 600
 
 
 class RolloutResult(StrEnum):
-    """The result of a rollout."""
+    """Result of a rollout."""
 
     SERVED = "Served"
     FAILED = "Failed"
@@ -39,7 +39,7 @@ class RolloutRecord:
 
     began: str = ""
     replacing: str = ""
-    """Time since when old pods are removed before new pods are ready; empty with the strategy Surge."""
+    """Time since which old pods are removed before new pods are ready; empty with the strategy Surge."""
     why_replacing: str = ""
     ended: str = ""
     result: str = ""
@@ -53,23 +53,27 @@ class RolloutRecord:
     """Whether the rollout failed and the spec has requested no other revision since. If so, the rollout isn't tried
     again."""
     slot: str = ""
-    """Slot of the revision's pods. An empty value means slot `a`, which was the only slot before canaries existed."""
+    """Slot in which the revision's pods run. An empty value means slot `a`, which was the only slot before canaries
+    existed."""
     step: int = 0
     """Index of the canary's current step, from 0."""
     step_at: str = ""
     """Time at which the canary's pods for the current step became ready."""
     weight: int = 0
-    """Last known percentage of requests sent to the canary; 0 if unknown."""
+    """Last known percentage of requests that were sent to the canary; 0 if unknown."""
     sequences: bool = False
     """Whether the model keeps state between requests. This is a property of the revision, so a new rollout keeps it."""
 
     @classmethod
     def of(cls, revision: Revision) -> RolloutRecord:
-        """Return the rollout record of a revision. It is empty if it was edited or if this version can't read it."""
+        """Return the rollout record of a revision.
+
+        The record is empty if it was edited, or if this version can't read it.
+        """
         return _read(revision.note or "{}")
 
     def on(self, revision: Revision) -> Revision:
-        """Return the revision with this record in its field `note`, from which the annotation is made."""
+        """Return the revision with this rollout record in its field `note`, from which the annotation is made."""
         said = {name: value for name, value in asdict(self).items() if value}
         return replace(revision, note=json.dumps(said, sort_keys=True, separators=(",", ":")) if said else "")
 
@@ -86,7 +90,7 @@ class RolloutRecord:
         )
 
     def fail(self, now: float, reason: str, message: str) -> RolloutRecord:
-        """Return the record of a rollout that has failed now."""
+        """Return the record of a rollout that fails now."""
         text = message[:MAX_TEXT_LENGTH]
         return replace(self, ended=rfc3339(now), result=RolloutResult.FAILED, reason=reason, message=text, barred=True)
 
@@ -107,7 +111,7 @@ class RolloutRecord:
         return replace(self, replacing="", why_replacing="")
 
     def leave(self, now: float, other: str) -> RolloutRecord:
-        """Return the record after the spec has requested another revision.
+        """Return the record of a rollout after the spec has requested another revision.
 
         A rollout in progress is superseded. A failed rollout may be tried again later.
         """
@@ -135,17 +139,17 @@ def _read(note: str) -> RolloutRecord:
 
 
 def last_good(revisions: Iterable[Revision], asked: Revision) -> Revision | None:
-    """Return the newest revision other than `asked` that was ever served; None if there is none."""
+    """Return the newest revision that was ever served, without the revision `asked`; None if there is none."""
     served = [r for r in revisions if r.key != asked.key and RolloutRecord.of(r).served]
     return max(served, key=lambda r: r.number, default=None)
 
 
 def home(revisions: Iterable[Revision]) -> Slot:
-    """Return the home slot: that of the revision that was served last. Rollouts without a canary take place there."""
+    """Return the home slot: the slot of the revision that was served last. Rollouts without a canary use it."""
     trails = [(record.served, r.number, record.slot) for r in revisions if (record := RolloutRecord.of(r)).served]
     return Slot(max(trails)[2] or SLOT_A) if trails else SLOT_A
 
 
 def away(slot: Slot) -> Slot:
-    """Return the slot that isn't `slot`."""
+    """Return the other slot, which isn't `slot`."""
     return SLOT_B if slot == SLOT_A else SLOT_A

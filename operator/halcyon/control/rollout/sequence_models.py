@@ -23,7 +23,7 @@ _CONFIG = "config.pbtxt"
 
 
 def keeps_state(view: Scope, spec: Spec, asked: Revision) -> bool:
-    """Return whether the model of this revision is known to keep state between requests."""
+    """Return whether it is known that the model of this revision keeps state between requests."""
     if RolloutRecord.of(asked).sequences or any(
         pods.revision(pod) == asked.key and _has_sequences(pod) for pod in view.pods
     ):
@@ -39,7 +39,7 @@ def keeps_state(view: Scope, spec: Spec, asked: Revision) -> bool:
 
 
 def objection(view: Scope, spec: Spec, asked: Revision) -> str:
-    """Return a sentence if a model that keeps state may have several replicas without stickiness; else ""."""
+    """Return a sentence if a model that keeps state may have several replicas without stickiness; otherwise ""."""
     most = defaults.most_replicas(spec)
     if most <= 1 or spec.traffic.stickiness is not None or not keeps_state(view, spec, asked):
         return ""
@@ -53,7 +53,7 @@ def objection(view: Scope, spec: Spec, asked: Revision) -> str:
 
 
 def alone(view: Scope, spec: Spec, asked: Revision) -> Spec:
-    """Return the spec, with 1 replica if its replicas aren't allowed for a model that keeps state."""
+    """Return the spec. Set its replicas to 1 if they aren't allowed for a model that keeps state between requests."""
     if spec.scaling is not None or not objection(view, spec, asked):
         return spec
     return spec.model_copy(update={"replicas": 1})

@@ -1,4 +1,4 @@
-"""The allocation of slots: the revision, the pods and the share of the requests of each slot. Pure.
+"""Allocation of a rollout's slots: each has a revision, a number of pods and a share of the requests. Pure.
 
 Two slots share the replicas of a model. A slot that is no longer needed exists until its last pod has ended. The table
 shows what happens to such slots:
@@ -30,14 +30,14 @@ from halcyon.render.revision import Revision
 
 @dataclass(frozen=True)
 class SlotAllocation:
-    """The desired state of one slot."""
+    """Desired state of one slot."""
 
     slot: Slot
     revision: Revision
     replicas: int
     pace: SurgeSettings
     weight: int
-    """The slot's share of the requests, in percent."""
+    """Share of the requests that the slot receives, in percent."""
 
 
 def lone_slots(
@@ -56,7 +56,7 @@ def lone_slots(
     Args:
         seen: the observed state.
         target: the revision that the servers run.
-        speed: surge settings of the rollout.
+        speed: surge settings of the rollout, which determine its pace.
         slot: the slot of the target revision.
         known: revisions by key, with their updated rollout records.
         routed: name of the model that requests are routed to.
@@ -105,19 +105,25 @@ def canary_slots(
 
 
 def _left_over(seen: ObservedRollout, slot: Slot) -> SlotState | None:
-    """Return the state of a slot that is no longer needed; None if it has neither replicas nor pods."""
+    """Return the desired state of a slot that is no longer needed. Return None if it has neither replicas nor pods."""
     state = seen.slots.get(slot)
     pods = [p for p in seen.view.pods if p["metadata"]["labels"].get(names.SLOT_LABEL) == slot]
     return state if state is not None and (state.count or pods) else None
 
 
 def _may_stay(seen: ObservedRollout, slot: Slot, state: SlotState, lacking: int) -> int:
-    """Return how many ready pods of a slot stay while the other slot lacks `lacking` pods. Unready pods never stay."""
+    """Return how many ready pods of a slot stay while the other slot still lacks `lacking` pods.
+
+    Unready pods never stay.
+    """
     return max(min(state.count, seen.ready_in(slot), lacking), 0)
 
 
 def _share(revision: Revision, stays: int, ready: int) -> int:
-    """Return a slot's share of requests, in percent, for `stays` pods beside `ready` pods of the other slot."""
+    """Return the share of the requests that a slot receives, in percent.
+
+    The slot has `stays` pods, and the other slot has `ready` ready pods.
+    """
     if not stays:
         return 0
     most = RolloutRecord.of(revision).weight or 99

@@ -25,7 +25,7 @@ from halcyon.render.revision import Revision
 
 
 def left(seen: ObservedRollout, others: Iterable[Revision], asked: Revision, beside: Slot) -> Iterator[Revision]:
-    """Yield the revisions whose rollout record changes, with the new record. `beside` is the slot of a canary."""
+    """Yield each revision whose rollout record changes, with its new record. `beside` is the slot of a canary."""
     before = {r.key: RolloutRecord.of(r) for r in seen.view.revisions}
     there = seen.slots.get(beside)
     for other in others:
@@ -38,7 +38,7 @@ def left(seen: ObservedRollout, others: Iterable[Revision], asked: Revision, bes
 
 
 def _found_bad(seen: ObservedRollout, canary: Revision, asked: Revision) -> RevisionFailure | None:
-    """Return why a user or the analysis has rejected a superseded canary; None if neither has."""
+    """Return the reason why a user or the analysis has rejected a superseded canary; None if neither has."""
     view, verdict = seen.view, seen.view.canary
     name = names.revision(view.key.name, canary.key)
     if wish(view.meta.get("annotations") or {}, canary.key, name) == "abort":

@@ -1,4 +1,4 @@
-"""Surge settings: maxSurge and maxUnavailable of a slot's Deployment during a rollout. Pure."""
+"""Surge settings of a rollout: maxSurge and maxUnavailable of the Deployment in a slot. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from halcyon.render.revision import Revision
 
 @dataclass(frozen=True)
 class SurgeSettings:
-    """Strategy of a rollout, with the Deployment's parameters that implement it."""
+    """Strategy of a rollout, with the parameters of the Deployment that implement it."""
 
     strategy: str
-    """Strategy of the rollout: Surge or Replace."""
+    """Name of the strategy: Surge or Replace."""
     max_surge: int
     max_unavailable: int
     why: str = ""
@@ -36,7 +36,10 @@ SURGE = SurgeSettings("Surge", max_surge=1, max_unavailable=0)
 #
 # Under way: the slot has pods of another revision, or the other slot still has pods that are being replaced.
 def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
-    """Return the surge settings for a slot that changes to this revision, and for removals from the other slot."""
+    """Return the surge settings for a slot that changes to this revision.
+
+    They also apply to removals from the other slot.
+    """
     strategy = seen.spec.rollout.strategy
     if strategy == "Surge":
         return SURGE
@@ -50,7 +53,7 @@ def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
             return SURGE
         why = RolloutRecord.of(target).why_replacing
         if lack is not None and not sticks:
-            waited = f"no capacity to surge was available for {seen.spec.rollout.surge_timeout}: "
+            waited = f"no capacity for an additional pod was available for {seen.spec.rollout.surge_timeout}: "
             why = lack.message if lack.is_certain else waited + lack.message
     if sticks and slot is not None:
         floor = slot.count - slot.max_unavailable
@@ -64,7 +67,7 @@ def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
 def _serves_alone(seen: ObservedRollout, *, begun: bool) -> bool:
     """Return whether the strategy Replace would remove the only serving pod.
 
-    If a replacement has begun and several pods are desired, it wouldn't: the only ready pod is one of several that
-    change revision.
+    It wouldn't if a replacement has begun and several pods are desired. The only ready pod is then one of several that
+    change their revision.
     """
     return sum(seen.ready(key) for key in seen.of) == 1 and not (begun and seen.count > 1)

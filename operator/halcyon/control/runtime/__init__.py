@@ -1,1 +1,1 @@
-"""The operator process: options, construction of its parts, their start and stop, HTTP endpoints, and logging."""
+"""The operator process: its options, the construction, start and stop of its parts, HTTP endpoints, and logging."""

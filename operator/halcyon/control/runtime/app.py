@@ -1,4 +1,4 @@
-"""The command `halcyon operator`, which parses the command line and runs the operator."""
+"""The command `halcyon operator`: it parses the command line and runs the operator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the operator; return the exit status: 0 if it was stopped by a signal, 1 after an error."""
+    """Run the operator, and return the exit status: 0 if a signal stopped it, 1 after an error."""
     parser = argparse.ArgumentParser(prog="halcyon operator", description="Run the operator.")
     settings.add_arguments(parser)
     arguments = parser.parse_args(list(argv))

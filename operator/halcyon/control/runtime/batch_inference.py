@@ -1,6 +1,7 @@
 """Construction of the controller of BatchInferences.
 
-Other components read two values of each model from it: the class of lower-priority requests, and the batches' demand.
+Other components read two values of each model from it: the capacity for batch inference in balancers, and the demand of
+the batches.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def build_batches(
     """Build the controller of BatchInferences.
 
     It watches ModelDeployments in `models`, to start runners once they can use the model. It calls `enqueue` with the
-    key of a model whose class of lower-priority requests has changed.
+    key of a model if its balancers' capacity for batch inference has changed.
     """
     site = BatchSite(
         settings.bench_image,
@@ -48,14 +49,14 @@ def build_batches(
 
 
 def class_of(batches: tuple[RunningBatch, ...]) -> LowerClass:
-    """Return the class of lower-priority requests for these batches: `Gentle` only if all of them are gentle."""
+    """Return how much capacity balancers give to these batches. It is `Gentle` only if all of them are gentle."""
     if not batches:
         return "None"
     return "Gentle" if all(batch.gentle for batch in batches) else "Fill"
 
 
 def lower_class(batches: BatchController) -> Callable[[Key], LowerClass | None]:
-    """Return a function that returns the class of a model's lower-priority requests.
+    """Return a function that returns how much capacity a model's balancers give to batch inference.
 
     Its result is None until the BatchInferences have been read. Only the leader reads them.
     """
@@ -68,7 +69,7 @@ def demands(batches: BatchController) -> Callable[[Key], tuple[BatchDemand, ...]
 
 
 def demand(batch: RunningBatch) -> BatchDemand:
-    """Return the demand of a running batch."""
+    """Return the demand of a running batch, for the autoscaler."""
     # Until the input is read, there is at least one row.
     rows = 1.0 if batch.rows_left is None else float(batch.rows_left)
     deadline = None if batch.rows_left is None else batch.deadline

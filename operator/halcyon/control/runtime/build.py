@@ -71,7 +71,7 @@ from halcyon.signals.collector import Collector
 
 
 def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tracer: Tracer, clock: Clock) -> Operator:
-    """Build the operator. `client` writes only while `fence` allows it: while this replica holds the Lease."""
+    """Build the operator. `client` writes only while `fence` allows it, which is while this replica holds the Lease."""
     base = build_foundation(settings, client, fence, tracer, clock)
     site_queries = SiteQueries.over(base.prometheus, base.caches, base.specs, clock)
     gpu = None if base.prometheus is None else base.prometheus.gpu
@@ -168,7 +168,7 @@ def build_autoscaler(  # noqa: PLR0917  # one call, and each by its type
     events: EventRecorder,
     batches: BatchController,
 ) -> Autoscaler:
-    """Build the autoscaler, with the components that it consists of."""
+    """Build the autoscaler and the components of which it consists."""
     caches, specs, clock, leadership = base.caches, base.specs, base.clock, base.leadership
     budget = base.settings.gpu_budget
     past = None if base.prometheus is None else HistoryBackfill(base.prometheus.history, clock=clock)
@@ -209,7 +209,7 @@ def build_reconciler(
 ) -> Reconciler:
     """Build the reconciler.
 
-    This includes state that is shared by the reconciles of all models: GPU reservations and canary analyses.
+    It has state that the reconciles of all models share: GPU reservations and canary analyses.
     """
     client, caches, clock = base.client, base.caches, base.clock
     limited = base.settings.site_policy.limits.gpus_per_namespace is not None
@@ -246,7 +246,7 @@ def build_reconciler(
 
 
 def build_certificate(base: Foundation) -> ServingCertificate:
-    """Build the certificates of the TLS server. A new CA requeues every model, because its plan contains the CA."""
+    """Build the certificates of the TLS server. A new CA requeues every model, because the plans contain the CA."""
     settings = base.settings
     host = f"{settings.service}.{settings.namespace}.svc"
     return ServingCertificate(
@@ -260,7 +260,10 @@ def build_certificate(base: Foundation) -> ServingCertificate:
 
 
 def current_site(settings: OperatorSettings, identity: ServingCertificate, hold: SiteHold) -> Callable[[], Site]:
-    """Return a function that returns the site's current settings. Its certificate is issued late and renewed."""
+    """Return a function that returns the site's current settings.
+
+    They can change, because the site's certificate is issued late and renewed.
+    """
 
     def site() -> Site:
         known = identity.certificates
@@ -297,7 +300,7 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate, hold:
 
 
 def build_reviews(base: Foundation) -> Reviews:
-    """Build the authentication of callers. It differs if the operator has permissions only in some namespaces."""
+    """Build the authentication of callers. It is different if the operator has permissions only in some namespaces."""
     if base.settings.watch_namespaces:
         return NamespacedReviews(base.client, monotonic=base.clock.monotonic, wall=base.clock.wall)
     return ApiServerReviews(base.client)
@@ -322,5 +325,5 @@ def build_dashboard(
 
 
 def build_fence(settings: OperatorSettings, clock: Clock) -> LeaseFence:
-    """Build the fence, which lets the client write only while this replica holds the Lease."""
+    """Build the fence. It lets the client write only while this replica holds the Lease."""
     return LeaseFence(settings.release, clock, deadline_s=RENEW_DEADLINE_S, duration_s=DURATION_S)

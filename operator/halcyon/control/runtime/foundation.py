@@ -1,4 +1,4 @@
-"""The parts of the operator that all of its subsystems use."""
+"""Parts of the operator that all of its subsystems use."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Foundation:
     """Client of the site's Prometheus; None if the site has no Prometheus."""
 
     def requeue_all(self) -> None:
-        """Add every ModelDeployment to the queue, with the priority of a resync."""
+        """Add every ModelDeployment to the queue, with the low priority of a resync."""
         for key in self.caches.resources.all_keys():
             self.queue.add(key, Priority.RESYNC)
 
@@ -53,7 +53,7 @@ def build_foundation(
 ) -> Foundation:
     """Build the parts of the operator that all subsystems use.
 
-    They are caches, queue, reports, specs in force, leader election and the client of Prometheus.
+    They are caches, queue, reports, accepted specs, leader election and the client of Prometheus.
     """
     registry = new_registry()
     queue = WorkQueue(clock)

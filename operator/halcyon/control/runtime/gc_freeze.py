@@ -1,4 +1,4 @@
-"""Exclusion of long-lived objects from Python's cyclic garbage collector, whose full collections block the process.
+"""Exclusion of long-lived objects from Python's garbage collector, whose full collections block the process.
 
 With a thousand models a full collection takes 0.4 s of CPU, or 1 to 3 s on a busy machine, every ten seconds. Therefore
 live objects are frozen (`gc.freeze`), and the collector only walks newer ones. Objects whose reference count drops to
@@ -17,17 +17,20 @@ from halcyon.kube.clock import SYSTEM_CLOCK, Clock
 
 CHECK_INTERVAL_S = 5.0
 MIN_OBJECTS = 1000
-"""Minimum number of new API objects before a freeze. An API object is 50 to 100 Python objects. A collection of fewer
-objects takes at most 10 ms."""
+"""Minimum number of new API objects before a freeze of the live objects. An API object is 50 to 100 Python objects. A
+collection of fewer objects takes at most 10 ms."""
 SHARE = 0.1
-"""Minimum share of new objects in the caches before a freeze. A collection then walks at most 10 % of all objects."""
+"""Minimum share of new objects in the caches before a freeze of the live objects. A collection then walks at most 10 %
+of all objects."""
 OFTEN_S = 600.0
-"""Maximum time between two freezes, in seconds. It is limited because old objects are only collected before a freeze."""
+"""Maximum time between two freezes of the live objects, in seconds. It is limited because old objects are collected
+only before a freeze."""
 THAWED_EVERY = 50
-"""Number of freezes after which all objects are unfrozen and collected once. This frees cycles among the frozen objects."""
+"""Number of freezes after which all objects are unfrozen and collected once. This frees cycles among the frozen
+objects."""
 _NEVER = 1_000_000
-"""Threshold for collections of the oldest generation, as a number of collections of the next younger one. It is higher
-than the number of such collections between two freezes."""
+"""Threshold for collections of the oldest generation. It is a number of collections of the next younger generation, and
+exceeds the number between two freezes."""
 
 
 @dataclass
@@ -40,12 +43,12 @@ class GcFreeze:
     """Function that returns the number of additions, changes and removals of API objects so far."""
     every_s: float = CHECK_INTERVAL_S
     settled: int = 0
-    """Number of freezes so far."""
+    """Number of freezes of the live objects so far."""
     clock: Clock = SYSTEM_CLOCK
-    """Clock for the time since the last freeze."""
+    """Clock that measures the time since the last freeze."""
 
     def __post_init__(self) -> None:
-        """Initialize without frozen objects."""
+        """Initialize without any frozen objects."""
         self._seen, self._at = 0, self.clock.monotonic()
 
     async def run(self) -> None:

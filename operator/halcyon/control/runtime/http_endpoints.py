@@ -1,4 +1,4 @@
-"""Endpoints of the plain HTTP port: /healthz and /readyz for the kubelet, /metrics for Prometheus."""
+"""Endpoints of the operator's plain HTTP port: /healthz and /readyz for the kubelet, /metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from halcyon.metricsapi.listener import PAGE
 
 PAGE_AGE_S = 1.0
-"""Time for which a rendered page is reused for other callers, in seconds."""
+"""Time for which a rendered page /metrics is reused for other callers, in seconds."""
 MAX_READERS = 16
 """Maximum number of callers that read the page /metrics at the same time. A site usually has two instances of
 Prometheus."""
 WRITE_TIMEOUT_S = 10.0
-"""Maximum time that a caller may take to read the page, in seconds."""
+"""Maximum time that a caller may take to read the page /metrics, in seconds."""
 _CHUNK_BYTES = 64 * 1024
 
 Check = Callable[[], str]
-"""Type of a check: a function that returns an empty string if the check passes, else a description of the problem."""
+"""Type of a health check: a function that returns an empty string if the check passes, else a description of the
+problem."""
 
 
 def build(

@@ -1,4 +1,4 @@
-"""Logging in JSON: one object per line, with the details of a message in separate fields."""
+"""Logging in JSON. Each message is an object on one line, with the details of the message in separate fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class JsonFormatter(logging.Formatter):
     """Formatter that writes a log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a JSON object with the time, level, logger, message and extra fields of a record."""
+        """Return a log record as a JSON object with time, level, logger, message and extra fields."""
         line = {
             "time": rfc3339(record.created, "milliseconds"),
             "level": record.levelname.lower(),
@@ -29,7 +29,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class _Retries(logging.Filter):
-    """Filter that turns kopf's errors into warnings if kopf will retry. A final failure stays an error."""
+    """Filter that turns errors of kopf into warnings if kopf will retry. A final failure stays an error."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if (
@@ -42,7 +42,7 @@ class _Retries(logging.Filter):
 
 
 def configure(level: str) -> None:
-    """Configure logging in JSON to standard error, for messages of this level or higher."""
+    """Configure logging in JSON to standard error. `level` is the lowest level that is logged."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     handler.addFilter(_Retries())

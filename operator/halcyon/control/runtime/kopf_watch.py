@@ -23,11 +23,11 @@ from halcyon.kube.kinds import Key
 log = logging.getLogger(__name__)
 
 RESTART_INTERVAL_S = 30.0
-"""Time after which kopf is started again if it has ended by itself, in seconds."""
+"""Time after which kopf is started again if it ended by itself, in seconds."""
 
 
 class _GenerationDiffBase(kopf.DiffBaseStorage):
-    """Storage for kopf's change detection, which isn't used. It keeps only the generation of an object."""
+    """Storage for the change detection of kopf, which isn't used. It keeps only the generation of an object."""
 
     def build(self, *, body: kopf.Body, **_: Any) -> Any:
         return {"generation": body["metadata"].get("generation")}
@@ -36,7 +36,7 @@ class _GenerationDiffBase(kopf.DiffBaseStorage):
         return {"generation": _observed(body.get("status"))}
 
     def store(self, **_: Any) -> None:
-        """Ignore the state, so that nothing is stored in the object."""
+        """Ignore the state of kopf's change detection, so that nothing is stored in the object."""
 
 
 def _observed(status: object) -> object:
@@ -45,7 +45,10 @@ def _observed(status: object) -> object:
 
 
 def registry(enqueue: Callable[[Key], None], kubeconfig: str | None) -> kopf.OperatorRegistry:
-    """Return kopf's registry with two handlers. One enqueues changed objects, and one provides the credentials."""
+    """Return kopf's registry with two handlers.
+
+    One adds changed objects to the queue, and one provides the credentials.
+    """
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
@@ -81,7 +84,7 @@ def settings() -> kopf.OperatorSettings:
 async def keep(
     handlers: kopf.OperatorRegistry, *, namespaces: tuple[str, ...], identity: str, stop: asyncio.Event
 ) -> None:
-    """Run kopf until `stop` is set, and start it again if it ends.
+    """Run kopf until `stop` is set, and start it again if it ends by itself.
 
     While kopf isn't running, only the informers report changes of ModelDeployments.
     """
@@ -143,7 +146,9 @@ async def run(
 
 
 def _ended_anyway(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Handle an error of kopf's event loop: ignore a generator that is closed twice, and log any other error.
+    """Handle an error in kopf's event loop.
+
+    An error about a generator that is closed twice is ignored; others are logged.
 
     kopf's watches are asynchronous generators. If a watch is cancelled while it starts, the ending event loop closes
     its generator a second time, which is harmless.

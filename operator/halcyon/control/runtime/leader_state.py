@@ -1,4 +1,4 @@
-"""State of this replica of the operator: leader or standby."""
+"""State of this replica of the operator, which is the leader or the standby."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from halcyon.kube.leader_election import LeaderElector
 
 
 class LeaderState:
-    """State of this replica as leader or standby. Implements `Leadership`."""
+    """State of this replica of the operator as leader or standby. Implements `Leadership`."""
 
     def __init__(self, elector: LeaderElector) -> None:
-        """Initialize the replica as the standby."""
+        """Initialize this replica of the operator as the standby."""
         self._elector, self._working = elector, False
 
     @property
     def is_leader(self) -> bool:
-        """Whether this replica does the leader's work.
+        """Whether this replica of the operator does the leader's work.
 
         The work starts after the Lease was acquired, and stops before the Lease is released.
         """
@@ -22,7 +22,7 @@ class LeaderState:
 
     @property
     def has_leader(self) -> bool:
-        """Whether any replica is known to hold the Lease."""
+        """Whether any replica of the operator is known to hold the Lease."""
         return self._elector.has_leader
 
     def begin(self) -> None:

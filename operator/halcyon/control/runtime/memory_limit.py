@@ -11,9 +11,9 @@ from pathlib import Path
 
 MOUNT = Path("/sys/fs/cgroup")
 _FILES = ("memory.max", "memory/memory.limit_in_bytes")
-"""Files with the limit, for cgroup version 2 and for version 1."""
+"""Files that contain the memory limit: the first for cgroup version 2, the second for version 1."""
 _NONE = 1 << 60
-"""Value from which a number in the file means "no limit". Version 1 writes the largest number of pages instead of a
+"""Number from which a value in the file means "no limit". Version 1 writes the largest number of pages instead of a
 word."""
 
 

@@ -58,16 +58,15 @@ log = logging.getLogger(__name__)
 
 RESYNC_INTERVAL_S = 600.0
 REPORTS_TIMEOUT_S = 15.0
-"""Maximum time that a new replica waits for agents' reports until it becomes ready, in seconds."""
+"""Maximum time for which a new replica waits for agents' reports before it becomes ready, in seconds."""
 FLUSH_TIMEOUT_S = 0.6
-"""Maximum time, in seconds, for saving planner memories at shutdown, out of the 2 s that a leader change may take.
-
-Memories that aren't saved keep their last saved state, which is at most ten minutes old.
-"""
+"""Maximum time for saving planner memories at shutdown, in seconds. It is a part of the 2 s that a leader change may
+take. Memories that aren't saved keep their last saved state, which is at most ten minutes old."""
 EVENTS_TIMEOUT_S = 0.3
-"""Maximum time for writing events at shutdown, in seconds, out of the 2 s that a leader change may take."""
+"""Maximum time for writing events at shutdown, in seconds. It is a part of the 2 s that a leader change may take."""
 STUCK_TIMEOUT_S = 120.0
-"""Time after which the liveness probe fails if keys are queued but no reconcile begins or ends, in seconds."""
+"""Time after which the liveness probe fails, in seconds. It counts while keys are queued but no reconcile begins or
+ends."""
 
 
 @dataclass
@@ -107,7 +106,7 @@ class Operator:
     site_queries: SiteQueries | None
 
     def __post_init__(self) -> None:
-        """Start the wait for agents' reports, which has a maximum duration."""
+        """Start the wait for agents' reports. It ends after a maximum time at the latest."""
         self._built_at = self.clock.monotonic()
         self._reports_are_in = False
 
@@ -213,7 +212,10 @@ class Operator:
         return self.identity.tls
 
     async def _poll_prometheus(self) -> None:
-        """Poll the site's Prometheus, if any. The standby does too, so that it has data when it becomes the leader."""
+        """Poll the site's Prometheus, if there is one.
+
+        The standby does this too, so that it has data when it becomes the leader.
+        """
         source, decider = self.prometheus, self.autoscaler.decider
         if source is None:
             return
@@ -244,12 +246,15 @@ class Operator:
             await asyncio.sleep(RESYNC_INTERVAL_S)
 
     async def _check_metrics_api(self) -> None:
-        """Check which server serves the metrics API. A change requeues every model, as it may change the actuator."""
+        """Check which server serves the metrics API.
+
+        If this changes, requeue every model, because its actuator may change.
+        """
         if await self.metrics_api.run_once():
             self.requeue_all()
 
     async def _certificates(self) -> None:
-        """Keep the certificates current. Until there are certificates, check often, because the servers wait for them."""
+        """Keep the certificates current. As long as there are none, check often, because the servers wait for them."""
         while True:
             leading = self.elector.leading.is_set()
             try:
@@ -310,7 +315,7 @@ class Operator:
     def _awaited_reports(self) -> str:
         """Return a message while the operator waits for agents' reports after its start; else an empty string.
 
-        The wait ends for good when the reports have arrived, or after a maximum time.
+        The wait ends when the reports have arrived, or after a maximum time, and never starts again.
 
         A new replica must not serve metrics before agents have reported. The wait is limited, because a model whose
         agents don't report must not prevent the operator from becoming ready.

@@ -1,4 +1,4 @@
-"""Settings that are made from several command-line options: traces, the dashboard and Prometheus.
+"""Settings that result from several command-line options: traces, the dashboard and Prometheus.
 
 Out of scope: the options themselves (`settings`), and values of single options (`option_values`).
 """
@@ -85,7 +85,7 @@ def prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
 
 
 def _readable(option: str, name: str) -> Path | None:
-    """Return the path of a file, None if no name is given.
+    """Return the path of a file; None if no name is given.
 
     Raises:
         SettingsError: the file can't be read. A missing file is usually a wrong path, and rarely a late mount.

@@ -1,4 +1,7 @@
-"""Parsers of the values of the operator's options. If a value is invalid, they raise an ArgumentTypeError with a valid example."""
+"""Parsers for the values of the operator's options.
+
+If a value is invalid, they raise an ArgumentTypeError with a valid example.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from halcyon.api.spec.placement import Placement
 from halcyon.api.types import ApiModel
 
 _Read = TypeVar("_Read", bound=ApiModel)
-"""Type as which an option's JSON value is parsed."""
+"""Type of the object to which the JSON value of an option is parsed."""
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-A-Za-z0-9_.]*")
 _KEY = re.compile(rf"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?|{_PREFIX.pattern}")
 
 
 def parse_share(text: str) -> float:
-    """Parse a share from an option's value: a number from 0 to 1."""
+    """Parse a share from the value of an option. A share is a number from 0 to 1."""
     try:
         share = float(text)
     except ValueError:
@@ -49,7 +52,7 @@ def parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 def parse_price(text: str) -> float:
-    """Parse the price of a GPU for an hour."""
+    """Parse the price of a GPU per hour."""
     try:
         price = float(text)
     except ValueError:
@@ -60,7 +63,7 @@ def parse_price(text: str) -> float:
 
 
 def parse_product_price(text: str) -> tuple[str, float]:
-    """Parse PRODUCT=PRICE: a GPU product, and the price of one such GPU for an hour."""
+    """Parse PRODUCT=PRICE. PRODUCT is a GPU product, and PRICE is the price of one such GPU per hour."""
     product, _, price = text.rpartition("=")
     if not product:
         raise argparse.ArgumentTypeError(f"{text!r} has no product; for example NVIDIA-L4=0.80, or default=2.50")
@@ -91,26 +94,29 @@ def parse_keys(text: str) -> tuple[str, ...]:
 
 
 def parse_placement(text: str) -> Placement:
-    """Parse the placement of pods on nodes, which is in JSON."""
+    """Parse the placement of pods on nodes from JSON."""
     return parse_json(
         Placement, text, "is not a placement", '{"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}'
     )
 
 
 def parse_network_peers(text: str) -> SiteNetwork:
-    """Parse the peers in NetworkPolicies, which are in JSON."""
+    """Parse the peers for NetworkPolicies from JSON."""
     good = '{"operator": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "halcyon"}}}]}'
     return parse_json(SiteNetwork, text, "has invalid peers", good)
 
 
 def parse_downloads(text: str) -> SiteDownloads:
-    """Parse the proxy and the certificates for downloads, which are in JSON."""
+    """Parse the proxy and the certificates for downloads from JSON."""
     good = '{"proxy": "http://proxy.example.com:3128", "noProxy": [".svc", "10.0.0.0/8"], "caConfigMap": "ca-bundle"}'
     return parse_json(SiteDownloads, text, "has no valid settings for downloads", good)
 
 
 def parse_json(kind: type[_Read], text: str, wrong: str, good: str) -> _Read:
-    """Parse JSON as `kind`. `wrong` (what is wrong) and `good` (a valid example) are for the error message."""
+    """Parse JSON text as an object of the type `kind`.
+
+    For the error message, `wrong` describes the error and `good` is a valid example.
+    """
     try:
         return kind.model_validate_json(text)
     except ValueError as error:
@@ -118,7 +124,7 @@ def parse_json(kind: type[_Read], text: str, wrong: str, good: str) -> _Read:
 
 
 def parse_policy(name: str) -> SitePolicy:
-    """Read the site's policy from the file `name`."""
+    """Read the site policy from the file `name`."""
     try:
         return SitePolicy.from_json(Path(name).read_text())
     except OSError as error:
@@ -131,7 +137,7 @@ def parse_policy(name: str) -> SitePolicy:
 
 
 def parse_query(text: str) -> tuple[str, str]:
-    """Parse NAME=PROMQL: the name of a query, and the query."""
+    """Parse NAME=PROMQL. NAME is the name of a query, and PROMQL is the query."""
     name, found, query = text.partition("=")
     if not found or not query.strip() or not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
         raise argparse.ArgumentTypeError(

@@ -1,4 +1,4 @@
-"""Metrics of the operator's process, whose values are read when Prometheus scrapes them."""
+"""Metrics of the operator's process. Their values are read when Prometheus scrapes them."""
 
 from __future__ import annotations
 
@@ -38,6 +38,9 @@ def register_instruments(base: Foundation, counts: ReconcileCounts) -> None:
 
 
 def _peak_memory_bytes() -> float:
-    """Return the peak memory of the process, in bytes. getrusage isn't used, as it includes the parent process."""
+    """Return the peak memory of the process, in bytes.
+
+    getrusage isn't used, because its result includes the parent process.
+    """
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return float(found[1]) * 1024 if found else math.nan

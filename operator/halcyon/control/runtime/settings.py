@@ -27,8 +27,8 @@ class OperatorSettings:
     namespace: str
     pod_name: str
     watch_namespaces: tuple[str, ...]
-    """Namespaces whose ModelDeployments are managed; all if empty. If it is set, the operator doesn't access
-    cluster-scoped resources."""
+    """Namespaces whose ModelDeployments the operator manages. If empty, it manages all. If set, the operator doesn't
+    access cluster-scoped resources."""
     service: str
     agents_service: str
     lease: str
@@ -44,22 +44,23 @@ class OperatorSettings:
     kubeconfig: str | None
     pod_ip: str
     prometheus: PrometheusSite | None = None
-    """Settings of the site's Prometheus; None if it has none."""
+    """Settings of the site's Prometheus; None if the site has no Prometheus."""
     gpu_budget: int | None = None
     """Number of GPUs that all models together may hold; None for no limit."""
     service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
-    """Prefixes of the annotations that models may set on their Services."""
+    """Prefixes of the annotation keys that models may set on their Services."""
     model_pod_labels: tuple[str, ...] = ()
-    """Keys of the labels that models may set on their server pods. An entry is a whole key, or a prefix with a slash."""
+    """Keys of the labels that models may set on their server pods. An entry is a whole key, or a prefix that ends with
+    a slash."""
     model_pod_annotations: tuple[str, ...] = ()
-    """Keys of the annotations that models may set on their server pods. An entry is a whole key, or a prefix with a
-    slash."""
+    """Keys of the annotations that models may set on their server pods. An entry is a whole key, or a prefix that ends
+    with a slash."""
     fixed_user_ids: bool = True
     """Whether the pods of models run with fixed user and group IDs."""
     downloads: SiteDownloads = NO_DOWNLOADS
     """Proxy and certificates with which models are downloaded."""
     site_policy: SitePolicy = ANYTHING
-    """The site's limits on what ModelDeployments may request."""
+    """Limits of the site policy on what ModelDeployments may request."""
     dashboard: DashboardSettings | None = None
     """Settings of the web dashboard; None if it is disabled."""
     balancers: Placement = ANYWHERE
@@ -71,9 +72,9 @@ class OperatorSettings:
     bench_image: str = ""
     """Image for the clients of measurements and for the runners of batch inference; empty if the site has none."""
     bench_priority_class: str = ""
-    """PriorityClass of the runners of batch inference; empty for none."""
+    """PriorityClass for the runners of batch inference; empty if they have none."""
     traces: TracesSite | None = None
-    """Receiver of traces; None if no traces are sent."""
+    """Receiver to which traces are sent; None if no traces are sent."""
 
     @property
     def release(self) -> str:

@@ -1,4 +1,4 @@
-"""The caches of cluster objects, filled by informers, and the scope: the input of one reconcile.
+"""Caches of cluster objects, which informers fill, and the scope, which is the input of one reconcile.
 
 Out of scope: decisions. This package only reads.
 """

@@ -1,4 +1,4 @@
-"""The caches of all objects that the controller reads. A change enqueues the ModelDeployments that it affects.
+"""Caches of all objects that the controller reads. If an object changes, the affected ModelDeployments are queued.
 
 Out of scope: the operator's own writes that the caches don't show yet (`own_writes`), and scale targets of HPAs
 (`external_hpas`).
@@ -28,12 +28,12 @@ from halcyon.render import names
 
 OURS = f"{names.MANAGER_LABEL}={names.MANAGER}"
 QUOTA_WORD = "quota"
-"""Index value of all ResourceQuotas. With it, the quotas of a namespace are looked up."""
+"""Index value under which all ResourceQuotas are found, so that the quotas of a namespace can be looked up."""
 
 
 MALFORMED = "malformed"
-"""Key in a cached ModelDeployment for its malformed fields. Its value has a sentence for each field that was dropped
-because of its type."""
+"""Key of an entry in a cached ModelDeployment that describes malformed fields. The entry has a sentence for each field
+that was dropped because of its type."""
 
 
 MAX_SAID = 20
@@ -41,11 +41,14 @@ MAX_SAID = 20
 
 
 def _ignore(_key: Key, _before: Object | None, _after: Object | None) -> None:
-    """Ignore a change of a ResourceQuota. Each scaling decision reads the current quotas from the cache."""
+    """Ignore a change of a ResourceQuota. Scaling decisions read the current quotas from the cache."""
 
 
 def _pod_index(pod: Object) -> Iterable[str]:
-    """Yield the index value of a pod. It is the owner's name for a server pod, and `balancer/NAME` for a balancer pod."""
+    """Yield the index value of a pod.
+
+    For a server pod it is the name of the owner, and for a balancer pod it is `balancer/NAME`.
+    """
     for owner in _owner_index(pod):
         yield owner if pods.is_server(pod) else f"balancer/{owner}"
 
@@ -75,7 +78,7 @@ def _claim(obj: Object) -> Object:
 
 @dataclass
 class ClusterState:
-    """The informers with their caches, and the operator's own writes that the caches don't show yet."""
+    """Informers with their caches, and the operator's own writes that the caches don't show yet."""
 
     client: Kube
     enqueue: Callable[[Key], None]
@@ -83,7 +86,7 @@ class ClusterState:
     namespaces: tuple[str, ...] = ()
     """Namespaces to watch; all namespaces if empty."""
     walls: bool = False
-    """Whether the site enables NetworkPolicies. Only if it does, the operator has the permission to read them."""
+    """Whether the site enables NetworkPolicies. The operator has permission to read them only if it does."""
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
@@ -131,12 +134,12 @@ class ClusterState:
 
     @property
     def informers(self) -> list[Informer]:
-        """Every informer except those of Gateway API routes."""
+        """All informers except those of Gateway API routes."""
         return [self.resources, *self.children.values(), self.pods, self.quotas, self.config_maps, self.claims]
 
     @property
     def synced(self) -> bool:
-        """Whether every cache has been filled."""
+        """Whether all caches have been filled."""
         return all(i.synced.is_set() for i in self.informers)
 
     def size(self) -> int:
@@ -144,18 +147,18 @@ class ClusterState:
         return sum(map(len, self.informers))
 
     def changes(self) -> int:
-        """Return the number of additions, changes and removals of objects in all caches since the start."""
+        """Return the number of additions, changes and removals of cached objects since the start."""
         return sum(i.changes for i in self.informers)
 
     async def run(self) -> None:
-        """Keep the caches filled until cancelled."""
+        """Keep the caches up to date until cancelled."""
         async with asyncio.TaskGroup() as group:
             for informer in self.informers:
                 group.create_task(informer.run(), name=f"informer-{informer.kind.plural}")
             group.create_task(self.routes.run(), name="routes")
 
     async def wait_synced(self) -> None:
-        """Wait until every cache has been filled."""
+        """Wait until all caches have been filled."""
         for informer in self.informers:
             await informer.synced.wait()
 
@@ -186,7 +189,10 @@ class ClusterState:
         return self.own_writes.is_behind(owner)
 
     def children_of(self, key: Key) -> dict[tuple[Kind, str], Object]:
-        """Return cached objects with the name of a child of this ModelDeployment, by kind and name, with any owner."""
+        """Return the cached objects that have the name of a child of this ModelDeployment, by kind and name.
+
+        Their owner may be another object.
+        """
         return {
             (kind, name): child
             for kind, name in every_child(key.name)
@@ -232,7 +238,10 @@ class ClusterState:
         )
 
     def _source_informer(self, kind: Kind, word: str, *, project: Callable[[Object], Object] | None = None) -> Informer:
-        """Return an informer for a kind of model source. Without `project` it fetches and keeps only metadata."""
+        """Return an informer for a kind of object that can be a model's source.
+
+        Without `project`, it fetches and keeps only metadata.
+        """
 
         def changed(key: Key, _before: Object | None, _after: Object | None) -> None:
             for resource in self.resources.find(key.namespace, f"{word}/{key.name}"):
@@ -282,7 +291,7 @@ class ClusterState:
 
 
 def unready_reason(*found: Object | None) -> str:
-    """Return why a pod among `found` isn't ready, as a message that names the pod; empty if no pod has failed."""
+    """Return a message that names a pod among `found` and says why it isn't ready; empty if no pod has failed."""
     trouble = pods.failure(pod for pod in found if pod is not None)
     return f"pod {trouble.pod}: {trouble.message}" if trouble else ""
 
@@ -290,7 +299,7 @@ def unready_reason(*found: Object | None) -> str:
 def _project_resource(resource: Object) -> Object:
     """Return a ModelDeployment without managedFields and malformed fields, as the cache keeps it.
 
-    It is extended by the last writer of spec.replicas, from managedFields, and by a sentence about each malformed
+    Two things are added: the last writer of spec.replicas, from managedFields, and a sentence about each malformed
     field.
     """
     found, wrong = shape.fitted(resource)
@@ -301,7 +310,7 @@ def _project_resource(resource: Object) -> Object:
 
 
 def _project_route(route: Object) -> Object:
-    """Return a route without managedFields.
+    """Return a Gateway API route without its field managedFields.
 
     A route that can't be read raises an error here, when it enters the cache, and not in a reconcile. Such a route may
     be of another version of the Gateway API.
@@ -311,7 +320,7 @@ def _project_route(route: Object) -> Object:
 
 
 def _writer_of_replicas(entries: Iterable[Mapping[str, Any]]) -> str:
-    """Return the field manager that set spec.replicas last; empty if none did."""
+    """Return the field manager that set spec.replicas last; empty if none has set it."""
     owners = [e for e in entries if "f:replicas" in ((e.get("fieldsV1") or {}).get("f:spec") or {})]
     return str(max(owners, key=lambda e: str(e.get("time") or ""))["manager"]) if owners else ""
 

@@ -11,11 +11,14 @@ from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key
 
 _DEPLOYMENT = "deployment/"
-"""Prefix of the index value of an HPA that scales a Deployment. The rest of the value is the Deployment's name."""
+"""Prefix of the index value of an HPA that scales a Deployment. The Deployment's name follows the prefix."""
 
 
 def scale_targets(hpa: Object) -> Iterable[str]:
-    """Yield the index value of an HPA: the name of a scaled ModelDeployment, or `deployment/NAME`."""
+    """Yield the index value of an HPA.
+
+    It is the name of the ModelDeployment that the HPA scales, or `deployment/NAME` for a Deployment.
+    """
     target = hpa["spec"]["scaleTargetRef"]
     if target.get("kind") == kinds.MODEL_DEPLOYMENT.kind:
         yield target["name"]
@@ -24,7 +27,7 @@ def scale_targets(hpa: Object) -> Iterable[str]:
 
 
 def deployment_name(target: str) -> str | None:
-    """Return the name of the Deployment in an index value; None if the value is not for a Deployment."""
+    """Return the Deployment's name in an index value; None if the value is for another kind."""
     return target.removeprefix(_DEPLOYMENT) if target.startswith(_DEPLOYMENT) else None
 
 
@@ -34,12 +37,15 @@ def foreign_hpas(hpas: Informer, key: Key, uid: str) -> list[Object]:
 
 
 def hpas_of_deployment(hpas: Informer, namespace: str, name: str) -> list[Object]:
-    """Return the HPAs that scale a Deployment."""
+    """Return all HPAs that scale a Deployment."""
     return list(hpas.find(namespace, f"{_DEPLOYMENT}{name}"))
 
 
 def hpa_name(hpa: Object) -> str:
-    """Return an HPA's kind and name for messages, with its controlling owner, such as a KEDA ScaledObject."""
+    """Return a description of an HPA for messages.
+
+    It has the HPA's kind and name, and its controlling owner, such as a KEDA ScaledObject.
+    """
     owners = hpa["metadata"].get("ownerReferences") or ()
     creator = next((f" of {o['kind']} {o['name']}" for o in owners if o.get("controller")), "")
     return f"HorizontalPodAutoscaler {hpa['metadata']['name']}{creator}"

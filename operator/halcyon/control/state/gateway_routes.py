@@ -1,4 +1,4 @@
-"""The caches of Gateway API routes (HTTPRoute, GRPCRoute), which start as soon as these kinds are installed in the cluster."""
+"""Caches of Gateway API routes (HTTPRoute, GRPCRoute). They start as soon as the cluster has these kinds."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from halcyon.kube.kinds import Key, Kind
 log = logging.getLogger(__name__)
 
 DISCOVERY_INTERVAL_S = 5.0
-"""Interval at which the API server is polled for the kinds of routes, in seconds."""
+"""Interval at which the operator checks whether the API server has the kinds of Gateway API routes, in seconds."""
 
 
 @dataclass
 class GatewayRoutes:
-    """Informers of Gateway API routes. They start once the API server has all kinds of routes."""
+    """Informers of Gateway API routes. They start once the API server has the kinds of all these routes."""
 
     client: Kube
     informers: Mapping[Kind, Informer]
     on_found: Callable[[], None]
-    """Function that is called once, when the caches of routes are filled."""
+    """Function that is called once, when the caches of routes have been filled."""
     enqueue: Callable[[Key], None]
     """Function that is called with the key of each ModelDeployment whose route conflicts may have changed."""
 
@@ -40,17 +40,17 @@ class GatewayRoutes:
 
     @property
     def found(self) -> bool:
-        """Whether all caches of routes are filled."""
+        """Whether all caches of Gateway API routes have been filled."""
         return all(informer.synced.is_set() for informer in self.informers.values())
 
     def beside(self, owner: Key) -> tuple[Object, ...]:
-        """Return the routes of other ModelDeployments at the same Gateways as the routes of `owner`."""
+        """Return the routes of other ModelDeployments that belong to the same Gateways as the routes of `owner`."""
         mine = [obj for i in self.informers.values() for obj in i.find(owner.namespace, owner.name)]
         asked = set().union(*map(route_conflicts.gateways, mine))
         return tuple(obj for g in asked for obj in self._at.get(g, {}).values() if route_conflicts.key(obj) != owner)
 
     async def run(self) -> None:
-        """Wait until the API server has the kinds, then keep the caches up to date until cancelled."""
+        """Wait until the API server has the kinds of the routes, then keep the caches up to date until cancelled."""
         while not await self._are_known():  # noqa: ASYNC110  # the API server sends no event for a new kind
             await asyncio.sleep(DISCOVERY_INTERVAL_S)
         log.info("the cluster has the Gateway API")

@@ -21,17 +21,20 @@ def ready_balancers(caches: ClusterState, key: Key) -> frozenset[str]:
 
 
 def servers(caches: ClusterState, key: Key) -> Object | None:
-    """Return the server Deployment of a model; if there are two, the one with more replicas. None if there is none yet."""
+    """Return the server Deployment of a model. If there are two, return the one with more replicas.
+
+    Return None if there is none yet.
+    """
     return max(_deployed(caches, key), key=lambda found: int(found["spec"].get("replicas") or 0), default=None)
 
 
 def held_gpus(caches: ClusterState, key: Key) -> int:
-    """Return the number of GPUs that a model's existing server Deployments request, whatever its spec says."""
+    """Return the number of GPUs that a model's existing server Deployments request. The spec is ignored."""
     return sum(_gpus(found) * int(found["spec"].get("replicas") or 0) for found in _deployed(caches, key))
 
 
 def gpus_each(caches: ClusterState, key: Key) -> int | None:
-    """Return the number of GPUs of one server pod, by its Deployment; None if there is no Deployment yet."""
+    """Return the number of GPUs per server pod in a model's Deployment; None if there is no Deployment yet."""
     found = servers(caches, key)
     return None if found is None else _gpus(found)
 
@@ -44,7 +47,7 @@ def _gpus(deployment: Object) -> int:
 
 
 def _deployed(caches: ClusterState, key: Key) -> list[Object]:
-    """Return the existing server Deployments of a model: at most one per slot."""
+    """Return the server Deployments of a model that exist. There is at most one per slot."""
     slots = (
         caches.children[kinds.DEPLOYMENT].get(Key(key.namespace, names.server(key.name, slot))) for slot in names.SLOTS
     )

@@ -21,10 +21,11 @@ from halcyon.render import names
 
 @dataclass(slots=True)
 class _Read:
-    """A measured capacity, and the objects that it was read from."""
+    """Measured capacity of a model, and the objects from which it was read."""
 
     changes: tuple[int, int]
-    """Change counters of the caches of ConfigMaps and of Deployments, over all models, at the last check."""
+    """Change counters of the caches of ConfigMaps and Deployments at the last check. They count the changes of all
+    models."""
     spec: Spec
     config_map: Object | None
     deployment: Object | None
@@ -39,12 +40,15 @@ class MeasuredCapacities:
     _read: dict[Key, _Read] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Keep references to the informers whose change counters each decision reads."""
+        """Keep references to the informers of ConfigMaps and Deployments.
+
+        Each decision reads their change counters.
+        """
         self._config_maps = self.caches.children[kinds.CONFIG_MAP]
         self._deployments = self.caches.children[kinds.DEPLOYMENT]
 
     def of(self, key: Key, spec: Spec) -> Measured:
-        """Return what a bench has measured of a model, as far as it applies to the current revision.
+        """Return the capacity that `halcyon bench` has measured for a model, if it applies to the current revision.
 
         The same object is returned as long as nothing has changed.
         """
@@ -66,7 +70,7 @@ class MeasuredCapacities:
 
 
 def served(name: str, deployment: Object | None, spec: Spec) -> Served:
-    """Return the revision, image, GPU product and instances that a model serves with now. Pure.
+    """Return the revision, image, GPU product and number of instances with which a model serves now. Pure.
 
     They are from the model's server Deployment and spec.
     """
@@ -85,7 +89,7 @@ def served(name: str, deployment: Object | None, spec: Spec) -> Served:
 
 
 def measured(config_map: Object | None, serving: Served) -> Measured:
-    """Return the part of the ConfigMap that applies to what a model serves with now. Pure."""
+    """Return the measured capacity in a ConfigMap, if it applies to the revision that a model serves now. Pure."""
     if config_map is None or not serving.revision:
         return Measured(serving)
     try:

@@ -1,4 +1,4 @@
-"""Check of two cluster features that decide whether an HPA can scale a model.
+"""Check of two features of the cluster, which decide whether an HPA can scale a model.
 
 The first is the server behind the API external.metrics.k8s.io, which must be this operator. The second is the field
 `tolerance` of HPAs, which older API servers drop.
@@ -29,7 +29,7 @@ class CertificateSource(Protocol):
 
 
 class MetricsApiCheck:
-    """Check of the external metrics API and of the HPAs' field `tolerance`, with its last result."""
+    """Check of the external metrics API and of the field `tolerance` of HPAs, with its last result."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class MetricsApiCheck:
         service: str,
         watched: Sequence[str] = (),
     ) -> None:
-        """Start without a result.
+        """Create the check without a result.
 
         Args:
             client: client of the API server.
@@ -55,7 +55,10 @@ class MetricsApiCheck:
         self.result: ExternalMetricsApi = api_service.UNKNOWN
 
     async def run_once(self) -> bool:
-        """Check again; return whether the result has changed. If it has, every model with `scaling` must be reconciled."""
+        """Check the features again, and return whether the result has changed.
+
+        If it has, every model with `spec.scaling` must be reconciled.
+        """
         result = api_service.NAMESPACED
         if not self._watched:
             result = await api_service.find_server(self._client, namespace=self._namespace, service=self._service)

@@ -1,4 +1,7 @@
-"""The current state of models' sources, from the caches. The content of a ConfigMap is fetched once per resourceVersion."""
+"""Current state of the sources of models, from the caches.
+
+The content of a ConfigMap is fetched once per resourceVersion.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ from halcyon.render import revision
 
 
 class ModelSources:
-    """Lookup of the sources that specs refer to.
+    """Lookup of the sources to which specs refer.
 
-    The informers hold only the metadata of ConfigMaps, because a ConfigMap's content may have 1 MiB. The content is
-    fetched for ConfigMaps that models use.
+    The informers hold only the metadata of ConfigMaps, because the content of a ConfigMap may have 1 MiB. The content
+    is fetched only for ConfigMaps that models use.
     """
 
     def __init__(self, client: Kube, caches: ClusterState, clock: Clock) -> None:
@@ -37,9 +40,9 @@ class ModelSources:
         caches.resources.listeners.append(self._resource_changed)
 
     async def state(self, namespace: str, resource: Object) -> SourceState:
-        """Return the state of the source that a ModelDeployment names.
+        """Return the state of a ModelDeployment's source.
 
-        It includes a sentence if the cluster lacks a feature that the pods need.
+        The state includes a sentence if the cluster lacks a feature that the pods need.
 
         Raises:
             ApiError, Unreachable: the content of a ConfigMap could not be fetched.

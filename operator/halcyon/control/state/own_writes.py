@@ -1,4 +1,7 @@
-"""The operator's own writes that the caches don't show yet. Until then, no decision on their ModelDeployment is made."""
+"""The operator's own writes that the caches don't show yet.
+
+Until they do, no decision is made for the affected ModelDeployments.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,17 @@ from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key, Kind
 
 READ_YOUR_WRITES_TIMEOUT_S = 5.0
-"""Maximum time to wait until a cache shows the operator's own write, in seconds. After it, the cache is used as it is."""
+"""Maximum time to wait until a cache shows the operator's own write, in seconds. Later, the cache is used as it is."""
 
 
 class OwnWrites:
-    """The operator's latest write to each object that the object's cache doesn't show yet, by ModelDeployment."""
+    """The operator's latest write to each object, by ModelDeployment.
+
+    A write is removed as soon as the object's cache shows it.
+    """
 
     def __init__(self, cache_of: Callable[[Kind], Informer], clock: Clock) -> None:
-        """Initialize without writes. `cache_of` returns the cache of a kind."""
+        """Initialize without any writes. `cache_of` returns the cache of a kind."""
         self._cache_of, self._clock = cache_of, clock
         self._waiting: dict[Key, dict[tuple[Kind, Key], tuple[int, float]]] = {}
 

@@ -9,12 +9,12 @@ from halcyon.render import names
 
 
 def belongs(obj: Object, uid: str) -> bool:
-    """Return whether the object with this uid is the controlling owner of `obj`."""
+    """Return whether the controlling owner of `obj` is the object with this uid."""
     return any(o.get("uid") == uid and o.get("controller") for o in obj["metadata"].get("ownerReferences") or ())
 
 
 def is_ours(view: Scope, obj: Object) -> bool:
-    """Return whether this ModelDeployment (by its uid) is the controlling owner of `obj`."""
+    """Return whether the controlling owner of `obj` is the ModelDeployment with this uid."""
     return any(
         o.get("controller") and o.get("uid") == view.meta["uid"] for o in obj["metadata"].get("ownerReferences") or ()
     )
@@ -27,7 +27,7 @@ def own(view: Scope, kind: Kind, name: str) -> Object | None:
 
 
 def server_counts(view: Scope) -> dict[str, int]:
-    """Return the replicas of the ModelDeployment's existing server Deployments, by name of the Deployment."""
+    """Return the replicas of a ModelDeployment's existing server Deployments, by the Deployment's name."""
     servers = [names.server(view.key.name, slot) for slot in names.SLOTS]
     found = {name: own(view, kinds.DEPLOYMENT, name) for name in servers}
     return {name: int(obj["spec"].get("replicas") or 0) for name, obj in found.items() if obj is not None}

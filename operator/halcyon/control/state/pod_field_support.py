@@ -1,4 +1,4 @@
-"""Detection of newer pod fields that this cluster doesn't keep.
+"""Detection of newer fields of pods that this cluster doesn't support.
 
 A field is checked by a dry run once a model uses it, because versions and feature gates of clusters differ.
 
@@ -29,12 +29,12 @@ _UNPROCESSABLE = 422
 
 @dataclass(frozen=True)
 class PodField:
-    """A newer field of pods, and how to detect it."""
+    """Newer field of pods, and how to detect whether the cluster supports it."""
 
     pod: Object
     """Part of a pod's spec that contains the field."""
     is_kept: Callable[[Object], bool]
-    """Function that returns whether the spec of a created pod still contains the field."""
+    """Function that returns whether the spec of a created pod still contains the newer field."""
     lacking: str
     """Sentence for users of a cluster whose API server drops the field."""
 
@@ -57,7 +57,7 @@ RESOURCE_CLAIMS = PodField(
 
 @dataclass
 class PodFieldSupport:
-    """Check of one field, with its last result."""
+    """Check whether the cluster supports one field, with the last result."""
 
     client: Kube
     of: PodField
@@ -67,9 +67,10 @@ class PodFieldSupport:
     _asked_at: float | None = field(default=None, init=False)
 
     async def lacking(self, namespace: str) -> str:
-        """Return a sentence if the cluster lacks the field; empty if it is supported, or if that is unknown.
+        """Return a sentence if the cluster doesn't support the field.
 
-        If support is unknown, the pods' status shows the problem.
+        The result is empty if the field is supported, or if that is unknown. In the latter case, the pods' status shows
+        the problem.
         """
         now = self.clock.monotonic()
         if self._asked_at is None or (not self._there and now - self._asked_at >= AGAIN_S):

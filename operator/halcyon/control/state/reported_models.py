@@ -1,4 +1,4 @@
-"""The models and pods on which agents may report, from the caches."""
+"""Models and pods on which agents may report, from the caches."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class ReportedModels:
 
     @property
     def synced(self) -> bool:
-        """Whether the caches of models and pods are filled."""
+        """Whether the caches of models and pods have been filled."""
         return self.caches.resources.synced.is_set() and self.caches.pods.synced.is_set()
 
     def has_model(self, namespace: str, name: str) -> bool:
-        """Return whether the ModelDeployment exists."""
+        """Return whether the cache has the ModelDeployment."""
         return self.caches.resources.get(Key(namespace, name)) is not None
 
     def has_pod(self, namespace: str, name: str, pod: str) -> bool:

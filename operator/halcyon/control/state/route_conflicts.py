@@ -1,4 +1,4 @@
-"""Detection of routes of two models that match the same requests at a Gateway. One model then receives all. Pure.
+"""Detection of routes of two models that match the same requests at a Gateway. One model receives all of them. Pure.
 
 The Gateway API defines that the older route wins (matching precedence in HTTPRouteRule and GRPCRouteRule). If both were
 created in the same second, the route whose namespace/name sorts first wins. A more specific hostname wins over a less
@@ -23,18 +23,18 @@ _ANY = "*"
 
 
 def key(route: Object) -> Key:
-    """Return the key of the ModelDeployment whose route this is."""
+    """Return the key of the ModelDeployment to which the route belongs."""
     meta = route["metadata"]
     return Key(str(meta["namespace"]), str((meta.get("labels") or {}).get(names.OWNER_LABEL)))
 
 
 def gateways(route: Object) -> set[Key]:
-    """Return the Gateways that the route is attached to."""
+    """Return the Gateways to which the route is attached."""
     return {gateway for gateway, _ in _parents(route)}
 
 
 def same(one: Object, other: Object) -> str:
-    """Return a description of the requests that both routes match; empty if there are none."""
+    """Return a description of the requests that both of two routes match; empty if there are none."""
     if one["kind"] != other["kind"] or not _meet(one, other):
         return ""
     shared = _hostnames(one) & _hostnames(other)
@@ -48,7 +48,10 @@ def same(one: Object, other: Object) -> str:
 
 
 def winner(route: Object, others: Iterable[Object]) -> tuple[Object, str] | None:
-    """Return the older route that receives requests which `route` matches too, and a text about them; else None."""
+    """Return the older route that receives requests which `route` also matches, and a text about these requests.
+
+    Return None if there is no such route.
+    """
     mine = _age(route)
     for other in sorted(others, key=_age):
         if _age(other) < mine and (requests := same(route, other)):

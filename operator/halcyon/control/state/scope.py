@@ -1,4 +1,4 @@
-"""The scope: a value with all input of one reconcile."""
+"""The scope of a reconcile: a value that contains all of its input."""
 
 from __future__ import annotations
 
@@ -21,55 +21,57 @@ from halcyon.scaling.policy.decision import Change, Decision
 
 @dataclass(frozen=True)
 class SourceState:
-    """Current state of a model's source."""
+    """Current state of the source of a model."""
 
     content: Content | None = None
-    """Files of the model from a ConfigMap; None for another kind of source."""
+    """Files of the model from a ConfigMap; None if the source is of another kind."""
     missing: str = ""
-    """Sentence about the missing object or key; empty if the source exists."""
+    """Sentence about the object or key that is missing; empty if the source exists."""
     exclusive: Mapping[str, str] = field(default_factory=dict)
-    """Access modes of the source's PersistentVolumeClaim, by its name. Empty unless only one node at a time can attach
-    the claim's volume."""
+    """Access modes of the PersistentVolumeClaim that is the source, by its name. Empty unless its volume can be
+    attached to only one node at a time."""
     lacking: str = ""
-    """Sentence about a cluster feature that the source or a ResourceClaim needs; empty if the cluster has it."""
+    """Sentence about a feature that the source or a ResourceClaim needs but the cluster lacks; empty if the cluster has
+    it."""
 
 
 @dataclass(frozen=True)
 class Signals:
-    """Data about a model from the agents' reports."""
+    """Data about a model that its agents have reported."""
 
     load_errors: Mapping[str, str] = field(default_factory=dict)
-    """Triton's error message from a failed load of the model, by pod."""
+    """Error message of Triton from a failed load of the model, by pod."""
     versions: tuple[str, ...] = ()
     dead: Mapping[str, str] = field(default_factory=dict)
-    """Reason for each pod that agents have taken out of service because its backend is dead, by pod. A pod is listed
-    until its container restarts."""
+    """Reason for each pod that agents have taken out of service because its backend is dead. The key is the pod's name.
+    A pod is listed until its container restarts."""
     restarting: Mapping[str, str] = field(default_factory=dict)
-    """Reason for each pod whose container is restarting because its backend is dead, by pod."""
+    """Reason for each pod whose container is being restarted because its backend is dead. The key is the pod's name."""
     failing: Mapping[str, str] = field(default_factory=dict)
-    """Description of the failures for each pod in which all requests fail without a proof of a dead backend, by pod."""
+    """Description of the failures of each pod in which all requests fail, but no dead backend is proved. The key is the
+    pod's name."""
     mean_batch: float | None = None
 
 
 @dataclass(frozen=True)
 class CanaryResult:
-    """Verdict of the canary analysis on a revision, from all samples since the analysis began."""
+    """Verdict of the canary analysis on a revision. It is based on all samples since the analysis began."""
 
     revision: str
     """Key of the canary's revision."""
     action: Literal["promote", "wait", "rollback"]
     why: str
-    """Sentence with the numbers that the verdict is based on."""
+    """Sentence with the numbers on which the verdict is based."""
 
 
 @dataclass(frozen=True)
 class PublishedScaling:
-    """The last published scaling decision for a model."""
+    """Scaling decision for a model that was last published."""
 
     verdict: Decision | None = None
-    """The last published decision; None if no agent has reported yet."""
+    """Decision that was last published; None if no agent has reported yet."""
     changes: tuple[Change, ...] = ()
-    """The last changes to the desired replicas, newest first."""
+    """Last changes to the model's desired replicas, newest first."""
     rival: str = ""
     """Sentence about an external writer of the replicas; empty if there is none."""
     settling: bool = False
@@ -79,42 +81,43 @@ class PublishedScaling:
 
 @dataclass(frozen=True)
 class Gpus:
-    """GPUs reserved by the ModelDeployments of a namespace, for the site's limit per namespace."""
+    """Numbers of GPUs that the ModelDeployments of a namespace have reserved, for the site's limit per namespace."""
 
     held: int = 0
-    """GPUs granted to this ModelDeployment."""
+    """Number of GPUs granted to this ModelDeployment."""
     elsewhere: int = 0
-    """GPUs reserved by all other ModelDeployments in the namespace."""
+    """Number of GPUs reserved by all other ModelDeployments in the namespace."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Capacity of a model as a bench has measured it, from its ConfigMap NAME-capacity."""
+    """Capacity of a model that `halcyon bench` has measured, from the ConfigMap NAME-capacity."""
 
     served: Served = field(default_factory=Served)
-    """Revision, image, GPU product and instances that the model serves with now."""
+    """Revision, image, GPU product and number of instances with which the model serves now."""
     document: MeasuredCapacity | None = None
-    """Content of the ConfigMap; None if there is no ConfigMap, or if it is ignored."""
+    """Content of the ConfigMap with the measured capacity; None if there is no ConfigMap, or if it is ignored."""
     line: MeasuredLine | None = None
-    """Measured times that apply to what the model serves with now; None if there are none."""
+    """Measured execution times that apply to the revision that serves now; None if there are none."""
     ignored: str = ""
-    """Sentence about why the ConfigMap is ignored; empty if it isn't ignored or doesn't exist."""
+    """Sentence with the reason why the ConfigMap with the measured capacity is ignored; empty if it isn't ignored or
+    doesn't exist."""
 
 
 @dataclass(frozen=True)
 class PublishedCosts:
-    """The last published cost of a model's GPUs."""
+    """Cost of a model's GPUs that was last published."""
 
     cost: Cost | None = None
-    """The last published cost; None if the model has no GPUs."""
+    """Cost that was last published; None if the model has no GPUs."""
     currency: str = ""
     settling: bool = False
-    """Whether the cost wasn't evaluated yet. If so, the status keeps its previous value."""
+    """Whether the cost has not been computed yet. If so, the status keeps its previous value."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """All input of a reconcile of one ModelDeployment. Plan and status are computed from it alone."""
+    """All input of one reconcile of a ModelDeployment. Its plan and its status are computed from this input alone."""
 
     resource: Object
     site: Site
@@ -126,22 +129,22 @@ class Scope:
     config_maps: tuple[str, ...] = ()
     """Names of this ModelDeployment's immutable ConfigMaps."""
     pods: tuple[Object, ...] = ()
-    """Server pods of this ModelDeployment, from the cache."""
+    """Server pods of this ModelDeployment that are in the cache."""
     troubles: tuple[str, ...] = ()
-    """Errors that the balancers report about themselves: one sentence for each balancer pod with an error."""
+    """Sentences about errors that balancers report about themselves, one for each balancer pod with an error."""
     balancers: int = 0
     """Number of balancer pods, including those that are being deleted."""
     balancer_trouble: str = ""
-    """Sentence about why a balancer pod isn't ready; empty if there is no reason."""
+    """Sentence with the reason why a balancer pod isn't ready; empty if there is none."""
     source: SourceState = SourceState()
-    """Current state of the source that the current spec refers to."""
+    """Current state of the source to which the current spec refers."""
     signals: Signals | None = None
     """Data about this model from the agents' reports; None without a report."""
     metrics_api: ExternalMetricsApi = api_service.UNKNOWN
     gateway_api: bool = False
     """Whether the cluster has the kinds of Gateway API routes and the caches of these kinds are filled."""
     routes_beside: tuple[Object, ...] = ()
-    """Routes of other models at the same Gateways as the routes of this model."""
+    """Routes of other models that belong to the same Gateways as the routes of this model."""
     foreign_autoscaler: str = ""
     """Kind and name of an external HPA that targets this ModelDeployment; empty if there is none."""
     foreign_below: Mapping[str, str] = field(default_factory=dict)
@@ -149,21 +152,23 @@ class Scope:
     scaling: PublishedScaling = PublishedScaling()
     measured: Measured = Measured()
     canary: CanaryResult | None = None
-    """Verdict on the canary; None if there is no canary, or if no request was measured yet."""
+    """Verdict on the model's canary; None if there is no canary, or if no request has been measured yet."""
     costs: PublishedCosts = PublishedCosts()
     advice: AdviceSelection | None = None
-    """Selected advice; None if none was selected yet. If so, the status keeps its previous advice."""
+    """Advice that is selected for the model. None if none has been selected yet; the status then keeps its previous
+    advice."""
     accepted: Spec | None = None
-    """The last accepted spec; None if this process has read none with a valid digest."""
+    """Last accepted spec; None if this process has not read one with a valid digest."""
     now: float = 0.0
     """Time at which the scope was built, in seconds since the epoch."""
     lower_class: LowerClass | None = None
-    """Class of lower-priority requests in the balancers. None if it isn't known yet. If so, the plan keeps its previous
-    class."""
+    """How much capacity the balancers give to batch inference. None if that isn't known yet; the plan then keeps its
+    previous value."""
     gpus: Gpus = Gpus()
-    """GPUs reserved in the namespace. All numbers are zero if the site doesn't limit the GPUs of a namespace."""
+    """Numbers of GPUs that are reserved in the namespace. All are zero if the site doesn't limit the GPUs of a
+    namespace."""
     refused: str = ""
-    """The API server's message if it rejected a write in the last reconcile; else empty."""
+    """Message with which the API server rejected a write in the last reconcile; empty if it rejected none."""
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -183,11 +188,11 @@ class Scope:
 
     @property
     def malformed(self) -> tuple[str, ...]:
-        """Sentence for each field of the spec that was dropped because its value has the wrong type."""
+        """Sentences about fields of the spec that were dropped because their values have the wrong type."""
         return tuple(said for said in self.resource.get("malformed", ()) if said.startswith("spec"))
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """The last written status. It is used to find changes, and not as an input of decisions."""
+        """Status that was last written. It is used to find changes, and not as an input of decisions."""
         status: Mapping[str, Any] = self.resource.get("status") or {}
         return status

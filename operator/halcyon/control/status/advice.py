@@ -1,4 +1,4 @@
-"""The field `status.advice`. Pure.
+"""The field `status.advice`, which recommends changes of the spec. Pure.
 
 Out of scope: which advice is shown (`halcyon.control.advice.selection`).
 """
@@ -12,7 +12,10 @@ from halcyon.control.state.scope import Scope
 
 
 def make(view: Scope) -> list[Any] | None:
-    """Return `status.advice`; None without advice. Advice is left out if its field already has the advised value."""
+    """Return the value of `status.advice`; None without advice.
+
+    A piece of advice is left out if its field already has the advised value.
+    """
     if view.advice is None:
         return list(view.status.get("advice") or ()) or None
     spec = view.resource.get("spec")

@@ -1,4 +1,4 @@
-"""Conditions about backends that are dead or in which all requests fail, from the agents' reports."""
+"""Conditions about pods with a dead backend, or in which all requests fail. They come from the agents' reports."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from halcyon.control.state.scope import Scope
 
 
 def dead_backend(view: Scope) -> str:
-    """Return the end of a sentence, which names the first live pod with a dead backend; empty if there is none."""
+    """Return a sentence that names the first live pod with a dead backend; empty if there is none."""
     dead = {**view.signals.restarting, **view.signals.dead} if view.signals else {}
     names = (p["metadata"]["name"] for p in view.pods if p["metadata"]["name"] in dead and pods.is_live(p))
     name = min(names, default="")
-    return f": the backend of pod {name} is dead: {dead[name]}; its container restarts" if name else ""
+    return f"the backend of pod {name} is dead: {dead[name]}; its container restarts" if name else ""
 
 
 def requests_failing(view: Scope) -> Condition | None:
-    """Return the condition RequestsFailing; None if no pod fails all requests without a proved dead backend."""
+    """Return the condition RequestsFailing.
+
+    Return None if there is no pod in which all requests fail without a proof that its backend is dead.
+    """
     failing = view.signals.failing if view.signals else {}
     if not failing:
         return None
     name = min(failing)
     text = (
-        f"{len(failing)} of {len(view.pods)} pods, for example {name}: {failing[name]}. Compare clients' requests with the model's inputs, and "
-        f"read the log: kubectl logs {name}"
+        f"requests fail in {len(failing)} of {len(view.pods)} pods, for example in pod {name}: {failing[name]}. "
+        f"Compare clients' requests with the model's inputs, and read the log: kubectl logs {name}"
     )
     return Condition(Type.REQUESTS_FAILING, status=True, reason=Reason.BACKEND_ERRORS, message=text)

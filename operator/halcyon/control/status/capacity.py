@@ -1,6 +1,6 @@
 """Capacity of a replica in the status: the condition CapacityContradicted and the field `status.capacity`. Pure.
 
-Out of scope: how a capacity is learnt (`scaling.planner`), and what was measured (`state.measured_capacities`).
+Out of scope: how the planner learns a capacity (`scaling.planner`), and measurements (`state.measured_capacities`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_LINES = 4
 # yes                                    no                    True     AnswersDisagree
 # no                                     no                    (absent)
 def contradicted(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition CapacityContradicted; None if it is absent."""
+    """Return the condition CapacityContradicted; None if the condition doesn't apply."""
     kind, verdict = Type.CAPACITY_CONTRADICTED, published_decision(view)
     if plan.spec is None or plan.spec.scaling is None or plan.foreign is not None:
         return None
@@ -41,7 +41,7 @@ def contradicted(view: Scope, plan: ReconcilePlan) -> Condition | None:
 
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
-    """Return `status.capacity`; None if the capacity is neither known nor measured."""
+    """Return the value of `status.capacity`; None if the capacity is neither known nor measured."""
     previous: dict[str, Any] | None = view.status.get("capacity")
     if previous and view.scaling.settling:
         return previous
@@ -67,7 +67,7 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
 
 
 def _measured_alone(spec: Spec, measured: Measured) -> CapacitySource | None:
-    """Return the capacity of a model without decisions, as a bench has measured it; None without a measurement."""
+    """Return the capacity that `halcyon bench` has measured, for a model without decisions; None if not measured."""
     line = measured.line
     if line is None or spec.scaling is None:
         return None

@@ -1,4 +1,4 @@
-"""The field `status.coldStart`: how long the last start of a server pod took, in total and by part. Pure.
+"""The field `status.coldStart`: the duration of the last start of a server pod, in total and by part. Pure.
 
 | part       | from                                 | to                              |
 | ---------- | ------------------------------------ | ------------------------------- |
@@ -27,7 +27,7 @@ from halcyon.render import names
 
 @dataclass(frozen=True)
 class ColdStart:
-    """Duration of one pod's start. Parts of unknown duration are left out."""
+    """Duration of the start of one pod. Parts of unknown duration are left out."""
 
     pod: str
     ready_at: float
@@ -38,7 +38,7 @@ class ColdStart:
 
 
 def make(view: Scope, *, longest_s: float) -> dict[str, Any] | None:
-    """Return the field `coldStart`: the published value, or that of a later start; None if no start is known.
+    """Return the value of `status.coldStart`: the published one, or that of a later start; None if no start is known.
 
     `longest_s` is the time within which a pod must become ready. A pod that seems to have taken longer was ready
     before, so its time doesn't count as that of a start.
@@ -54,7 +54,10 @@ def make(view: Scope, *, longest_s: float) -> dict[str, Any] | None:
 
 
 def start(pod: Object) -> ColdStart | None:
-    """Return the start of a ready pod; None if it isn't ready, or if a container restart has overwritten the times."""
+    """Return the start of a ready pod.
+
+    Return None if the pod isn't ready, or if a container restart has overwritten the times.
+    """
     statuses = (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"])
     times = pod_times(pod, names.FETCHER)
     created, ready = times.created_at, times.ready_at

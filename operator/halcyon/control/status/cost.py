@@ -1,4 +1,4 @@
-"""The field `status.cost`. Pure.
+"""The field `status.cost`, with the cost of a model's GPUs. Pure.
 
 Out of scope: how GPU time is counted (`halcyon.scaling.gpu_cost`), and when a new value is published
 (`control/reporting/gpu_costs.py`).
@@ -12,7 +12,7 @@ from halcyon.control.state.scope import Scope
 
 
 def make(view: Scope) -> dict[str, Any] | None:
-    """Return `status.cost`; None for a model without GPUs. Unknown values are left out."""
+    """Return the value of `status.cost`; None for a model without GPUs. Unknown values are left out."""
     costs = view.costs
     if costs.settling:
         return view.status.get("cost")

@@ -25,7 +25,7 @@ from halcyon.kube.event_recorder import NewEvent
 #                this step
 # rollout        not Blocked     Blocked      Warning, RolloutBlocked (unless Stalled has that reason)
 def status_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
-    """Return the events for a change from the status `before` to the status `after`."""
+    """Return the Events for the change from the status `before` to the status `after`."""
     old = {c["type"]: c for c in before.get("conditions") or ()}
     new = {c["type"]: c for c in after.get("conditions") or ()}
 
@@ -57,7 +57,10 @@ def status_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[N
 
 
 def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, reported: set[str]) -> list[NewEvent]:
-    """Return the events for changes that a rollout makes by itself. It begins to replace pods, or it becomes blocked."""
+    """Return the Events for changes that a rollout makes by itself.
+
+    It begins to replace pods, or it becomes blocked.
+    """
     events = []
     why = after.get("strategyReason")
     if why and why.startswith("no capacity") and not before.get("strategyReason"):
@@ -73,7 +76,7 @@ def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, reported: s
 
 
 def _decisions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
-    """Return an event for each new entry of `status.scaling.decisions`, oldest first."""
+    """Return an Event for each new entry of `status.scaling.decisions`, oldest first."""
     reported = {json.dumps(decision, sort_keys=True) for decision in before.get("decisions") or ()}
     new = [d for d in reversed(after.get("decisions") or ()) if json.dumps(d, sort_keys=True) not in reported]
     events = []

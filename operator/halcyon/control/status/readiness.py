@@ -15,7 +15,7 @@ def ready(accepted: Condition, served: Condition, *, in_effect: bool) -> Conditi
     Args:
         accepted: condition Accepted of the current spec.
         served: result of `traffic`, which is the condition Ready of an accepted spec.
-        in_effect: whether an accepted spec, this one or an earlier one, is in effect.
+        in_effect: whether any accepted spec is in effect, the current one or an earlier one.
     """
     if accepted.status is True or (in_effect and served.status is True):
         return served
@@ -30,7 +30,10 @@ def ready(accepted: Condition, served: Condition, *, in_effect: bool) -> Conditi
 # True                1 or more        True
 # True                none             False    the reason of ModelLoaded or of ServersReady
 def traffic(servers: Condition, balancer: Condition, loaded: Condition) -> Condition:
-    """Return the condition Ready of an accepted spec: whether requests are served, and the reason if they aren't."""
+    """Return the condition Ready of an accepted spec.
+
+    It shows whether requests are served, and the reason if they aren't.
+    """
     if balancer.status is None:
         return Condition(Type.READY, status=None, reason=Reason.UNKNOWN, message=balancer.message)
     if not balancer.status:

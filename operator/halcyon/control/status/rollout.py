@@ -14,14 +14,14 @@ from halcyon.control.state.scope import Scope
 from halcyon.render import names
 
 MAX_HISTORY = 5
-"""Maximum number of rollouts in `status.rollout.history`. The history has the last rollout of each revision."""
+"""Maximum number of rollouts in `status.rollout.history`. The history contains the last rollout of each revision."""
 _MAX_NAMED = 4
 """Maximum number of differences between pod templates that a message names. Further differences are only counted."""
-_RETRY_HINT = "Change the spec; to retry the same spec, change the text of spec.model.revision"
+_RETRY_HINT = "Change the spec. To try the same spec again, change the text of spec.model.revision"
 
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
-    """Return `status.rollout`; None if no spec was ever accepted."""
+    """Return the value of `status.rollout`; None if no spec was ever accepted."""
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -83,20 +83,20 @@ def explanation(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
             stays = "spec.rollout.onFailure is Stay" if rolled.good else "there is no earlier revision to roll back to"
             return f"revision {asked} failed and is not rolled back: {stays}. {why}"
         case RolloutPhase.BLOCKED:
-            return (
-                f"revision {asked} is waiting for capacity: {(trouble.message if trouble else '')}. "
-                f"{_remedy(plan, rolled)}"
-            )
+            lack = trouble.message if trouble else "the cause is unknown"
+            return f"revision {asked} is waiting for capacity: {lack}. {_remedy(plan, rolled)}"
         case RolloutPhase.COMPLETE:
             return f"revision {asked} is served"
         case RolloutPhase.PROGRESSING:
             if rolled.canary is not None:
                 room = f"; {trouble.message}" if trouble else ""
                 if rolled.canary.paused:
-                    room += (
-                        f". For the next step, run halcyon promote NAME --step, or set annotation {PROMOTE_STEP} to "
-                        f"{asked}/{rolled.record.step + 1}; {PROMOTE} promotes it, {ABORT} aborts it"
+                    step = f"{asked}/{rolled.record.step + 1}"
+                    hint = (
+                        "To start the next step of the canary, run halcyon promote NAME --step, or set the annotation "
+                        f"{PROMOTE_STEP} to {step}. The annotation {PROMOTE} promotes the canary, and {ABORT} aborts it"
                     )
+                    room += f". {hint}"
                 return f"revision {asked} is a canary: {rolled.canary.say}{room}"
             if rolled.pace.strategy == "Replace" and rolled.record.why_replacing:
                 so_far = (
@@ -112,7 +112,8 @@ def _remedy(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
     spec = plan.spec
     if spec is None or rolled.pace.strategy == "Replace":
         return (
-            "The rollout continues as soon as there is capacity; to provide it, reduce the replicas or raise the quota"
+            "The rollout continues as soon as there is capacity. "
+            "To free capacity, reduce the replicas or raise the quota"
         )
     count = defaults.wanted_replicas(spec)
     kept = "the only serving pod" if spec.rollout.strategy == "Auto" else f"all {count} old pods"
@@ -129,7 +130,10 @@ def _remedy(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
 # Failed, by Stay            -                   its own reason
 # else                                           (absent; without an earlier revision to roll back to, `status` decides)
 def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
-    """Return the condition Stalled if the rollout causes it, else None. `late`: the progress deadline has passed."""
+    """Return the condition Stalled if the rollout causes it, else None.
+
+    `late` is whether the progress deadline has passed.
+    """
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -145,7 +149,7 @@ def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
 
 
 def reconciling(plan: ReconcilePlan) -> Condition | None:
-    """Return the condition Reconciling; None if there is nothing to report except the rollout's progress."""
+    """Return the condition Reconciling; None if there is nothing to report except the progress of the rollout."""
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -164,17 +168,18 @@ def reconciling(plan: ReconcilePlan) -> Condition | None:
 
 # Present while the requested revision comes from its stored ControllerRevision, and this operator would render it differently.
 def outdated(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition RuntimeOutdated; None if it is absent."""
+    """Return the condition RuntimeOutdated; None if the condition doesn't apply."""
     rolled, differs = plan.rollout, plan.outdated
     if rolled is None or not differs:
         return None
-    by = f"version {rolled.asked.version}" if rolled.asked.version else "an earlier version"
+    origin = f"by version {rolled.asked.version}" if rolled.asked.version else "by an earlier version"
     if rolled.asked.version == view.site.version:
-        by = "this operator version with different settings"
-    more = f" and {len(differs) - _MAX_NAMED} more" if len(differs) > _MAX_NAMED else ""
+        origin = "with former operator settings"
+    rest = len(differs) - _MAX_NAMED
+    changed = ", ".join(differs[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")
     text = (
-        f"the pod template of revision {rolled.asked.key} was rendered by {by} and stays in use; the current "
-        f"operator would render {', '.join(differs[:_MAX_NAMED])}{more} differently. To roll out the new template, "
-        f"run halcyon refresh {view.key.name}"
+        f"the pod template of revision {rolled.asked.key} was rendered {origin}, and stays in use. The current "
+        f"operator would render {changed} differently. To roll out the new template, run halcyon refresh "
+        f"{view.key.name}"
     )
     return Condition(Type.RUNTIME_OUTDATED, status=True, reason=Reason.POD_TEMPLATE_OUTDATED, message=text)

@@ -65,17 +65,14 @@ def _conflict(view: Scope, gateway: Gateway) -> str:
         other, requests = found
         owner = route_conflicts.key(other)
         # A tenant's names are not shown to another tenant.
-        who = (
-            f"ModelDeployment {owner.name}"
-            if owner.namespace == view.key.namespace
-            else "a ModelDeployment in another namespace"
-        )
-        entry = "http" if kind is kinds.HTTP_ROUTE else "grpc"
-        other_name = " or spec.model.name" if kind is kinds.HTTP_ROUTE else ""
+        is_ours = owner.namespace == view.key.namespace
+        who = f"ModelDeployment {owner.name}" if is_ours else "another namespace's ModelDeployment"
+        field = "spec.traffic.gateway.http.hostnames or spec.model.name"
+        if kind is not kinds.HTTP_ROUTE:
+            field = "spec.traffic.gateway.grpc.hostnames"
         return (
-            f"requests for {requests} go to {who}, whose {kind.kind} is older; change "
-            f"spec.traffic.gateway.{entry}.hostnames{other_name} of one of them, for example to "
-            f"{view.key.name}.{view.key.namespace}.example.com"
+            f"requests for {requests} go to {who}, because its {kind.kind} is older. Change {field} of this "
+            f"ModelDeployment, for example to the hostname {view.key.name}.{view.key.namespace}.example.com"
         )
     return ""
 
@@ -85,7 +82,10 @@ def _kinds(gateway: Gateway) -> list[Kind]:
 
 
 def _result(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str]:
-    """Return whether the Gateway has accepted the route (None if it has not reported yet), and a text about it."""
+    """Return whether the Gateway has accepted the route, and a text about it.
+
+    The first value is None if the Gateway has not reported yet.
+    """
     route = own(view, kind, view.key.name)
     if route is None:
         return None, f"{kind.kind} {view.key.name} has not been created yet"
@@ -107,7 +107,10 @@ def _result(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str
 
 
 def _newest(parent: Object, route: Object) -> dict[str, dict[str, Any]]:
-    """Return the conditions of a route's parent, by type, without those for an earlier generation of the route."""
+    """Return the conditions of one of a route's parents, by type.
+
+    Those for an earlier generation of the route are left out.
+    """
     generation = int(route["metadata"].get("generation") or 0)
     conditions = parent.get("conditions") or ()
     return {str(c.get("type")): c for c in conditions if int(c.get("observedGeneration") or generation) >= generation}

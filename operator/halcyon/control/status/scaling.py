@@ -1,7 +1,7 @@
 """Scaling data in the status of a ModelDeployment. Pure.
 
-The data is the conditions ScalingActive, AutoscalerConflict and FieldIgnored, the field `status.scaling`, and columns
-of `kubectl get`. Each condition has one function, with its truth table above.
+The data consists of the conditions ScalingActive, AutoscalerConflict and FieldIgnored, the field `status.scaling`, and
+columns of `kubectl get`. Each condition has one function, with its truth table above.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def published_decision(view: Scope) -> Decision | None:
 
 
 def previous_condition(view: Scope, kind: Type) -> Condition | None:
-    """Return a condition of the last status; None if it is absent, or is for another generation of the spec."""
+    """Return a condition of the last status. Return None if it is absent, or is for another generation of the spec."""
     for previous in view.status.get("conditions") or ():
         known = previous.get("reason") in set(Reason)  # an unknown reason was written by another operator version
         if previous.get("type") == kind and known and previous.get("observedGeneration") == view.meta["generation"]:
@@ -91,13 +91,16 @@ def previous_condition(view: Scope, kind: Type) -> Condition | None:
 
 
 def _user_reason(view: Scope) -> str:
-    """Return the reason that the user has given in an annotation, in brackets; empty if there is none."""
+    """Return the reason that the user has given in an annotation, in brackets; empty if the user has given none."""
     found = user_annotations.reason(view.meta)
     return f" ({found})" if found else ""
 
 
 def _explanation(verdict: Decision) -> str:
-    """Return the decision's reason and, unless the HPA decides, the maximum time until the next decision."""
+    """Return the reason of a decision and the maximum time until the next one.
+
+    The time is left out if the HPA decides.
+    """
     if verdict.desired is None:
         return verdict.why or "as the HPA decides"
     return f"{verdict.why}; next decision within {math.ceil(verdict.next_decision_s)} s"
@@ -109,16 +112,18 @@ def _pods_not_ready(view: Scope, plan: ReconcilePlan) -> str:
     if ready >= wanted:
         return ""
     stuck = [p for p in view.pods if pods.is_unschedulable(p)]
-    text = f". Of {wanted} desired pods, {_are(ready)} ready"
-    starting = f"{_are(max(there - ready - len(stuck), 0))} starting"
+    text = f"Of {wanted} desired pods, {_are(ready)} ready"
+    starting = _are(max(there - ready - len(stuck), 0))
     if not stuck:
-        return f"{text} and {starting}"
-    found = pods.failure(stuck)
-    return f"{text}, {starting} and {_are(len(stuck))} unschedulable" + (f" ({found.message})" if found else "")
+        return f". {text} and {starting} starting"
+    found, waiting = pods.failure(stuck), _are(len(stuck))
+    cause = f" ({found.message})" if found else ""
+    return f". {text}, {starting} starting and {waiting} unschedulable{cause}"
 
 
 def _are(count: int) -> str:
-    return f"{count} {'is' if count == 1 else 'are'}"
+    verb = "is" if count == 1 else "are"
+    return f"{count} {verb}"
 
 
 # an external HPA                  another writer, repeatedly             AutoscalerConflict
@@ -126,7 +131,7 @@ def _are(count: int) -> str:
 # no                               yes                                    True     ExternalWriter
 # no                               no                                     (absent)
 def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition AutoscalerConflict; None if it is absent."""
+    """Return the condition AutoscalerConflict; None if the condition doesn't apply."""
     kind = Type.AUTOSCALER_CONFLICT
     if (foreign := plan.foreign) is not None:
         text = f"{foreign.why}; Halcyon has stopped scaling the model. {foreign.undo}"
@@ -138,7 +143,7 @@ def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
 
 # Present while the spec sets a field that has no effect because of other fields.
 def ignored(plan: ReconcilePlan) -> Condition | None:
-    """Return the condition FieldIgnored; None if it is absent."""
+    """Return the condition FieldIgnored; None if the condition doesn't apply."""
     found = defaults.ignored(plan.spec) if plan.spec is not None else ()
     if not found:
         return None
@@ -152,7 +157,7 @@ def _hpa_condition(view: Scope, wanted: str) -> dict[str, Any]:
 
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
-    """Return `status.scaling` for a model that Halcyon scales, through an HPA or directly."""
+    """Return the value of `status.scaling` for a model that Halcyon scales, through an HPA or directly."""
     spec, verdict = plan.spec, published_decision(view)
     scaling: dict[str, Any] = {
         "actuator": plan.actuator.value,
@@ -181,7 +186,7 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
 
 
 def replica_columns(view: Scope, plan: ReconcilePlan) -> dict[str, str]:
-    """Return the desired replicas and their range, for the columns of `kubectl get`."""
+    """Return the number of desired replicas and its range, for the columns of `kubectl get`."""
     if plan.spec is None:
         return {}
     verdict = published_decision(view)
@@ -192,7 +197,7 @@ def replica_columns(view: Scope, plan: ReconcilePlan) -> dict[str, str]:
 
 
 def columns(view: Scope, *, ready: int) -> dict[str, str]:
-    """Return the texts for scaling columns of `kubectl get`; `ready` is the number of ready pods."""
+    """Return the texts for the columns of `kubectl get` about scaling. `ready` is the number of ready pods."""
     verdict = published_decision(view)
     values = {s.name: s for s in verdict.signals} if verdict else {}
     found = {}
@@ -213,12 +218,13 @@ _HPA_LIMITS = {
     "ScaleUpStabilized": "stabilisation",
     "ScaleDownStabilized": "stabilisation",
 }
-"""Name of a limit in `status.scaling.limitedBy` for each reason of an HPA's condition ScalingLimited or AbleToScale."""
+"""Name of a limit in `status.scaling.limitedBy`. The key is the reason of an HPA's condition ScalingLimited or
+AbleToScale."""
 _HPA_UNREMARKABLE = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"}
 
 
 def _hpa_decision(view: Scope, verdict: Decision | None) -> dict[str, Any]:
-    """Return the fields of `status.scaling` for a decision by the HPA, with its signals and messages."""
+    """Return the fields of `status.scaling` for a decision that the HPA makes, with its signals and messages."""
     hpa = (own(view, kinds.HPA, view.key.name) or {}).get("status") or {}
     desired = hpa.get("desiredReplicas")
     if desired is None or not hpa.get("conditions"):
@@ -228,7 +234,8 @@ def _hpa_decision(view: Scope, verdict: Decision | None) -> dict[str, Any]:
     news += [able] if able.get("reason") not in _HPA_UNREMARKABLE else []
     why = [verdict.why] if verdict is not None and verdict.why else []
     why += [f"HPA: {said['message']}" for said in news if said.get("message")]
-    found: dict[str, Any] = {"desired": desired, "why": f"{counted(desired)}: {'; '.join(why) or 'by the HPA'}"[:_LONG]}
+    reason = "; ".join(why) or "decided by the HPA"
+    found: dict[str, Any] = {"desired": desired, "why": f"{counted(desired)}: {reason}"[:_LONG]}
     if limits := [_HPA_LIMITS[said["reason"]] for said in news if said.get("reason") in _HPA_LIMITS]:
         found["limitedBy"] = list(dict.fromkeys(limits))
     return found

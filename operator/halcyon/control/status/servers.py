@@ -20,7 +20,7 @@ from halcyon.render.names import SLOT_A, Slot
 
 
 def target_pods(view: Scope, plan: ReconcilePlan) -> list[Object]:
-    """Return the pods of the target revision."""
+    """Return the server pods that run the target revision."""
     return [p for p in view.pods if plan.target is not None and pods.revision(p) == plan.target.key]
 
 
@@ -34,7 +34,7 @@ _FETCHER_REASONS = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, 
 # none is ready            none yet                          Unknown  Loading
 # there are none           -                                 Unknown
 def model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
-    """Return the condition ModelLoaded."""
+    """Return the condition ModelLoaded of a model."""
     ours = target_pods(view, plan)
     if any(pods.is_ready(p) for p in ours):
         model = plan.target.model if plan.target else ""
@@ -53,7 +53,10 @@ def model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
 
 
 def load_error(view: Scope, plan: ReconcilePlan) -> str | None:
-    """Return the error with which Triton failed to load the model, from the first live pod that reports one, or None."""
+    """Return the error with which Triton failed to load the model; None if there is none.
+
+    It is the error of the first live pod that reports one.
+    """
     said = view.signals.load_errors if view.signals else {}
     found = sorted(p["metadata"]["name"] for p in target_pods(view, plan) if pods.is_live(p))
     return next((said[name] for name in found if name in said), None)
@@ -68,7 +71,7 @@ def load_error(view: Scope, plan: ReconcilePlan) -> str | None:
 # n        0              none      False    NoServersReady
 # no spec was accepted    -         Unknown
 def servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
-    """Return the condition ServersReady."""
+    """Return the condition ServersReady of a model."""
     if plan.spec is None:
         return Condition(
             Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message="no spec has been accepted yet"
@@ -86,11 +89,9 @@ def servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     found = pods.failure(view.pods)
     dead = backend.dead_backend(view)
     stuck = volume_attachment.first_conflict(view.pods, view.source.exclusive)
-    detail = dead or (f": pod {found.pod}: {found.message}" if found else stuck and f": {stuck}")
     refusal = _replica_failure(view, plan)
-    if refusal:
-        detail = f": {refusal}"
-    text = f"{ready} of {wanted} servers are ready{detail}"
+    detail = refusal or dead or (f"pod {found.pod}: {found.message}" if found else stuck)
+    text = f"{ready} of {wanted} servers are ready" + (f": {detail}" if detail else "")
     if ready:
         reason = Reason.PARTIALLY_READY
     elif refusal:
@@ -103,14 +104,14 @@ def servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
 
 
 def deployment_condition(view: Scope, name: str, wanted: str) -> dict[str, Any]:
-    """Return the condition of this type in a Deployment's status; empty if it is absent."""
+    """Return the condition of this type in the status of a Deployment; empty if it is absent."""
     deployment = own(view, kinds.DEPLOYMENT, name) or {}
     found = (deployment.get("status") or {}).get("conditions") or ()
     return next((c for c in found if c.get("type") == wanted), {})
 
 
 def home(plan: ReconcilePlan) -> Slot:
-    """Return the home slot: the slot of all servers except those of a canary."""
+    """Return the home slot, which runs all servers except those of a canary."""
     return SLOT_A if plan.rollout is None else plan.rollout.home
 
 

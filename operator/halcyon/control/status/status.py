@@ -35,8 +35,10 @@ from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.render import names
 
+_KEPT = "the last accepted spec stays in effect"
 MAX_VERSIONS = 64
-"""Maximum number of model versions in the status, as set by the schema; the highest versions are shown."""
+"""Maximum number of model versions in the status, as set by the schema. If there are more, the highest versions are
+shown."""
 
 
 def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
@@ -55,8 +57,9 @@ def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
     status["summary"] = _summary(view, plan, status)
     if plan.spec is not None and plan.target is not None and plan.rollout is not None:
         host = f"{view.key.name}.{view.key.namespace}.svc"
+        scheme = "https" if plan.spec.traffic.tls else "http"
         status["address"] = {
-            "url": f"http{'s' if plan.spec.traffic.tls else ''}://{host}:{names.HTTP_PORT}",
+            "url": f"{scheme}://{host}:{names.HTTP_PORT}",
             "grpc": f"{host}:{names.GRPC_PORT}",
         }
         if routing_mode.is_direct(plan.spec):
@@ -127,7 +130,7 @@ def _accepted(view: Scope, plan: ReconcilePlan) -> Condition:
         return Condition(Type.ACCEPTED, status=False, reason=Reason.FORBIDDEN, message=view.refused)
     message = acceptance.message
     if not acceptance.accepted and plan.spec is not None and not plan.conflicts:
-        message = conditions.ending(message, "; the last accepted spec stays in effect")
+        message = conditions.ending(message, f"; {_KEPT}")
     return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
 
 
@@ -216,10 +219,10 @@ def _reconciling(view: Scope, plan: ReconcilePlan, served: Condition, balancer: 
 
 
 def _current(view: Scope, plan: ReconcilePlan) -> str | None:
-    """Return the key of the current revision: the one that is fully rolled out.
+    """Return the key of the current revision, which is the one that is fully rolled out.
 
-    During a rollout it is the last published current revision, as long as that has a ready pod. It is None if there is
-    neither.
+    During a rollout it is the last published current revision, as long as that has a ready pod. Return None if there is
+    no such revision.
     """
     deployment = own(view, kinds.DEPLOYMENT, names.server(view.key.name, servers.home(plan)))
     if deployment is None or plan.target is None:
@@ -234,7 +237,10 @@ def _current(view: Scope, plan: ReconcilePlan) -> str | None:
 
 
 def _before(view: Scope) -> str | None:
-    """Return the key of the last published current revision if the revision still has a ready pod, else None."""
+    """Return the key of the last published current revision.
+
+    Return None if this revision has no ready pod any more.
+    """
     target = names.revision(view.key.name, "")
     known = str((view.status.get("revision") or {}).get("current") or "").removeprefix(target)
     return known if known in _serving(view) else None
@@ -286,7 +292,7 @@ def _pods(view: Scope, plan: ReconcilePlan) -> dict[str, int]:
 
 
 _COUNTED_AS = {"warming": "loading", "ready": "", "ended": ""}
-"""Name under which `status.pods` counts a pod in each of these states; states with an empty name aren't counted."""
+"""Name under which `status.pods` counts the pods in each state. Pods in a state with an empty name aren't counted."""
 
 
 def _by_cause(view: Scope) -> dict[str, int]:
@@ -296,7 +302,7 @@ def _by_cause(view: Scope) -> dict[str, int]:
 
 
 _DECIDED_COLUMNS = ("desired", "range", "queue", "gpu", "batch")
-"""Columns of `kubectl get` whose values are from the last decision and its signals."""
+"""Columns of `kubectl get` whose values come from the last scaling decision and its signals."""
 
 
 def _summary(view: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[str, str]:

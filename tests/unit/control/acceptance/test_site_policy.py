@@ -116,7 +116,7 @@ def test_a_namespaces_gpus_go_to_the_first_model(elsewhere: int, held: int, acce
         assert planned.acceptance.reason is Reason.POLICY_DENIED
         assert "is 4 GPUs" in planned.acceptance.message
         assert (
-            f"namespace team can use up to {elsewhere}, but this site allows at most 8 per namespace"
+            f"namespace team can use up to {elsewhere}. This site allows at most 8 per namespace"
             in planned.acceptance.message
         )
 
@@ -135,8 +135,8 @@ def test_the_operator_s_own_key_is_given_to_no_model() -> None:
 
     denied = make(scope_of(asked, site=here)).acceptance
     assert (denied.reason, denied.message) == (
-        Reason.POLICY_DENIED, ("spec refers to the Secret halcyon-tls, which holds the operator's own key; use another "
-        "Secret"),
+        Reason.POLICY_DENIED, ("the spec refers to the Secret halcyon-tls, which holds the operator's own key; use "
+        "another Secret"),
     )  # fmt: skip
     assert make(scope_of(asked, site=elsewhere)).acceptance.accepted
 
@@ -202,10 +202,10 @@ def test_each_acceptance_is_sealed_on_the_newest_record_though_the_revision_stay
 @pytest.mark.parametrize(
     ("limits", "has_prometheus", "words"),
     [
-        ({}, True, "this site allows no queries (chart value sitePolicy.canary.queryNamespaces)"),
+        ({}, True, "This site allows no queries from namespace team (chart value sitePolicy.canary.queryNamespaces)"),
         ({"canary.queryNamespaces": ["team"]}, True, ""),
         ({"canary.queryNamespaces": []}, True, "only in the namespaces none"),
-        ({"canary.queryNamespaces": ["team"]}, False, "the operator has no Prometheus to query"),
+        ({"canary.queryNamespaces": ["team"]}, False, "The operator has no Prometheus that it can query"),
     ],
 )
 def test_a_canarys_queries_need_a_prometheus_and_explicit_permission(

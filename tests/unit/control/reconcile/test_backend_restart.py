@@ -103,7 +103,7 @@ def test_the_only_pod_restarts_in_place_and_the_event_has_the_reason() -> None:
     [note] = model.said()
     assert note == (
         "the backend of pod a is dead: a Python stub process exited with code 139; "
-        "it gets no requests and its container is being restarted"
+        "the pod gets no requests, and its container is being restarted"
     )
 
 
@@ -152,7 +152,9 @@ def test_a_pod_that_dies_after_two_restarts_is_replaced() -> None:
             orders.append(model.order_of("a"))
     assert orders[0] != orders[1]
     assert (kinds.POD, "team", "a") not in model.api.objects
-    assert model.said()[-1] == "the backend of pod a is dead: x; it died again after 2 restarts and is being replaced"
+    assert model.said()[-1] == (
+        "the backend of pod a is dead: x; the pod is being replaced, because its backend died again after 2 restarts"
+    )
 
 
 def test_a_container_that_does_not_restart_counts_as_failed() -> None:

@@ -72,9 +72,19 @@ class Queried:
         ((0.5,), "promote", "promote", "promote: compared; metric conversion is 0.5 (at least 0.5)"),
         ((0.5,), "wait", "wait", "wait: compared; metric conversion is 0.5"),
         ((0.5,), "rollback", "rollback", "rollback: compared"),
-        ((0.4,), "promote", "rollback", "rolled back: metric conversion is 0.4 (at least 0.5, 3 of 3 values in a row)"),
+        (
+            (0.4,),
+            "promote",
+            "rollback",
+            "rolled back: metric conversion is 0.4 (at least 0.5); consecutive values beyond the limit: 3 of the 3 that cause a rollback",
+        ),
         ((0.4,), "", "rollback", "rolled back: metric conversion is 0.4"),
-        ((0.4, 0.6, 0.4), "promote", "wait", "waits: metric conversion is 0.4 (at least 0.5, 1 of 3 values in a row)"),
+        (
+            (0.4, 0.6, 0.4),
+            "promote",
+            "wait",
+            "waits: metric conversion is 0.4 (at least 0.5); consecutive values beyond the limit: 1 of the 3 that cause a rollback",
+        ),
         ((0.4, 0.4, None), "promote", "wait", "waits: metric conversion: the query has no result"),
         ((0.4, 0.4, PrometheusError("away")), "promote", "wait", "waits: metric conversion: away"),
     ],
@@ -115,7 +125,10 @@ async def test_a_maximum_is_a_limit_too() -> None:
     queried = Queried(0.02, metric={"name": "errors", "query": "x", "max": "0.01", "failureLimit": 1})
     found = await queried.after(intervals=1, action="wait")
     assert found is not None
-    assert found.why == "rolled back: metric errors is 0.02 (at most 0.01, 1 of 1 values in a row)"
+    assert (
+        found.why
+        == "rolled back: metric errors is 0.02 (at most 0.01); consecutive values beyond the limit: 1 of the 1 that cause a rollback"
+    )
 
 
 async def test_a_query_knows_its_canary() -> None:

@@ -115,7 +115,7 @@ def test_auto_surges_until_capacity_is_missing_for_surge_wait() -> None:
     found = decided(cluster)
     assert (found.pace.strategy, found.pace.max_surge, found.pace.max_unavailable) == ("Replace", 0, 1)
     assert found.pace.why == (
-        "no capacity to surge was available for 30s: pod p3 needs 1 more nvidia.com/gpu: 0/1 nodes are available: "
+        "no capacity for an additional pod was available for 30s: pod p3 needs 1 more nvidia.com/gpu: 0/1 nodes are available: "
         "1 Insufficient nvidia.com/gpu"
     )
 
@@ -498,7 +498,7 @@ def test_the_status_names_the_serving_revision_and_why_not_the_requested_one() -
     assert reason == "RolledBack"
     assert message == (
         f"revision {bad} failed and was rolled back to revision {first}. ProgressDeadlineExceeded: no "
-        "pod of the revision was ready within 660 s. Change the spec; to retry the same spec, change the text of "
+        "pod of the revision was ready within 660 s. Change the spec. To try the same spec again, change the text of "
         "spec.model.revision"
     )
     assert found["rollout"]["failed"] == {

@@ -142,8 +142,8 @@ def test_a_model_that_loses_its_requests_says_so_with_a_remedy() -> None:
     assert (state, reason) == ("False", "RouteConflict")
     assert message == (
         "Gateway infra/edge: requests for /v2/models/digits at a.example.com go to ModelDeployment "
-        "older, whose HTTPRoute is older; change spec.traffic.gateway.http.hostnames or "
-        "spec.model.name of one of them, for example to digits.team.example.com"
+        "older, because its HTTPRoute is older. Change spec.traffic.gateway.http.hostnames or spec.model.name of "
+        "this ModelDeployment, for example to the hostname digits.team.example.com"
     )
     assert condition(served(route("older", gateway(), model="digits")), "Ready")[1] == "RouteConflict"
 
@@ -154,7 +154,7 @@ def test_the_names_of_another_tenant_are_not_shown() -> None:
     _, reason, message = condition(served(theirs))
     assert reason == "RouteConflict"
     assert (
-        "gRPC at grpc.example.com go to a ModelDeployment in another namespace, whose GRPCRoute is older"
+        "gRPC at grpc.example.com go to another namespace's ModelDeployment, because its GRPCRoute is older"
     ) in message
-    assert "spec.traffic.gateway.grpc.hostnames of one of them, for example" in message
+    assert "Change spec.traffic.gateway.grpc.hostnames of this ModelDeployment, for example" in message
     assert not {"secret", "mallory"} & set(message.replace(",", " ").split())

@@ -68,7 +68,7 @@ def test_happenings_follow_their_table(before: Any, after: Any, expected: list[t
 
 NO_ROOM = {
     "phase": "Progressing",
-    "strategyReason": "no capacity to surge was available for 1m: pod p needs 1 more nvidia.com/gpu",
+    "strategyReason": "no capacity for an additional pod was available for 1m: pod p needs 1 more nvidia.com/gpu",
 }
 
 

@@ -733,7 +733,7 @@ def test_the_autoscalers_desired_replicas_and_reason_are_shown() -> None:
 @pytest.mark.parametrize(
     ("able", "why", "limits"),
     [
-        (("True", "SucceededRescale", "able to update the scale"), "1 replica: by the HPA", None),
+        (("True", "SucceededRescale", "able to update the scale"), "1 replica: decided by the HPA", None),
         (
             ("True", "ScaleDownStabilized", "recent recommendations were higher"),
             "1 replica: HPA: recent recommendations were higher",
@@ -942,6 +942,6 @@ def test_pods_that_fail_every_request_without_a_proof_stay_ready() -> None:
     found = condition(now, "RequestsFailing")
     assert found is not None
     assert found[:2] == ("True", "BackendErrors")
-    assert found[2].startswith("1 of 1 pods, for example ready-0: every request fails.")
+    assert found[2].startswith("requests fail in 1 of 1 pods, for example in pod ready-0: every request fails.")
     assert reason_and_message(now, "Ready") == ("True", "Ready")
     assert condition(deployed(), "RequestsFailing") is None

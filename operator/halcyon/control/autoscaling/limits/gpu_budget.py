@@ -18,10 +18,10 @@ from halcyon.scaling.policy.decision import ReplicaLimit
 
 @dataclass
 class GpuBudget:
-    """The site's GPU budget, with the demands and the grants of all models."""
+    """Number of GPUs that the site's models may hold together, with the demand and the grant of each model."""
 
     gpus: int
-    """Number of GPUs that all models together may hold."""
+    """Maximum number of GPUs that all models together may hold."""
     _demands: dict[Key, Demand] = field(default_factory=dict)
     _granted: dict[Key, int] = field(default_factory=dict)
     _free: int = 0
@@ -32,7 +32,7 @@ class GpuBudget:
         self._free = self.gpus
 
     def ask(self, key: Key, *, wanted: int, current: int, gpus: int, priority: int = 0) -> ReplicaLimit | None:
-        """Update a model's demand; return the limit on its replicas, or None if all are granted.
+        """Update a model's demand. Return the limit on its replicas, or None if all of them are granted.
 
         Args:
             key: the model.
@@ -59,18 +59,18 @@ class GpuBudget:
         return ReplicaLimit("budget", allowed, Grant(str(key), allowed, wanted, gpus, "site", self.gpus).describe())
 
     def known(self) -> set[Key]:
-        """Return the models that have a demand."""
+        """Return the models that have a demand for GPUs."""
         return set(self._demands)
 
     def forget(self, key: Key) -> None:
-        """Drop a model's demand and its grant, and free the GPUs that it held."""
+        """Drop a model's demand and its grant, and free its GPUs."""
         self._free += self._held(key)
         self._granted.pop(key, None)
         if self._demands.pop(key, None) is not None:
             self._stale = True
 
     def share(self) -> list[Key]:
-        """Allocate the budget among all models if a demand has changed. Returns the models whose grant has grown."""
+        """Allocate the budget among all models if a demand has changed. Return the models whose grant has grown."""
         if not self._stale:
             return []
         self._stale = False
@@ -83,8 +83,8 @@ class GpuBudget:
     def _lasting(self, key: Key) -> Demand:
         """Return a model's demand for the allocation.
 
-        Its floor is the number of replicas that it holds, but at least 1.
-        Floors are granted before any growth, so that no model loses replicas.
+        The demand has a floor, which is the number of replicas that the model holds, but at least 1. Floors are granted
+        before any growth, so that no model loses replicas.
         """
         demand = self._demands[key]
         held = max(demand.current, self._granted[key])
@@ -92,6 +92,9 @@ class GpuBudget:
         return replace(demand, desired=wanted, current=held, floor=min(wanted, max(held, 1)))
 
     def _held(self, key: Key) -> int:
-        """Return the GPUs that a model holds: those of its grant or of its replicas in force, whichever are more."""
+        """Return the number of GPUs that a model holds.
+
+        It is the larger of two numbers: the GPUs of its grant, and those of its replicas in force.
+        """
         demand = self._demands.get(key)
         return 0 if demand is None else max(self._granted[key], demand.current) * demand.gpus_per_replica

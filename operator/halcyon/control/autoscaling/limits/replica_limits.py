@@ -27,28 +27,28 @@ SETTLED_S = 2.0
 
 
 PROMISE_S = 10.0
-"""Time within which the pods of a grant are created, in seconds, unless something prevents it."""
+"""Time within which the pods of a grant are normally created, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Granted:
-    """A recent grant of replicas to a model. Quotas may not include all of its pods yet."""
+    """Recent grant of replicas to a model. Quotas may not include all of its pods yet."""
 
     count: int
     present: int
     """Number of the model's pods at the time of the grant."""
     at: float
-    """Monotonic time of the grant, in seconds."""
+    """Monotonic time at which the replicas were granted, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The last known limit of the quotas on a model's replicas."""
+    """Limit of the ResourceQuotas on a model's replicas, as last known."""
 
     present: int
-    """Number of the model's live pods."""
+    """Number of the model's pods that have not ended and are not being deleted."""
     since: float
-    """Monotonic time since when the model has had this number of live pods, in seconds."""
+    """Monotonic time since which the model has had this number of live pods, in seconds."""
     known_room: resource_quotas.QuotaRoom
 
 
@@ -66,7 +66,7 @@ class ReplicaLimits:
 
     _rooms: dict[Key, _Known] = field(default_factory=dict)
     _granted: dict[str, dict[Key, _Granted]] = field(default_factory=dict)
-    """Recent grants, by namespace and model."""
+    """Recent grants of replicas, by namespace and model."""
 
     def over(self, key: Key, spec: Spec, made: Decision) -> Decision:
         """Return the decision, with its desired replicas limited by quotas, GPU budget and the scale-down switch."""
@@ -95,7 +95,7 @@ class ReplicaLimits:
             self.budget.forget(key)
 
     def share(self, decided: AbstractSet[Key]) -> Iterable[Key]:
-        """Allocate the GPU budget; return the models whose grant has grown.
+        """Allocate the GPU budget, and return the models whose grant has grown.
 
         Models that aren't in `decided` have no desired replicas. Their demand is the replicas in force.
         """
@@ -113,7 +113,7 @@ class ReplicaLimits:
     def _gpus(self, key: Key) -> int | None:
         """Return the number of GPUs per replica; None if unknown.
 
-        It is that of the spec in force, or of the server Deployment if no spec is in force.
+        It is the number in the spec in force. If no spec is in force, it is the number in the server Deployment.
         """
         spec = self.specs.get(key)
         return gpus_each(self.caches, key) if spec is None else spec.runtime.gpus
@@ -125,7 +125,10 @@ class ReplicaLimits:
         return self.budget.ask(key, wanted=wanted, current=current, gpus=spec.runtime.gpus, priority=priority)
 
     def _room(self, key: Key, current: int) -> ReplicaLimit | None:
-        """Return the limit of the quotas on a model's replicas, at least the replicas in force; None without a limit."""
+        """Return the limit of the quotas on a model's replicas; None without a limit.
+
+        The limit is never lower than the replicas in force.
+        """
         there = self.caches.quotas.find(key.namespace, QUOTA_WORD)
         deployment = servers(self.caches, key) if there else None
         if deployment is None:
@@ -145,7 +148,7 @@ class ReplicaLimits:
         return sum(pods.is_live(pod) for pod in self.caches.pods.find(key.namespace, key.name))
 
     def _grant(self, key: Key, made: Decision) -> None:
-        """Record a grant, so that no other model gets the same part of a quota before this model's pods exist."""
+        """Record a grant of replicas, so that no other model gets the same part of a quota before the pods exist."""
         if made.desired is None or not self.caches.quotas.find(key.namespace, QUOTA_WORD):
             return
         now = self.clock.monotonic()
@@ -157,7 +160,7 @@ class ReplicaLimits:
             granted[key] = _Granted(made.desired, self._present(key), now)
 
     def _promised(self, key: Key, now: float) -> list[resource_quotas.Promised]:
-        """Return pods that were granted to other models of the namespace and that a quota may not count yet."""
+        """Return the pods that were granted to other models of the namespace and that a quota may not count yet."""
         found = []
         for other, granted in self._granted.get(key.namespace, {}).items():
             deployment = servers(self.caches, other)

@@ -27,29 +27,29 @@ log = logging.getLogger(__name__)
 
 POLL_INTERVAL_S = 5.0
 SWITCH = "holdScaleDown"
-"""Key in the ConfigMap for the switch. Its value is the reason why scaling down is stopped."""
+"""Key of the switch in the ConfigMap. Its value is the reason why scaling down is stopped."""
 MAX_REASON_LENGTH = 200
 
 
 class Reader(Protocol):
-    """API client that reads objects."""
+    """Client that reads objects from the API server."""
 
     async def get(self, kind: Kind, namespace: str, name: str, /) -> Object | None:
-        """Return an object; None if it doesn't exist."""
+        """Return an object from the API server; None if it doesn't exist."""
 
 
 @dataclass
 class SiteHold:
-    """The site's switch that stops scaling down, with its last known state."""
+    """Switch with which a site stops all scaling down, with its last known state."""
 
     client: Reader
     namespace: str
     name: str
-    """Name of the ConfigMap with the switch."""
+    """Name of the ConfigMap that contains the switch."""
     on_change: Callable[[], None]
     """Function that is called after a change of the switch, so that the HPAs are rendered again."""
     reason: str = field(default="", init=False)
-    """Reason why replicas aren't lowered; empty if the switch is off."""
+    """Reason why replicas aren't lowered now; empty if the switch is off."""
 
     async def run(self) -> None:
         """Poll the ConfigMap with the switch until cancelled."""
@@ -58,7 +58,7 @@ class SiteHold:
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def poll(self) -> None:
-        """Read the ConfigMap once. If it can't be read, the switch keeps its last state."""
+        """Read the ConfigMap with the switch once. If it can't be read, the switch keeps its last state."""
         try:
             found = await self.client.get(kinds.CONFIG_MAP, self.namespace, self.name)
         except (ApiError, Unreachable) as error:
@@ -74,7 +74,7 @@ class SiteHold:
             self.on_change()
 
     def over(self, made: Decision, max_replicas: int) -> Decision:
-        """Return the decision without a reduction of the replicas while the switch is on.
+        """Return the decision. While the switch is on, the decision doesn't reduce the replicas.
 
         Replicas above `max_replicas` of the spec are still reduced to it.
         """

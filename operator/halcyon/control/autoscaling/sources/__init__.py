@@ -1,1 +1,1 @@
-"""Signals that agents don't report: cached pods, other sources of GPU utilisation, results of the site's queries."""
+"""Signals that agents don't report: data about cached pods, other sources of GPU utilisation, site queries."""

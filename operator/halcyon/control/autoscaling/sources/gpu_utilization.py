@@ -23,28 +23,28 @@ from halcyon.signals.prometheus import source as prometheus
 from halcyon.signals.prometheus.source import Sampled
 
 AGENTS = "agents"
-"""Name of the source of GPU utilisation whose values are reported by the agents."""
+"""Name of the source of GPU utilisation for which agents report the values."""
 
 
 @immutable(frozen=True, slots=True)
 class GpuUtilization:
-    """GPU utilisation of those ready pods for which it is known, with its source."""
+    """GPU utilisation of the ready pods for which it is known, with its source."""
 
     source: str
     values: tuple[float, ...]
-    """GPU utilisation in percent, with one value for each pod for which it is known."""
+    """GPU utilisation of each pod for which it is known, in percent."""
     at: float
     """Monotonic time of the newest value, in seconds."""
 
 
 class GpuUtilizationSources:
-    """Other sources of GPU utilisation, with the state that they keep between calls.
+    """Sources of GPU utilisation other than the agents, with the state that they keep from one call to the next.
 
     They are used if the agents report GPU utilisation for too few pods.
     """
 
     def __init__(self) -> None:
-        """Initialize without state of any model."""
+        """Initialize the sources without the state of any model."""
         self._busy: dict[Key, BusyMemory] = {}
         """State of the source `derived`, for models whose agents report no GPU utilisation."""
 
@@ -58,7 +58,7 @@ class GpuUtilizationSources:
     ) -> GpuUtilization | None:
         """Return GPU utilisation from another source if the agents report it for less than half of the ready pods.
 
-        Returns None if the agents report it for at least half, if no other source does, or if the pods have no GPUs.
+        Return None if the agents report it for at least half, if no other source does, or if the pods have no GPUs.
 
         Args:
             key: the model.

@@ -26,11 +26,12 @@ class ModelPodFacts:
 
     spec: Spec
     changes: tuple[int, int]
-    """Change counters of the caches of pods and of Deployments when this data was computed, over all models."""
+    """Change counters of the caches of pods and Deployments at the time when this data was computed. They count the
+    changes of all models."""
     found: Sequence[Object]
-    """Server pods from which the data was computed."""
+    """Server pods from which this data was computed."""
     beside: Sequence[Object]
-    """Balancer pods from which the data was computed."""
+    """Balancer pods from which this data was computed."""
     pods: tuple[PodReading, ...]
     balancers: frozenset[str]
     revision: str
@@ -46,7 +47,7 @@ class ModelPods:
     _facts: ModelPodFacts | None = None
 
     def facts(self, caches: ClusterState, key: Key, spec: Spec) -> ModelPodFacts:
-        """Return data about the model's pods. It is computed again only after a pod or a Deployment has changed."""
+        """Return data about the pods of a model. It is computed again only after a pod or a Deployment has changed."""
         pods_now, deployments_now = caches.pods.changes, caches.children[kinds.DEPLOYMENT].changes
         held = self._facts
         if held is not None and held.spec is spec and held.changes == (pods_now, deployments_now):
@@ -92,7 +93,7 @@ class ModelPods:
 
 
 def _revision(caches: ClusterState, key: Key) -> str:
-    """Return the key of the revision in the server Deployment; empty if there is no Deployment yet."""
+    """Return the key of the revision in the server Deployment; empty if there is no such Deployment yet."""
     deployment = servers(caches, key)
     if deployment is None:
         return ""

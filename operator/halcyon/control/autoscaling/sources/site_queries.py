@@ -54,7 +54,7 @@ class SiteQueries:
     def over(
         cls, source: PrometheusSource | None, caches: ClusterState, specs: SpecsInForce, clock: Clock
     ) -> SiteQueries | None:
-        """Create the runner of the site's queries; None if the site has no Prometheus or no queries.
+        """Create the runner of the site's queries; return None if the site has no Prometheus or no queries.
 
         These queries never delay the other queries of the site's Prometheus.
         """
@@ -74,13 +74,13 @@ class SiteQueries:
         return found.value
 
     async def run(self) -> None:
-        """Run the site's queries periodically, until cancelled."""
+        """Run the site's Prometheus queries periodically, until cancelled."""
         while True:
             await self.poll()
             await asyncio.sleep(INTERVAL_S)
 
     async def poll(self) -> None:
-        """Run, for each model whose spec names a query, that query."""
+        """Run the query that the spec names, for each model whose spec names one."""
         wanted = {
             key: spec.scaling.targets.metric.query
             for key, spec in with_scaling(self.caches, self.specs)

@@ -137,8 +137,8 @@ def test_a_model_at_zero_starts_for_the_result() -> None:
     ("queries", "said"),
     [
         (("jobs",), []),
-        ((), ["spec.scaling.targets.metric.query is jobs, but this site has no queries (chart value prometheus.queries); remove metric"]),
-        (("a", "b"), ["spec.scaling.targets.metric.query is jobs, but this site has only a, b (chart value prometheus.queries); for example query: a"]),
+        ((), ["spec.scaling.targets.metric.query is jobs, but this site defines no queries (chart value prometheus.queries); remove the target metric"]),
+        (("a", "b"), ["spec.scaling.targets.metric.query is jobs, but this site defines only a, b (chart value prometheus.queries); for example query: a"]),
     ],
 )  # fmt: skip
 def test_a_query_that_the_site_does_not_have_is_refused(queries: tuple[str, ...], said: list[str]) -> None:
