@@ -175,6 +175,14 @@ bench-gpu: bootstrap ## what is learnt from a recorded GPU (RECORDING=FILE: anot
 bench-faults: bootstrap ## faults at every step of the operator, goes on where it has ended (ONLY=2.1: a row): docs/quality/faults.md
 	@$(PY) -m benchmarks.hold.faults $(ONLY)
 
+.PHONY: scan
+scan: bootstrap ## checkov and kube-score on the chart and on a model's objects: findings without a reason, into docs/quality/hold.md
+	@$(PY) -m benchmarks.hold.scanners
+
+.PHONY: bench-size
+bench-size: bootstrap ## one operator with 100 to 2,000 models (SIZES=100,300: fewer): docs/benchmarks/size.md, docs/quality/hold.md
+	@$(if $(SIZES),SIZES=$(SIZES)) $(PY) -m benchmarks.hold.size
+
 .PHONY: bench-tune
 bench-tune: bootstrap ## halcyon tune, taught capacities and advice against known truths, goes on where it has ended (ONLY=6.2: a row, LAWS=20: fewer laws): docs/quality/tune.md
 	@$(if $(LAWS),LAWS=$(LAWS)) $(PY) -m benchmarks.tune $(ONLY)

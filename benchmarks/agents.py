@@ -11,6 +11,7 @@ import random
 import tempfile
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,7 +21,7 @@ from benchmarks.errors import BenchError
 from benchmarks.plane import Plane
 from benchmarks.stand_in import StandIn
 from halcyon.api.documents.balancer_plan import CollectorAddress
-from halcyon.api.documents.observation_report import AUDIENCE, AgentReport
+from halcyon.api.documents.observation_report import AUDIENCE, AgentReport, BalancerSample
 from halcyon.balancer.telemetry.arrival_surge import CONFIRM_INTERVAL_S, ArrivalSurge
 from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.kube import kinds
@@ -64,8 +65,10 @@ class Agents:
         """Return the number of open connections."""
         return sum(uplink.connected for uplink in self._uplinks)
 
-    async def begin(self, wanted: Iterable[str]) -> None:
-        """Start the agents of these models. The models must be served and have a balancer.
+    async def begin(self, wanted: Iterable[str], *, balancers: int = 1) -> None:
+        """Start the agents of these models, one for each of `balancers` balancer pods, which must be ready.
+
+        The agents of a model report the same pods, and equal parts of the requests.
 
         Raises:
             BenchError: a token is rejected, or the operator doesn't accept the connections.
@@ -73,15 +76,19 @@ class Agents:
         limit = asyncio.Semaphore(_TOKENS_AT_ONCE)
         found = list(wanted)
 
-        async def one(name: str) -> tuple[str, CollectorAddress, Path]:
+        async def one(name: str, agent: str) -> tuple[CollectorAddress, Path]:
             async with limit:
-                return (name, *await asyncio.to_thread(self._credentials, name))
+                return await asyncio.to_thread(self._credentials, name, agent)
 
-        for name, collector, token in await asyncio.gather(*map(one, found)):
-            self._models[name] = StandIn(self._counts.namespace_of(name), name)
+        pods = [(name, part, agent) for name in found for part, agent in enumerate(self._balancers(name, balancers))]
+        told = await asyncio.gather(*(one(name, agent) for name, _, agent in pods))
+        for (name, part, agent), (collector, token) in zip(pods, told, strict=True):
+            if name not in self._models:
+                self._models[name] = StandIn(self._counts.namespace_of(name), name)
             uplink = ReportStream(collector, token, resolve=_here)
             self._uplinks.append(uplink)
-            self._tasks += [asyncio.create_task(uplink.run()), asyncio.create_task(self._speak(name, uplink))]
+            speaking = self._speak(name, uplink, agent=agent, part=part, parts=balancers)
+            self._tasks += [asyncio.create_task(uplink.run()), asyncio.create_task(speaking)]
         end_s = time.monotonic() + 60
         while self.connected < len(self._uplinks):
             self.check()
@@ -102,16 +109,20 @@ class Agents:
             if task.done():
                 task.result()
 
-    async def _speak(self, name: str, uplink: ReportStream) -> None:
+    def _balancers(self, name: str, count: int) -> list[str]:
+        ready = self._counts.balancers(name)
+        if len(ready) < count:
+            raise BenchError(f"{name} has {len(ready)} ready balancer pods, and {count} agents were asked for")
+        return ready[:count]
+
+    async def _speak(self, name: str, uplink: ReportStream, *, agent: str, part: int, parts: int) -> None:
         model = self._models[name]
-        agent = self._counts.balancer(name)
-        if agent is None:
-            raise BenchError(f"{name} has no balancer pod that is ready, so nobody can speak for it")
         clock = asyncio.get_running_loop().time
         surge = ArrivalSurge()
 
         def look() -> AgentReport:
-            return model.record(time.time(), self._counts.ready_servers(name), agent)
+            seen = model.record(time.time(), self._counts.ready_servers(name), agent)
+            return seen if parts == 1 else replace(seen, balancer=share(seen.balancer, part=part, parts=parts))
 
         due_s = clock() + self._draw.uniform(0.0, self._spread_s)
         while True:
@@ -124,12 +135,12 @@ class Agents:
                 await asyncio.sleep(CONFIRM_INTERVAL_S)
                 uplink.publish(look(), urgent=True)
 
-    def _credentials(self, name: str) -> tuple[CollectorAddress, Path]:
+    def _credentials(self, name: str, agent: str) -> tuple[CollectorAddress, Path]:
         """Return the address for the model's reports, from its plan, and the file with its agent's token."""
         api, namespace = self._plane.cluster.api, self._counts.namespace_of(name)
         beside = names.balancer(name)
         plan = api.call("GET", kinds.CONFIG_MAP.path(namespace, beside))
-        bound = {"kind": "Pod", "apiVersion": "v1", "name": self._counts.balancer(name)}
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": agent}
         wish = {"spec": {"audiences": [AUDIENCE], "expirationSeconds": _TOKEN_S, "boundObjectRef": bound}}
         token = api.call("POST", kinds.SERVICE_ACCOUNT.path(namespace, beside, "token"), wish)
         if plan.body is None or token.body is None or token.status != 201:
@@ -137,10 +148,18 @@ class Agents:
                 f"no credentials for {beside}: the plan was answered {plan.status}, the token {token.status}"
             )
         told = json.loads(plan.body["data"]["plan.json"])["collector"]
-        file = Path(self._folder.name) / name
+        file = Path(self._folder.name) / agent
         file.write_text(token.body["status"]["token"])
         # The port in the plan is that of the operator's pods. In the benchmark the operator uses a different port.
         return CollectorAddress(**{**told, "port": self._plane.operator.port}), file
+
+
+def share(whole: BalancerSample | None, *, part: int, parts: int) -> BalancerSample | None:
+    """Return the sample of one of `parts` balancers among which the requests of a model are divided evenly."""
+    if whole is None:
+        return None
+    divided = {name: (getattr(whole, name) + part) // parts for name in ("queued", "inflight", "requests")}
+    return replace(whole, **divided)
 
 
 async def _here(_host: str, _port: int) -> list[str]:

@@ -79,8 +79,12 @@ class Counts:
 
     def balancer(self, name: str) -> str | None:
         """Return the name of one of a model's ready balancer pods."""
+        return next(iter(self.balancers(name)), None)
+
+    def balancers(self, name: str) -> list[str]:
+        """Return the names of a model's ready balancer pods."""
         found = self.pods.find(self.namespace_of(name), f"balancer/{name}")
-        return next((pod["metadata"]["name"] for pod in found if pod_facts.is_ready(pod)), None)
+        return [pod["metadata"]["name"] for pod in found if pod_facts.is_ready(pod)]
 
     def start_times_s(self, name: str) -> list[float]:
         """Return the seconds from creation to readiness of the model pods that are ready now."""

@@ -68,15 +68,18 @@ def alone(*, beside: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def plane(*, hpa_sync_s: int, pods: int) -> Iterator[Plane]:
-    """Start a control plane for `pods` pods, and an operator that leads and serves the external metrics."""
+def plane(*, hpa_sync_s: int, pods: int, options: tuple[str, ...] = ()) -> Iterator[Plane]:
+    """Start a control plane for `pods` pods, and an operator that leads and serves the external metrics.
+
+    `options` are more options of the operator.
+    """
     LOGS.mkdir(parents=True, exist_ok=True)
     for old in LOGS.glob("bench-operator-*.log"):
         old.unlink()
     cluster = clusters.up(NAME, Options(control_plane_only=True, hpa_sync=f"{hpa_sync_s}s"))
     for number in range(1, -(-pods // _PODS_PER_NODE) + 1):
         _node(cluster, f"bench-{number}")
-    operator = Operator(install(cluster), "bench-operator", cluster.kubeconfig, LOGS)
+    operator = Operator(install(cluster), "bench-operator", cluster.kubeconfig, LOGS, more=options)
     _register(cluster, operator)
     operator.start()
     try:
@@ -93,8 +96,8 @@ def plane(*, hpa_sync_s: int, pods: int) -> Iterator[Plane]:
         operator.stop()
 
 
-def model(name: str, *, most: int, **scaling: Any) -> dict[str, Any]:
-    """Return a ModelDeployment on CPU with one balancer. `scaling` overrides the default limits."""
+def model(name: str, *, most: int, balancers: int = 1, **scaling: Any) -> dict[str, Any]:
+    """Return a ModelDeployment on CPU. `scaling` overrides the default limits."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -108,7 +111,7 @@ def model(name: str, *, most: int, **scaling: Any) -> dict[str, Any]:
             "runtime": {"gpu": {"count": 0}},
             "batching": {"maxBatchSize": 8},
             "scaling": {"minReplicas": 1, "maxReplicas": most, **scaling},
-            "traffic": {"balancerReplicas": 1},
+            "traffic": {"balancerReplicas": balancers},
         },
     }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ import numpy as np
 
 from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import GRPC_PORT, HTTP_PORT, Triton, Work
+from benchmarks.measure import judges
 from benchmarks.measure.models import Timed
+from benchmarks.measure.stage import balancer
 from benchmarks.measure.table import measure
 from benchmarks.quality.rows import Row
+from demo.kube import samples
 from e2e.cluster.progress import say
 from halcyon_measure.engine.job import PayloadSettings
 from halcyon_measure.engine.pool import WarmUp
@@ -31,14 +35,14 @@ from halcyon_measure.schedule.scenario import Scenario
 SEEDS = (1, 2, 3, 4, 5)
 SHARES = (0.5, 0.95, 0.99, 0.999)
 MEAN_S, LOAD = 0.010, 0.6
-_STAND_IN = "a Python model that sleeps stands in for a GPU"
+STAND_IN = "a Python model that sleeps stands in for a GPU"
 
 
 def measured(triton: Triton, protocol: str, scenario: Scenario, **others: Any) -> tuple[BenchDocument, Run]:
     """Run a load on a server, and return its document and its requests."""
-    port = GRPC_PORT if protocol == "grpc" else HTTP_PORT
+    port = others.pop("port", GRPC_PORT if protocol == "grpc" else HTTP_PORT)
     to = target.parse(
-        f"{protocol}://{triton.address}:{port}",
+        f"{protocol}://{others.pop('host', triton.address)}:{port}",
         api="kserve",
         transport=None,
         encoding=others.pop("encoding", None),
@@ -119,7 +123,7 @@ def row_1(seconds: float = 40.0) -> Row:
         target="P50, P95, P99, P99.9 within 3 % + 0.5 ms",
         limits=[(f"{name}_off_percent", 3.0, "<=") for name in worst] + [("valid_runs", len(SEEDS), ">=")],
         command="python -m benchmarks.measure.load_engine 1.1",
-        stand_ins=_STAND_IN,
+        stand_ins=STAND_IN,
         n=len(SEEDS),
         law=f"gamma, mean {1000 * MEAN_S:g} ms, unbatched",
         load=f"Poisson, {100 * LOAD:.0f} % of the capacity, {seconds:g} s",
@@ -128,12 +132,10 @@ def row_1(seconds: float = 40.0) -> Row:
 
 
 def row_2(seconds: float = 60.0) -> Row:
-    """A stall of 2 s, which a client that waits for its answers doesn't see."""
+    """A stall of 2 s, which a client that waits for its answers doesn't see; perf_analyzer on the same model beside it."""
     service, stop_s, after_s = 0.001, 2.0, 30.0
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        tritons.running([Timed(stop_every_s=after_s, stop_s=stop_s, once=True)]) as (triton,),
-    ):
+    model = Timed(stop_every_s=after_s, stop_s=stop_s, once=True)
+    with tempfile.TemporaryDirectory() as folder, tritons.running([model]) as (triton,):
         path = Path(folder) / "x.npy"
         np.save(path, np.array([service], np.float32))
         made, run = measured(
@@ -143,6 +145,12 @@ def row_2(seconds: float = 60.0) -> Row:
             payload=PayloadSettings(samples=((("", str(path)),),)),
             warm_up=WarmUp(0, fixed=True),
         )
+    judged: dict[str, float | None] = {}
+    for name, asynchronous in (("sync", False), ("async", True)):
+        with tritons.running([model]) as (triton,):
+            judged[f"perf_analyzer_{name}_p99_s"] = judges.stalled(
+                triton, seconds=seconds, rate_rps=100, service_s=service, asynchronous=asynchronous
+            )
     due = run.columns.due
     # The model stops before the first request that it begins `after_s` after its first one.
     stopped = int(np.searchsorted(due, due[0] + after_s))
@@ -154,18 +162,19 @@ def row_2(seconds: float = 60.0) -> Row:
     )
     return Row(
         id="1.2",
-        what="a model that stops for 2 s once in 60 s at 100/s: P99",
+        what="a model that stops for 2 s once in 60 s at 100/s: P99; perf_analyzer on arrivals of its own beside it",
         value={
             "p99_s": found,
             "expected_s": true,
             "from_send_p99_s": sent,
             "off_percent": None if found is None or not true else round(100 * abs(found - true) / true, 1),
-        },
+        }
+        | judged,
         target="P99 within 5 % of the true one",
         limits=[("off_percent", 5.0, "<=")],
         command="python -m benchmarks.measure.load_engine 1.2",
-        stand_ins=_STAND_IN,
-        why="perf_analyzer and h2load beside it are not run yet",
+        stand_ins=STAND_IN,
+        why="h2load has no open loop with due times, so it isn't beside it",
         n=len(due),
         law="1 ms, unbatched",
         load=f"Poisson, 100/s, {seconds:g} s",
@@ -198,7 +207,7 @@ def row_4() -> Row:
         target="equal to the last one",
         limits=[("differences", 0, "=="), ("runs", 8, "==")],
         command="python -m benchmarks.measure.load_engine 1.4",
-        stand_ins=_STAND_IN,
+        stand_ins=STAND_IN,
         n=rows,
         law="5 + 0.5 b ms, batch 16",
         load="150/s, 8 callers, 500 at once",
@@ -276,7 +285,7 @@ def row_6(seconds: float = 5.0) -> Row:
         target="10 of 10",
         limits=[("right", 10, "==")],
         command="python -m benchmarks.measure.load_engine 1.6",
-        stand_ins=_STAND_IN + "; client and server share two cores",
+        stand_ins=STAND_IN + "; client and server share two cores",
         n=len(right),
         law="answers at once; 40 + b ms, batch 8",
         load=f"{seconds:g} s each",
@@ -284,7 +293,77 @@ def row_6(seconds: float = 5.0) -> Row:
     )
 
 
-ROWS: Mapping[str, Callable[[], Row]] = {"1.1": row_1, "1.2": row_2, "1.4": row_4, "1.5": row_5, "1.6": row_6}
+def row_7(seconds: float = 20.0) -> Row:
+    """Three times the capacity through a balancer whose queue is limited."""
+    law = Work("m", t0_ms=80, a_ms=6, max_batch=8)
+    capacity = law.max_batch / (0.001 * (law.t0_ms + law.a_ms * law.max_batch))
+    raw: dict[str, Any] = {}
+    with (
+        tritons.running([law]) as (triton,),
+        balancer([f"{triton.address}:{HTTP_PORT}"], max_connections=2 * law.max_batch, queue_limit=50) as made_balancer,
+    ):
+        before = _responses(made_balancer.metrics_url)
+        made, run = measured(
+            triton,
+            "http",
+            Scenario(kind="sustained", rate_rps=3 * capacity, duration_s=seconds),
+            model="m",
+            host="127.0.0.1",
+            port=made_balancer.http,
+            objective_s=10.0,
+            warm_up=WarmUp(0, fixed=True),
+        )
+        after = _responses(made_balancer.metrics_url)
+    counted = {code: after[code] - before[code] for code in after}
+    warm = int(sum(one["warm_up_requests"] for one in run.usage))
+    requests = made.requests
+    raw = {"balancer": counted, "bench": requests.model_dump(), "warm_up": warm, "why": made.run.invalid_because}
+    good = requests.good or 0
+    return Row(
+        id="1.7",
+        what="3x overload through a balancer with a queue of 50: refusals and answers against HAProxy's counters",
+        value={
+            "ended_normally": int(not made.run.partial and requests.errors + requests.disconnected + requests.timed_out == 0),
+            "refusals_not_counted": abs(counted["4xx"] - requests.rejected),
+            "goodput_off_percent": round(100 * abs(good / counted["2xx"] - 1), 2) if counted["2xx"] else None,
+            "refused_percent": round(100 * requests.rejected / requests.due, 1),
+        },
+        target="the run ends normally, every refusal counted, goodput within 3 % of the balancer's own counters",
+        limits=[("ended_normally", 1, "=="), ("refusals_not_counted", 0, "=="), ("goodput_off_percent", 3.0, "<=")],
+        command="python -m benchmarks.measure.load_engine 1.7",
+        stand_ins=STAND_IN + "; a balancer with the queue limit alone",
+        n=requests.due,
+        law="80 + 6 b ms, batch 8",
+        load=f"Poisson, three times the capacity, {seconds:g} s",
+        raw=raw,
+    )  # fmt: skip
+
+
+def _responses(metrics_url: str) -> dict[str, int]:
+    """Return HAProxy's counts of responses to clients by class, such as 2xx."""
+    with urllib.request.urlopen(metrics_url, timeout=5) as answer:
+        found = samples(answer.read().decode())
+    return {
+        code: int(
+            sum(
+                one.value
+                for one in found
+                if one.name == "haproxy_frontend_http_responses_total"
+                and (one.labels["proxy"], one.labels["code"]) == ("http", code)
+            )
+        )
+        for code in ("2xx", "4xx", "5xx")
+    }
+
+
+ROWS: Mapping[str, Callable[[], Row]] = {
+    "1.1": row_1,
+    "1.2": row_2,
+    "1.4": row_4,
+    "1.5": row_5,
+    "1.6": row_6,
+    "1.7": row_7,
+}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -122,10 +122,11 @@ BESIDE = {
     "validate-krew-manifest": Module(
         name="krew", programs={"validate-krew-manifest": "sigs.k8s.io/krew/cmd/validate-krew-manifest"}
     ),
+    "kube-score": Module(name="kube-score", programs={"kube-score": "github.com/zegl/kube-score/cmd/kube-score"}),
     **dict.fromkeys(_KEDA.programs, _KEDA),
 }
 """Programs that some tests use together with a cluster or a release, built on demand: model stores, a trace collector, a proxy
-for single sign-on, krew's validation, another autoscaler."""
+for single sign-on, krew's validation, a scanner, another autoscaler."""
 
 
 def kubernetes_version(module: str = "kubernetes") -> str:
