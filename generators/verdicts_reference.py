@@ -14,8 +14,8 @@ _HEAD = """\
 
 <!-- Generated from halcyon_measure/breakdown/limits.py by `scripts/generate docs`. A test keeps it up to date. -->
 
-The verdict names what limited a run of `halcyon bench`. It is the last sentence of the output, and the section `verdict` of
-[bench.json](bench.md). The verdict is the first rule that holds and that isn't only the consequence of another rule that
+The verdict names what limited a run of `halcyon bench`. The verdict is in the last sentence of the output, and in the section
+`verdict` of [bench.json](bench.md). The verdict is the first rule that holds and that isn't only the consequence of another rule that
 holds. If a second rule is left, both rules explain the run, and the verdict is *unsure*. If no rule holds, it is `unknown`.
 
 ## Rules

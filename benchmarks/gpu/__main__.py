@@ -51,8 +51,8 @@ don't run. New pods add no error to the estimate, because the planner leaves out
 """
 _BUSY = """## How busy
 
-The table shows GPU utilisation in percent, measured over 12 s. The value `derived` is the share of time in which the instance was busy. It
-is computed from the instance's batch counters, which are read every 5 s. The other two values come from the GPU: NVML's utilisation (the
+The table shows GPU utilisation in percent, measured over 12 s. The value `derived` is the share of time in which the instance was busy,
+computed from the instance's batch counters every 5 s. The other two values come from the GPU: NVML's utilisation (the
 same as DCGM_FI_DEV_GPU_UTIL) and GPM's graphics engine (the same as DCGM_FI_PROF_GR_ENGINE_ACTIVE). The number in the name of a load is its
 rate, divided by the maximum rate of one instance with full batches.
 

@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "benchmarks" / "measure.md"
 _HEAD = """\
 # `halcyon bench` against known truths
 
-This page is written by `make bench-measure` from the rows of [the table of measurements](../quality/measure.md). That table also
+This page is written by `make bench-measure` from the rows of [the table of measurements](../quality/measure.md). The table of measurements also
 has the commit, load and command of each row. A target is a promise of this project, not of another tool. The column *judge* names
 what a figure was compared with. If a target isn't met or wasn't measured, the column *figure* contains the reason.
 """

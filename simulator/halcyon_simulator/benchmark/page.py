@@ -54,8 +54,8 @@ also receives the start time of a pod and the time of a batch. In a cluster, it 
 policy `halcyon:start_s=60` of `halcyon simulate` sets a different initial start time.
 
 - **Violations** are requests that are answered later than the objective, rejected or never answered, in %.
-- **GPU time** is the time from when a pod holds a GPU until its release. It is divided by the GPU time of a clairvoyant schedule, which
-  knows all arrivals.
+- **GPU time** is the time from when a pod holds a GPU until its release, divided by the same time of a clairvoyant
+  schedule. The clairvoyant schedule knows all arrivals.
 - **win** means that Halcyon is better than the nearest peer in one figure (violations or GPU time) and not worse in the other. The
   comparison is paired over the seeds, and the 95 % confidence interval of the difference in the smaller figure excludes 0. A point is one
   policy with one setting. The nearest peer is the peer's point that comes closest to being better in both figures. Points that are 20 %
@@ -200,8 +200,8 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
         return []
     text = (
         "In the results above, each peer's settings are chosen separately for each row, with hindsight. In "
-        "practice, an autoscaler's settings are chosen once, before the load is known. In this section, each "
-        "setting is therefore evaluated over all rows, with the first seed (S5 and S11 have no grid)."
+        "practice, an autoscaler's settings are chosen once, before the load is known. This section therefore evaluates each "
+        "setting over all rows, with the first seed (S5 and S11 have no grid)."
     )
     return ["## One setting for every load", "", text, "", *parts]
 
@@ -352,11 +352,11 @@ def _constants() -> list[str]:
     text = (
         "This table lists the planner's constants and their reasons, taken from the code. No constant was fitted to a single scenario, "
         "but some constants were chosen by experiment. For the significance of trends, the share of the headroom, the hysteresis band and "
-        "the regret, two to five values each were compared. These comparisons used scenarios S1, S2, S4, a day of S5, S6 and S8 "
+        "the regret, two to five values each were compared. The scenarios for these constants were S1, S2, S4, a day of S5, S6 and S8 "
         "together, with law L1 and one or two seeds. The constants of seasons and spikes were compared on generated loads and two "
-        "ServeGen traces. Four constants were chosen on scenarios S1 to S3r, S6, S7 and S8, with seeds 1 to 3 and mostly law L1 "
-        "(docs/decisions/0022). These are the estimate of a step, the trust in rises, the expected height of a spike and the extension of "
-        "the idle delay. The rate of a constant load and the share of the headroom were chosen on constant loads, S9, S4 and S5 with "
+        "ServeGen traces. The estimate of a step, the trust in rises, the expected height of a spike and the extension of the idle delay "
+        "were chosen on other scenarios. These were S1 to S3r, S6, S7 and S8, with seeds 1 to 3 and mostly law L1 "
+        "(docs/decisions/0022). The rate of a constant load and the share of the headroom were chosen on constant loads, S9, S4 and S5 with "
         "seeds 1 and 2, and on the other scenarios with seeds 1 to 3 (docs/decisions/0027). The other seeds and scenarios were not used "
         "to choose constants, and law L2 was used only for the height of spikes."
     )
