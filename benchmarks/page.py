@@ -88,7 +88,7 @@ _NOTES = {
     "schedule, which knows the load and starts pods ahead of it. The first burst exceeds the capacity of the "
     "only pod by 149 requests per second. After 21.5 s of this, 12 % of all requests are lost. A pod takes 20 s in "
     "initialize() and about 2 s more to start. Without a spare pod, the target for the bursts therefore can't "
-    "be met. The last rows have a spare pod (`minReplicas: 2`) and include its cost.",
+    "be met. The last rows of the table have a spare pod (`minReplicas: 2`) and include its cost.",
     "peers": "All other autoscalers run behind Halcyon's balancers, which limit the queue and reject requests that would be "
     "late. KEDA 2.21 was also measured once on the same kind of pods behind an unlimited queue, scaling on "
     "queue depth or on requests in flight. In that measurement, KEDA raised the replicas after 13 to 17 s. The violations "

@@ -34,7 +34,7 @@ compiled engine), this line is exact. If each layer is a separate kernel launch,
 straight line is only an approximate fit.
 
 **The first execution of each batch size is an outlier**, not only the first execution of a model, because libraries are loaded, kernels
-are selected and memory is allocated. Each batch size has such an outlier in every pod. In the table, S(b) is the time of a batch of b rows
+are selected and memory is allocated. Each batch size has a slow first execution in every pod. In the table, S(b) is the time of a batch of b rows
 in milliseconds. The last two columns show the time of the first execution of a batch size, as a multiple of the usual time.
 """
 _LEARNT = """## What the planner learns

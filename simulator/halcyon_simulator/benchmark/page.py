@@ -224,7 +224,7 @@ def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
         return [*title, "Nowhere in these runs: no peer's point has both figures as good or better.", ""]
     text = (
         "This table lists the peers' points whose means are as good as Halcyon's or better in both violations and GPU time. The word "
-        "(sure) marks points for which this holds with 95 % confidence over the seeds."
+        "(sure) marks points that are as good or better with 95 % confidence over the seeds."
     )
     return [*title, text, "", *_rows(" scenario | law | start, s | Halcyon | better ", rows)]
 
