@@ -21,7 +21,7 @@ _TARGETS: dict[str, str] = {
     "loop": "The targets are a p99 of the decision age of <= 5 s, and <= 100 us for one decision.",
     "step": "The target is a scale-up within 3 s. For a step, the targets are <= 10 % violations at <= 1.4 x the clairvoyant "
     "pod-seconds; for bursts, <= 12 % at <= 2.0 x.",
-    "peers": "These runs have no target; they show the results of other autoscalers on the same pods and load.",
+    "peers": "The runs with other autoscalers have no target; they show the results on the same pods and load.",
     "parity": "The target is that 100 % of the replica counts written by the HPA and by the operator are equal within one HPA sync.",
 }
 _TITLES = {

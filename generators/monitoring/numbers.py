@@ -19,7 +19,7 @@ The queue must change by more than 20 % and 2 requests, GPU utilisation by more 
 `get`, `top` and `explain` show the last written value.
 
 The column *shown as* contains the name of a number in each place. In the dashboard, a number is in a column of the list of models,
-or in a fact or chart of a model's page. In `status`, it is a field, and in Grafana a panel of a dashboard."""
+or in a fact or chart of a model's page. In `status`, a number is in a field, and in Grafana in a panel of a dashboard."""
 
 
 @dataclass(frozen=True)

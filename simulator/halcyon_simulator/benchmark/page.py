@@ -50,7 +50,7 @@ _HEAD = """# Scaling: Halcyon and its peers
 This page is written by `make bench-scaling` from simulated runs. The page docs/simulator.md describes what is simulated and what is not.
 The file build/bench/scaling.json has the same figures in a machine-readable form. Every figure is a mean over seeds. A peer is another
 autoscaler. Each peer runs with its default settings and on a grid of its own settings, and all policies receive the same signals. Halcyon
-also receives the start time of a pod and the time of a batch. In a cluster, it measures both on pods that started before the load. The
+also receives the start time of a pod and the time of a batch. In a cluster, Halcyon measures both times on pods that started before the load. The
 policy `halcyon:start_s=60` of `halcyon simulate` sets a different initial start time.
 
 - **Violations** are requests that are answered later than the objective, rejected or never answered, in %.
@@ -355,7 +355,7 @@ def _constants() -> list[str]:
         "the regret, two to five values each were compared. The scenarios for these constants were S1, S2, S4, a day of S5, S6 and S8 "
         "together, with law L1 and one or two seeds. The constants of seasons and spikes were compared on generated loads and two "
         "ServeGen traces. The estimate of a step, the trust in rises, the expected height of a spike and the extension of the idle delay "
-        "were chosen on other scenarios. These were S1 to S3r, S6, S7 and S8, with seeds 1 to 3 and mostly law L1 "
+        "were chosen on other scenarios. The other scenarios were S1 to S3r, S6, S7 and S8, with seeds 1 to 3 and mostly law L1 "
         "(docs/decisions/0022). The rate of a constant load and the share of the headroom were chosen on constant loads, S9, S4 and S5 with "
         "seeds 1 and 2, and on the other scenarios with seeds 1 to 3 (docs/decisions/0027). The other seeds and scenarios were not used "
         "to choose constants, and law L2 was used only for the height of spikes."
