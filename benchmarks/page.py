@@ -86,7 +86,7 @@ _NOTES = {
     "requests have a deadline of 10 s. Violations are the share of all requests that were late, rejected or failed. "
     "Pod-seconds count from a pod's creation until it is gone. Each row divides them by the pod-seconds of a clairvoyant "
     "schedule, which knows the load and starts pods ahead of it. The first burst exceeds the capacity of the "
-    "only pod by 149 requests per second. After 21.5 s of this, 12 % of all requests are lost. A pod takes 20 s in "
+    "only pod by 149 requests per second. After 21.5 s of such a burst, 12 % of all requests are lost. A pod takes 20 s in "
     "initialize() and about 2 s more to start. Without a spare pod, the target for the bursts therefore can't "
     "be met. The last rows of the table have a spare pod (`minReplicas: 2`) and include its cost.",
     "peers": "All other autoscalers run behind Halcyon's balancers, which limit the queue and reject requests that would be "

@@ -51,7 +51,7 @@ def releases_page() -> str:
             "| --- | --- |",
             *(f"| `--{name}` | {effect} |" for name, effect in options),
             "",
-            "A Triton release without the metric `nv_inference_pending_request_count` reports no queue. Halcyon then computes the queue from",
+            "A Triton release without the metric `nv_inference_pending_request_count` reports no queue. With such a release, Halcyon computes the queue from",
             "the time that requests waited ([numbers](numbers.md#waiting)). For readiness, statistics and the repository index, Halcyon uses",
             "the KServe v2 protocol and its extensions, which every release has.",
             "",

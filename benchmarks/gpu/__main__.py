@@ -42,7 +42,7 @@ _LEARNT = """## What the planner learns
 The replay starts one pod after its warm-up (batch sizes 1 and {most}, twice each), applies a minute of load, and then adds {more} pods
 after their warm-up. Each cell is the error of the planner's estimate of a batch's time, in percent. The error is positive if the
 estimate is too long, and negative if it is too short. The planner estimates the maximum throughput of a replica from the time of the
-largest batch. If this time has a positive error, the estimated throughput is too low.
+largest batch. If the time of the largest batch has a positive error, the estimated throughput is too low.
 
 Until batches of real requests have run, the planner knows only the batches of the warm-up. The times of warm-up batches include the first
 executions, so they are an upper bound. With little load, the estimate for large batches remains an upper bound, because large batches

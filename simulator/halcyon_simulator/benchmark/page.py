@@ -250,7 +250,7 @@ def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     text = (
         "The first targets were set with a fluid model without batches, before this simulator existed. For a pod at full load, the "
         "discrete-event simulation gives worse results than the fluid model. The reactive floor is the share of requests that exceed the "
-        "capacity of the existing pods during one pod start. No policy without foresight can avoid these violations."
+        "capacity of the existing pods during one pod start. No policy without foresight can serve these requests in time."
     )
     head = " scenario | law | start, s | target | `halcyon+balancer` | `halcyon` | reactive floor "
     return ["## The first targets", "", text, "", *_rows(head, rows)]
@@ -274,7 +274,7 @@ def _lies(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
         rows.append([f"`{policy}`", str(wrong[policy]), f"{max(late):.2f} %", f"{max(turns):.1f}"])
     laws = " and ".join(f"{n} with law {law}" for law, n in Counter(cell.law for cell in cases).items())
     text = (
-        f"Scenario S9 has {len(cases)} cases, {laws}. In these cases, samples are noisy, missing, frozen or absent while the load is "
+        f"Scenario S9 has {len(cases)} cases, {laws}. In the cases of S9, samples are noisy, missing, frozen or absent while the load is "
         "steady, rises or falls. A scaling is wrong in two cases: if the replicas decrease while no signal is known, or if they decrease "
         "below what the load of the last minute needs even with full batches."
     )
