@@ -9,18 +9,20 @@ Entry = dict[str, Any]
 
 _HEAD = """# Reaction: from a step of the load to /scale
 
-This page is written by `make bench-reaction`, which runs everything on one machine. build/bench/reaction.json has the same
-figures in a machine-readable form. Reaction time is the time from the increase in load until a watch on the ModelDeployment
-receives the higher spec.replicas. It includes the network, the agent, the decision and the write to /scale. If there are few
-values, the p99 is the largest value. `-` means not measured or not applicable.
+This page is written by `make bench-reaction`, which runs everything on one machine. The file build/bench/reaction.json has the
+same figures in a machine-readable form. Reaction time is the time from the increase in load until a watch on the ModelDeployment
+receives the higher spec.replicas. The reaction time includes the network, the agent, the decision and the write to /scale. If a
+row has few values, its p99 is the largest value. `-` means not measured or not applicable.
 """
+_SPEED_TARGET = "The target is a reaction time with p50 <= 3 s and p99 <= 6 s"
 _TARGETS: dict[str, str] = {
-    "one": "reaction time p50 <= 3 s, p99 <= 6 s",
-    "fleet": "reaction time p50 <= 3 s, p99 <= 6 s; operator <= 1 core, <= 1 GiB",
-    "loop": "p99 of the decision age <= 5 s, one decision takes <= 100 us",
-    "step": "scale-up within 3 s; violations <= 10 % at <= 1.4 x the clairvoyant pod-seconds (step), <= 12 % at <= 2.0 x (bursts)",
-    "peers": "none; these runs show the results of other autoscalers on the same pods and load",
-    "parity": "100 % of the replica counts written by the HPA and by the operator are equal within one HPA sync",
+    "one": f"{_SPEED_TARGET}.",
+    "fleet": f"{_SPEED_TARGET}. The operator's targets are <= 1 core and <= 1 GiB.",
+    "loop": "The targets are a p99 of the decision age of <= 5 s, and <= 100 us for one decision.",
+    "step": "The target is a scale-up within 3 s. For a step, the targets are <= 10 % violations at <= 1.4 x the clairvoyant "
+    "pod-seconds; for bursts, <= 12 % at <= 2.0 x.",
+    "peers": "The runs with other autoscalers have no target; they show the results on the same pods and load.",
+    "parity": "The target is that 100 % of the replica counts written by the HPA and by the operator are equal within one HPA sync.",
 }
 _TITLES = {
     "one": "One model on real Triton",
@@ -73,28 +75,28 @@ _SAME = (
 _COLUMNS = {"one": _SPEED, "fleet": _SPEED, "loop": _SPEED, "step": _LOSS, "peers": _LOSS, "parity": _SAME}
 _NOTES = {
     "parity": "In the first run (the same load), each model has its own planner, and the two planners decide at "
-    "different moments. The replica counts therefore differ when the decisions differ. On the way down, each "
+    "different moments. The replica counts therefore differ when the decisions differ. When the load falls, each "
     "planner also keeps its replicas for a different time, because it has learnt a different noise of the "
     "load (60 s and 72 s in one run that was examined). The columns `as decided` compare a model's replica "
     "count with the decision of its own planner. In the second run (a schedule), both planners make the same "
     "decisions.",
     "loop": "The decision age is the time since a model's last decision, sampled over all models and the whole run. An idle model's "
     "agent reports every 4.5 s, so even a loop without any delay would show a p99 of 4.5 s.",
-    "step": "The load rises from 35 to 210 gRPC requests per second (open loop). The latency objective is 500 ms, the "
-    "deadline 10 s. Violations are the share of all requests that were late, rejected or failed. Pod-seconds "
-    "count from a pod's creation until it is gone. They are divided by the pod-seconds of a clairvoyant "
+    "step": "The load rises from 35 to 210 gRPC requests per second (open loop). The latency objective is 500 ms, and "
+    "requests have a deadline of 10 s. Violations are the share of all requests that were late, rejected or failed. "
+    "Pod-seconds count from a pod's creation until it is gone. Each row divides them by the pod-seconds of a clairvoyant "
     "schedule, which knows the load and starts pods ahead of it. The first burst exceeds the capacity of the "
-    "only pod by 149 requests per second, so 12 % of all requests are lost after 21.5 s. A pod takes 20 s in "
-    "initialize() and about 2 s more to start. The target for the bursts therefore can't "
-    "be met without a spare pod. The last rows have a spare pod (`minReplicas: 2`) and include its cost.",
-    "peers": "All peers run behind Halcyon's data plane, which bounds the queue and rejects requests that would be "
-    "late. KEDA 2.21 was also measured once on the same kind of pods behind an unbounded queue, scaling on "
-    "queue depth or on requests in flight. Its replicas rose after 13 to 17 s. Violations were 25 to 27 % at "
-    "2.9 x the clairvoyant pod-seconds on the step, and 22 to 25 % at 3.2 to 3.4 x on the bursts. KEDA is "
-    "configured as in docs/guides/keda.md. Its ScaledObject queries a Prometheus with a scrape interval of "
+    "only pod by 149 requests per second. After 21.5 s of such a burst, 12 % of all requests are lost. A pod takes 20 s in "
+    "initialize() and about 2 s more to start. Without a spare pod, the target for the bursts therefore can't "
+    "be met. The last rows of the table have a spare pod (`minReplicas: 2`) and include its cost.",
+    "peers": "All other autoscalers run behind Halcyon's balancers, which limit the queue and reject requests that would be "
+    "late. KEDA 2.21 was also measured once on the same kind of pods behind an unlimited queue, scaling on "
+    "queue depth or on requests in flight. In that measurement, KEDA raised the replicas after 13 to 17 s. The violations "
+    "on the step were 25 to 27 % at 2.9 x the clairvoyant pod-seconds; on the bursts, 22 to 25 % at 3.2 to 3.4 x. KEDA is "
+    "configured as in docs/guides/keda.md. The ScaledObject queries a Prometheus with a scrape interval of "
     "one second for the requests in flight and in the queue, with a target of 8 per replica. If KEDA's HPA "
-    "happens to sync while nine requests of the calm load are in flight, it scales to 2 replicas before the "
-    "step, and stays there for five minutes.",
+    "happens to sync while nine requests are in flight before the step, it scales to 2 replicas early, and keeps them for "
+    "five minutes.",
 }
 
 
@@ -105,12 +107,12 @@ def text(rows: Sequence[Entry]) -> str:
         found = [row for row in rows if row["part"] == part]
         if not found:
             continue
-        parts += [f"## {_TITLES[part]}", "", f"Target: {_TARGETS[part]}.", "", *_table(columns, found), ""]
+        parts += [f"## {_TITLES[part]}", "", _TARGETS[part], "", *_table(columns, found), ""]
         if part in _NOTES:
             parts += [_NOTES[part], ""]
         stand_ins = dict.fromkeys(words for row in found for words in row["stand_ins"])
         if stand_ins:
-            parts += [f"Not real: {'; '.join(stand_ins)}.", ""]
+            parts += [f"This measurement differs from production: {'; '.join(stand_ins)}.", ""]
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -16,19 +16,20 @@ _HEAD = f"""\
 
 <!-- Generated from halcyon/control/advice/rules.py by `scripts/generate docs`. A test keeps it up to date. -->
 
-Halcyon compares the settings of each model with autoscaling with the signals that it scales by. If a change of the spec would
-help, it is listed in `status.advice`, with the evidence, the advised value and the gain that is expected. `halcyon explain` and
-the dashboard show it; `halcyon explain -o json` has a merge patch for each one. Halcyon never makes such a change, and advice
-is no condition: a model with advice is as ready as any other.
+For each model with autoscaling, Halcyon compares the settings in the spec with the model's signals. If a change of the spec would
+help, `status.advice` lists the change, with the evidence, the advised value and the expected gain. `halcyon explain` and the
+dashboard also show the advice, and `halcyon explain -o json` contains a merge patch for each change. Halcyon never makes an advised
+change itself. Advice is not a condition: a model with advice is as ready as any other.
 
-- Advice is based on the signals of five minutes. It is shown after its rule has applied for {HOLD_S / 60:.0f} minutes, and removed after the
-  rule hasn't applied for as long.
-- At most {MAX_ADVICE} are shown, the one with the largest gain first. The list changes every {WRITE_INTERVAL_S / 60:.0f} minutes at most, and only if a
-  rule or an advised value changes. Evidence and gain have the numbers from the time when the advice was first shown.
-- A rule without its signals gives no advice, and doesn't remove one. A model at rest keeps its advice.
-- Gains in rows or requests per second follow the line of the model's batch times; a larger batch than any before, or another
-  instance, may need more memory, or more time than the line says. [Measure](../guides/measure.md) the change before you make it,
-  or make it as a [canary](../guides/canary.md).
+- Advice is based on the signals of the last five minutes. Halcyon shows advice after its rule has applied for {HOLD_S / 60:.0f} minutes, and
+  removes it after the rule hasn't applied for the same time.
+- A model has at most {MAX_ADVICE} pieces of advice, the one with the largest gain first. The list of advice changes every
+  {WRITE_INTERVAL_S / 60:.0f} minutes at most, and only if a rule or an advised value changes. The numbers in the evidence and the gain are
+  from the time when the advice was first shown.
+- If the signals of a rule are missing, the rule gives no advice and doesn't remove its earlier advice. A model at rest keeps its advice.
+- Gains in rows or requests per second are computed from the line of the model's batch times. A larger batch than any before, or another
+  instance, may need more memory, or more time than the line predicts. [Measure](../guides/measure.md) an advised change before you make
+  it, or make it as a [canary](../guides/canary.md).
 
 ## Rules
 

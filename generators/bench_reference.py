@@ -27,11 +27,11 @@ _HEAD = """\
 
 <!-- Generated from halcyon_measure/results by `scripts/generate docs`. A test keeps it up to date. -->
 
-`halcyon bench --save FOLDER` writes two files: `bench.json`, the result, and `requests.npz`, every request of the measured part. The text and
-`-o json` show the same document. [Measure a model](../guides/measure.md) is the guide.
+`halcyon bench --save FOLDER` writes two files: `bench.json` with the result, and `requests.npz` with every request of the measured part. The
+text output and `-o json` show the content of `bench.json`. [Measure a model](../guides/measure.md) is the guide.
 
-The version of the document is 1. A field's meaning changes only with the version; a new field doesn't change it. A figure that wasn't measured has
-the value `null` and a `reason`.
+The version of the document is 1. The meaning of a field changes only with the version of the document; a new field doesn't change the version. A
+figure that wasn't measured has the value `null` and a `reason`.
 
 ## bench.json
 """
@@ -43,21 +43,21 @@ Every measured number is an object:
 _LATENCIES = """
 ### Latencies
 
-`latency`, `from_send`, `first_byte` and `prepare` have the figures `mean`, `p50`, `p90`, `p95`, `p99`, `p99_9` and `max`, all in ms. A percentile is the
-smallest measured value that at least its share of the requests doesn't exceed.
+The sections `latency`, `from_send`, `first_byte` and `prepare` contain the figures `mean`, `p50`, `p90`, `p95`, `p99`, `p99_9` and `max`, all in ms. A
+percentile is the smallest measured value that at least its share of the requests doesn't exceed. For example, 95 % of the requests don't exceed `p95`.
 """
 _SERIES = """
 ### Series
 
-A quantity that is sampled once a second has the figures `mean`, `p10`, `p90` and `max`.
+A quantity that is sampled once a second, such as CPU time, has the figures `mean`, `p10`, `p90` and `max`.
 """
 _COLUMNS = """
 ## requests.npz
 
-A NumPy archive with one value for each request in each of these arrays, in the order in which the requests were due. Times are seconds since the
-beginning of the measured part. Above five million requests, there is `histogram.npz` instead: the number of requests by log-linear bins of each duration
-(`durations`, `bins_s`, `counts`), and of latencies by second (`cells`). Then `run.histogram` is true, counts and means are exact, and percentiles are
-within 0.2 %.
+The file `requests.npz` is a NumPy archive. Each array of the file has one value for each request, in the order in which the requests were due. Times in these
+arrays are seconds since the beginning of the measured part. Above five million requests, `halcyon bench` writes `histogram.npz` instead. This histogram contains the
+number of requests by log-linear bins of each duration (`durations`, `bins_s`, `counts`), and of latencies by second (`cells`). With a histogram,
+`run.histogram` is true, counts and means are exact, and percentiles are within 0.2 %.
 
 | array | meaning |
 | --- | --- |
@@ -71,8 +71,8 @@ _OUTCOMES = """
 _FILES = """
 ## Results of `halcyon analyse` and `halcyon variants`
 
-`halcyon analyse -o json` has `version`, `made_by`, `made_at`, and the sections `static`, `alone` and `roofline` of `bench.json`. This is
-`halcyon variants -o json`:
+The output of `halcyon analyse -o json` has `version`, `made_by`, `made_at`, and the sections `static`, `alone` and `roofline` of `bench.json`. The
+output of `halcyon variants -o json` has these fields:
 
 | field | type | meaning |
 | --- | --- | --- |

@@ -14,13 +14,14 @@ _HEAD = """\
 
 <!-- Generated from halcyon_measure/breakdown/limits.py by `scripts/generate docs`. A test keeps it up to date. -->
 
-The last sentence of `halcyon bench`, and the section `verdict` of [bench.json](bench.md), name what limited the run. The
-verdict is the first rule that holds and that isn't only the consequence of another one that holds. If a second rule is
-left, both explain the run, and the verdict is *unsure*. If no rule holds, it is `unknown`.
+The verdict names what limited a run of `halcyon bench`. The verdict is in the last sentence of the output, and in the section
+`verdict` of [bench.json](bench.md). The verdict is the first rule that holds and that isn't only the consequence of another rule that
+holds. If a second rule is left, both rules explain the run, and the verdict is *unsure*. If no rule holds, it is `unknown`.
 
 ## Rules
 
-All conditions of a rule must hold, and none of those behind *unless*. A figure that wasn't measured holds no condition.
+A rule holds if all of its conditions hold, and none of its conditions after *unless*. If a figure wasn't measured, its conditions
+don't hold.
 
 | limit | conditions | evidence | what would change it | field | consequences |
 | --- | --- | --- | --- | --- | --- |

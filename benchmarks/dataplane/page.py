@@ -11,10 +11,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "dataplane.
 
 _HEAD = """# The data plane: what it costs, what it loses
 
-This page is written by `make bench-dataplane`, which runs each part once, on one machine. build/bench/dataplane.json
-has the same figures in a machine-readable form. The proxies are measured in alternation, a few seconds each, in front
-of the same servers. Client, proxies and servers share one machine, so compare the rows with each other and don't read
-them as capacity. `-` means not measured.
+This page is written by `make bench-dataplane`, which runs each part once, on one machine. The file
+build/bench/dataplane.json has the same figures in a machine-readable form. The proxies are measured in turns, a few
+seconds each, in front of the same servers. Client, proxies and servers share one machine. The rows therefore can be
+compared with each other, but don't show the capacity of a real installation. `-` means not measured.
 """
 
 
@@ -145,7 +145,7 @@ def text(content: Mapping[str, Any]) -> str:
             lines += ["A short run, to try it: not a measurement.", ""]
         lines += _SECTIONS.get(part, _facts)(content, told["details"])
         if told["stand_ins"]:
-            lines += ["", f"Not real: {'; '.join(told['stand_ins'])}."]
+            lines += ["", f"This measurement differs from production: {'; '.join(told['stand_ins'])}."]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -191,10 +191,11 @@ def _ways(content: Mapping[str, Any], details: Mapping[str, Any]) -> list[str]:
         "",
         (
             f"Without a proxy (`direct`), the servers answer {details['direct_per_s']:,} requests per second with 32 in flight on "
-            f"one connection, and take {details['direct_ms_p50']} ms with one at a time (medians of {details['rounds']} rounds). "
-            f"The agent next to HAProxy uses {details['agent_us_per_request']} us of CPU time per request. With two balancers, each "
-            f"has 16 requests in flight. Measured in alternation with HAProxy alone, Halcyon reaches "
-            f"{_shown(details['share_of_haproxy'])} of its throughput; the target assumed 65 of 71 %, which is 0.92."
+            f"one connection. With one request at a time, an answer takes {details['direct_ms_p50']} ms (medians of "
+            f"{details['rounds']} rounds). The agent next to HAProxy uses {details['agent_us_per_request']} us of CPU time per "
+            f"request. With two balancers, each balancer has 16 requests in flight. Halcyon reaches "
+            f"{_shown(details['share_of_haproxy'])} of the throughput of HAProxy alone, measured in turns with it. The target was "
+            f"0.92, because it assumed 65 % of the direct throughput for Halcyon and 71 % for HAProxy."
         ),
         *_missing(details),
     ]
@@ -216,7 +217,7 @@ def _unequal(_content: Mapping[str, Any], details: Mapping[str, Any]) -> list[st
         "",
         (
             f"The client sends {details['rate_rps']:g} requests per second at random times over one gRPC channel. "
-            f"The ratios of Halcyon's p99 to that of HAProxy alone, by round, are "
+            f"In each round, Halcyon's p99 is divided by that of HAProxy alone; the results are "
             f"{', '.join(map(str, details['ratios']))}."
         ),
         *_missing(details),
@@ -235,18 +236,19 @@ def _loss(key: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], list[str
 
 
 def _facts(_content: Mapping[str, Any], details: Mapping[str, Any]) -> list[str]:
-    return [
-        _memory(value) if name == "rss_mib_by_program" else f"- {name.replace('_', ' ')}: {_shown(value)}"
+    rows = [
+        _memory(value) if name == "rss_mib_by_program" else [name.replace("_", " "), _shown(value)]
         for name, value in details.items()
         if value not in ({}, [])
     ]
+    return _table(["detail", "value"], rows) if rows else []
 
 
-def _memory(mib: Mapping[str, float]) -> str:
-    return (
-        f"- Memory (RSS) per program, in MiB: agent {mib['agent']}, HAProxy {mib['haproxy']}; "
-        f"whole pod: {mib['rss']} RSS, {mib['pss']} PSS"
-    )
+def _memory(mib: Mapping[str, float]) -> list[str]:
+    return [
+        "Memory (RSS) per program, in MiB",
+        f"agent {mib['agent']}, HAProxy {mib['haproxy']}; whole pod: {mib['rss']} RSS, {mib['pss']} PSS",
+    ]
 
 
 _SECTIONS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], list[str]]] = {
@@ -258,7 +260,7 @@ _SECTIONS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], list[str]]
 
 
 def _missing(details: Mapping[str, Any]) -> list[str]:
-    return [f"\n{name} could not be had here: {' '.join(why.split())}" for name, why in details["missing"].items()]
+    return [f"\n{name} is not in this measurement: {' '.join(why.split())}" for name, why in details["missing"].items()]
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> list[str]:

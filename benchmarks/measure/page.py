@@ -16,9 +16,9 @@ PAGE = ROOT / "docs" / "benchmarks" / "measure.md"
 _HEAD = """\
 # `halcyon bench` against known truths
 
-This page is written by `make bench-measure` from the rows of [its table](../quality/measure.md), which also has commit, load and
-command of each. A target is a promise of this project, not of another tool. The judge is what a figure was held against. A
-target that isn't met, or wasn't measured, says why.
+This page is written by `make bench-measure` from the rows of [the table of measurements](../quality/measure.md). The table of measurements also
+has the commit, load and command of each row. A target is a promise of this project, not of another tool. The column *judge* names
+what a figure was compared with. If a target isn't met or wasn't measured, the column *figure* contains the reason.
 """
 _NOT_RECORDED = "it isn't recorded yet"
 
@@ -119,7 +119,7 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
     known = {str(row["id"]): row for row in rows}
     met = sum(bool(row["holds"]) for row in rows)
     lines = sum(len(section) for _, section in SECTIONS)
-    parts = [_HEAD, f"{met} of {lines} targets are met, {lines - len(known)} of the others have no figure.", ""]
+    parts = [_HEAD, f"Of {lines} targets, {met} are met, and {lines - len(known)} of the others have no figure.", ""]
     for title, section in SECTIONS:
         parts += [
             f"## {title}",

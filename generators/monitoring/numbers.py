@@ -11,15 +11,15 @@ from typing import Final
 _HEAD = """# Numbers
 
 This page defines the numbers that the dashboard, `status`, the command line, the metrics and Grafana show. A number with the same name
-has the same definition everywhere. `make docs` writes this page from `generators/monitoring/numbers.py`; do not edit it.
+has the same definition in all of these places. `make docs` writes this page from `generators/monitoring/numbers.py`; do not edit it.
 
-An unknown value is shown as a dash, or has no sample; it is never 0. Counters are Triton's and HAProxy's own. Values from agents are at
-most 2 s old. The status is written only if a number has changed noticeably (the queue by more than 20 % and 2 requests, GPU utilisation
-by more than 20 % and 5 points), because each write costs the API server; between two writes, `status`, `get`, `top` and `explain` show
-the last written value.
+An unknown value is shown as a dash, or has no sample; it is never shown as 0. Counters are Triton's and HAProxy's own. Values from
+agents are at most 2 s old. Halcyon writes the status only if a number has changed noticeably, because each write costs the API server.
+The queue must change by more than 20 % and 2 requests, GPU utilisation by more than 20 % and 5 points. Between two writes, `status`,
+`get`, `top` and `explain` show the last written value.
 
-Names in the column *shown as* are those of the fleet's page (column), the model's page (fact or chart), `status` (field), the command
-line, metrics and Grafana (dashboard, panel)."""
+The column *shown as* contains the name of a number in each place. In the dashboard, a number is in a column of the list of models,
+or in a fact or chart of a model's page. In `status`, a number is in a field, and in Grafana in a panel of a dashboard."""
 
 
 @dataclass(frozen=True)

@@ -50,26 +50,27 @@ _WORDS = {
 }
 _HEAD = """# Scaling: Halcyon and its peers
 
-This page is written by `make bench-scaling` from simulated runs. docs/simulator.md describes what is simulated and what is not.
-build/bench/scaling.json has the same figures in a machine-readable form. Every figure is a mean over seeds. Each peer runs with its default
-settings and on a grid of its own settings, and all policies receive the same signals. Halcyon also receives the duration of a pod's start
-and of a batch, which it measures in a cluster on pods that started before the load. The policy `halcyon:start_s=60` of `halcyon simulate`
-sets a different initial start time.
+This page is written by `make bench-scaling` from simulated runs. The page docs/simulator.md describes what is simulated and what is not.
+The file build/bench/scaling.json has the same figures in a machine-readable form. Every figure is a mean over seeds. A peer is another
+autoscaler. Each peer runs with its default settings and on a grid of its own settings, and all policies receive the same signals. Halcyon
+also receives the start time of a pod and the time of a batch. In a cluster, Halcyon measures both times on pods that started before the load. The
+policy `halcyon:start_s=60` of `halcyon simulate` sets a different initial start time.
 
-- **Violations**: requests answered later than the objective, rejected or never answered, in %.
-- **GPU time**: time from when a pod holds a GPU until its release, divided by the GPU time of a clairvoyant schedule, which knows all
-  arrivals.
-- **win**: Halcyon has no more violations than the nearest peer and less GPU time, or no more GPU time and fewer violations. The comparison
-  is paired over the seeds, and the 95 % confidence interval of the difference in the smaller figure excludes 0. A point is one policy with
-  one setting. The nearest peer is the peer's point that comes closest to being better in both figures. Points that are 20 % further away
-  than the nearest peer run only on the seeds of the grid. With law L2, the same holds for the peers' defaults. Every point that a verdict
-  depends on runs on all seeds. **on the front**: no peer's point is as good as Halcyon or better in both figures. **level**: the mean of a
-  peer's point is as good or better in both figures, but not with 95 % confidence. **behind**: a peer's point is as good or better in both
-  figures, with 95 % confidence.
+- **Violations** are requests that are answered later than the objective, rejected or never answered, in %.
+- **GPU time** is the time from when a pod holds a GPU until its release, divided by the same time of a clairvoyant
+  schedule. The clairvoyant schedule knows all arrivals.
+- **win** means that Halcyon is better than the nearest peer in one figure (violations or GPU time) and not worse in the other. The
+  comparison is paired over the seeds, and the 95 % confidence interval of the difference in the smaller figure excludes 0. A point is one
+  policy with one setting. The nearest peer is the peer's point that comes closest to being better in both figures. Points that are 20 %
+  further from Halcyon than the nearest peer run only on the seeds of the grid. With law L2, the peers' default settings also run only on
+  the seeds of the grid. Every point that a verdict depends on runs on all seeds.
+- **on the front** means that no peer's point is as good as Halcyon or better in both figures.
+- **level** means that the mean of a peer's point is as good or better in both figures, but not with 95 % confidence.
+- **behind** means that a peer's point is as good or better in both figures, with 95 % confidence.
 - `halcyon` is the planner alone, behind a balancer that never rejects a request, like every peer. `halcyon+balancer` is Halcyon as it is
-  **installed**: Halcyon's own balancer rejects requests on arrival that can't be served by the deadline (here the latency objective), and a
-  rejected request counts as a violation. No peer has a balancer that rejects requests in these runs. Both `halcyon` and `halcyon+balancer`
-  are compared with the peers.
+  **installed**. Halcyon's own balancer rejects requests on arrival that can't be served by the deadline (in these runs, the latency
+  objective), and a rejected request counts as a violation. No peer has a balancer that rejects requests in these runs. Both `halcyon` and
+  `halcyon+balancer` are compared with the peers.
 - `static`, `rate` and `sketch` are baselines and not peers, because no product uses them (`static` knows the peak in advance). The
   baselines run on at most three seeds, without a grid of settings.
 """
@@ -162,10 +163,12 @@ def _totals(all_verdicts: Sequence[Sequence[str]]) -> list[str]:
     if not all_verdicts:
         return []
     lines = []
-    for name, verdicts in zip(("The planner alone", "As installed"), zip(*all_verdicts, strict=True), strict=True):
+    for name, verdicts in zip(
+        ("For the planner alone", "For Halcyon as installed"), zip(*all_verdicts, strict=True), strict=True
+    ):
         counts = ", ".join(f"{verdicts.count(one)} {_WORDS[one].strip('*')}" for one in _WORDS)
         if any(one in _WORDS for one in verdicts):
-            lines.append(f"- {name}: {counts}, of {len(verdicts)} rows.")
+            lines.append(f"- {name}, the verdicts on the {len(verdicts)} rows are: {counts}.")
     return [*lines, ""]
 
 
@@ -191,14 +194,17 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
             [f"`{one.policy}`", f"{one.violations_pct:.2f} %", f"{one.gpu_ratio:.2f}"]
             for one in (*own, *statistics.front(others))
         ]
-        text = f"Law {law}, {len(here)} scenarios and start delays, {len(others)} settings of peers; the table lists Halcyon and the settings on the Pareto front of all peers."
+        text = (
+            f"With law {law}, {len(others)} settings of peers ran on {len(here)} scenarios and start delays. The table lists Halcyon and "
+            "the settings on the Pareto front of all peers."
+        )
         parts += [text, "", *_rows(" policy | violations, mean | GPU time over clairvoyant, geometric mean ", rows)]
     if not parts:
         return []
     text = (
         "In the results above, each peer's settings are chosen separately for each row, with hindsight. In "
-        "practice, an autoscaler's settings are chosen once, before the load is known. In this section, each "
-        "setting is therefore evaluated over all rows, with the first seed (S5 and S11 have no grid)."
+        "practice, an autoscaler's settings are chosen once, before the load is known. This section therefore evaluates each "
+        "setting over all rows, with the first seed (S5 and S11 have no grid)."
     )
     return ["## One setting for every load", "", text, "", *parts]
 
@@ -220,8 +226,8 @@ def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     if not rows:
         return [*title, "Nowhere in these runs: no peer's point has both figures as good or better.", ""]
     text = (
-        "This table lists the peers' points whose means are as good as or better than Halcyon's in both figures. "
-        "(sure) marks the points for which this holds with 95 % confidence over the seeds."
+        "This table lists the peers' points whose means are as good as Halcyon's or better in both violations and GPU time. The word "
+        "(sure) marks points that are as good or better with 95 % confidence over the seeds."
     )
     return [*title, text, "", *_rows(" scenario | law | start, s | Halcyon | better ", rows)]
 
@@ -245,10 +251,9 @@ def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     if not rows:
         return []
     text = (
-        "The targets were set with a fluid model without batches, before this simulator existed. For a pod at full load, the discrete-event "
-        "simulation gives worse results than the fluid model. The reactive floor is the share "
-        "of requests that exceed the capacity of the existing pods during one pod start; no policy without "
-        "foresight can avoid it."
+        "The first targets were set with a fluid model without batches, before this simulator existed. For a pod at full load, the "
+        "discrete-event simulation gives worse results than the fluid model. The reactive floor is the share of requests that exceed the "
+        "capacity of the existing pods during one pod start. No policy without foresight can serve these requests in time."
     )
     head = " scenario | law | start, s | target | `halcyon+balancer` | `halcyon` | reactive floor "
     return ["## The first targets", "", text, "", *_rows(head, rows)]
@@ -272,9 +277,9 @@ def _lies(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
         rows.append([f"`{policy}`", str(wrong[policy]), f"{max(late):.2f} %", f"{max(turns):.1f}"])
     laws = " and ".join(f"{n} with law {law}" for law, n in Counter(cell.law for cell in cases).items())
     text = (
-        f"{len(cases)} cases, {laws}: samples are noisy, missing, frozen or absent while the load is steady, rises or falls. A scaling is "
-        "wrong if the replicas decrease while no signal is known, or decrease below what the load of the last "
-        "minute needs even with full batches."
+        f"Scenario S9 has {len(cases)} cases, {laws}. In the cases of S9, samples are noisy, missing, frozen or absent while the load is "
+        "steady, rises or falls. A scaling is wrong in two cases: if the replicas decrease while no signal is known, or if they decrease "
+        "below what the load of the last minute needs even with full batches."
     )
     head = " policy | wrong scalings | max violations | max changes of direction per h "
     return ["## Wrong signals (S9)", "", text, "", *_rows(head, rows)]
@@ -285,7 +290,7 @@ def _defaults(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     parts = [
         "## All policies at their defaults",
         "",
-        "Each cell shows the violations, and after `at` the GPU time divided by that of the clairvoyant schedule.",
+        "Each cell shows the violations. The number after `at` is the GPU time, divided by that of the clairvoyant schedule.",
         "",
     ]
     for law, start_s in dict.fromkeys((cell.law, cell.start_s) for cell in points):
@@ -311,7 +316,10 @@ def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Itera
         }
         name = f"{path.stem}-{law}-{start_s:g}s.svg"
         plot.fronts(here, path.parent / name)
-        yield f"Law {law}, start {start_s:g} s: violations against GPU time; the line is the front of all others.\n"
+        yield (
+            f"This picture shows violations against GPU time for law {law} and pods that start in {start_s:g} s. The line is the front of "
+            "all other policies.\n"
+        )
         yield f"![violations against GPU time, law {law}, start {start_s:g} s]({name})\n"
     for cell in points:
         if cell.scenario in _DRAWN and cell.law == "L1" and cell.start_s == 60.0:
@@ -345,16 +353,15 @@ def _constants() -> list[str]:
     if not rows:
         return []
     text = (
-        "This table lists the planner's constants and their reasons, taken from the code. No constant was fitted "
-        "to a single scenario, but some were chosen by experiment. The significance of trends, the share of the "
-        "headroom, the hysteresis band and the regret were each compared in two to five values on S1, S2, S4, a "
-        "day of S5, S6 and S8 together (law L1, one or two seeds). The constants of seasons and spikes were "
-        "compared on generated loads and two ServeGen traces. The estimate of a step, the trust in rises, the "
-        "expected height of a spike and the extension of the idle delay were chosen on S1 to S3r, S6, S7 and S8 "
-        "(seeds 1 to 3, mostly law L1; docs/decisions/0022). The rate of a constant load and the share of the "
-        "headroom were chosen on constant loads, S9, S4 and S5 (seeds 1 and 2), and on the rest of the table "
-        "(seeds 1 to 3; docs/decisions/0027). The remaining seeds and scenarios were not used to choose "
-        "constants, and law L2 was used only for the height of spikes."
+        "This table lists the planner's constants and their reasons, taken from the code. No constant was fitted to a single scenario, "
+        "but some constants were chosen by experiment. For the significance of trends, the share of the headroom, the hysteresis band and "
+        "the regret, two to five values each were compared. The scenarios for these constants were S1, S2, S4, a day of S5, S6 and S8 "
+        "together, with law L1 and one or two seeds. The constants of seasons and spikes were compared on generated loads and two "
+        "ServeGen traces. The estimate of a step, the trust in rises, the expected height of a spike and the extension of the idle delay "
+        "were chosen on other scenarios. The other scenarios were S1 to S3r, S6, S7 and S8, with seeds 1 to 3 and mostly law L1 "
+        "(docs/decisions/0022). The rate of a constant load and the share of the headroom were chosen on constant loads, S9, S4 and S5 with "
+        "seeds 1 and 2, and on the other scenarios with seeds 1 to 3 (docs/decisions/0027). The other seeds and scenarios were not used "
+        "to choose constants, and law L2 was used only for the height of spikes."
     )
     return ["## The planner's constants", "", text, "", *_rows(" constant | value | why ", rows)]
 

@@ -238,7 +238,7 @@ def test_the_page_says_which_targets_hold_and_which_do_not() -> None:
     assert "| resident memory of a balancer pod, MiB | 93.25 | <= 80 | **no**, in a short run |" in text
     assert "| CPU use of an idle agent, cores | - | < 0.01 | - |" in text
     assert "A short run" in text.partition("## A balancer pod")[2]
-    assert "replacements: 2000" in text
+    assert "| replacements | 2000 |" in text
 
 
 def test_the_page_has_a_target_per_key_and_a_title_per_part() -> None:
