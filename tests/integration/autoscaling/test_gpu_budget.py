@@ -145,7 +145,7 @@ class BackloggedModel(Agent):
 @contextlib.asynccontextmanager
 async def backlogged(operator: Operator, models: list[Model]) -> AsyncIterator[contextlib.AsyncExitStack]:
     """Have the agents of all models report their backlogs, from the same moment on."""
-    agents = [await asyncio.to_thread(BackloggedModel, operator, model) for model in models]
+    agents = [BackloggedModel(operator, model) for model in models]
     async with contextlib.AsyncExitStack() as stack:
         await asyncio.gather(*(stack.enter_async_context(agent) for agent in agents))
         yield stack
