@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 CLUSTER ?= halcyon
-MARK ?= "not more and not keda"
+MARK ?= "not more and not keda and not gateway"
 CACHE := $(or $(HALCYON_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/halcyon)
 
 # Bytecode is kept also where the environment says otherwise: tests start hundreds of Python processes.
@@ -103,6 +103,10 @@ test-adversary: bootstrap ## a tenant and a client that do harm: their deeds as 
 .PHONY: test-keda
 test-keda: bootstrap binaries ## the real KEDA beside Halcyon, on the API server; builds it the first time (10 minutes)
 	@$(PY) -m pytest tests/integration -q -m keda
+
+.PHONY: test-gateway
+test-gateway: bootstrap binaries ## the real Envoy Gateway in front of models, on the API server; builds it the first time (10 minutes), and needs root
+	@$(PY) -m pytest tests/integration -q -m gateway
 
 .PHONY: test-docker
 test-docker: bootstrap ## the same Dockerfiles under a real docker daemon: built, compared, run

@@ -1,16 +1,18 @@
 """Faults at every step: rows 2.1 to 2.5 of build/quality/hold.json, and docs/quality/faults.md.
 
-    python -m benchmarks.hold.faults [ROW...] [--minutes N] [--workload NAME...]
+    python -m benchmarks.hold.faults [ROW...] [--minutes N] [--workload NAME...] [--lanes N]
     python -m benchmarks.hold.faults --sample
 
 Each call takes plans that have no result yet, until its time is over, so a campaign is resumed by the same command. The results are in
-build/quality/raw/faults; without that folder it begins from the start. Needs the embedded API server (`e2e.cluster`).
+build/quality/raw/faults; without that folder it begins from the start. Needs the embedded API server (`e2e.cluster`); each lane has one
+of its own, with a part of the workloads, so that one lane works while another waits until its runs are at rest.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +25,7 @@ from benchmarks.quality.rows import OUT, commit, record
 from e2e.cluster import cluster as clusters
 from e2e.cluster.options import Options
 from tests.faults import acto, campaigns, mutations, stale
+from tests.faults.campaigns import Workbench
 from tests.faults.drive import ANSWERS, EVENTS
 from tests.faults.mutations import Mutation
 from tests.faults.results import Result, Results, load, save
@@ -40,31 +43,37 @@ Campaign = Callable[[Site, Sequence[str], float], None]
 
 
 def crash(made: Site, names: Sequence[str], until_s: float) -> None:
-    """Run crash plans of each workload."""
-    for name in names:
-        if time.monotonic() < until_s:
-            results = load(FOLDER, name)
-            campaigns.crash(made, results, until_s=until_s, commit=commit())
-            save(FOLDER, results)
-            _print(results)
+    """Run crash plans of these workloads."""
+    bench = _bench(made, names, until_s)
+    campaigns.crash(bench)
+    for results in bench.known.values():
+        _print(results)
 
 
 def views(made: Site, names: Sequence[str], until_s: float) -> None:
     """Run plans of stale views, and of events and requests that are disturbed."""
     results = load(FOLDER, "views")
-    if not results.results:
+    chosen = [name for name in names if name in _STALE]
+    if chosen and not results.results:
         began = time.monotonic()
-        chosen = [name for name in names if name in _STALE]
         results.results |= stale.run(made, chosen, views=VIEWS, until_s=until_s, commit=commit())
         results.wall_s += time.monotonic() - began
         save(FOLDER, results)
         _print(results)
-    for name in names:
-        if time.monotonic() < until_s:
-            single = load(FOLDER, name)
-            campaigns.disturb(made, single, [*EVENTS, *ANSWERS], most=2, until_s=until_s, commit=commit())
-            save(FOLDER, single)
-            _print(single)
+    disturb(made, names, until_s)
+
+
+def disturb(made: Site, names: Sequence[str], until_s: float) -> None:
+    """Run plans of events and requests that are disturbed."""
+    bench = _bench(made, names, until_s)
+    campaigns.disturb(bench, [*EVENTS, *ANSWERS], most=2)
+    for results in bench.known.values():
+        _print(results)
+
+
+def _bench(made: Site, names: Sequence[str], until_s: float) -> Workbench:
+    known = {name: load(FOLDER, name) for name in names}
+    return Workbench(made, known, until_s, commit(), lambda results: save(FOLDER, results))
 
 
 def every_mutation() -> list[Mutation]:
@@ -117,13 +126,14 @@ def _files() -> dict[str, object]:
 
 
 CAMPAIGNS: dict[str, Campaign] = {"2.1": crash, "2.2": views, "2.3": mutate}
+OF_OTHER_LANES: dict[str, Campaign] = {"2.1": crash, "2.2": disturb}
+"""What lanes after the first run: stale views and mutations have one file of results, which the first lane writes."""
 
 
 def sample(made: Site, minutes: float) -> dict[str, list[str]]:
     """Run a few plans of each kind without recording them; return the problems by the plan's id."""
-    until_s = time.monotonic() + 60 * minutes
     results = Results("create")
-    campaigns.crash(made, results, until_s=until_s, commit=commit(), sample=4)
+    campaigns.crash(Workbench(made, {"create": results}, time.monotonic() + 60 * minutes, commit()), sample=4)
     found = results.problems()
     space = made.space()
     refused, _ = acto.tried(space, every_mutation()[::20])
@@ -174,22 +184,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--report", action="store_true", help="write rows and page from the results so far")
     parser.add_argument("--minutes", type=float, default=60.0, help="time after which no slice begins (default: 60)")
     parser.add_argument("--workload", action="append", choices=list(WORKLOADS), help="only this workload; repeatable")
+    parser.add_argument("--lanes", type=int, default=1, help="number of API servers at the same time (default: 1)")
+    parser.add_argument("--lane", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
     if unknown := set(given.rows) - set(CAMPAIGNS):
         parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(CAMPAIGNS)}")
     if given.report:
         report()
         return 0
+    if given.lanes > 1 and given.lane is None:
+        status = _lanes(given.lanes, [*(sys.argv[1:] if argv is None else argv)])
+        report()
+        return status
     began = time.monotonic()
+    chosen = (given.workload or list(WORKLOADS))[given.lane or 0 :: given.lanes]
+    campaigns_of_lane = OF_OTHER_LANES if given.lane else CAMPAIGNS
+    rows = [row for row in given.rows or CAMPAIGNS if row in campaigns_of_lane]
+    if not rows or not chosen:
+        return 0
     with installed() as made:
         if given.sample:
             found = sample(made, 2.0)
             print(found or "no problem", f"{time.monotonic() - began:.0f} s", sep="\n")
             return int(bool(found))
-        for row in given.rows or CAMPAIGNS:
-            CAMPAIGNS[row](made, given.workload or list(WORKLOADS), began + 60 * given.minutes)
-    report()
+        for row in rows:
+            campaigns_of_lane[row](made, chosen, began + 60 * given.minutes)
+    if given.lane is None:
+        report()
     return 0
+
+
+def _lanes(count: int, argv: Sequence[str]) -> int:
+    """Run the same command once for each lane, and return the largest exit status."""
+    command = [sys.executable, "-m", "benchmarks.hold.faults", *argv]
+    running = [subprocess.Popen([*command, "--lane", str(number)]) for number in range(count)]
+    return max(process.wait() for process in running)
 
 
 if __name__ == "__main__":

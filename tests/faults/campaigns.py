@@ -1,105 +1,167 @@
-"""Campaigns: the plans of one kind of fault for a workload, run in slices that each end with a comparison."""
+"""Campaigns: the plans of one kind of fault for several workloads, run in slices that each end with a comparison.
+
+A slice has plans of all workloads in turn. What takes a fixed time is done once for all of its runs: their beginning, the way to
+rest, and the undisturbed runs. An operator has one set of images, so a workload with other images has slices of its own.
+"""
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from tests.faults import plans
-from tests.faults.drive import EVENTS, Driver, Run, crash_at, judge
+from tests.faults.drive import EVENTS, Driver, Run, judge
 from tests.faults.plans import Plan
 from tests.faults.results import Reference, Result, Results
 from tests.faults.site import Site
-from tests.faults.workloads import WORKLOADS, Workload
+from tests.faults.workloads import WORKLOADS
 
 CONTROL = "none"
 """Fault of a plan that is compared with the reference without any fault: each problem is a false alarm."""
-CHUNK = 10
+SLICE = 40
 """Number of runs that are compared at once."""
+CONTROLS = 3
+"""Number of undisturbed runs of a workload: the reference, and two that are compared with it."""
 
 
-def crash(site: Site, results: Results, *, until_s: float, commit: str, sample: int = 0) -> None:
-    """Run crash plans of a workload that have no result yet, and add their results.
+@dataclass(frozen=True)
+class Workbench:
+    """What the campaigns of one call share."""
 
-    Args:
-        site: the installation.
-        results: results of the workload.
-        until_s: monotonic time in seconds after which no slice begins.
-        commit: commit of the operator under test.
-        sample: number of points to take, evenly spread; 0: all.
-    """
-    workload = WORKLOADS[results.name]
-    began = time.monotonic()
-    if results.reference is None:
-        _undisturbed(site, workload, results, commit)
-    assert results.reference is not None
-    points = sorted(set(results.reference.points))
-    wanted = plans.crashes(results.name, plans.spread(points, sample) if sample else points)
-    left = [plan for plan in wanted if plan.id not in results.results]
-    while left and time.monotonic() < until_s:
-        chunk, left = left[:CHUNK], left[CHUNK:]
-        _slice(site, workload, results, chunk, commit)
-    results.wall_s += time.monotonic() - began
+    site: Site
+    known: Mapping[str, Results]
+    """Results by workload, which the campaigns add to."""
+    until_s: float
+    """Monotonic time in seconds after which no run begins."""
+    commit: str
+    """Commit of the operator under test."""
+    save: Callable[[Results], None] = lambda _: None
+    """Function that keeps the results of a workload after each slice."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the time has passed."""
+        return time.monotonic() >= self.until_s
 
 
-def _undisturbed(site: Site, workload: Workload, results: Results, commit: str) -> None:
-    """Run the workload three times without a fault: the reference, and two controls."""
-    driver = Driver(site, workload)
-    runs = driver.prepared([Plan(results.name, CONTROL, str(number)) for number in (1, 2, 3)])
-    driver.together(runs)
-    driver.converge(runs)
-    first, second, third = runs
-    assert not first.problems, first.problems
-    assert first.outcome is not None
-    points = [point for run in runs for point in driver.points[run.plan.id]]
-    results.reference = Reference(points, first.outcome, first.events)
-    _record(site, results, [second, third], commit)
+def crash(bench: Workbench, *, sample: int = 0) -> None:
+    """Run crash plans that have no result yet; `sample` is the number of points of each workload, 0 for all."""
+    _refer(bench)
+    wanted = []
+    for results in bench.known.values():
+        if results.reference is not None:
+            points = sorted(set(results.reference.points))
+            wanted.append(plans.crashes(results.name, plans.spread(points, sample) if sample else points))
+    for chunk in _left(bench, wanted):
+        with _Timed(bench, chunk):
+            driver = _driver(bench, chunk)
+            begun = []
+            for run in driver.prepared(chunk):
+                if not bench.over:
+                    driver.disturb(run)
+                    begun.append(run)
+            if begun:
+                driver.converge(begun)
+            _record(bench, begun)
 
 
-def _slice(site: Site, workload: Workload, results: Results, chunk: Sequence[Plan], commit: str) -> None:
-    driver = Driver(site, workload)
-    runs = driver.prepared(chunk)
-    for run in runs:
-        driver.disturb(run, crash_at(run.plan))
-    driver.converge(runs)
-    _record(site, results, runs, commit)
-
-
-def _record(site: Site, results: Results, runs: Sequence[Run], commit: str) -> None:
-    assert results.reference is not None
-    for name, problems in judge(runs, results.reference.outcome).items():
-        hit = next(run.hit for run in runs if run.plan.id == name)
-        results.results[name] = Result(hit, problems, commit)
-    site.leave()
-
-
-def disturb(site: Site, results: Results, faults: Sequence[str], *, most: int, until_s: float, commit: str) -> None:
+def disturb(bench: Workbench, faults: Sequence[str], *, most: int) -> None:
     """Run plans of faults of single requests or events that have no result yet, several at once under one operator.
 
     Args:
-        site: the installation.
-        results: results of the workload, with its reference.
+        bench: installation and results.
         faults: names of `drive.ANSWERS` or `drive.EVENTS`.
-        most: number of places to disturb with each fault, evenly spread over the reference.
-        until_s: monotonic time in seconds after which no slice begins.
-        commit: commit of the operator under test.
+        most: number of places of a workload to disturb with each fault, evenly spread over the reference.
     """
-    workload = WORKLOADS[results.name]
-    began = time.monotonic()
-    if results.reference is None:
-        _undisturbed(site, workload, results, commit)
-    assert results.reference is not None
-    places: dict[bool, Sequence[object]] = {
-        True: plans.spread(sorted(set(results.reference.events)), most),
-        False: plans.spread(sorted(set(results.reference.points)), most),
-    }
-    wanted = [plan for fault in faults for plan in plans.each(results.name, places[fault in EVENTS], [fault])]
-    left = [plan for plan in wanted if plan.id not in results.results]
-    while left and time.monotonic() < until_s:
-        chunk, left = left[:CHUNK], left[CHUNK:]
-        driver = Driver(site, workload)
-        runs = driver.prepared(chunk)
-        driver.together(runs)
-        driver.converge(runs)
-        _record(site, results, runs, commit)
-    results.wall_s += time.monotonic() - began
+    _refer(bench)
+    wanted = []
+    for results in bench.known.values():
+        if results.reference is not None:
+            places: dict[bool, Sequence[object]] = {
+                True: plans.spread(sorted(set(results.reference.events)), most),
+                False: plans.spread(sorted(set(results.reference.points)), most),
+            }
+            wanted.append([p for name in faults for p in plans.each(results.name, places[name in EVENTS], [name])])
+    for chunk in _left(bench, wanted):
+        with _Timed(bench, chunk):
+            driver = _driver(bench, chunk)
+            runs = driver.prepared(chunk)
+            driver.together(runs)
+            driver.converge(runs)
+            _record(bench, runs)
+
+
+def _refer(bench: Workbench) -> None:
+    """Run each workload that has no reference three times without a fault."""
+    numbers = range(1, CONTROLS + 1)
+    new = [results.name for results in bench.known.values() if results.reference is None]
+    for names in _of_equal_images(new):
+        if bench.over:
+            return
+        undisturbed = [Plan(name, CONTROL, str(number)) for name in names for number in numbers]
+        with _Timed(bench, undisturbed):
+            driver = _driver(bench, undisturbed)
+            runs = driver.prepared(undisturbed)
+            driver.together(runs)
+            driver.converge(runs)
+            for number, run in zip(itertools.cycle(numbers), runs, strict=False):
+                if number == 1:
+                    assert not run.problems, (run.plan, run.problems)
+                    assert run.outcome is not None
+                    bench.known[run.plan.workload].reference = Reference([], run.outcome, run.events)
+                reference = bench.known[run.plan.workload].reference
+                assert reference is not None
+                reference.points.extend(driver.points[run.plan.id])
+            _record(bench, [run for run in runs if run.plan.where != "1"])
+
+
+def _left(bench: Workbench, wanted: Sequence[Sequence[Plan]]) -> Iterator[list[Plan]]:
+    """Yield slices of the plans without a result, until the time is over."""
+    by_name = {of[0].workload: [p for p in of if p.id not in bench.known[p.workload].results] for of in wanted if of}
+    for names in _of_equal_images(list(by_name)):
+        for chunk in plans.sliced(plans.in_turn([by_name[name] for name in names]), SLICE):
+            if bench.over:
+                return
+            yield list(chunk)
+
+
+def _of_equal_images(names: Sequence[str]) -> list[list[str]]:
+    """Return the workloads in groups whose operators have the same images."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name in names:
+        groups.setdefault(WORKLOADS[name].images, []).append(name)
+    return list(groups.values())
+
+
+def _driver(bench: Workbench, chunk: Sequence[Plan]) -> Driver:
+    return Driver(bench.site, WORKLOADS[chunk[0].workload].images)
+
+
+def _record(bench: Workbench, runs: Sequence[Run]) -> None:
+    for run in runs:
+        results = bench.known[run.plan.workload]
+        assert results.reference is not None
+        problems = judge(run, results.reference.outcome)
+        results.results[run.plan.id] = Result(run.hit, problems, bench.commit)
+    bench.site.leave()
+
+
+class _Timed:
+    """A context in which plans take time, which is shared among the workloads by their numbers of plans."""
+
+    def __init__(self, bench: Workbench, chunk: Sequence[Plan]) -> None:
+        self._bench, self._counts = bench, Counter(plan.workload for plan in chunk)
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, *reason: object) -> None:
+        seconds = time.monotonic() - self._began
+        for name, count in self._counts.items():
+            results = self._bench.known[name]
+            results.wall_s += seconds * count / self._counts.total()
+            if reason[0] is None:
+                self._bench.save(results)

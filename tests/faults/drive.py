@@ -1,6 +1,6 @@
 """Runs of workloads under faults: each to its end by a second operator, and compared with an undisturbed run.
 
-1. An undisturbed operator brings all models to the beginning of the workload.
+1. An undisturbed operator brings all models to the beginnings of their workloads.
 2. Each plan runs in a namespace of its own: an operator that watches this namespace only, and a fault.
 3. One undisturbed operator brings all runs to their end. They come to rest, and are compared.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from tests.faults.oracles import Outcome, divergences
 from tests.faults.plans import MODEL, SITE, Plan, Point, Points, name_of
 from tests.faults.site import Site
-from tests.faults.workloads import Step, Workload
+from tests.faults.workloads import WORKLOADS, Step
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space
 from tests.integration.proxy import Answer, Break, Delay, Door, Fault, Kill, Request
@@ -131,34 +131,33 @@ def _event_rule_of(run: Run) -> Callable[[WatchEvent], WatchFault | None]:
 
 
 class Driver:
-    """Runs of one workload on one installation."""
+    """Runs of workloads on one installation, whose operators have the same images."""
 
-    def __init__(self, site: Site, workload: Workload) -> None:
-        self._site, self._workload = site, workload
+    def __init__(self, site: Site, images: tuple[str, ...]) -> None:
+        self._site, self._images = site, images
         self.points: dict[str, list[Point]] = {}
         """Points of each plan's run until its fault, by the plan's id."""
         self.recovery_s = 0.0
         """Time until all runs were at their end, from the start of the last operator."""
 
     def prepared(self, plans: Sequence[Plan]) -> list[Run]:
-        """Return a run for each plan, at the beginning of the workload."""
-        runs = [Run(plan, self._site.space(), list(self._workload.before)) for plan in plans]
-        if self._workload.before:
+        """Return a run for each plan, at the beginning of its workload."""
+        runs = [Run(plan, self._site.space(), list(WORKLOADS[plan.workload].before)) for plan in plans]
+        if any(run.todo for run in runs):
             operator, door = self._site.start()
             self._advance(runs, operator)
             quiet(door, 2.0, time.monotonic() + REST_LIMIT_S)
             assert operator.stop() == 0, operator.tail()
             assert not any(run.todo for run in runs), [run.space.status() for run in runs if run.todo]
         for run in runs:
-            run.todo, run.acted = list(self._workload.steps), False
+            run.todo, run.acted = list(WORKLOADS[run.plan.workload].steps), False
         return runs
 
-    def disturb(self, run: Run, fault_at: Disturb) -> None:
-        """Run the workload until a crash, or to its end."""
+    def disturb(self, run: Run) -> None:
+        """Run the workload until the crash of its plan, or to its end."""
         points = Points()
-        rule = rule_for(run, points, self._site.namespace, fault_at)
-        images = self._workload.images
-        operator, door = self._site.start(rule, watch=run.space.namespace, in_turn=True, images=images)
+        rule = rule_for(run, points, self._site.namespace, crash_at(run.plan))
+        operator, door = self._site.start(rule, watch=run.space.namespace, in_turn=True, images=self._images)
         end = time.monotonic() + LIVENESS_S * PATIENCE
         while not door.closed.is_set() and not run.advance() and time.monotonic() < end:
             time.sleep(_POLL_S)
@@ -185,7 +184,7 @@ class Driver:
             return events[event.key.namespace](event) if event.key.namespace in events else None
 
         watch = ",".join(sorted(rules))
-        operator, door = self._site.start(rule, watch=watch, images=self._workload.images, events=event_rule)
+        operator, door = self._site.start(rule, watch=watch, images=self._images, events=event_rule)
         left = list(runs)
         end = time.monotonic() + (limit_s + len(left)) * PATIENCE
         while left and time.monotonic() < end:
@@ -223,7 +222,7 @@ class Driver:
     def converge(self, runs: Sequence[Run]) -> None:
         """Bring all runs to their end and to rest with an undisturbed operator, and record what they have come to."""
         began = time.monotonic()
-        operator, door = self._site.start(images=self._workload.images)
+        operator, door = self._site.start(images=self._images)
         self._advance(runs, operator)
         self.recovery_s = time.monotonic() - began
         busy = quiet(door, REST_S, time.monotonic() + REST_LIMIT_S * PATIENCE)
@@ -240,13 +239,10 @@ class Driver:
             raise AssertionError(f"the last operator hasn't ended in order: {operator.tail()}")
 
 
-def judge(runs: Iterable[Run], wanted: Outcome) -> dict[str, list[str]]:
-    """Return the problems of each run by its plan's id, with what differs from the undisturbed outcome."""
-    found = {}
-    for run in runs:
-        assert run.outcome is not None, run.plan.id
-        found[run.plan.id] = run.problems + divergences(run.outcome, wanted)
-    return found
+def judge(run: Run, wanted: Outcome) -> list[str]:
+    """Return the problems of a run, with what differs from the undisturbed outcome."""
+    assert run.outcome is not None, run.plan.id
+    return run.problems + divergences(run.outcome, wanted)
 
 
 def quiet(door: Door, for_s: float, end: float) -> dict[str, str]:

@@ -87,6 +87,17 @@ def each(workload: str, places: Iterable[object], faults: Iterable[str]) -> list
     return [Plan(workload, fault, str(place)) for place in places for fault in faults]
 
 
+def in_turn(groups: Sequence[Sequence[T]]) -> list[T]:
+    """Return the items of all groups, one of each in turn."""
+    longest = max((len(group) for group in groups), default=0)
+    return [group[number] for number in range(longest) for group in groups if number < len(group)]
+
+
+def sliced(items: Sequence[T], most: int) -> list[Sequence[T]]:
+    """Return the items in slices of at most `most`."""
+    return [items[start : start + most] for start in range(0, len(items), most)]
+
+
 def spread(items: Sequence[T], most: int) -> list[T]:
     """Return at most `most` of the items, evenly spread, with the first and the last."""
     if len(items) <= most:

@@ -6,7 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.faults.oracles import MASKED, Counts, Outcome, canonical, divergences
+from tests.faults.acto import current
+from tests.faults.oracles import MASKED, Counts, Outcome, canonical, differences, divergences
 from tests.faults.plans import MODEL, Point
 from tests.faults.results import Reference, Result, Results, load, save
 
@@ -55,6 +56,27 @@ def test_changed_fields_of_any_object_are_differences() -> None:
     assert divergences(outcome("f-one", 1, scale), outcome("f-two", 2)) == [
         "Deployment m-a[0].spec.replicas: 2, should be 1"
     ]
+
+
+def test_a_former_replica_set_is_no_difference_after_a_reversal() -> None:
+    def reversed_change(made: Any) -> None:
+        former = copy.deepcopy(made[1])
+        former[1]["metadata"] |= {"name": "m-a-other", "uid": "uid-former", "labels": {"pod-template-hash": "other"}}
+        former[1]["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": "2"}
+        made[1][1]["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": "3"}
+        made.append(former)
+
+    def of_the_change(made: Any) -> None:
+        reversed_change(made)
+        made[-1][1]["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": "4"}
+        made[-1][1]["spec"] = {"replicas": 2}
+
+    before, after, changed = (
+        current(outcome(space, number, change).state)
+        for space, number, change in (("f-one", 1, None), ("f-two", 2, reversed_change), ("f-three", 3, of_the_change))
+    )
+    assert differences(after, before) == []
+    assert differences(changed, before) == ["ReplicaSet m-a[0].spec.replicas: 2, should be 1"]
 
 
 def test_owners_that_no_longer_exist_are_differences() -> None:

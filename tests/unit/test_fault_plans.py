@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.faults.plans import MODEL, SITE, Plan, Point, Points, crashes, spread
+from tests.faults.plans import MODEL, SITE, Plan, Point, Points, crashes, in_turn, sliced, spread
 
 
 def test_writes_are_points_by_their_target_and_number() -> None:
@@ -38,3 +38,8 @@ def test_samples_have_the_ends_and_no_more_than_asked(items: list[int], most: in
     if items:
         assert found[0] == items[0]
         assert most == 1 or found[-1] == items[-1]
+
+
+def test_plans_of_all_workloads_are_in_a_slice_in_turn() -> None:
+    assert in_turn([["a1", "a2", "a3"], ["b1"], [], ["c1", "c2"]]) == ["a1", "b1", "c1", "a2", "c2", "a3"]
+    assert sliced(["a1", "b1", "c1", "a2", "c2"], 2) == [["a1", "b1"], ["c1", "a2"], ["c2"]]

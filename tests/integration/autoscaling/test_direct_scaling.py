@@ -63,8 +63,8 @@ def record(space: Space, *, name: str = "m", queued: int = 0) -> str:
 class Agent:
     """A connection such as an agent's, by the address of the operator and the CA of the plan."""
 
-    def __init__(self, operator: Operator, space: Space, bearer: str) -> None:
-        plan = json.loads(space.must(kinds.CONFIG_MAP, "m-balancer")["data"]["plan.json"])
+    def __init__(self, operator: Operator, space: Space, bearer: str, *, balancer: str = "m-balancer") -> None:
+        plan = json.loads(space.must(kinds.CONFIG_MAP, balancer)["data"]["plan.json"])
         self._name = plan["collector"]["server_name"]
         self._tls = ssl.create_default_context(cadata=plan["collector"]["ca_pem"])
         self._url = f"https://127.0.0.1:{operator.port}{STREAM_PATH}"

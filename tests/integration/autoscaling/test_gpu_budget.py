@@ -1,0 +1,187 @@
+"""The site's GPU budget on a real API server, by a real operator: models of two namespaces that are created and grow at once.
+
+The GPUs that count are those of all Deployments of servers, counted by a thread all the time. Agents are imitated by WebSocket
+clients with their balancers' tokens; pods are KWOK's.
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from e2e.cluster.cluster import Cluster
+from halcyon.api.documents.observation_report import AUDIENCE, AgentReport, BalancerSample, PodSample
+from halcyon.kube import kinds
+from halcyon.render import gpu
+from tests.integration.autoscaling.test_direct_scaling import SCALING as RULES
+from tests.integration.autoscaling.test_direct_scaling import Agent
+from tests.integration.hostile_scene import Kept, prepared
+from tests.integration.operator.test_leader_election import pods_of_account, token
+from tests.integration.operator_process import Operator, running
+from tests.integration.operator_space import Space, deployment
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.more
+
+BUDGET = 8
+MODELS = ("one", "two", "three", "pair")
+GPUS = {"one": 1, "two": 1, "three": 1, "pair": 2}
+"""GPUs of a replica."""
+DESIRED = 5
+QUEUED = 48
+"""Ten are the share of a replica."""
+
+Model = tuple[Space, str]
+
+
+@pytest.fixture
+def spaces(cluster: Cluster) -> Iterator[list[Space]]:
+    """Two namespaces with a connection for each thread."""
+    with closing(Kept(cluster.api.identity, cluster)) as api:
+        made = [prepared(api, f"t-{uuid.uuid4().hex[:8]}") for _ in range(2)]
+        yield made
+        for space in made:
+            space.end()
+
+
+@pytest.fixture
+def budgeted(cluster: Cluster, spaces: list[Space], tmp_path: Path) -> Iterator[Operator]:
+    """The operator of a site with a budget, for these namespaces alone."""
+    watch = ",".join(space.namespace for space in spaces)
+    with running(cluster, tmp_path, watch=watch, more=(f"--gpu-budget={BUDGET}",)) as started:
+        started.wait_ready()
+        yield started
+
+
+def held(spaces: list[Space]) -> int:
+    """GPUs of all Deployments of servers."""
+    return sum(
+        gpu.count(found["spec"]["template"]) * int(found["spec"]["replicas"])
+        for space in spaces
+        for found in space.every(kinds.DEPLOYMENT)
+    )
+
+
+@contextmanager
+def most_held(spaces: list[Space]) -> Iterator[list[int]]:
+    """All numbers of GPUs that were held meanwhile, in order."""
+    counts, ended = [held(spaces)], threading.Event()
+
+    def count() -> None:
+        while not ended.is_set():
+            counts.append(held(spaces))
+
+    with ThreadPoolExecutor(1) as thread:
+        counting = thread.submit(count)
+        try:
+            yield counts
+        finally:
+            ended.set()
+        counting.result()
+
+
+def create_at_once(models: list[Model]) -> None:
+    together = threading.Barrier(len(models))
+
+    def create(model: Model) -> None:
+        space, name = model
+        together.wait()
+        space.apply(
+            deployment(name, scaling=RULES, runtime={"gpu": {"count": GPUS[name]}}, traffic={"balancerReplicas": 1})
+        )
+
+    with ThreadPoolExecutor(len(models)) as pool:
+        list(pool.map(create, models))
+    for space, name in models:
+        space.wait_settled(name)
+
+
+def backlog(model: Model) -> str:
+    """A report of so many queued requests."""
+    space, name = model
+    now = time.time()
+    servers = [p["metadata"]["name"] for p in space.every(kinds.POD) if p["metadata"]["name"].startswith(f"{name}-a-")]
+    pods = tuple(
+        PodSample(pod, "ready", now, pending=0, succeeded=0, failed=0, rows=0, executions=0, versions=("1",))
+        for pod in servers
+    )
+    balancer = BalancerSample(queued=QUEUED, inflight=0, requests=0, rejected=0, errors=0)
+    agent = min(pods_of_account(space, f"{name}-balancer"))
+    return AgentReport(space.namespace, name, agent, now, balancer, pods).to_json()
+
+
+class BackloggedModel(Agent):
+    """The agent of a model with a backlog, which it reports until the context is closed."""
+
+    def __init__(self, operator: Operator, model: Model) -> None:
+        self._model = model
+        space, name = model
+        super().__init__(operator, space, token(space, f"{name}-balancer", AUDIENCE), balancer=f"{name}-balancer")
+
+    async def __aenter__(self) -> aiohttp.ClientWebSocketResponse:
+        stream = await super().__aenter__()
+        self._reporting = asyncio.ensure_future(self._report(stream))
+        return stream
+
+    async def __aexit__(self, *reason: object) -> None:
+        self._reporting.cancel()
+        await asyncio.gather(self._reporting, return_exceptions=True)
+        await super().__aexit__(*reason)
+
+    async def _report(self, stream: aiohttp.ClientWebSocketResponse) -> None:
+        while True:
+            await stream.send_str(await asyncio.to_thread(backlog, self._model))
+            await asyncio.sleep(0.5)
+
+
+@contextlib.asynccontextmanager
+async def backlogged(operator: Operator, models: list[Model]) -> AsyncIterator[contextlib.AsyncExitStack]:
+    """Have the agents of all models report their backlogs, from the same moment on."""
+    agents = [BackloggedModel(operator, model) for model in models]
+    async with contextlib.AsyncExitStack() as stack:
+        await asyncio.gather(*(stack.enter_async_context(agent) for agent in agents))
+        yield stack
+
+
+def replicas(models: list[Model]) -> list[int]:
+    return [int(space.must(kinds.MODEL_DEPLOYMENT, name)["spec"]["replicas"]) for space, name in models]
+
+
+async def test_models_created_at_once_share_the_site_s_gpus(budgeted: Operator, spaces: list[Space]) -> None:
+    models = [(spaces[number % 2], name) for number, name in enumerate(MODELS)]
+    with most_held(spaces) as counts:
+        await asyncio.to_thread(create_at_once, models)
+        assert held(spaces) == sum(GPUS.values())
+        async with backlogged(budgeted, models):
+            await asyncio.to_thread(until, lambda: held(spaces), lambda n: n == BUDGET, what="the budget is used")
+            for space, name in models:
+                scaling = await asyncio.to_thread(
+                    until,
+                    lambda space=space, name=name: space.status(name).get("scaling") or {},
+                    lambda found: "budget" in found.get("limitedBy", ()),
+                    what=f"{name} reports the limit",
+                )
+                assert f"the site's budget of {BUDGET} GPUs is shared by priority and need" in scaling["why"]
+            assert min(replicas(models)) >= 1
+            assert max(replicas(models)) < DESIRED
+
+            # What one of them leaves is granted to the others.
+            space, name = models[0]
+            left, before = models[1:], sum(replicas(models[1:]))
+            await asyncio.to_thread(space.delete, kinds.MODEL_DEPLOYMENT, name)
+            await asyncio.to_thread(
+                until,
+                lambda: (held(spaces), sum(replicas(left))),
+                lambda found: found[0] in {BUDGET - 1, BUDGET} and found[1] > before,
+                what="its GPUs are used by others",
+            )
+    assert len(counts) > 10
+    assert max(counts) == BUDGET
