@@ -91,7 +91,7 @@ _NOTES = {
     "be met. The last rows of the table have a spare pod (`minReplicas: 2`) and include its cost.",
     "peers": "All other autoscalers run behind Halcyon's balancers, which limit the queue and reject requests that would be "
     "late. KEDA 2.21 was also measured once on the same kind of pods behind an unlimited queue, scaling on "
-    "queue depth or on requests in flight. In that measurement, KEDA raised the replicas after 13 to 17 s. The violations "
+    "queue depth or on requests in flight. In the measurement behind an unlimited queue, KEDA raised the replicas after 13 to 17 s. The violations "
     "on the step were 25 to 27 % at 2.9 x the clairvoyant pod-seconds; on the bursts, 22 to 25 % at 3.2 to 3.4 x. KEDA is "
     "configured as in docs/guides/keda.md. The ScaledObject queries a Prometheus with a scrape interval of "
     "one second for the requests in flight and in the queue, with a target of 8 per replica. If KEDA's HPA "
