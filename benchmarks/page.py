@@ -78,20 +78,20 @@ _NOTES = {
     "different moments. The replica counts therefore differ when the decisions differ. When the load falls, each "
     "planner also keeps its replicas for a different time, because it has learnt a different noise of the "
     "load (60 s and 72 s in one run that was examined). The columns `as decided` compare a model's replica "
-    "count with the decision of its own planner. In the second run (a schedule), both planners make the same "
+    "count with the decision of its own planner. In the run with a schedule, both planners make the same "
     "decisions.",
     "loop": "The decision age is the time since a model's last decision, sampled over all models and the whole run. An idle model's "
     "agent reports every 4.5 s, so even a loop without any delay would show a p99 of 4.5 s.",
     "step": "The load rises from 35 to 210 gRPC requests per second (open loop). The latency objective is 500 ms, and "
     "requests have a deadline of 10 s. Violations are the share of all requests that were late, rejected or failed. "
-    "Pod-seconds count from a pod's creation until it is gone. Each row divides them by the pod-seconds of a clairvoyant "
+    "Pod-seconds count from a pod's creation until it is gone. Each row divides the pod-seconds by those of a clairvoyant "
     "schedule, which knows the load and starts pods ahead of it. The first burst exceeds the capacity of the "
     "only pod by 149 requests per second. After 21.5 s of such a burst, 12 % of all requests are lost. A pod takes 20 s in "
     "initialize() and about 2 s more to start. Without a spare pod, the target for the bursts therefore can't "
     "be met. The last rows of the table have a spare pod (`minReplicas: 2`) and include its cost.",
     "peers": "All other autoscalers run behind Halcyon's balancers, which limit the queue and reject requests that would be "
     "late. KEDA 2.21 was also measured once on the same kind of pods behind an unlimited queue, scaling on "
-    "queue depth or on requests in flight. In that measurement, KEDA raised the replicas after 13 to 17 s. The violations "
+    "queue depth or on requests in flight. In the measurement behind an unlimited queue, KEDA raised the replicas after 13 to 17 s. The violations "
     "on the step were 25 to 27 % at 2.9 x the clairvoyant pod-seconds; on the bursts, 22 to 25 % at 3.2 to 3.4 x. KEDA is "
     "configured as in docs/guides/keda.md. The ScaledObject queries a Prometheus with a scrape interval of "
     "one second for the requests in flight and in the queue, with a target of 8 per replica. If KEDA's HPA "
@@ -112,7 +112,9 @@ def text(rows: Sequence[Entry]) -> str:
             parts += [_NOTES[part], ""]
         stand_ins = dict.fromkeys(words for row in found for words in row["stand_ins"])
         if stand_ins:
-            parts += [f"This measurement differs from production: {'; '.join(stand_ins)}.", ""]
+            parts += ["This measurement differs from production:", ""]
+            parts += [f"- {words[0].upper()}{words[1:]}." for words in "; ".join(stand_ins).split("; ")]
+            parts += [""]
     return "\n".join(parts).rstrip() + "\n"
 
 

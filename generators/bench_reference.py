@@ -55,7 +55,7 @@ _COLUMNS = """
 ## requests.npz
 
 The file `requests.npz` is a NumPy archive. Each array of the file has one value for each request, in the order in which the requests were due. Times in these
-arrays are seconds since the beginning of the measured part. Above five million requests, `halcyon bench` writes `histogram.npz` instead. This histogram contains the
+arrays are seconds since the beginning of the measured part. Above five million requests, `halcyon bench` writes `histogram.npz` instead. The histogram in `histogram.npz` contains the
 number of requests by log-linear bins of each duration (`durations`, `bins_s`, `counts`), and of latencies by second (`cells`). With a histogram,
 `run.histogram` is true, counts and means are exact, and percentiles are within 0.2 %.
 

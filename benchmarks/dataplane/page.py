@@ -145,7 +145,8 @@ def text(content: Mapping[str, Any]) -> str:
             lines += ["A short run, to try it: not a measurement.", ""]
         lines += _SECTIONS.get(part, _facts)(content, told["details"])
         if told["stand_ins"]:
-            lines += ["", f"This measurement differs from production: {'; '.join(told['stand_ins'])}."]
+            lines += ["", "This measurement differs from production:", ""]
+            lines += [f"- {words[0].upper()}{words[1:]}." for words in "; ".join(told["stand_ins"]).split("; ")]
     return "\n".join(lines).rstrip() + "\n"
 
 

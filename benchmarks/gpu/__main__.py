@@ -30,7 +30,7 @@ from the recorded batches, and the operator's own code processes them.
 _LAWS = """## Batches
 
 The time of a batch, in seconds, is modelled as linear in its size b: S(b) = t0 + a b. If a model runs as one kernel launch (a CUDA graph, a
-compiled engine), this line is exact. If each layer is a separate kernel launch, the launches set a minimum time for every batch, and the
+compiled engine), the linear model is exact. If each layer is a separate kernel launch, the launches set a minimum time for every batch, and the
 straight line is only an approximate fit.
 
 **The first execution of each batch size is an outlier**, not only the first execution of a model, because libraries are loaded, kernels

@@ -11,7 +11,7 @@ from typing import Final
 _HEAD = """# Numbers
 
 This page defines the numbers that the dashboard, `status`, the command line, the metrics and Grafana show. A number with the same name
-has the same definition in all of these places. `make docs` writes this page from `generators/monitoring/numbers.py`; do not edit it.
+has the same definition wherever it is shown. `make docs` writes this page from `generators/monitoring/numbers.py`; do not edit it.
 
 An unknown value is shown as a dash, or has no sample; it is never shown as 0. Counters are Triton's and HAProxy's own. Values from
 agents are at most 2 s old. Halcyon writes the status only if a number has changed noticeably, because each write costs the API server.

@@ -317,8 +317,8 @@ def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Itera
         name = f"{path.stem}-{law}-{start_s:g}s.svg"
         plot.fronts(here, path.parent / name)
         yield (
-            f"This picture shows violations against GPU time for law {law} and pods that start in {start_s:g} s. The line is the front of "
-            "all other policies.\n"
+            f"This picture shows violations against GPU time for law {law} and pods that start in {start_s:g} s. The line is the Pareto "
+            "front of all policies except Halcyon.\n"
         )
         yield f"![violations against GPU time, law {law}, start {start_s:g} s]({name})\n"
     for cell in points:

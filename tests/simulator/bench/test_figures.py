@@ -95,7 +95,7 @@ def test_the_page_has_a_table_per_part_and_names_its_stand_ins() -> None:
     text = page.text(listed)
     assert "| a run | HPA | 1.234 | 1.234 | 1 | 0.5 |" in text
     assert "| a run | HPA | 7.5 | 1.3 | 60s:4 |" in text
-    assert "This measurement differs from production: pods are KWOK's." in text
+    assert "This measurement differs from production:\n\n- Pods are KWOK's.\n" in text
     assert "The decision loop alone" not in text
     assert "None" not in text
 
