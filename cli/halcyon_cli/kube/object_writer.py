@@ -40,6 +40,23 @@ class ObjectWriter(Cluster):
         """
         return self._json("PATCH", kind.path(self.namespace, name), body=body)
 
+    def change_version(self, kind: Kind, name: str, body: Object, version: str) -> Object | None:
+        """Apply a merge patch to an object with this resource version; None if another writer was first.
+
+        Raises:
+            ClusterError: as for `create`, or the object doesn't exist.
+        """
+        changed = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": version}}
+        status, content, reason = self._send("PATCH", kind.path(self.namespace, name), None, changed)
+        if status == 409:
+            return None
+        if status >= 400:
+            raise ClusterError(
+                self._error_message(status, content, reason, f"patch on {kind.plural} in namespace {self.namespace}")
+            )
+        stored: Object = json.loads(content)
+        return stored
+
     def delete(self, kind: Kind, name: str, uid: str) -> None:
         """Delete the object with this uid if it still exists, and let Kubernetes delete the objects that it owns.
 
