@@ -5,7 +5,7 @@
 | 1 | one instance, with a rising number of callers (`profile`) |
 | 2 | more instances, while they raise the throughput (`profile`) |
 | 3 | none: the simulator predicts all configurations (`prediction`) |
-| 4 | the configurations that could be best (`verification`) |
+| 4 | the configurations that could be best (`verification`), the best one with preferred sizes (`preferred_sizes`) |
 | 5 | the best configuration and the current settings in turns (`turns`) |
 | 6 | none: the planner's sizing gives the replicas (`result`) |
 
@@ -20,12 +20,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from halcyon_tune.batch_times import BatchTimes
 from halcyon_tune.criterion import Criterion
 from halcyon_tune.errors import TuneError
 from halcyon_tune.estimates import Estimate
 from halcyon_tune.points import Configuration, Load, Point
+from halcyon_tune.preferred_sizes import preferred_sizes
 from halcyon_tune.profile import Profile
-from halcyon_tune.space import Space
+from halcyon_tune.space import BATCHING, Space
 from halcyon_tune.turns import MAX_ROUNDS, WORTH, Turns
 from halcyon_tune.verification import Verification
 
@@ -131,7 +133,9 @@ class Search:
         if self.turns is not None:
             turn = self.turns.next()
             return self._decided(self.turns) if turn is None else self._ask(5, turn)
-        chosen = None if self._used_up(_ROUNDS_POINTS) else self.verification.next()
+        chosen = None
+        if not self._used_up(_ROUNDS_POINTS):
+            chosen = self.verification.next() or self._with_preferred_sizes(self.verification)
         return self._winner(self.verification) if chosen is None else self._ask(4, chosen)
 
     def after(self, point: Point) -> Search:
@@ -164,6 +168,29 @@ class Search:
         if self.turns is not None:
             return self.turns.winner
         return None if self.verification is None else self.verification.best()
+
+    def preferred_sizes(self) -> tuple[int, ...]:
+        """Return the batch sizes to prefer with the best configuration; empty if they can't matter."""
+        best = self.best()
+        if best is None:
+            return ()
+        times = BatchTimes()
+        for point in self.points:
+            times = times.with_point(point)
+        return preferred_sizes(times.means(best.family), best.max_batch)
+
+    def _with_preferred_sizes(self, known: Verification) -> Configuration | None:
+        """Return the best configuration with preferred sizes, if they could matter and weren't measured yet."""
+        best, sizes = known.best(), self.preferred_sizes()
+        if (
+            best is None
+            or not sizes
+            or BATCHING not in self.space.tuned
+            or any(one.preferred for one in known.estimates)
+        ):
+            return None
+        variant = replace(best, preferred=sizes)
+        return None if variant in known.failed else variant
 
     def _winner(self, known: Verification) -> End | Search:
         """Return the search at the beginning of step 5, or the end if there is nothing to compare."""
@@ -216,8 +243,10 @@ class Search:
                 near.add(one)
 
         def values(configuration: Configuration, log_factor: float) -> tuple[float, float]:
-            line = lines[configuration]
-            score = self.criterion.score(line, configuration, log_factor, power.get(configuration))
+            # Preferred sizes change neither the times of batches nor the simulation.
+            plain = replace(configuration, preferred=())
+            line = lines[configuration if configuration in lines else plain]
+            score = self.criterion.score(line, configuration, log_factor, power.get(configuration, power.get(plain)))
             return score, predictor.capacity_near(line, configuration, log_factor)
 
         return Verification(space=self.space, candidates=frozenset(near), values=values)

@@ -49,7 +49,7 @@ def test_undo_restores_a_strategy_and_leaves_other_fields_alone() -> None:
         "runtime": {"instancesPerGPU": None},
         "rollout": {"strategy": "Surge"},
     }
-    scaled = change.after | {"replicas": 7}
+    scaled = {**change.after, "replicas": 7}
     assert change.is_in_force(scaled)
     assert merged(scaled, undo)["replicas"] == 7
 
