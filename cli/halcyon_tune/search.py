@@ -7,7 +7,7 @@
 | 3 | none: the simulator predicts all configurations (`prediction`) |
 | 4 | the configurations that could be best (`verification`), the best one with preferred sizes (`preferred_sizes`) |
 | 5 | the best configuration and the current settings in turns (`turns`) |
-| 6 | none: the planner's sizing gives the replicas (`result`) |
+| 6 | none: the planner's sizing gives the replicas (`results.tune_result`) |
 
 Measured points come from outside, one after the other. The search ends when no unmeasured configuration can beat the
 best one by more than its error. It also ends when the budget is used up, when several points in a row fail, or when the
@@ -69,6 +69,16 @@ class Budget:
 
     seconds: float = 600.0
     points: int = MAX_POINTS
+
+    @classmethod
+    def of(cls, seconds: float) -> Budget:
+        """Return the limits for a duration. A longer one than the default has more points in proportion."""
+        return cls(seconds=seconds, points=max(round(MAX_POINTS * seconds / cls.seconds), MAX_POINTS))
+
+    @property
+    def rounds(self) -> int:
+        """Maximum number of rounds of step 5."""
+        return round(MAX_ROUNDS * self.points / MAX_POINTS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +213,7 @@ class Search:
         )
         if today is not None and own.score < (1 + WORTH) * today.score:
             return End(reason="nothing to change", why="no other settings are better than today's by 3 %")
-        rounds = min(max((self.budget.points - len(self.points)) // 2, 1), MAX_ROUNDS)
+        rounds = min(max((self.budget.points - len(self.points)) // 2, 1), self.budget.rounds)
         return replace(self, turns=Turns(today=self.space.today, winner=winner, rounds=rounds))
 
     def _ask(self, step: int, configuration: Configuration) -> Ask:
@@ -280,13 +290,15 @@ class Search:
         winner, today = (self.verification.opinion(one).score for one in (turns.winner, turns.today))
         if gain.is_open and winner >= (1 + WORTH) * today:
             needed = gain.rounds_needed()
-            each = sum(one.seconds for one in self.points[-2 * gain.rounds :]) / gain.rounds
-            more = (
-                ""
-                if needed is None
-                else f"; about {needed - gain.rounds} more rounds, {(needed - gain.rounds) * each / 60:.0f} min, would show it"
-            )
+            more = "" if needed is None else self._more_rounds(needed - gain.rounds, gain.rounds)
             return End(
                 reason="undecided", why=f"the noise is too large to show a gain of {100 * gain.value:.0f} %{more}"
             )
         return End(reason="nothing to change", why="the best that was found is no better than today's settings")
+
+    def _more_rounds(self, more: int, rounds: int) -> str:
+        """Return how much longer the rounds of step 5 would take to show a gain, with the option that gives them."""
+        each_s = sum(one.seconds for one in self.points[-2 * rounds :]) / rounds
+        needed_s = max(self.seconds() + more * each_s, Budget.seconds * (rounds + more) / MAX_ROUNDS)
+        minutes = math.ceil(needed_s / 60)
+        return f"; about {more} more rounds, {more * each_s / 60:.0f} min, would show it: --budget {minutes}m"

@@ -57,6 +57,23 @@ class ObjectWriter(Cluster):
         stored: Object = json.loads(content)
         return stored
 
+    def rejection(self, kind: Kind, name: str, body: Object) -> str:
+        """Return why the API server would reject a merge patch, by a dry run; empty if it is accepted or unknown.
+
+        It is unknown if the user may not write the object, or if it was changed at the same moment.
+
+        Raises:
+            ClusterError: the API server is unreachable.
+        """
+        path = kind.path(self.namespace, name)
+        status, content, reason = self._send("PATCH", path, {"dryRun": "All"}, body)
+        if status not in {400, 403, 422} or (status == 403 and b" cannot " in content):
+            return ""
+        try:
+            return str(json.loads(content)["message"])
+        except (ValueError, TypeError, KeyError):
+            return reason
+
     def delete(self, kind: Kind, name: str, uid: str) -> None:
         """Delete the object with this uid if it still exists, and let Kubernetes delete the objects that it owns.
 

@@ -15,7 +15,7 @@ from halcyon_tune.errors import TuneError
 from halcyon_tune.patch import duration
 from halcyon_tune.points import Configuration, Load, Point
 from halcyon_tune.prediction import Predictor
-from halcyon_tune.result import result
+from halcyon_tune.results.tune_result import result
 from halcyon_tune.search import MAX_POINTS, Ask, Budget, End, Search
 from halcyon_tune.space import Space, space
 

@@ -34,7 +34,8 @@ _ATTEMPTS = 8
 _RESTORED_S = 120.0
 """Maximum time for the operator to restore the previous revision after the change was taken back, in seconds."""
 _INTERRUPTED = "it was interrupted"
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Signals that take a canary back: Ctrl-C, the end of the process, and a terminal that is closed."""
 
 CanaryEnd = Literal["promoted", "undone", "left"]
 """End of a canary. promoted: the change stays. undone: it was taken back. left: another writer changed the spec, so
@@ -329,12 +330,12 @@ def _ended(model: Json, found: CanaryCourse, *, was_compared: bool) -> CanaryRes
 
 @contextmanager
 def _delayed_signals() -> Iterator[list[int]]:
-    """Collect Ctrl-C and SIGTERM in a list until the context is left. Only a main thread gets signals."""
+    """Collect the signals of `SIGNALS` in a list until the context is left. Only a main thread gets signals."""
     pending: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield pending
         return
-    before = {one: signal.signal(one, lambda number, _: pending.append(number)) for one in _SIGNALS}
+    before = {one: signal.signal(one, lambda number, _: pending.append(number)) for one in SIGNALS}
     try:
         yield pending
     finally:

@@ -11,9 +11,9 @@ from halcyon_tune.patch import patch
 from halcyon_tune.points import Configuration, Point, Rate
 from halcyon_tune.prediction import Predictor
 from halcyon_tune.replica_count import replica_count
+from halcyon_tune.results.steps import Step, steps
 from halcyon_tune.search import End, Search
 from halcyon_tune.space import BATCHING, LeftOut, Space
-from halcyon_tune.steps import Step, steps
 from halcyon_tune.traffic import Forecast
 
 _MS = 1000.0
@@ -63,6 +63,13 @@ class TuneResult:
     seconds: float = 0.0
     change: Mapping[str, Any] = field(default_factory=dict)
     """Merge patch of the spec; empty if no change is advised."""
+    canary: Mapping[str, Any] | None = None
+    """Result of the canary of --apply, with its end and its reason; None if the change wasn't applied."""
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether there is a change, and measurements have shown it to be better than the current settings."""
+        return bool(self.change) and self.end == "decided"
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form, with times in milliseconds."""
@@ -82,6 +89,7 @@ class TuneResult:
             "replicas": self.replicas,
             "replicas_today": self.replicas_today,
             "patch": dict(self.change),
+            **({} if self.canary is None else {"canary": dict(self.canary)}),
             "tuned": list(self.space.tuned),
             "left_out": [{"field": one.field, "why": one.why} for one in self.space.left_out],
             "notes": list(self.notes),
