@@ -205,6 +205,8 @@ class Search:
     def _winner(self, known: Verification) -> End | Search:
         """Return the search at the beginning of step 5, or the end if there is nothing to compare."""
         winner = known.best()
+        if not known.estimates and (why := self._used_up(_ROUNDS_POINTS)):
+            return End(reason="budget", why=f"{why}, and no configuration was measured at a rate before")
         if winner is None:
             return End(reason="failed", why="no configuration was shown to keep the objective at any rate")
         own, today = (

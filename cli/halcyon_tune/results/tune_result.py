@@ -144,7 +144,8 @@ def result(name: str, search: Search, end: End, *, rate_rps: float | None = None
 def _preferred_left_out(search: Search) -> tuple[LeftOut, ...]:
     """Return why preferred batch sizes weren't measured; empty if they were, or if batching isn't tuned."""
     known = search.verification
-    if known is None or BATCHING not in search.space.tuned or any(one.preferred for one in known.estimates):
+    is_open = known is not None and search.best() is not None and BATCHING in search.space.tuned
+    if known is None or not is_open or any(one.preferred for one in known.estimates):
         return ()
     sizes = search.preferred_sizes()
     why = (

@@ -201,3 +201,9 @@ def test_preferred_sizes_are_left_out_if_times_rise_evenly() -> None:
     assert {one.configuration.preferred for one in search.points} == {()}
     reasons = {one.field: one.why for one in result("m", search, end).space.left_out}
     assert "no size is worth a preference" in reasons["batching.preferredBatchSizes"]
+
+
+def test_longer_budget_has_more_points_and_rounds() -> None:
+    assert (Budget.of(600).points, Budget.of(600).rounds) == (MAX_POINTS, 5)
+    assert (Budget.of(1200).points, Budget.of(1200).rounds) == (2 * MAX_POINTS, 10)
+    assert Budget.of(60).points == MAX_POINTS

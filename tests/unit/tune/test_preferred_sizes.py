@@ -14,7 +14,7 @@ def padded(rows: int) -> float:
 
 def test_even_times_have_no_size_worth_a_preference() -> None:
     assert preferred_sizes({rows: 0.02 + 0.002 * rows for rows in range(1, 33)}, 32) == ()
-    assert preferred_sizes({rows: 0.02 for rows in range(1, 33)}, 32) == ()
+    assert preferred_sizes(dict.fromkeys(range(1, 33), 0.02), 32) == ()
     assert preferred_sizes({}, 32) == ()
 
 

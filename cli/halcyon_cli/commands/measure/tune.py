@@ -63,11 +63,11 @@ It needs the packages of the extras bench and simulate: pip install './cli[bench
 
 \b
 --apply:
-  A gain that was shown is applied as a canary of the served model, with the
-  steps of spec.rollout.canary. It stays if the analysis of the canary finds it
-  as good as the previous settings. In all other cases the change is taken
-  back: a worse canary, no decision within --canary-timeout, no capacity, an
-  error, Ctrl-C. The command asks before the change; --yes answers.
+  A gain that was shown is made as a canary of the served model, with the
+  steps of spec.rollout.canary. It stays if the analysis finds the canary as
+  good as the previous settings. Else the change is taken back: if it is
+  worse, without a decision within --canary-timeout, without capacity, at an
+  error and at Ctrl-C. The command asks before the change; --yes answers.
 
 \b
 exit status:
