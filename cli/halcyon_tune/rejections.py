@@ -22,7 +22,7 @@ _FIELDS: Mapping[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Trial:
+class TriedValue:
     """The current configuration with one other value."""
 
     attribute: str
@@ -34,15 +34,15 @@ class Trial:
         return getattr(self.configuration, self.attribute)
 
 
-def trials(space: Space) -> Iterator[Trial]:
+def tried_values(space: Space) -> Iterator[TriedValue]:
     """Yield each value in a search space that differs from the current one."""
     for attribute in _FIELDS:
         now = getattr(space.today, attribute)
         for value in sorted({getattr(one, attribute) for one in space.configurations} - {now, None}):
-            yield Trial(attribute, replace(space.today, **{attribute: value}))
+            yield TriedValue(attribute, replace(space.today, **{attribute: value}))
 
 
-def without(space: Space, rejected: Sequence[tuple[Trial, str]]) -> Space:
+def without(space: Space, rejected: Sequence[tuple[TriedValue, str]]) -> Space:
     """Return the search space without the rejected values, each pair with the reason of its rejection."""
     if not rejected:
         return space
@@ -63,5 +63,5 @@ def without(space: Space, rejected: Sequence[tuple[Trial, str]]) -> Space:
     return replace(space, configurations=kept, left_out=tuple(left_out), tuned=tuned)
 
 
-def _text(trial: Trial) -> str:
+def _text(trial: TriedValue) -> str:
     return f"{1000 * trial.value:.3g} ms" if trial.attribute == "delay_s" else str(trial.value)

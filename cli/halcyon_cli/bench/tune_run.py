@@ -176,7 +176,7 @@ def permitted(known: Space, rejection: Callable[[Json], str]) -> Space:
     `rejection` returns why a patch of the model would be rejected; empty if it wouldn't.
     """
     found = []
-    for trial in rejections.trials(known):
+    for trial in rejections.tried_values(known):
         change = patch(known, trial.configuration)
         if change and (why := rejection(change)):
             found.append((trial, why))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from halcyon_tune.points import Configuration
-from halcyon_tune.rejections import trials, without
+from halcyon_tune.rejections import tried_values, without
 from halcyon_tune.space import Space
 
 TODAY = Configuration(max_batch=4)
@@ -15,7 +15,7 @@ SPACE = Space(today=TODAY, configurations=CONFIGURATIONS, tuned=("batching", "ru
 
 
 def test_each_other_value_is_tried_alone() -> None:
-    found = list(trials(SPACE))
+    found = list(tried_values(SPACE))
     assert [(one.attribute, one.value) for one in found] == [
         ("max_batch", 1),
         ("max_batch", 16),
@@ -26,7 +26,7 @@ def test_each_other_value_is_tried_alone() -> None:
 
 
 def test_rejected_value_leaves_with_all_its_configurations() -> None:
-    batch = next(one for one in trials(SPACE) if one.value == 16)
+    batch = next(one for one in tried_values(SPACE) if one.value == 16)
     found = without(SPACE, [(batch, "policy small-batches: at most 8")])
     assert {one.max_batch for one in found.configurations} == {1, 4}
     assert found.tuned == SPACE.tuned
@@ -36,7 +36,7 @@ def test_rejected_value_leaves_with_all_its_configurations() -> None:
 
 
 def test_field_without_other_values_is_no_longer_tuned() -> None:
-    rejected = [(one, "no") for one in trials(SPACE) if one.attribute in {"max_batch", "delay_s"}]
+    rejected = [(one, "no") for one in tried_values(SPACE) if one.attribute in {"max_batch", "delay_s"}]
     found = without(SPACE, rejected)
     assert found.tuned == ("runtime.instancesPerGPU",)
     assert "the site rejects 2 ms: no" in [one.why for one in found.left_out]

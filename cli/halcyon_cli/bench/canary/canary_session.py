@@ -44,7 +44,7 @@ nothing was taken back.
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanaryResult:
+class CanaryOutcome:
     """Result of a canary."""
 
     end: CanaryEnd
@@ -107,7 +107,7 @@ class CanarySession:
         self._limit_s, self._start_s, self._clock, self._pause = limit_s, start_s, clock, pause
         self._was_compared = False
 
-    def run(self, change: Json) -> CanaryResult:
+    def run(self, change: Json) -> CanaryOutcome:
         """Make the change, a merge patch of the spec, as a canary, and return its result.
 
         Raises:
@@ -120,19 +120,19 @@ class CanarySession:
             # Without the response to the write, it would be unknown whether the change has to be taken back.
             with _delayed_signals() as signals:
                 written = self._written(change)
-            end = CanaryResult(end="undone", why=_INTERRUPTED) if signals else self._followed(written)
+            end = CanaryOutcome(end="undone", why=_INTERRUPTED) if signals else self._followed(written)
         except KeyboardInterrupt:
-            end = CanaryResult(end="undone", why=_INTERRUPTED)
+            end = CanaryOutcome(end="undone", why=_INTERRUPTED)
         except Failure as error:
             if written is None:
                 raise
-            end = CanaryResult(end="undone", why=str(error))
+            end = CanaryOutcome(end="undone", why=str(error))
         except Exception as error:
             if written is not None:
-                self._undone(written, CanaryResult(end="undone", why=f"an error of this command: {error}"))
+                self._undone(written, CanaryOutcome(end="undone", why=f"an error of this command: {error}"))
             raise
         if written is None:
-            return CanaryResult(end="undone", why=f"{_INTERRUPTED} before the change was written")
+            return CanaryOutcome(end="undone", why=f"{_INTERRUPTED} before the change was written")
         if end.end == "undone":
             return self._undone(written, end)
         if end.end == "promoted":
@@ -177,7 +177,7 @@ class CanarySession:
         rose = model["metadata"].get("generation") != before["metadata"].get("generation")
         return model if rose and model["spec"] != before["spec"] else None
 
-    def _followed(self, written: WrittenChange) -> CanaryResult:
+    def _followed(self, written: WrittenChange) -> CanaryOutcome:
         """Follow the canary until it ends, and return how it must end.
 
         Raises:
@@ -201,16 +201,16 @@ class CanarySession:
             self._shown(f"canary: {found.text}")
             now = self._clock()
             if lacks_since is not None and now - lacks_since >= self._start_s:
-                return CanaryResult(
+                return CanaryOutcome(
                     end="undone", why=f"no node had capacity for its pod within {self._start_s:.0f} s: {last}", revision=found.revision
                 )  # fmt: skip
             if now - began >= self._limit_s:
-                return CanaryResult(
+                return CanaryOutcome(
                     end="undone", why=f"it wasn't decided within {self._limit_s / 60:.0f} min: {last}", revision=found.revision
                 )  # fmt: skip
             self._pause(_POLL_S)
 
-    def _undone(self, written: WrittenChange, end: CanaryResult) -> CanaryResult:
+    def _undone(self, written: WrittenChange, end: CanaryOutcome) -> CanaryOutcome:
         """Take the change back, and return the result.
 
         A canary that was promoted in the meantime stays, because it was found as good.
@@ -226,9 +226,9 @@ class CanarySession:
             return found
         restored = self._restored(written)
         state = "the previous settings serve all requests" if restored else self._not_restored()
-        return CanaryResult(end="undone", why=f"{end.why}; {state}", revision=found.revision)
+        return CanaryOutcome(end="undone", why=f"{end.why}; {state}", revision=found.revision)
 
-    def _taken_back(self, written: WrittenChange, end: CanaryResult) -> CanaryResult:
+    def _taken_back(self, written: WrittenChange, end: CanaryOutcome) -> CanaryOutcome:
         why = "other writers changed it each time"
         for attempt in range(_ATTEMPTS):
             if attempt:
@@ -238,15 +238,15 @@ class CanarySession:
                 now = canary_course.course(model, written)
                 if now.phase == "Replaced" or (self._was_compared and now.phase in {"Promoted", "Served"}):
                     found = _ended(model, now, was_compared=True)
-                    return found or CanaryResult(end="promoted", why=now.text, revision=now.revision)
+                    return found or CanaryOutcome(end="promoted", why=now.text, revision=now.revision)
                 body: dict[str, Any] = {"spec": written.undo()}
                 if now.revision:
                     body["metadata"] = {"annotations": canary_change.wishes(abort=now.revision)}
                 version = str(model["metadata"]["resourceVersion"])
                 if self._cluster.change_version(kinds.MODEL_DEPLOYMENT, self._name, body, version) is not None:
-                    return CanaryResult(end="undone", why=end.why, revision=now.revision)
+                    return CanaryOutcome(end="undone", why=end.why, revision=now.revision)
             except NoSuchModelError:
-                return CanaryResult(end="left", why=f"{self._name} was deleted during the canary")
+                return CanaryOutcome(end="left", why=f"{self._name} was deleted during the canary")
             except ClusterError as error:
                 why = str(error)
         by_hand = json.dumps({"spec": written.undo()}, separators=(",", ":"))
@@ -307,23 +307,23 @@ class CanarySession:
             )
 
 
-def _ended(model: Json, found: CanaryCourse, *, was_compared: bool) -> CanaryResult | None:
+def _ended(model: Json, found: CanaryCourse, *, was_compared: bool) -> CanaryOutcome | None:
     """Return how a canary must end by its course; None if it goes on. Pure."""
     match found.phase:
         case "Replaced":
-            return CanaryResult(end="left", why=f"{found.text}; nothing is taken back", revision=found.revision)
+            return CanaryOutcome(end="left", why=f"{found.text}; nothing is taken back", revision=found.revision)
         case "Worse" | "NotCompared":
-            return CanaryResult(end="undone", why=found.text, revision=found.revision)
+            return CanaryOutcome(end="undone", why=found.text, revision=found.revision)
         case "Served" if not was_compared:
             why = "the new pods took over without a comparison with the previous ones"
-            return CanaryResult(end="undone", why=why, revision=found.revision)
+            return CanaryOutcome(end="undone", why=why, revision=found.revision)
         case "Served":
             by = (
                 "a person promoted the canary"
                 if canary_course.is_promoted_by_hand(model, found.revision)
                 else "the analysis found the canary as good in failures and waiting, and the gain was measured"
             )
-            return CanaryResult(end="promoted", why=by, revision=found.revision)
+            return CanaryOutcome(end="promoted", why=by, revision=found.revision)
         case _:
             return None
 

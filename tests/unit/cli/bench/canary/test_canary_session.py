@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from halcyon_cli.bench.canary.canary_session import CanaryResult, CanarySession, UndoError, check
+from halcyon_cli.bench.canary.canary_session import CanaryOutcome, CanarySession, UndoError, check
 from halcyon_cli.errors import ClusterError, InputError
 from tests.unit.cli.bench.canary.canary_models import (
     CHANGE,
@@ -34,7 +34,7 @@ class Clock:
         self.now += seconds
 
 
-def run(cluster: ScriptedCluster, shown: list[str] | None = None, *, limit_s: float = 3600) -> CanaryResult:
+def run(cluster: ScriptedCluster, shown: list[str] | None = None, *, limit_s: float = 3600) -> CanaryOutcome:
     clock = Clock()
     session = CanarySession(
         cluster,  # type: ignore[arg-type]
