@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -21,6 +21,7 @@ from halcyon_cli.bench import tune_run
 from halcyon_cli.bench.trial.trial_session import TrialServer
 from halcyon_cli.bench.tune_run import MeasuredTune, run
 from halcyon_cli.commands.measure import tune
+from halcyon_cli.errors import InputError
 from halcyon_measure.results.document_file import embedded
 from halcyon_tune.criterion import Criterion
 from halcyon_tune.prediction import Predictor
@@ -76,7 +77,7 @@ Tuned = Callable[..., CapacityCluster]
 
 
 @pytest.fixture
-def tuned(monkeypatch: pytest.MonkeyPatch, found: MeasuredTune) -> Iterator[Tuned]:
+def tuned(monkeypatch: pytest.MonkeyPatch, found: MeasuredTune) -> Tuned:
     def staged(*script: Any, of: MeasuredTune = found) -> CapacityCluster:
         cluster = CapacityCluster(*script)
         monkeypatch.setattr(tune, "ObjectWriter", lambda _: cluster)
@@ -201,7 +202,7 @@ def test_rate_that_needs_more_replicas_than_allowed_is_noted() -> None:
 
 def test_energy_of_a_model_on_cpus_is_refused_at_once() -> None:
     spec = parse("m", {"model": {"source": {"uri": "s3://models/m"}}, "scaling": SPEC["scaling"]})
-    with pytest.raises(tune_run.InputError, match="runs on CPUs"):
+    with pytest.raises(InputError, match="runs on CPUs"):
         tune_run.TuneRequest(name="m", minimise="energy").criterion(spec, 1.0)
 
 
