@@ -6,8 +6,10 @@ Out of scope: the search (`halcyon_tune`), the measurement (`halcyon_cli.bench.t
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from halcyon_tune.criterion import Minimise
     from halcyon_tune.results.tune_result import TuneResult
 
+_LOG_INTERVAL_S = 30.0
 _EPILOG = """\
 \b
 examples:
@@ -189,6 +192,7 @@ def _applied(
         return replace(found, canary={"end": "declined", "why": "nothing was changed", "revision": None})
     for one in canary_session.SIGNALS:
         signal.signal(one, signal.default_int_handler)
+    shown = shown if sys.stderr.isatty() else _now_and_then(command)
     session = CanarySession(cluster, found.name, limit_s=apply.canary_timeout, start_s=start_s, shown=shown)
     try:
         canary = session.run(found.change["spec"]).document()
@@ -196,6 +200,19 @@ def _applied(
         canary = {"end": "failed", "why": str(error), "revision": None}
     shown("")
     return replace(found, canary=canary)
+
+
+def _now_and_then(command: str) -> Callable[[str], None]:
+    """Return a function that prints progress to stderr, at most one line in `_LOG_INTERVAL_S`, for a log."""
+    last = -math.inf
+
+    def shown(text: str) -> None:
+        nonlocal last
+        if text and time.monotonic() - last >= _LOG_INTERVAL_S:
+            last = time.monotonic()
+            warn(command, text)
+
+    return shown
 
 
 def _is_confirmed(question: str) -> bool:
