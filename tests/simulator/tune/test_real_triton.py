@@ -14,6 +14,7 @@ from benchmarks.tune import real_sweep, real_triton
 from benchmarks.tune.real_laws import LAWS
 from benchmarks.tune.real_sweep import MAX_LOADS, SweptConfiguration, SweptLoad
 from benchmarks.tune.real_triton import TimeUpError, rows, states, swept
+from benchmarks.tune.truth import SimulatedTrial
 from halcyon_tune.points import Configuration, Load, Point, Rate
 
 OBJECTIVE_S = 0.8
@@ -104,6 +105,27 @@ def test_sweep_goes_on_where_it_has_ended() -> None:
     again = trial.points
     run(-math.inf)
     assert trial.points == again
+
+
+def test_law_is_measured_from_its_sweep_to_its_best_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real_triton, "SEEDS", 1)
+    monkeypatch.setattr(real_triton, "BEST_SEEDS", 1)
+    found: dict[str, Any] = {"law": LAW.document()}
+
+    def runner(seed: int) -> SimulatedTrial:
+        return SimulatedTrial(LAW.guess, 0.01, seed, requests=5000)
+
+    real_triton.LawRun(LAW, found, runner, lambda: None, math.inf).run()  # type: ignore[arg-type]
+    recorded = json.loads(json.dumps(found))
+    assert real_triton.is_complete(recorded)
+    rates = [one.capacity_rps(LAW.objective_s) for one in swept(recorded)]
+    truth = [LAW.guess.capacity(one.configuration, LAW.objective_s) for one in swept(recorded)]
+    assert max(rates) == pytest.approx(max(truth), rel=0.05)
+    tuning = recorded["tunes"]["0"]
+    assert tuning["end"] == "decided"
+    assert tuning["kept"]["requests"] == 5000
+    assert by_name({LAW.label: recorded})["6.1"].value["worst_share"] > 0.95
+    assert recorded["best"]["0"]["end"] == "nothing to change"
 
 
 def state(*, share: float = 1.0, interval: tuple[float, float] = (0.9, 1.1), p99_ms: float = 700) -> dict[str, Any]:
