@@ -27,7 +27,8 @@ class ReconcilingCluster:
     def __init__(self, *, count: int = 3, room: int = 8, **rollout: Any) -> None:
         self.simulated = served(count=count, room=room, **rollout)
         self.before = json.loads(json.dumps(self.simulated.spec))
-        self.version = 1
+        self.version = self.generation = 1
+        self.status = status_of(self.simulated)
         self.verdict: Verdict = lambda _, __: None
         self.steps: set[int] = set()
 
@@ -38,12 +39,15 @@ class ReconcilingCluster:
         return []
 
     def model(self, _: str) -> dict[str, Any]:
-        state = status_of(self.simulated)
-        self.steps.add((state["rollout"].get("canary") or {}).get("step", 0))
-        meta = {"name": "digits", "namespace": "team", "generation": 1, "resourceVersion": str(self.version)}
-        meta |= {"annotations": dict(self.simulated.annotations)}  # type: ignore[dict-item]
+        self.steps.add((self.status["rollout"].get("canary") or {}).get("step", 0))
+        meta = {
+            "name": "digits",
+            "generation": self.generation,
+            "resourceVersion": str(self.version),
+            "annotations": self.simulated.annotations,
+        }
         return json.loads(  # type: ignore[no-any-return]
-            json.dumps({"metadata": meta, "spec": self.simulated.spec, "status": state})
+            json.dumps({"metadata": meta, "spec": self.simulated.spec, "status": self.status})
         )
 
     def change_version(self, _: Kind, __: str, body: Mapping[str, Any], version: str) -> dict[str, Any] | None:
@@ -54,6 +58,7 @@ class ReconcilingCluster:
             {"metadata": {"annotations": self.simulated.annotations}, "spec": self.simulated.spec},
             {"metadata": {"annotations": body.get("metadata", {}).get("annotations", {})}, "spec": body["spec"]},
         )
+        self.generation += self.simulated.spec != whole["spec"]
         self.simulated.annotations, self.simulated.spec = whole["metadata"]["annotations"], whole["spec"]
         return self.model("digits")
 
@@ -64,6 +69,8 @@ class ReconcilingCluster:
         cluster.verdict = None
         if planned.rollout is not None and planned.rollout.canary is not None:
             self.verdict(cluster, planned.rollout.asked.key)
+        # A reconcile writes the status last.
+        self.status = status_of(cluster) | {"observedGeneration": self.generation}
         for act in (cluster.control, cluster.schedule, cluster.start):
             act()
         cluster.now += 15
