@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError
 
+from halcyon.api.batch_bucket import BatchCredentials, BucketEndpoint, BucketRegion, BucketUri, bucket_rules
 from halcyon.api.status import ConditionStatus, Short, Time
 from halcyon.api.types import ApiModel, DnsName, Documented, ListMap, RelativePath, Rule, quantity_field
 
@@ -29,22 +30,58 @@ class BatchVolume(Documented):
 
 
 class BatchInput(Documented):
-    """The data set."""
+    """The data set: on a volume, or in a bucket. Set exactly one of persistentVolumeClaim and uri."""
 
-    persistent_volume_claim: BatchVolume
+    persistent_volume_claim: BatchVolume | None = None
     """A file or a folder on a volume, mounted read-only."""
-    format: Literal["Npz", "Jsonl", "Folder"] | None = None
+    uri: BucketUri | None = None
+    """A file or a folder in a bucket: `s3://BUCKET/PATH` in any S3-compatible store, `gs://BUCKET/PATH` in Google Cloud
+    Storage, or `az://CONTAINER/PATH`, with `endpoint`, in Azure Blob Storage. The runner copies it to the node's disk first."""
+    credentials: BatchCredentials | None = None
+    """Credentials for the bucket, which must allow reading and listing. Only with `uri`. Default: none; requests are not
+    signed."""
+    endpoint: BucketEndpoint | None = None
+    """URL of the store, for example `https://minio.storage.svc:9000`. Required for `az://`, with the account as the first part
+    of the host. Only with `uri`. Default: AWS for `s3://`, Google Cloud Storage for `gs://`."""
+    region: BucketRegion | None = None
+    """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
+    size_limit: quantity_field("1Mi", "2Ti") | None = None  # type: ignore[valid-type]
+    """Maximum size of a data set in a bucket, and disk space of its copy on the node, 1Mi to 2Ti. Only with `uri`. Default:
+    20Gi."""
+    format: Literal["Npz", "Jsonl", "Parquet", "Folder"] | None = None
     """Format. Npz: arrays by input, whose first dimension is the rows. Jsonl: a JSON value in each line: an object with values
-    by input, or the values of the only input. Folder: each file is a row, in order of the paths. Default: that of the name."""
+    by input, or the values of the only input. Parquet: a column for each input, which requires an image of the runner with
+    pyarrow. Folder: each file is a row, in order of the paths. Default: that of the name."""
+
+    rules: ClassVar = (
+        *bucket_rules("spec.input", "input: {persistentVolumeClaim: {claimName: sets, path: 2026/images.npz}}"),
+        Rule(
+            cel="has(self.uri) || !has(self.sizeLimit)",
+            check=lambda m: m.uri is not None or m.size_limit is None,
+            message="spec.input.sizeLimit applies only to uri, because a volume isn't copied; remove it",
+        ),
+    )
 
 
 class BatchOutput(Documented):
-    """Place of the results."""
+    """Place of the results: on a volume, or in a bucket. Set exactly one of persistentVolumeClaim and uri."""
 
-    persistent_volume_claim: BatchVolume
+    persistent_volume_claim: BatchVolume | None = None
     """A folder on a volume, which is made. It must be empty, or have the results of this BatchInference."""
+    uri: BucketUri | None = None
+    """A folder in a bucket, in the form of `input.uri`. It must have no objects, or the results of this BatchInference."""
+    credentials: BatchCredentials | None = None
+    """Credentials for the bucket, which must allow listing, reading, writing and deleting. Only with `uri`. Default: none."""
+    endpoint: BucketEndpoint | None = None
+    """URL of the store, as in `input.endpoint`. Only with `uri`."""
+    region: BucketRegion | None = None
+    """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
     format: Literal["Npz", "Jsonl"] | None = None
     """Format of the results. Default: Npz if the input is Npz, else Jsonl."""
+
+    rules: ClassVar = bucket_rules(
+        "spec.output", "output: {persistentVolumeClaim: {claimName: sets, path: results/night}}"
+    )
 
 
 class BatchHooks(Documented):
@@ -88,6 +125,9 @@ class BatchInferenceSpec(Documented):
     """Whether it is paused, as in a Job. Rows of parts that are not written yet are computed again after it is resumed."""
     workers: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of processes for the functions of `hooks`."""
+    service_account_name: DnsName | None = None
+    """ServiceAccount of the runner's pod, whose token is exchanged for `credentials.identity` of a bucket. Default: that of the
+    namespace, `default`."""
     cpu: quantity_field("10m", "256") = "500m"  # type: ignore[valid-type]
     """CPU that the runner's pod requests, 10m to 256 cores. More workers need more. Default: 500m."""
     memory: quantity_field("256Mi", "1Ti") = "1Gi"  # type: ignore[valid-type]
@@ -148,6 +188,8 @@ class BatchReason(StrEnum):
     """The model has no balancers, which let users go first, or serves TLS only."""
     MODEL_STOPPED = "ModelStopped"
     """The model has 0 replicas, and nothing may start one."""
+    POLICY_DENIED = "PolicyDenied"
+    """The site policy doesn't allow a bucket, its endpoint, its Secret or the ServiceAccount. The message has the limit."""
     RUNNER_UNKNOWN = "RunnerUnknown"
     """The operator has no image for the runner."""
     NAME_CONFLICT = "NameConflict"

@@ -65,12 +65,12 @@ class ImageSource(Documented):
 
 
 _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
-_BUCKET = "[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]"
-_SEGMENT = "[A-Za-z0-9_][A-Za-z0-9_.=+-]*"
+BUCKET = "[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]"
+SEGMENT = "[A-Za-z0-9_][A-Za-z0-9_.=+-]*"
 _ARCHIVE = r"\.(tar|tar\.gz|tgz)"
-_REGISTRY = rf"hf://{_SEGMENT}(/{_SEGMENT})*(@{_SEGMENT}(/{_SEGMENT})*)?|mlflow://{_SEGMENT}/[1-9][0-9]*(/{_SEGMENT})*"
+_REGISTRY = rf"hf://{SEGMENT}(/{SEGMENT})*(@{SEGMENT}(/{SEGMENT})*)?|mlflow://{SEGMENT}/[1-9][0-9]*(/{SEGMENT})*"
 _COMMIT = "^hf://[^/@]+(/[^/@]+)?@[0-9a-f]{40}(/|$)"
-_URL = rf"^((s3|gs|az)://{_BUCKET}(/{_SEGMENT})*|{_REGISTRY}|https?://{HOST}(/{_SEGMENT})*/{_SEGMENT}{_ARCHIVE})$"
+_URL = rf"^((s3|gs|az)://{BUCKET}(/{SEGMENT})*|{_REGISTRY}|https?://{HOST}(/{SEGMENT})*/{SEGMENT}{_ARCHIVE})$"
 
 
 class AwsIdentity(Documented):

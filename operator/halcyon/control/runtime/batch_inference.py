@@ -32,6 +32,8 @@ def build_batches(
         settings.image_pull_secrets,
         settings.fixed_user_ids,
         settings.network,
+        settings.downloads,
+        settings.site_policy,
     )
     classes: dict[Key, LowerClass] = {}
 
