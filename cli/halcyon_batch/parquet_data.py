@@ -33,7 +33,7 @@ class ParquetData:
             raise BatchError(
                 "FormatUnsupported",
                 f"spec.input: {path} is a Parquet file, and the runner's image has no pyarrow; build it with "
-                "--build-arg LOCK=requirements/parquet.lock (docs/guides/batch.md), or convert the file: "
+                "--build-arg PARQUET=1 (docs/guides/batch.md), or convert the file: "
                 "pandas.read_parquet(...).to_json('rows.jsonl', orient='records', lines=True)",
             ) from None
         self._path, self._stamp = path, stamp(path)
