@@ -168,7 +168,7 @@ class BatchConditionType(StrEnum):
 
 
 class BatchReason(StrEnum):
-    """Reasons of conditions, besides those of a runner that has failed."""
+    """Reasons of conditions. Those from InputUnreadable on are reasons of Failed, by the runner."""
 
     COMPLETED = "Completed"
     """All rows have an outcome."""
@@ -204,6 +204,33 @@ class BatchReason(StrEnum):
     """The deadline has passed."""
     IN_TIME = "InTime"
     """It ends before the deadline at the present rate."""
+    INPUT_UNREADABLE = "InputUnreadable"
+    """The data set doesn't exist, can't be read, or isn't of its format. The message has the file or object and the cause."""
+    INPUT_EMPTY = "InputEmpty"
+    """The data set has no rows."""
+    INPUT_TOO_LARGE = "InputTooLarge"
+    """The data set in a bucket is larger than `input.sizeLimit`."""
+    INPUT_CHANGED = "InputChanged"
+    """The data set has changed since the first rows were computed. The message has both digests. Put the former content back
+    and resume, or make a new BatchInference with a new output."""
+    FORMAT_UNSUPPORTED = "FormatUnsupported"
+    """The runner's image can't read the format of the data set: Parquet needs pyarrow."""
+    OUTPUT_EXISTS = "OutputExists"
+    """The output has other files, or the results of another BatchInference."""
+    OUTPUT_UNWRITABLE = "OutputUnwritable"
+    """The output can't be written: the volume, the bucket, or the rights to it. The message has what is needed."""
+    OUTPUT_FULL = "OutputFull"
+    """The output's volume, or the bucket's quota, has no space left. Written parts stay. Enlarge it, then resume."""
+    OUTPUT_UNSUITABLE = "OutputUnsuitable"
+    """The outputs can't be stored in `output.format`, for example rows of different shapes as Npz."""
+    RECIPE_CHANGED = "RecipeChanged"
+    """The functions of `hooks` have changed since the first rows were computed."""
+    FUNCTION_INVALID = "FunctionInvalid"
+    """A file of `hooks` can't be loaded, or doesn't have the function."""
+    FUNCTION_ENDED = "FunctionEnded"
+    """The process of a function has ended, for example without memory."""
+    TOO_MANY_FAILURES = "TooManyFailures"
+    """More rows than `maxFailures` have no result. A larger number resumes it."""
 
 
 class RowsStatus(ApiModel):

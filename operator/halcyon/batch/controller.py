@@ -27,6 +27,7 @@ from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.clock import Clock
 from halcyon.kube.encoding import creating
+from halcyon.kube.event_recorder import NewEvent
 from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import BATCH_INFERENCE, JOB, Key
 from halcyon.kube.work_queue import WorkQueue
@@ -70,6 +71,8 @@ class BatchController:
     """Namespaces to watch; if empty, all of them."""
     changed: Callable[[Key], None] = lambda _: None
     """Function that is called with the key of a ModelDeployment when one of its BatchInferences has changed."""
+    record: Callable[[Object, NewEvent], object] = lambda _batch, _event: None
+    """Function that records an event of a BatchInference."""
     _progress: dict[Key, BatchProgress] = field(default_factory=dict)
     _written_at: dict[Key, float] = field(default_factory=dict)
 
@@ -266,6 +269,8 @@ class BatchController:
         with contextlib.suppress(errors.NotFound):
             await self.client.apply(BATCH_INFERENCE, body, subresource="status")
             self._written_at[key] = self.clock.monotonic()
+            for event in status.events(before, made):
+                self.record(batch, event)
         return None
 
 

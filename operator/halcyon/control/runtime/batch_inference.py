@@ -6,25 +6,34 @@ Other components read two values of each model from it: the class of lower-prior
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from halcyon.api.documents.balancer_plan import LowerClass
+from halcyon.api.types import BATCH_KIND
 from halcyon.batch.controller import BatchController, RunningBatch
 from halcyon.batch.job import BatchSite
 from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.kube.client import Kube
 from halcyon.kube.clock import Clock
+from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key
 from halcyon.scaling.policy.batch_demand import BatchDemand
 
 
 def build_batches(
-    settings: OperatorSettings, client: Kube, clock: Clock, models: Informer, enqueue: Callable[[Key], object]
+    settings: OperatorSettings,
+    client: Kube,
+    clock: Clock,
+    models: Informer,
+    *,
+    enqueue: Callable[[Key], object],
+    events: EventRecorder,
 ) -> BatchController:
     """Build the controller of BatchInferences.
 
     It watches ModelDeployments in `models`, to start runners once they can use the model. It calls `enqueue` with the
-    key of a model whose class of lower-priority requests has changed.
+    key of a model whose class of lower-priority requests has changed. `events` records the ends of BatchInferences.
     """
     site = BatchSite(
         settings.bench_image,
@@ -44,7 +53,8 @@ def build_batches(
         if now != before:
             enqueue(model)
 
-    made = BatchController(client, clock, site, models.get, settings.watch_namespaces, changed)
+    record = partial(events.record, kind=BATCH_KIND)
+    made = BatchController(client, clock, site, models.get, settings.watch_namespaces, changed, record)
     models.listeners.append(made.model_changed)
     return made
 
