@@ -23,8 +23,7 @@ from halcyon.kube.kinds import BATCH_INFERENCE, JOB, NETWORK_POLICY, Kind, Objec
 from halcyon.render import names, network_policies
 from halcyon.render.metadata import RESTRICTED
 
-LABEL: Final = f"{GROUP}/batch-inference"
-"""Label of all objects of a BatchInference; its value is the name of the BatchInference."""
+LABEL: Final = names.BATCH_LABEL
 SPEC_ANNOTATION: Final = f"{GROUP}/batch-spec"
 """Annotation of the Job with the digest of everything that determines its pods, except the image."""
 CONTAINER: Final = "runner"

@@ -5,7 +5,7 @@ Other components read two values of each model from it: the class of lower-prior
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from halcyon.api.documents.balancer_plan import LowerClass
@@ -13,11 +13,12 @@ from halcyon.api.types import BATCH_KIND
 from halcyon.batch.controller import BatchController, RunningBatch
 from halcyon.batch.job import BatchSite
 from halcyon.control.runtime.settings import OperatorSettings
-from halcyon.kube.client import Kube
+from halcyon.kube.client import Kube, Object
 from halcyon.kube.clock import Clock
+from halcyon.kube.errors import NotFound
 from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.informers.informer import Informer
-from halcyon.kube.kinds import Key
+from halcyon.kube.kinds import BATCH_INFERENCE, Key
 from halcyon.scaling.policy.batch_demand import BatchDemand
 
 
@@ -57,6 +58,18 @@ def build_batches(
     made = BatchController(client, clock, site, models.get, settings.watch_namespaces, changed, record)
     models.listeners.append(made.model_changed)
     return made
+
+
+def reader(client: Kube) -> Callable[[str], Awaitable[Sequence[Object]]]:
+    """Return a function that reads the BatchInferences of a namespace; none if their CRD isn't installed."""
+
+    async def read(namespace: str) -> Sequence[Object]:
+        try:
+            return (await client.list(BATCH_INFERENCE, namespace=namespace))[0]
+        except NotFound:
+            return ()
+
+    return read
 
 
 def class_of(batches: tuple[RunningBatch, ...]) -> LowerClass:

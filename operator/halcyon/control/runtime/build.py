@@ -320,6 +320,7 @@ def build_dashboard(
         prometheus=None if base.prometheus is None else base.prometheus.beside(QUERY_TIMEOUT_OF_PAGES_S),
         logs=PodLogs(*base.client.endpoint),
         measured_results=lambda name: base.client.get(CONFIG_MAP, name.namespace, config_map_name(name.name)),
+        batches=batch_inference.reader(base.client),
     )
 
 
