@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import StringConstraints
 
-from halcyon.api.spec.model import BUCKET, IDENTITY_SCHEMES, SEGMENT, Credentials, Identity
+from halcyon.api.credentials import BUCKET, IDENTITY_SCHEMES, SEGMENT, Credentials, Identity
 from halcyon.api.types import HOST, DnsName, Rule, exactly_one
 
 BucketUri = Annotated[

@@ -196,7 +196,7 @@ async def test_an_input_that_is_replaced_ends_the_next_run_with_both_digests(sta
         ({"output_bucket": {"url": f"s3://{s3.BUCKET}/sets"}}, "OutputExists", "isn't empty: it has"),
     ],
 )  # fmt: skip
-async def test_what_the_store_refuses_is_named_with_the_field(
+async def test_a_refusal_of_the_store_names_the_field(
     stage: Stage,
     changed: dict[str, dict[str, Any]],
     reason: str,

@@ -76,7 +76,7 @@ def test_a_bundle_has_the_batches_of_the_model_and_redacted_logs(
 
 
 @pytest.mark.parametrize("answer", [failure(403, "forbidden"), (404, "404 page not found\n")])
-def test_without_the_kind_or_the_right_to_read_it_there_are_none(tmp_path: Path, answer: tuple[int, Any]) -> None:
+def test_batches_that_can_not_be_read_are_left_out(tmp_path: Path, answer: tuple[int, Any]) -> None:
     with serving() as api:
         (tmp_path / "config").write_text(kubeconfig(api.url))
         cluster = Cluster(Target("test", tmp_path / "config"))

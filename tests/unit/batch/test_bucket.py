@@ -32,7 +32,7 @@ def opened(store: MemoryStore, url: str, folder: Path, format_: str = "", **othe
     return BucketData(bucket(store, url, "spec.input"), BatchBucket(url=url, **others), folder, format_)
 
 
-def test_a_file_is_read_from_its_copy_with_the_digest_of_a_volume(tmp_path: Path) -> None:
+def test_a_file_is_read_from_its_copy_with_its_digest(tmp_path: Path) -> None:
     store = MemoryStore()
     np.savez(tmp_path / "rows.npz", x=np.arange(3_000_000, dtype=np.float32).reshape(-1, 1))  # 12 MB: two parts
     obstore.put(store, "2026/rows.npz", (tmp_path / "rows.npz").read_bytes())
@@ -126,7 +126,7 @@ def test_a_folder_with_other_objects_is_refused() -> None:
         (exceptions.GenericError("503 Service Unavailable, key hidden-key-1"), OSError, "", "503 Service Unavailable, key ***"),
     ],
 )  # fmt: skip
-def test_an_error_of_the_store_ends_the_batch_only_if_a_user_must_act(
+def test_only_an_error_that_needs_a_user_ends_the_batch(
     monkeypatch: pytest.MonkeyPatch, error: Exception, kind: type[Exception], reason: str, said: str
 ) -> None:
     def put(*_: Any, **__: Any) -> None:

@@ -13,7 +13,7 @@ def waiting(name: str, reason: str, message: str) -> dict[str, Any]:
     return {**RUNNING, "metadata": {"name": name}, "status": {"conditions": [condition]}}
 
 
-def test_a_batch_that_runs_shows_its_progress_and_one_that_waits_the_reason() -> None:
+def test_a_sentence_has_the_progress_or_the_reason() -> None:
     ended = [waiting("a", "Completed", "all rows have a result"), waiting("b", "Failed", "it has failed")]
     assert unended([RUNNING, waiting("late", "Waiting", "503: no server"), {"metadata": {"name": "new"}}, *ended]) == [
         (
