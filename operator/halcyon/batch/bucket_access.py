@@ -86,10 +86,16 @@ def accesses(
     return found
 
 
-def refusal(spec: BatchInferenceSpec, namespace: str, policy: SitePolicy) -> str:
-    """Return what the site policy doesn't allow, with the limit; empty if it allows all."""
+def refusal(spec: BatchInferenceSpec, namespace: str, policy: SitePolicy, own_secret: str = "") -> str:
+    """Return what the site doesn't allow, with the limit; empty if it allows all.
+
+    `own_secret` is NAMESPACE/NAME of the Secret with the operator's private key, which no runner may mount.
+    """
     runtime = Runtime(service_account_name=spec.service_account_name)
     for place, given in (("spec.input", spec.input), ("spec.output", spec.output)):
+        named = given.credentials.secret_name if given.credentials is not None else None
+        if named is not None and f"{namespace}/{named}" == own_secret:
+            return f"{place}.credentials.secretName is {named}, the Secret with the operator's private key; name another Secret"
         claim: Any = {"persistentVolumeClaim": {"claimName": "unused"}}
         source = _source(given) if given.uri is not None else Source.model_validate(claim)
         subject = PolicySubject(Spec(model=ModelSpec(source=source), runtime=runtime), namespace, policy)

@@ -188,7 +188,7 @@ class BatchController:
 
     def _served(self, key: Key, spec: BatchInferenceSpec) -> ServedModel | Obstacle:
         """Return the properties of the model that a runner needs, or the reason why no runner may run."""
-        if said := refusal(spec, key.namespace, self.site.policy):
+        if said := refusal(spec, key.namespace, self.site.policy, self.site.own_secret):
             return Obstacle(BatchReason.POLICY_DENIED, said)
         name = spec.model_deployment
         return status.served_model(self.model(Key(key.namespace, name)), name, key.namespace)

@@ -49,6 +49,8 @@ class BatchSite:
     downloads: SiteDownloads = NO_DOWNLOADS
     """Proxy and certificates with which runners reach buckets."""
     policy: SitePolicy = ANYTHING
+    own_secret: str = ""
+    """NAMESPACE/NAME of the Secret with the operator's private key, which no runner may mount."""
 
 
 @dataclass(frozen=True)

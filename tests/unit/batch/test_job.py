@@ -140,6 +140,13 @@ def test_a_bucket_outside_the_limits_of_the_site_is_refused(
     assert not refusal(asked, "team", exempt)
 
 
+def test_the_secret_of_the_operator_is_refused_even_without_a_policy() -> None:
+    asked = parse(spec(output={"uri": "s3://results/night", "credentials": {"secretName": "halcyon-tls"}}))
+    said = "spec.output.credentials.secretName is halcyon-tls, the Secret with the operator's private key"
+    assert said in refusal(asked, "halcyon-system", SitePolicy(), "halcyon-system/halcyon-tls")
+    assert not refusal(asked, "team", SitePolicy(), "halcyon-system/halcyon-tls")
+
+
 def test_another_service_account_needs_the_leave_of_the_site() -> None:
     asked = parse(spec(serviceAccountName="admin"))
     assert "spec.serviceAccountName is admin, which this site does not allow" in refusal(asked, "team", SitePolicy())

@@ -44,6 +44,7 @@ def build_batches(
         settings.network,
         settings.downloads,
         settings.site_policy,
+        f"{settings.namespace}/{settings.tls_secret}",
     )
     classes: dict[Key, LowerClass] = {}
 
