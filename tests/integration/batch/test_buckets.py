@@ -18,13 +18,14 @@ from obstore.store import S3Store
 
 from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import HTTP_PORT, Triton
-from e2e import s3
+from e2e import gcs, s3
 from e2e.cluster import binaries
 from halcyon.api.documents.batch_documents import BatchBucket, BatchProgress, BatchRecipe
 from halcyon_batch import bucket
 from halcyon_batch.batch import Batch
 from halcyon_batch.errors import BatchError
 from tests.integration.batch.test_runner import Squares
+from tests.integration.fetch.test_stores import google_key
 from tests.ports import free_ports
 
 pytestmark = pytest.mark.more
@@ -212,8 +213,23 @@ async def test_a_refusal_of_the_store_names_the_field(
     assert s3.SECRET_KEY not in str(caught.value)
 
 
-async def test_an_object_is_created_once(stage: Stage) -> None:
-    place = BatchBucket(url=f"s3://{s3.BUCKET}/once", endpoint=stage.store.url, credentials=stage.secret)
+@pytest.fixture(scope="module")
+def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[gcs.Store]:
+    (port,) = free_ports(1)
+    with gcs.running(binaries.beside("fake-gcs-server"), port, tmp_path_factory.mktemp("gcs") / "log") as running:
+        yield running
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_an_object_is_created_once(
+    scheme: str, store: s3.Store, google: gcs.Store, stage: Stage, tmp_path: Path
+) -> None:
+    place = BatchBucket(url=f"{scheme}://{s3.BUCKET}/once", endpoint=store.url, credentials=stage.secret)
+    if scheme == "gs":
+        google.put("others/x", b"")  # makes the bucket
+        (tmp_path / "gs").mkdir()
+        (tmp_path / "gs" / "GOOGLE_SERVICE_ACCOUNT_KEY").write_text(google_key())
+        place = replace(place, endpoint=google.url, credentials=str(tmp_path / "gs"))
     with bucket.opened(place, "spec.output") as opened:
         assert [opened.create("a", content) for content in (b"1", b"2")] == [True, False]
         assert opened.read("a") == b"1"
