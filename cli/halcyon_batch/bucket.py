@@ -67,11 +67,26 @@ class Bucket:
             found = [one for chunk in obstore.list(self._store, prefix=self._key or None) for one in chunk]
         below = {one["path"].removeprefix(f"{self._key}/" if self._key else ""): one for one in found}
         folders = {name[: place.start()] for name in below for place in re.finditer("/", name)}
-        return [
-            BucketObject(name, int(one["size"]), _tag(one))
+        files = {
+            name: one
             for name, one in sorted(below.items())
             if name != self._key and not (one["size"] == 0 and (name in folders or name.endswith("_$folder$")))
-        ]
+        }
+        markers = self._markers({name for name, one in files.items() if one["size"] == 0})
+        return [BucketObject(name, int(one["size"]), _tag(one)) for name, one in files.items() if name not in markers]
+
+    def _markers(self, empty: set[str]) -> set[str]:
+        """Return the names of empty objects that are markers of empty folders.
+
+        The library removes the slash at the end of their keys. In a listing of one level they are folders.
+        """
+        with self._errors(""):
+            levels = [
+                obstore.list_with_delimiter(self._store, prefix=self._path(parent) or None)["common_prefixes"]
+                for parent in {name.rpartition("/")[0] for name in empty}
+            ]
+        folders = {str(path) for level in levels for path in level}
+        return {name for name in empty if self._path(name) in folders}
 
     def names(self) -> set[str]:
         """Return the names of all objects below the place."""
