@@ -159,7 +159,7 @@ def test_a_failed_batch_goes_on_after_it_was_suspended(space: Space) -> None:
         ({"workers": 0}, "spec.workers"),
         ({"hooks": {"configMap": "h"}}, "spec.hooks has neither prepare nor finish"),
         ({"deadline": "tomorrow"}, "spec.deadline"),
-        ({"input": {}}, "spec.input needs exactly one of persistentVolumeClaim, uri"),
+        ({"input": {"format": "Npz"}}, "spec.input needs exactly one of persistentVolumeClaim, uri"),
         ({"output": {"uri": "az://results/night"}}, "spec.output.uri is az://results/night but endpoint is not set"),
         ({"input": {"uri": "s3://sets/a.npz", "credentials": {}}}, "credentials of a batch has neither secretName nor"),
     ],
