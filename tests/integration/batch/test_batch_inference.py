@@ -173,7 +173,7 @@ def test_the_api_server_refuses_what_the_rules_forbid(space: Space, changed: dic
 
 def test_a_batch_of_buckets_has_a_job_without_claims(space: Space) -> None:
     identity = {"aws": {"roleARN": "arn:aws:iam::123456789012:role/batches"}}
-    places = {
+    places: dict[str, Any] = {
         "input": {"uri": "s3://sets/rows.npz", "credentials": {"secretName": "reader"}, "sizeLimit": "1Gi"},
         "output": {"uri": "s3://results/night", "credentials": {"identity": identity}, "region": "eu-1"},
     }
