@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import timedelta
@@ -46,10 +46,6 @@ _PROGRAMS = (b"\x7fELF", b"#!")
 """First bytes of executable files. Buckets store no file modes, so files that begin with these bytes get the execute bit."""
 _MAX_SHOWN = 400
 """Maximum number of characters of obstore's message that an error quotes."""
-_MIN_SECRET_CHARS = 4
-"""Minimum length of a value that is masked. Shorter ones are empty or placeholders such as `-`, which occur in any text."""
-_MIN_LONG_SECRET_CHARS = 8
-"""Minimum length of a value that is masked even inside a word. A shorter value may be part of ordinary words."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,7 @@ def download(
         StoreError: the store cannot be reached, or denies access.
     """
     _empty(folder)
-    secrets = _read(remote.credentials)
+    secrets = secret_values(remote.credentials)
     if remote.site_ca is not None:
         try:
             secrets["ca.crt"] = remote.site_ca.read_text() + "\n" + secrets.get("ca.crt", "")
@@ -143,7 +139,7 @@ def download(
                 client = registries.client(remote.server, secrets, proxy)
                 return registries.download(model, client, TargetFolder(folder, remote.limit_bytes), report_progress)
             if remote.is_bucket:
-                clients = {"client_options": _options(remote, secrets, proxy), "retry_config": _RETRIES}
+                clients = {"client_options": client_options(remote, secrets, proxy), "retry_config": _RETRIES}
                 keys: stores.Keys = secrets
                 if remote.identity is not None and remote.token is not None:
                     keys = stores.Exchange(remote.identity, remote.token, proxy, secrets.get("ca.crt"))
@@ -163,13 +159,15 @@ def _empty(folder: Path) -> None:
             entry.unlink()
 
 
-def _read(folder: Path | None) -> dict[str, str]:
+def secret_values(folder: Path | None) -> dict[str, str]:
+    """Return the known keys of the Secret that is mounted at the folder; none if there is no folder."""
     if folder is None:
         return {}
     return {name: (folder / name).read_text().strip() for name in _CREDENTIALS if (folder / name).is_file()}
 
 
-def _options(remote: Remote, secrets: Mapping[str, str], proxy: str) -> dict[str, Any]:
+def client_options(remote: Remote, secrets: Mapping[str, str], proxy: str) -> dict[str, Any]:
+    """Return the options of a client of the store: proxy, timeouts and certificates."""
     options: dict[str, Any] = {
         "proxy_url": proxy,
         "allow_http": remote.server.startswith("http://"),
@@ -294,7 +292,7 @@ def _download_part(store: BucketStore, part: _Part) -> int:
 
 def _archive(remote: Remote, secrets: Mapping[str, str], proxy: str, folder: Path) -> int:
     parts = urlsplit(remote.url)
-    options = _options(remote, secrets, proxy)
+    options = client_options(remote, secrets, proxy)
     if "authorization" in secrets:
         options["default_headers"] = {"authorization": secrets["authorization"]}
     store = HTTPStore(
@@ -356,7 +354,7 @@ def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], d
         return StoreError(f"{remote.url}: {denied_reason}")
     if isinstance(error, exceptions.NotFoundError | FileNotFoundError):
         return SourceError(f"{remote.url} does not exist")
-    message = _masked(" ".join(str(error).partition("Debug source:")[0].split()), secrets.values())
+    message = stores.masked(" ".join(str(error).partition("Debug source:")[0].split()), secrets.values())
     # If a listing is denied, the library raises no specific exception; only the server's response shows it.
     denied = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
     denied = denied or any(status in message for status in _FORBIDDEN)
@@ -380,13 +378,3 @@ def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], d
     if isinstance(error, exceptions.PreconditionError):
         return StoreError(f"{remote.url} changed during the download; put each version into its own folder")
     return StoreError(f"{remote.url}: {message[:_MAX_SHOWN]}")
-
-
-def _masked(text: str, secrets: Iterable[str]) -> str:
-    """Return the text with the secret values masked. Longer values are masked first, because a shorter one may be part of them."""
-    text = stores.without_signature(text)
-    values = sorted({value for value in secrets if len(value) >= _MIN_SECRET_CHARS}, key=len, reverse=True)
-    if not values:
-        return text
-    patterns = (re.escape(v) if len(v) >= _MIN_LONG_SECRET_CHARS else rf"(?<!\w){re.escape(v)}(?!\w)" for v in values)
-    return re.sub("|".join(patterns), "***", text)

@@ -12,6 +12,7 @@ import click
 
 from halcyon_cli.arguments.options import DURATION, Output, cluster_options, emit, name_argument, output_options, warn
 from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube import batches
 from halcyon_cli.kube.client import Cluster, NoSuchModelError, Target
 from halcyon_cli.rollout.progress import Progress, progress
 
@@ -21,6 +22,8 @@ _EPILOG = """\
 examples:
   halcyon status resnet50
   kubectl apply -f resnet50.yaml && halcyon status resnet50 --watch --for 20m
+
+Batches of the model that have not ended are shown, too.
 
 With --watch, the command waits as kubectl rollout status does: until the current spec
 is served, its rollout has failed, or the time has passed.
@@ -49,6 +52,8 @@ def main(name: str, watch: bool, limit_s: float | None, target: Target, output: 
         output.data(found.to_dict())
     elif not watch:
         emit(found.text)
+        for _, text in batches.present(cluster, name):
+            emit(text)
     if found.phase == "Waiting" and watch:
         warn(target.command, f"not served within {limit_s:.0f} s; for the likely causes: halcyon diagnose {name}")
     return 0 if found.phase == "Served" else 1
