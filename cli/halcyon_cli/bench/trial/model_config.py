@@ -1,6 +1,6 @@
 """Triton's configuration of the model with other settings of batches, instances and threads. Pure.
 
-A setting has the same effect as the field of a ModelDeployment in the fetcher (`halcyon.fetch.merge`). So a
+A setting has the same effect as the field of a ModelDeployment in the fetcher (`halcyon.model_config.merge`). So a
 configuration that a tuning run finds performs the same when it is set in the spec. Other parts of the model's own
 configuration don't change.
 """
