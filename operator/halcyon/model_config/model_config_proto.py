@@ -40,7 +40,9 @@ def module() -> ModuleType:
         ModelError: tritonclient is not installed.
     """
     file = path()
-    spec = file and importlib.util.spec_from_file_location("halcyon.model_config._model_config_pb2", file)
+    spec = None
+    if file is not None:
+        spec = importlib.util.spec_from_file_location("halcyon.model_config._model_config_pb2", file)
     if spec is None or spec.loader is None:
         raise ModelError("tritonclient/grpc/model_config_pb2.py is missing from this image: install tritonclient>=2.60")
     loaded = importlib.util.module_from_spec(spec)
