@@ -111,7 +111,7 @@ def _download(remote: Remote, folder: Path) -> None:
     from halcyon.fetch.download import download  # noqa: PLC0415  # takes 16 MB, and is not needed for a mounted model
 
     begun = time.monotonic()
-    size = download(remote, folder, lambda line: print(f"{remote.url}: {line}", flush=True)) / 2**20  # noqa: T201
+    size = download(remote, folder, lambda found: print(found.line(remote.url), flush=True)) / 2**20  # noqa: T201
     took_s = time.monotonic() - begun
     print(f"{remote.url}: {size:.1f} MiB in {took_s:.1f} s ({size / max(took_s, 1e-3):.0f} MiB/s)", flush=True)  # noqa: T201
 
