@@ -55,6 +55,30 @@ class Summary(_Documented):
     """Mean number of rows in a batch that Triton computes."""
 
 
+FailureCause = Literal[
+    "ContainerFailed",
+    "Evicted",
+    "ImagePullFailed",
+    "ModelConfigInvalid",
+    "ModelDownloadFailed",
+    "ModelSourceNotFound",
+    "OOMKilled",
+    "Other",
+]
+"""Causes for which failed pods are counted apart."""
+
+
+class FailureCount(_Documented):
+    """Number of failed pods with one cause."""
+
+    reason: FailureCause
+    """Cause of the failure. `OOMKilled`: a container exceeded its memory limit. `Evicted`: the node lacked a resource.
+    `ContainerFailed`: a container fails repeatedly for another reason. `Other`: a pod that ended, for example with
+    its node. The others are those of conditions."""
+    pods: Annotated[int, Field(ge=1, le=1000000)]
+    """Pods that have failed for this cause."""
+
+
 class PodsStatus(_Documented):
     """Number of server pods, in total and by state."""
 
@@ -79,6 +103,8 @@ class PodsStatus(_Documented):
     """Number of pods that have served requests but are not ready now."""
     failed: Count | None = None
     """Number of pods that cannot start or have failed. The condition ServersReady or ModelLoaded has the cause."""
+    failures: Annotated[tuple[FailureCount, ...], Field(max_length=8), ListMap(("reason",))] | None = None
+    """Numbers of failed pods by cause. Absent if `failed` is absent."""
     draining: Count | None = None
     """Number of pods that are finishing their in-flight requests before they stop; not included in `total`."""
 

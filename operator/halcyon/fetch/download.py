@@ -12,8 +12,7 @@ import io
 import os
 import re
 import shutil
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,6 +31,7 @@ from halcyon.fetch.archive import EXECUTABLE, MAX_FILES, TargetFolder, check_siz
 from halcyon.fetch.egress_proxy import Address, EgressProxy, SiteProxy, is_open
 from halcyon.fetch.errors import SourceError, StoreError, known_reason
 from halcyon.fetch.folder_markers import ListedObject, above, contents
+from halcyon.fetch.progress_reports import ProgressReports, ReportProgress
 from halcyon.fetch.registry import hugging_face, registries
 from halcyon.fetch.registry.errors import RegistryFailure
 from halcyon.fetch.stores import BucketStore
@@ -39,7 +39,6 @@ from halcyon.fetch.stores import BucketStore
 _MAX_CONCURRENT_PARTS = 8
 """Maximum number of parts that are read concurrently. Together with their size it limits the memory; the container has 256 MiB."""
 _PART_BYTES = 8 * 1024 * 1024
-_PROGRESS_INTERVAL_S = 10.0
 _CREDENTIALS = (*stores.SECRET_KEYS, hugging_face.TOKEN, "authorization", "ca.crt")
 _FORBIDDEN = ("403 Forbidden", "401 Unauthorized")
 _PROGRAMS = (b"\x7fELF", b"#!")
@@ -99,7 +98,7 @@ class Remote:
 def download(
     remote: Remote,
     folder: Path,
-    report_progress: Callable[[str], None],
+    report_progress: ReportProgress,
     allows: Callable[[Address], bool] | None = None,
 ) -> int:
     """Download the model into the folder, after deleting the results of an earlier attempt; return the number of bytes written.
@@ -107,7 +106,7 @@ def download(
     Args:
         remote: model to download.
         folder: existing, writable folder.
-        report_progress: called repeatedly with a line about the progress.
+        report_progress: called at the beginning, and then at most every 10 s.
         allows: returns True if the download may connect to an address. Default: `is_open`.
 
     Raises:
@@ -137,7 +136,10 @@ def download(
         try:
             if (model := registries.model(remote.url)) is not None:
                 client = registries.client(remote.server, secrets, proxy)
-                return registries.download(model, client, TargetFolder(folder, remote.limit_bytes), report_progress)
+                target = TargetFolder(folder, remote.limit_bytes)
+                return registries.download(
+                    model, client, target, lambda total: ProgressReports(report_progress, total).set
+                )
             if remote.is_bucket:
                 clients = {"client_options": client_options(remote, secrets, proxy), "retry_config": _RETRIES}
                 keys: stores.Keys = secrets
@@ -145,7 +147,7 @@ def download(
                     keys = stores.Exchange(remote.identity, remote.token, proxy, secrets.get("ca.crt"))
                 store = stores.bucket(remote.url, remote.server, remote.bucket_region, keys, clients)
                 return _bucket(store, remote, folder, report_progress)
-            return _archive(remote, secrets, proxy, folder)
+            return _archive(remote, secrets, proxy, folder, report_progress)
         # The library raises FileNotFoundError for a missing object.
         except (exceptions.BaseError, FileNotFoundError, RegistryFailure) as error:
             raise _store_error(error, remote, secrets, egress_proxy.denied_reason) from error
@@ -194,19 +196,17 @@ class _Part:
     etag: str | None
 
 
-def _bucket(store: BucketStore, remote: Remote, folder: Path, report_progress: Callable[[str], None]) -> int:
+def _bucket(store: BucketStore, remote: Remote, folder: Path, report_progress: ReportProgress) -> int:
     prefix = urlsplit(remote.url).path.strip("/")
     parts, total = _create_files(store, prefix, remote, folder)
-    done, reported_at = 0, time.monotonic()
+    done, reports = 0, ProgressReports(report_progress, total)
     with ThreadPoolExecutor(_MAX_CONCURRENT_PARTS) as pool:
         left: set[Future[int]] = {pool.submit(_download_part, store, part) for part in parts}
         try:
             while left:
                 finished, left = wait(left, timeout=1, return_when=FIRST_EXCEPTION)
                 done += sum(future.result() for future in finished)
-                if time.monotonic() - reported_at >= _PROGRESS_INTERVAL_S:
-                    reported_at = time.monotonic()
-                    report_progress(f"{done / 2**20:.0f} of {total / 2**20:.0f} MiB")
+                reports.set(done)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -290,7 +290,9 @@ def _download_part(store: BucketStore, part: _Part) -> int:
     return written
 
 
-def _archive(remote: Remote, secrets: Mapping[str, str], proxy: str, folder: Path) -> int:
+def _archive(
+    remote: Remote, secrets: Mapping[str, str], proxy: str, folder: Path, report_progress: ReportProgress
+) -> int:
     parts = urlsplit(remote.url)
     options = client_options(remote, secrets, proxy)
     if "authorization" in secrets:
@@ -300,7 +302,9 @@ def _archive(remote: Remote, secrets: Mapping[str, str], proxy: str, folder: Pat
         client_options=cast("Any", options),
         retry_config=cast("Any", _RETRIES),
     )
-    stream = _Stream(obstore.get(store, parts.path.lstrip("/")).stream(min_chunk_size=1024 * 1024))
+    answer = obstore.get(store, parts.path.lstrip("/"))
+    reports = ProgressReports(report_progress, answer.meta["size"])
+    stream = _Stream(answer.stream(min_chunk_size=1024 * 1024), reports)
     written = unpack(cast("IO[bytes]", stream), folder, limit_bytes=remote.limit_bytes)
     digest = stream.digest()
     if remote.sha256 is not None and digest != remote.sha256:
@@ -314,8 +318,9 @@ def _archive(remote: Remote, secrets: Mapping[str, str], proxy: str, folder: Pat
 class _Stream(io.RawIOBase):
     """Downloaded archive as a file object, which computes the digest while it is read."""
 
-    def __init__(self, chunks: Any) -> None:
+    def __init__(self, chunks: Any, reports: ProgressReports) -> None:
         self._chunks: Iterator[Any] = iter(chunks)
+        self._reports, self._received = reports, 0
         self._buffer = memoryview(b"")
         self._hash = hashlib.sha256()
 
@@ -339,6 +344,8 @@ class _Stream(io.RawIOBase):
     def _next(self) -> bytes:
         chunk = bytes(next(self._chunks, b""))
         self._hash.update(chunk)
+        self._received += len(chunk)
+        self._reports.set(self._received)
         return chunk
 
     def digest(self) -> str:

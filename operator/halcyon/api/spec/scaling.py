@@ -50,8 +50,8 @@ class MetricTarget(Documented):
     query: Annotated[
         str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", min_length=1, max_length=63)
     ]
-    """Name of one of the site's queries (chart value `prometheus.queries`), for example `pending-jobs`. Its result is
-    the total for the model."""
+    """Name of one of the site's queries (chart value `prometheus.queries`), for example `cpu-utilization`, which the chart
+    defines, or `pending-jobs`. Its result is the total for the model."""
     value: Annotated[int, Field(ge=1, le=1000000000)]
     """Target of the result per replica, 1 to 1000000000. The model gets as many replicas as the result divided by this
     number."""
