@@ -75,7 +75,7 @@ def children(spec: Spec, subject: Subject = SUBJECT, site: Site = SITE, *, toler
         (fetcher,) = made.template["spec"]["initContainers"]
         ports = [network_policies.download_port(*where) for where in download.servers(fetcher["args"])]
         objects.append(
-            network_policies.servers(subject, site.network, balancers=balanced, clients=not balanced, downloads=ports)
+            network_policies.servers(subject, site.network, balancers=balanced, clients=not balanced, ports=ports)
         )
         objects += [network_policies.balancers(subject, site.network, operator_port=site.port)] if balanced else []
     return objects

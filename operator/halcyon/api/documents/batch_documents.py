@@ -6,7 +6,7 @@ Operator and runner are not upgraded at the same moment, so fields that were add
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from halcyon.api.documents import codec
 
@@ -111,14 +111,10 @@ class BatchRecipe:
         """
         made = _parsed(cls, text)
         try:
-            return replace(
-                made,
-                **{
-                    name: codec.made(BatchBucket, value)
-                    for name in _BUCKETS
-                    if (value := getattr(made, name)) is not None
-                },
-            )
+            buckets: dict[str, Any] = {
+                name: codec.made(BatchBucket, value) for name in _BUCKETS if (value := getattr(made, name)) is not None
+            }
+            return replace(made, **buckets)
         except codec.NOT_A_DOCUMENT as error:
             raise BatchDocumentError(f"a bucket of the recipe is invalid: {error!r}") from error
 
