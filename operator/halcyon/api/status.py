@@ -121,8 +121,8 @@ class SignalStatus(_Documented):
     proposal: Count | None = None
     """Number of replicas that the signal requires."""
     source: Short
-    """Source of the value. agents: reports of the balancers. scrape: metrics that the operator reads from the servers.
-    prometheus: a Prometheus query. derived: an estimate from Triton's batch statistics."""
+    """Source of the value. `agents`: reports of the balancers. `scrape`: metrics that the operator reads from the
+    servers. `prometheus`: a Prometheus query. `derived`: an estimate from Triton's batch statistics."""
     observed_at: Time | None = None
     """Time at which the value was observed."""
     missing: Long | None = None
@@ -177,7 +177,7 @@ class CapacityStatus(_Documented):
     """Number of requests that a replica executes at once. Present only if batch times do not show the time of a
     request."""
     observed_at: Time | None = None
-    """Time of the measurement if the source is Bench. Otherwise, time of the decision that used these figures."""
+    """Time of the measurement if the source is Bench; otherwise, time of the decision that used these figures."""
     revision: Short | None = None
     """Name of the ControllerRevision to which the figures apply."""
     image: Annotated[str, Field(max_length=512)] | None = None
@@ -210,7 +210,7 @@ class ScalingStatus(_Documented):
     actuator: Literal["HPA", "Direct"]
     """Component that writes spec.replicas: HPA, or Direct (the operator itself)."""
     actuator_reason: Long
-    """Reason for this actuator."""
+    """Reason why this actuator is used."""
     policy: Short
     """Scaling policy in use: Planner or Rules."""
     mode: Short
@@ -260,10 +260,7 @@ Percent = Annotated[int, Field(ge=-1000000, le=100)]
 
 
 class CostStatus(_Documented):
-    """Cost and use of the model's GPUs over the last day, or since the operator began to record.
-
-    Values are rounded. Shares are calculated at most every ten minutes.
-    """
+    """Cost and use of the model's GPUs over the last day, or since the operator began to record."""
 
     gpus: Count
     """Number of GPUs of the pods that are assigned to a node."""
@@ -274,12 +271,13 @@ class CostStatus(_Documented):
     per_thousand_inferences: Short | None = None
     """Cost of 1000 inferences (rows). Absent if there were fewer than 100 inferences, or if there is no price."""
     saving_percent: Percent | None = None
-    """GPU time saved, in percent of the time that spec.scaling.maxReplicas would use if they always ran."""
+    """GPU time saved by scaling, in percent, compared with always running `spec.scaling.maxReplicas` replicas."""
     starting_percent: Percent | None = None
     """Share of the GPU time, in percent, in which pods were assigned to a node but not ready."""
     busy_percent: Percent | None = None
     """Share of the GPU time, in percent, in which the GPUs of ready pods were in use, by GPU utilisation. Time with
-    unknown utilisation is divided like the known time. Absent if less than half of the utilisation is known."""
+    unknown utilisation is counted in the same ratio as the known time. Absent if less than half of the utilisation is
+    known."""
     idle_percent: Percent | None = None
     """Share of the GPU time, in percent, in which the GPUs of ready pods were not in use."""
 
@@ -312,9 +310,9 @@ class RevisionStatus(_Documented):
     """Names of the serving revision and of the revision that the spec requires."""
 
     current: Short | None = None
-    """Name of the ControllerRevision that serves requests."""
+    """Name of the serving revision's ControllerRevision."""
     target: Short | None = None
-    """Name of the ControllerRevision that the accepted spec requires."""
+    """Name of the ControllerRevision of the revision that the accepted spec requires."""
 
 
 class FailedRevision(_Documented):
@@ -367,7 +365,7 @@ class RolloutStatus(_Documented):
     """Strategy of the rollout. If spec.rollout.strategy is Auto, this is the strategy that Auto has chosen: Surge or
     Replace."""
     strategy_reason: Long | None = None
-    """Reason why Replace was chosen. Absent for other strategies."""
+    """Reason why pods are replaced with the strategy Replace. Absent for other strategies."""
     canary: CanaryStatus | None = None
     """State of the canary. Present only while a canary is in progress."""
     message: Long | None = None
@@ -375,7 +373,7 @@ class RolloutStatus(_Documented):
     started_at: Time | None = None
     """Time at which the rollout to the target revision started."""
     failed: FailedRevision | None = None
-    """Failure of the target revision, if it failed. Halcyon does not retry it until the spec changes."""
+    """Failure of the target revision, if it failed. Halcyon does not retry the revision until the spec changes."""
     history: Annotated[tuple[PastRollout, ...], Field(max_length=10)] | None = None
     """Results of the last rollouts, one for each revision, newest first."""
 

@@ -34,8 +34,8 @@ class Batching(Documented):
     """Maximum number of rows in one batch, 1 to 65536. Default: `max_batch_size` in the model's config.pbtxt."""
     max_queue_delay: duration_field("0us", "1m") | None = None  # type: ignore[valid-type]
     """Maximum time that Triton waits for a batch to fill, 0us to 1m, for example `2ms`. With `0us`, Triton still forms
-    batches from the requests that wait, and under load these batches are fullest. Default: the delay in the model's
-    config.pbtxt, or else none."""
+    batches from waiting requests. Under load, these batches are fuller than with any other delay. Default: the delay in
+    the model's config.pbtxt, or else none."""
     preferred_batch_sizes: (
         Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(min_length=1, max_length=16), ListSet()]
         | None
@@ -43,16 +43,16 @@ class Batching(Documented):
     """Batch sizes, in rows, that Triton executes without waiting for more requests. Set them only for models that are
     faster at certain batch sizes. None may be above maxBatchSize. Default: the sizes in the model's config.pbtxt."""
     preserve_ordering: bool | None = None
-    """Whether responses are sent in the order of arrival even if there are several instances. Default: the setting in
-    the model's config.pbtxt."""
+    """Whether responses are sent in the order in which the requests arrived, even if there are several instances.
+    Default: the setting in the model's config.pbtxt."""
     priority_levels: Annotated[int, Field(ge=2, le=16)] | None = None
     """Number of priority levels in Triton's queue, 2 to 16. Requests of level 1 are computed first. A client sets the
     level in the request parameter `priority`. Priorities do not affect the balancer's queue, which is first in, first
     out. With priorities, Triton can stop for 0.5 s between two batches. Default: the levels in the model's
     config.pbtxt, or else none."""
     default_priority_level: Annotated[int, Field(ge=1, le=16)] | None = None
-    """Priority level of requests without a valid `priority`, 1 to priorityLevels. Default: priorityLevels, which is the
-    lowest priority."""
+    """Priority level of requests without a valid request parameter `priority`, 1 to priorityLevels. Default:
+    priorityLevels, which is the lowest priority."""
     queue_policy: QueuePolicy | None = None
     """Timeout and limit of Triton's own queue. With a queue policy, Triton can stop for 0.5 s between two batches.
     Prefer `traffic.queueLimit` and `traffic.queueTimeout`, which do not have this cost. Default: the policy in the

@@ -37,7 +37,7 @@ class Gateway(Documented):
     http: Entry = Entry()
     """Entry point for HTTP. Halcyon writes an HTTPRoute with the name of the ModelDeployment."""
     grpc: Entry | None = None
-    """Entry point for gRPC. Halcyon writes a GRPCRoute. It needs a hostname or listener of its own, because a Gateway
+    """Entry point for gRPC. Halcyon writes a GRPCRoute. gRPC needs a hostname or listener of its own, because a Gateway
     accepts only one kind of route for each hostname of a listener. Default: none; gRPC is not routed."""
 
     rules: ClassVar = (

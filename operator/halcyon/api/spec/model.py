@@ -52,11 +52,7 @@ class PersistentVolumeClaimSource(Documented):
 
 
 class ImageSource(Documented):
-    """An image that contains only the model.
-
-    Each node pulls the image and mounts it read-only. Requires Kubernetes 1.35 or newer, with containerd 2.1 or CRI-O
-    1.31.
-    """
+    """An image that contains only the model; each node pulls it and mounts it read-only."""
 
     reference: Image
     """Reference of the image, for example `registry.example.com/models/resnet50:3`. A digest (`...@sha256:...`) ensures
@@ -352,7 +348,7 @@ class WarmupInput(Documented):
     name: ModelName
     """Name of the input."""
     data_type: DataType
-    """Data type of the input, by Triton's name without the prefix `TYPE_`, for example `FP32`."""
+    """Data type of the input, as in Triton's configuration but without the prefix `TYPE_`, for example `FP32`."""
     dims: Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(max_length=8)]
     """Shape of one row, without the batch dimension, for example `[3, 224, 224]`. Every dimension needs a fixed
     size."""

@@ -112,7 +112,10 @@ class PodAffinityTerm(Documented):
 
 
 class WeightedPodAffinityTerm(Documented):
-    """A weighted preference about nodes near certain pods: for them in podAffinity, against them in podAntiAffinity."""
+    """A preference with a weight.
+
+    In podAffinity, nodes near the selected pods are preferred. In podAntiAffinity, other nodes are preferred.
+    """
 
     weight: Annotated[int, Field(ge=1, le=100)]
     """Weight of the preference compared with other preferences, 1 to 100."""

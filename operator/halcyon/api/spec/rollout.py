@@ -25,7 +25,8 @@ class CanaryStep(Documented):
     """Share of the requests that the new revision receives, in percent, 1 to 99. The new revision's share of the pods
     is as close to the weight as whole pods allow."""
     pause: CanaryPause = CanaryPause(duration="5m")
-    """Duration of the step. `{}` waits for a person to continue. Default: `{duration: 5m}`."""
+    """Duration of the step. With `{}`, the step lasts until a person continues the rollout. Default: `{duration:
+    5m}`."""
 
 
 QUERY_PLACEHOLDERS = ("namespace", "name", "revision", "stable", "deployment", "stableDeployment")

@@ -169,7 +169,8 @@ class EnvFrom(Documented):
     """A Secret or ConfigMap whose keys become environment variables. Set exactly one of secretRef and configMapRef."""
 
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$", max_length=64)] | None = None
-    """Prefix of the names of the variables. It must not begin like a reserved name of `env`. Default: none."""
+    """Prefix for the names of the variables, for example `MODEL_`. Prefixes that are reserved in `env`, such as
+    NVIDIA_, are rejected. Default: none."""
     secret_ref: EnvFromReference | None = None
     """A Secret in the same namespace. The kubelet reads it; the operator never does. Default: none."""
     config_map_ref: EnvFromReference | None = None
@@ -248,7 +249,7 @@ class Runtime(Documented):
     """Additional annotations of the server pods. The site must allow each key (operator option --model-pod-annotations,
     chart value `modelPodAnnotations`). Default: none."""
     service_account_name: DnsName | None = None
-    """Name of an existing ServiceAccount in the same namespace, as which the server pods run. The site must allow it
+    """Name of an existing ServiceAccount in the same namespace, for the server pods. The site must allow it
     (`sitePolicy.pods.serviceAccounts`). Its token is not mounted. Default: `default`."""
     server: ServerSettings | None = None
     """Options of the Triton server: response cache, memory pools, forwarded headers and log level. Default: Triton's

@@ -24,8 +24,8 @@ class ScalingRules(Documented):
     """Limits on scaling in one direction, as in the HPA."""
 
     stabilization_window_seconds: Annotated[int, Field(ge=0, le=3600)] | None = None
-    """Length of the window, in seconds, 0 to 3600, from which the most cautious recommendation applies. This is the
-    lowest one for scaling up, and the highest one for scaling down. Default, as in the HPA: 0 for scaling up, 300 for
+    """Length of the stabilization window, in seconds, 0 to 3600. The most cautious recommendation in the window
+    applies: the lowest for scaling up, the highest for scaling down. Default, as in the HPA: 0 for scaling up, 300 for
     scaling down."""
     select_policy: Literal["Max", "Min", "Disabled"] | None = None
     """Choice between several policies. `Max`: the policy that allows the largest change applies. `Min`: the policy that
@@ -68,8 +68,8 @@ class Targets(Documented):
     the policy Rules: one full batch for each instance, that is, maxBatchSize (8 if unset) x instances per GPU x GPUs.
     Default with Planner: no target."""
     concurrency: Annotated[int, Field(ge=1, le=100000)] | None = None
-    """Requests per replica that are in progress or waiting, in the balancers and in Triton together, 1 to 100000. If
-    `latency` is set too, the target that requires more replicas applies. Default: no target."""
+    """Target number of requests per replica that are in progress or waiting, in the balancers and in Triton together, 1
+    to 100000. If `latency` is set too, the target that requires more replicas applies. Default: no target."""
     metric: MetricTarget | None = None
     """A Prometheus query that the site defines, and the target of its result per replica. While the result is missing,
     the model does not scale down. Default: no target."""
@@ -136,7 +136,7 @@ class Scaling(Documented):
     actuator: Literal["Auto", "HPA", "Direct"] | None = None
     """Component that writes spec.replicas. `HPA`: a HorizontalPodAutoscaler. `Direct`: the operator itself. `Auto`: HPA
     if Halcyon serves the cluster's external metrics, else Direct. For the policy Planner, `Auto` uses the HPA only if
-    the cluster supports a tolerance of 0. Default: Auto."""
+    the cluster supports HPAs with a tolerance of 0. Default: Auto."""
     mode: Literal["Active", "Recommend", "Paused"] = "Active"
     """Use of scaling decisions. `Active`: Halcyon applies them to spec.replicas. `Recommend`: Halcyon only reports
     them. `Paused`: Halcyon leaves the replicas unchanged until the mode is changed. With `Recommend` and `Paused`, you

@@ -37,8 +37,8 @@ class Traffic(Documented):
     mode: Mode = "Balancer"
     """Path of requests to the server pods. `Balancer`: through balancer pods, which queue, hold and retry requests,
     drain server pods, and split traffic for canaries. `Direct`: through kube-proxy or a client with its own load
-    balancing, without these functions. `Gateway`: through your Gateway, which of these functions has only traffic
-    splitting for canaries. A change to or from Balancer starts a rollout. Default: Balancer."""
+    balancing, without these functions. `Gateway`: through your Gateway; of these functions, only traffic splitting for
+    canaries is available. A change to or from Balancer starts a rollout. Default: Balancer."""
     balancer_replicas: Annotated[int, Field(ge=1, le=10)] = 2
     """Number of balancer pods, 1 to 10. With only 1, a restart of that pod interrupts traffic. Default: 2."""
     max_concurrency: Annotated[int, Field(ge=1, le=1024)] | None = None
@@ -59,8 +59,8 @@ class Traffic(Documented):
     100."""
     queue_timeout: duration_field("10ms", "1h") | None = None  # type: ignore[valid-type]
     """Maximum time that a request waits in the balancer for a server, 10ms to 1h. A request that waits longer is
-    rejected with 503 or UNAVAILABLE. Default: 1m. With minReplicas 0, the default for requests that arrive at zero
-    replicas is 1.5 times the last start of a pod, rounded up to 1m, 2m, 4m and so on."""
+    rejected with 503 or UNAVAILABLE. Default: 1m. With minReplicas 0, requests that arrive at zero replicas have
+    another default. It is 1.5 times the last start of a pod, rounded up to 1m, 2m, 4m and so on."""
     response_timeout: duration_field("10ms", "1h") = "1m"  # type: ignore[valid-type]
     """Maximum time that a server takes to respond to a request, 10ms to 1h. A request that takes longer fails with 504
     or DEADLINE_EXCEEDED. Default: 1m."""
@@ -69,12 +69,12 @@ class Traffic(Documented):
     this time. Default: 30s."""
     max_request_size: quantity_field("1Ki", "1Gi") = "64Mi"  # type: ignore[valid-type]
     """Maximum size of a request body, 1Ki to 1Gi. Larger requests are rejected with 413 or RESOURCE_EXHAUSTED. For
-    gRPC, the limit applies to each message, not to a whole stream. A change above 64Mi starts a rollout, because it
-    also changes Triton's own limit for HTTP bodies. Default: 64Mi."""
+    gRPC, the limit applies to each message, not to a whole stream. A change to or from a size above 64Mi starts a
+    rollout, because it also changes Triton's own limit for HTTP bodies. Default: 64Mi."""
     access_log: Literal["None", "Errors", "All"] = "None"
     """Requests that the balancer logs as lines of JSON, in its container `haproxy`. `None`: no requests. `Errors`:
     requests that failed, were rejected, were aborted or were retried. `All`: every request. With `Errors` and `All`,
-    each request gets an id, from its header x-request-id or generated. Default: None."""
+    each request has an id, which is its header x-request-id or a generated one. Default: None."""
     stickiness: Stickiness | None = None
     """Routing of related requests to the same pod, for example the requests of one sequence. Required if a model with
     sequence_batching in its config.pbtxt may have more than one replica. Default: none; each request goes to the least
