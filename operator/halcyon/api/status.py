@@ -225,7 +225,8 @@ class ScalingStatus(_Documented):
     why: Long | None = None
     """Reason for the last decision, in one sentence."""
     decided_at: Time | None = None
-    """Time of the decision in this status. Later decisions with the same content do not update it."""
+    """Time of the decision in this status. A later decision replaces it only if the replicas, limits or signals differ
+    noticeably."""
     parts: Annotated[tuple[PartStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
     """Parts of the decision, each with the replicas that it requires. The part with the most replicas decides."""
     signals: Annotated[tuple[SignalStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None

@@ -203,11 +203,11 @@ class TopologySpreadConstraint(Documented):
     """Minimum number of domains, 1 to 1000. If there are fewer domains, Kubernetes counts the smallest number of pods
     in a domain as 0. Only for `DoNotSchedule`. Default: 1."""
     node_affinity_policy: Literal["Honor", "Ignore"] | None = None
-    """Whether nodes count that the pod's node selector or affinity excludes. `Honor`: such nodes do not count.
-    `Ignore`: all nodes count. Default: Honor."""
+    """Treatment of nodes that the pod's node selector or affinity excludes. `Honor`: such nodes are not counted.
+    `Ignore`: all nodes are counted. Default: Honor."""
     node_taints_policy: Literal["Honor", "Ignore"] | None = None
-    """Whether nodes count whose taints the pod does not tolerate. `Honor`: such nodes do not count. `Ignore`: all nodes
-    count. Default: Ignore."""
+    """Treatment of nodes whose taints the pod does not tolerate. `Honor`: such nodes are not counted. `Ignore`: all
+    nodes are counted. Default: Ignore."""
 
     rules: ClassVar = (
         Rule(

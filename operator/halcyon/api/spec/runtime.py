@@ -250,7 +250,7 @@ class Runtime(Documented):
     chart value `modelPodAnnotations`). Default: none."""
     service_account_name: DnsName | None = None
     """Name of an existing ServiceAccount in the same namespace, for the server pods. The site must allow it
-    (`sitePolicy.pods.serviceAccounts`). Its token is not mounted. Default: `default`."""
+    (`sitePolicy.pods.serviceAccounts`). Its token for the Kubernetes API is not mounted. Default: `default`."""
     server: ServerSettings | None = None
     """Options of the Triton server: response cache, memory pools, forwarded headers and log level. Default: Triton's
     own defaults."""
