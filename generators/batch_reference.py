@@ -25,14 +25,20 @@ metadata:
 spec:
   modelDeployment: digits
   input:
-    persistentVolumeClaim:
-      claimName: sets
-      path: 2026/images.npz
+    uri: s3://sets/2026/images.npz
+    endpoint: https://minio.storage.svc:9000
+    region: us-east-1
+    credentials: {secretName: sets-s3}
+    sizeLimit: 20Gi
     format: Npz
   output:
-    persistentVolumeClaim:
-      claimName: results
-      path: night
+    uri: s3://results/night
+    endpoint: https://minio.storage.svc:9000
+    region: us-east-1
+    credentials:
+      identity:
+        aws: {roleARN: "arn:aws:iam::123456789012:role/batches"}
+        endpoint: https://sts.storage.svc:9000
     format: Jsonl
   hooks:
     configMap: night-hooks
@@ -46,15 +52,23 @@ spec:
   gentle: true
   suspend: false
   workers: 2
+  serviceAccountName: batches
   cpu: "2"
   memory: 2Gi
+"""
+VOLUMES = """\
+spec:
+  input:
+    persistentVolumeClaim: {claimName: sets, path: 2026/images.npz}
+  output:
+    persistentVolumeClaim: {claimName: results, path: night}
 """
 
 
 def batch_page() -> str:
     """Return the text of docs/reference/batchinference.md."""
     spec = schema(BatchInferenceSpec)
-    rules = [rule["message"] for rule in spec["x-kubernetes-validations"]]
+    rules = [*_rules(spec)]
     parts = [
         f"# {KIND}",
         (
@@ -63,6 +77,8 @@ def batch_page() -> str:
         ),
         "## Example with every field",
         f"```yaml\n{EXAMPLE}```",
+        "`input` and `output` may be on a volume instead:",
+        f"```yaml\n{VOLUMES}```",
         "## Fields of spec",
         _table(spec, "spec"),
         "The API server also rejects:",
@@ -72,11 +88,6 @@ def batch_page() -> str:
         "## Conditions",
         _members("type", BatchConditionType),
         "## Reasons",
-        (
-            "The condition `Failed` has one of the reasons in the table, or a reason of the runner. The reasons of the runner are "
-            "`InputUnreadable`, `InputEmpty`, `InputChanged`, `OutputExists`, `OutputUnwritable`, `OutputFull`, `OutputUnsuitable`, "
-            "`FunctionInvalid`, `FunctionEnded`, `RecipeChanged` and `TooManyFailures`. The message names what to change."
-        ),
         _members("reason", BatchReason),
     ]
     return "\n\n".join(parts) + "\n"
@@ -96,6 +107,14 @@ def _fields(of: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
         below = field["items"] if field["type"] == "array" else field
         if "properties" in below:
             yield from _fields(below, f"{path}.{name}" + ("[]" if field["type"] == "array" else ""))
+
+
+def _rules(of: dict[str, Any]) -> Iterator[str]:
+    """Return the messages of the rules of an object and of those below it, each once."""
+    found = dict.fromkeys(rule["message"] for rule in of.get("x-kubernetes-validations", ()))
+    for field in of["properties"].values():
+        found |= dict.fromkeys(_rules(field) if "properties" in field else ())
+    yield from found
 
 
 def _members(head: str, kind: type[BatchConditionType | BatchReason]) -> str:

@@ -138,8 +138,8 @@ RECIPES = {
             dockerfile="images/bench/Dockerfile",
             context=".",
             inputs=(
-                *("images/bench", *_INSTALLATION, "core/pyproject.toml"),
-                *("requirements/bench.lock", "operator/halcyon", "cli"),
+                *("images/bench", *_INSTALLATION, "core/pyproject.toml", "sidecars/pyproject.toml"),
+                *("requirements/bench.lock", "requirements/parquet.lock", "operator/halcyon", "cli"),
             ),
             values_key="images.bench",
         ),

@@ -123,6 +123,16 @@ def pinned(values: str, images: Mapping[str, Mapping[str, str]]) -> str:
     return "".join(lines)
 
 
+def described(text: str, images: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the text of Chart.yaml with the images by digest, in the annotation that Artifact Hub reads."""
+    listed = [
+        {"name": key, "image": "{registry}/{repository}@{digest}".format(**image)} for key, image in images.items()
+    ]
+    document = yaml.safe_load(text)
+    document["annotations"]["artifacthub.io/images"] = yaml.safe_dump(listed)
+    return yaml.safe_dump(document, sort_keys=False)
+
+
 def chart(name: str, folder: Path, helm: Path, images: Mapping[str, Mapping[str, str]]) -> Path:
     """Package a chart of this version, and return the package."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -131,12 +141,7 @@ def chart(name: str, folder: Path, helm: Path, images: Mapping[str, Mapping[str,
         if name == "halcyon":
             values = copy / "values.yaml"
             values.write_text(pinned(values.read_text(), images))
-            listed = [
-                {"name": key, "image": "{registry}/{repository}@{digest}".format(**images[key])} for key in images
-            ]
-            described = yaml.safe_load((copy / "Chart.yaml").read_text())
-            described["annotations"]["artifacthub.io/images"] = yaml.safe_dump(listed)
-            (copy / "Chart.yaml").write_text(yaml.safe_dump(described, sort_keys=False))
+            (copy / "Chart.yaml").write_text(described((copy / "Chart.yaml").read_text(), images))
         run(helm, "lint", "--strict", copy)
         run(helm, "package", copy, "--version", version(), "--app-version", version(), "--destination", folder)
     return folder / f"{name}-{version()}.tgz"

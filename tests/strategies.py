@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, StringConstraints
 from pydantic.fields import FieldInfo
 
+from halcyon.api.credentials import Credentials, Identity
 from halcyon.api.spec import Spec
 from halcyon.api.spec.batching import Batching
 from halcyon.api.spec.exposure import Service
 from halcyon.api.spec.gateway import Gateway
 from halcyon.api.spec.gpu import Gpu
-from halcyon.api.spec.model import Credentials, Identity, Source, Versions
+from halcyon.api.spec.model import Source, Versions
 from halcyon.api.spec.parse import parse
 from halcyon.api.spec.placement import Affinity, NodeRequirement, PodRequirement, Toleration, TopologySpreadConstraint
 from halcyon.api.spec.rollout import Analysis, Canary

@@ -10,21 +10,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.quality.rows import Row, holds, record
-from benchmarks.tune import advice, simulated, teach
+from benchmarks.tune import advice, real_triton, simulated, teach
 from e2e.cluster.progress import say
 
-SWEEPS = "the sweeps on a real Triton, an hour for each law, are not built yet"
-UNMEASURED: Mapping[str, tuple[str, str, str]] = {
-    "6.1": (
-        "goodput of the winner against that of a full sweep's winner, on a real Triton",
-        ">= 97 % with <= 10 % of its measured points and <= 10 minutes, 4 laws",
-        SWEEPS,
-    ),
-    "6.3": ("the recommended configuration keeps its objective in >= 5,000 other requests", "20 of 20", SWEEPS),
-    "6.4": ("the gain's interval has the true gain", ">= 18 of 20", SWEEPS),
-    "6.5": ("settings that are the best already: nothing to change", "5 of 5", SWEEPS),
-}
-"""Rows without a measurement: what, target and reason."""
+REAL = ("6.1", "6.3", "6.4", "6.5")
+"""Rows of `benchmarks.tune.real_triton`, which takes hours. Here, what it has recorded so far is written."""
 
 
 def _advice() -> Row:
@@ -32,14 +22,13 @@ def _advice() -> Row:
     return advice.row()
 
 
+def _real(name: str) -> Row:
+    return next(row for row in real_triton.rows(real_triton.states()) if row.id == name)
+
+
 ROWS: Mapping[str, Callable[[], Row]] = {
     "6.2": lambda: simulated.row(int(os.environ.get("LAWS") or simulated.LAWS)),
-    **{
-        name: lambda name=name, what=what, target=target, why=why: Row(  # type: ignore[misc]
-            name, what, {"measured": None}, target, [("measured", 1, ">=")], "make bench-tune", why=why
-        )
-        for name, (what, target, why) in UNMEASURED.items()
-    },
+    **{name: lambda name=name: _real(name) for name in REAL},  # type: ignore[misc]  # of this name
     **teach.ROWS,
     "7.3": _advice,
 }

@@ -1,6 +1,6 @@
 """Rows of batch inference on a real Triton: `python -m benchmarks.tune.batch [ROW...]`.
 
-8.2   each row exactly once and equal to a direct run, after kills of runners and servers
+8.2   each row exactly once and equal to a direct run, after events of eight kinds (`batch_scene`)
 8.3   the end that is estimated after a tenth of the rows
 """
 
@@ -12,104 +12,39 @@ import itertools
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.dataplane import tritons
-from benchmarks.dataplane.tritons import HTTP_PORT, Triton, Work
+from benchmarks.dataplane import ways
+from benchmarks.dataplane.tritons import HTTP_PORT, Work
 from benchmarks.quality.rows import Row, record
-from halcyon.api.documents.batch_documents import PATH, BatchRecipe
+from benchmarks.right import overload
+from benchmarks.tune.batch_scene import EVENTS, Door, Place, Scene, serve
+from halcyon.api.documents.balancer_plan import BalancerPlan
+from halcyon.api.documents.batch_documents import PATH
 from halcyon_batch.output_parts import rows_per_part
 from tests.ports import free_ports
 
 _COMMAND = "make bench-batch"
-ROWS_COUNT, RUNNER_KILLS, SERVER_KILLS = 200_000, 24, 6
-_LAW = Work("m", t0_ms=2, a_ms=0.2, max_batch=8)
-_ETA_RUNS, _ETA_ROWS = 5, 30_000
+ROWS_COUNT = int(os.environ.get("ROWS") or 200_000)
+_LAW = Work(overload.MODEL, t0_ms=2, a_ms=0.2, max_batch=8)
+_BALANCERS = 2
+_ETA_RUNS, _ETA_ROWS = 5, 100_000
+"""Runs of row 8.3, and rows of each. A tenth of the rows takes several seconds, as of any batch that runs for a minute."""
 
 
-class Door:
-    """A TCP port that leads to the server that is set last, as a balancer's address stays when servers are replaced."""
-
-    def __init__(self) -> None:
-        self.server = ""
-        self._loop = asyncio.new_event_loop()
-        self._listening = threading.Event()
-        self.port = 0
-        threading.Thread(target=self._run, daemon=True).start()
-        self._listening.wait()
-
-    def _run(self) -> None:
-        async def serve() -> None:
-            server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-            self.port = server.sockets[0].getsockname()[1]
-            self._listening.set()
-            await server.serve_forever()
-
-        self._loop.run_until_complete(serve())
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            back_reader, back_writer = await asyncio.open_connection(self.server, HTTP_PORT)
-        except OSError:
-            writer.close()
-            return
-        await asyncio.gather(_carry(reader, back_writer), _carry(back_reader, writer))
-
-
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while piece := await reader.read(2**16):
-            writer.write(piece)
-            await writer.drain()
-    writer.close()
-
-
-@dataclass(frozen=True)
-class Place:
-    """A data set, its results, and the door to the model."""
-
-    folder: Path
-    door: Door
-
-    def recipe(self, **others: Any) -> BatchRecipe:
-        """Return what a runner does."""
-        return BatchRecipe(
-            owner="bench",
-            name="bench",
-            model="m",
-            url=f"http://127.0.0.1:{self.door.port}",
-            input=str(self.folder / "rows.npz"),
-            output=str(self.folder / "out"),
-            input_format="",
-            output_format="",
-            max_rows=_LAW.max_batch,
-            **others,
-        )
-
-    def start(self, port: int) -> subprocess.Popen[bytes]:
-        """Start a runner as its pod does."""
-        own = {
-            "HALCYON_PORT": str(port),
-            "HALCYON_TERMINATION_LOG": str(self.folder / "log"),
-            "PYTHONPATH": "operator:cli",
-        }
-        command = [sys.executable, "-m", "halcyon_batch", self.recipe().to_json()]
-        return subprocess.Popen(command, env={**os.environ, **own}, stdout=subprocess.DEVNULL)
-
-    def parts(self) -> int:
-        """Return the number of parts that are written."""
-        return len(list((self.folder / "out").glob("part-*")))
+def _plan() -> BalancerPlan:
+    """Return the plan of two balancers while a batch runs."""
+    law = overload.Law(_LAW.t0_ms, _LAW.a_ms, _LAW.max_batch, 500)
+    return replace(overload.plan(law, _BALANCERS), lower_class="Fill", instances=1)
 
 
 @contextlib.contextmanager
@@ -117,7 +52,7 @@ def _place(rows: int) -> Iterator[Place]:
     with tempfile.TemporaryDirectory(prefix="halcyon-batch-") as name:
         folder = Path(name)
         np.savez(folder / "rows.npz", x=np.arange(rows, dtype=np.float32).reshape(-1, 1))
-        yield Place(folder, Door())
+        yield Place(folder, Door(), _LAW)
 
 
 def _progress(port: int) -> Mapping[str, Any]:
@@ -126,48 +61,44 @@ def _progress(port: int) -> Mapping[str, Any]:
     return found
 
 
+async def _interrupted(place: Place, rng: random.Random) -> tuple[int, dict[str, int]]:
+    """Run the batch through all events, and return the exit status of the last runner and the events by kind."""
+    plan = [name for name, (count, _) in EVENTS.items() for _ in range(count)]
+    rng.shuffle(plan)
+    happened = dict.fromkeys(EVENTS, 0)
+    # An event after each share of the parts, so that all of them hit work.
+    total = -(-ROWS_COUNT // rows_per_part(ROWS_COUNT, 4))
+    with contextlib.ExitStack() as stack:
+        server = await asyncio.to_thread(serve, stack, _LAW)
+        async with ways.balancers(_BALANCERS, _plan(), [server.address]) as made:
+            place.door.ways = [("127.0.0.1", one.balanced.haproxy.ports.http) for one in made]
+            scene = Scene(place, made, stack, server, rng)
+            for number, name in enumerate(plan, 1):
+                await asyncio.to_thread(scene.wait_parts, number * total // (len(plan) + 1))
+                await asyncio.sleep(rng.uniform(0.0, 0.2))
+                if scene.runner.poll() is not None:
+                    break
+                await EVENTS[name][1](scene)
+                happened[name] += 1
+            return await asyncio.to_thread(scene.runner.wait, 600), happened
+
+
 def once() -> list[Row]:
-    """Row 8.2: kill runners and servers at random moments, and compare all rows with those of a direct run."""
-    rng, kills = random.Random(82), {"runner": 0, "server": 0}
+    """Row 8.2: interrupt a batch at random moments, and compare all rows with those of a direct run."""
     began = time.monotonic()
     with _place(ROWS_COUNT) as place:
-        plan = ["runner"] * RUNNER_KILLS + ["server"] * SERVER_KILLS
-        rng.shuffle(plan)
-        (port,) = free_ports(1)
-        with contextlib.ExitStack() as stack:
-            server = _serve(stack, place.door)
-            runner = place.start(port)
-            stack.callback(lambda: runner.kill())  # noqa: PLW0108  # whichever is the last
-            # A kill after each share of the parts, so that all of them hit work.
-            total = -(-ROWS_COUNT // rows_per_part(ROWS_COUNT, 4))
-            for number, what in enumerate(plan, 1):
-                while place.parts() < number * total // (len(plan) + 1) and runner.poll() is None:
-                    time.sleep(0.02)
-                time.sleep(rng.uniform(0.0, 0.2))
-                if runner.poll() is not None:
-                    break
-                kills[what] += 1
-                if what == "runner":
-                    runner.kill()
-                    runner.wait()
-                    runner = place.start(port)
-                else:
-                    server.kill()
-                    server = _serve(stack, place.door)
-            status = runner.wait(600)
+        status, happened = asyncio.run(_interrupted(place, random.Random(82)))
         rows, values = _stored(place.folder / "out")
-    wanted = np.arange(ROWS_COUNT)
-    seconds = time.monotonic() - began
     value = {
         "exit": status,
         "rows": len(rows),
         "lost": int(ROWS_COUNT - len(set(rows.tolist()))),
         "twice": int(len(rows) - len(set(rows.tolist()))),
         "differ": int((values != rows).sum()),
-        "in_order": int(np.array_equal(np.sort(rows), rows) and np.array_equal(rows, wanted)),
-        "kills": sum(kills.values()),
-        "kinds": sum(count > 0 for count in kills.values()),
-        "seconds": round(seconds, 1),
+        "in_order": int(np.array_equal(rows, np.arange(ROWS_COUNT))),
+        "kills": sum(happened.values()),
+        "kinds": sum(count > 0 for count in happened.values()),
+        "seconds": round(time.monotonic() - began, 1),
     }
     return [
         Row(
@@ -177,15 +108,15 @@ def once() -> list[Row]:
             target="200,000 rows, 30 kills of 8 kinds: none lost, none twice, none different, in order",
             limits=(("lost", 0, "=="), ("twice", 0, "=="), ("differ", 0, "=="), ("in_order", 1, "=="), ("rows", 200_000, ">="), ("kills", 30, ">="), ("kinds", 8, ">=")),
             command=_COMMAND,
-            stand_ins="runners and servers are processes that SIGKILL ends; a TCP port stands for the balancers",
-            why=(
-                f"{ROWS_COUNT} rows and {sum(kills.values())} kills ({kills['runner']} of runners, {kills['server']} of servers): no operator, "
-                "balancer, rollout, canary or scale to zero is among them yet"
+            stand_ins=(
+                "runners, servers, and two balancers with their agents are processes; the agents' API server is that of the integration "
+                "tests; a TCP port stands for the Service; a node that is cut off is a runner that stops and goes on beside its successor"
             ),
+            why="no operator, canary or change of the autoscaler is among the kinds, which need a cluster",
             n=ROWS_COUNT,
             law="2 + 0.2 b ms, batch 8",
             load="the batch alone",
-            raw={"plan": plan, "kills": kills},
+            raw={"events": happened},
         )
     ]  # fmt: skip
 
@@ -196,7 +127,7 @@ def end() -> list[Row]:
     raw = []
     for _ in range(_ETA_RUNS):
         with _place(_ETA_ROWS) as place, contextlib.ExitStack() as stack:
-            _serve(stack, place.door)
+            place.door.ways = [(serve(stack, _LAW).address, HTTP_PORT)]
             (port,) = free_ports(1)
             runner = place.start(port)
             estimate: tuple[float, float] | None = None
@@ -228,12 +159,6 @@ def end() -> list[Row]:
             raw=raw,
         )
     ]
-
-
-def _serve(stack: contextlib.ExitStack, door: Door) -> Triton:
-    (made,) = stack.enter_context(tritons.running([_LAW]))
-    door.server = made.address
-    return made
 
 
 def _stored(output: Path) -> tuple[Any, Any]:

@@ -67,7 +67,9 @@ def cell(law: Law, objective_s: float, seed: int) -> Cell | None:
             return truth[one] * math.exp(_NOISE * float(random.standard_normal()))
 
         shares[name] = truth[judge(known, measure, evaluations, seed)] / top
-    return Cell(law.name, 1000 * objective_s, len(truth), trial.points, end, truth[chosen] / top, shares)
+    return Cell(
+        law.name, 1000 * objective_s, len(truth), trial.points, end, law.capacity(chosen, objective_s) / top, shares
+    )
 
 
 def configurations(objective_s: float) -> Space:

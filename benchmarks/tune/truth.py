@@ -16,6 +16,7 @@ from halcyon_simulator.engine.jit import jit
 from halcyon_tune.points import Callers, Configuration, Load, Point, Rate
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 _TRUTH_REQUESTS = 30_000
 _STEPS = 9
 _POINT_S = 15.0
@@ -43,12 +44,26 @@ class Law:
         return float(np.mean(found[_TRUTH_REQUESTS // 20 :] > objective_s))
 
     def latencies(
-        self, configuration: Configuration, rate_rps: float, requests: int, *, seed: int, factor: float = 1.0
+        self,
+        configuration: Configuration,
+        rate_rps: float,
+        requests: int,
+        *,
+        seed: int,
+        factor: float = 1.0,
+        counts: Floats | None = None,
     ) -> Floats:
-        """Return the latencies of random arrivals, with all batch times multiplied by a factor."""
+        """Return the latencies of random arrivals, with all batch times multiplied by a factor.
+
+        The executions of each size are added to `counts`.
+        """
         due = np.cumsum(np.random.default_rng(seed).exponential(1 / rate_rps, requests))
         table = self.seconds[configuration.instances] * factor
-        return _open_loop(due, table, configuration.max_batch, configuration.instances, configuration.delay_s)
+        preferred = np.array(configuration.preferred, dtype=np.int64)
+        counts = np.zeros(configuration.max_batch + 1) if counts is None else counts
+        return _open_loop(
+            due, table, configuration.max_batch, configuration.instances, configuration.delay_s, counts, preferred
+        )
 
     def capacity(self, configuration: Configuration, objective_s: float) -> float:
         """Return the true largest rate of which at most 1 % is late; 0 if there is none, or no memory."""
@@ -106,7 +121,9 @@ class SimulatedTrial:
         # A warm-up comes before the requests that count.
         warm_up = self.requests // 10
         count = self.requests + warm_up
-        latency = self.law.latencies(configuration, load.rate_rps, count, seed=seed, factor=factor)
+        counts = np.zeros(configuration.max_batch + 1)
+        latency = self.law.latencies(configuration, load.rate_rps, count, seed=seed, factor=factor, counts=counts)
+        table = self.law.seconds[configuration.instances] * factor
         due = np.cumsum(np.random.default_rng(seed).exponential(1 / load.rate_rps, count))
         begin, end = due[warm_up], due[-1]
         answered = int(np.sum((due + latency > begin) & (due + latency <= end)))
@@ -119,13 +136,20 @@ class SimulatedTrial:
             mean_s=float(np.mean(counted)),
             p99_s=float(np.quantile(counted, 0.99)),
             requests=self.requests,
+            batches={rows: (int(n), float(n * table[rows])) for rows, n in enumerate(counts) if n > 0},
         )
 
     def _closed(self, configuration: Configuration, load: Callers, factor: float) -> Point:
         table = self.law.seconds[configuration.instances] * factor
         counts = np.zeros(configuration.max_batch + 1)
         length, latency = _closed_loop(
-            load.callers, table, configuration.max_batch, configuration.instances, configuration.delay_s, counts
+            load.callers,
+            table,
+            configuration.max_batch,
+            configuration.instances,
+            configuration.delay_s,
+            counts,
+            np.array(configuration.preferred, dtype=np.int64),
         )
         answered = float(np.sum(counts * np.arange(len(counts))))
         batches = {rows: (int(n), float(n * table[rows])) for rows, n in enumerate(counts) if n > 0}
@@ -142,31 +166,46 @@ class SimulatedTrial:
 
 
 @jit
-def _open_loop(due: Floats, table: Floats, most: int, instances: int, delay: float) -> Floats:
+def _taken(waiting: int, preferred: Ints) -> int:
+    """Return how many of the waiting requests a batch takes: the largest preferred size that they fill, or else all."""
+    best = 0
+    for size in preferred:
+        if best < size <= waiting:
+            best = size
+    return best if best > 0 else waiting
+
+
+@jit
+def _open_loop(  # noqa: PLR0917  # arrays as they are
+    due: Floats, table: Floats, most: int, instances: int, delay: float, counts: Floats, preferred: Ints
+) -> Floats:
     """Return latencies: the instance that is free first takes all that wait, once a batch is full or its delay is over."""
     latency = np.empty(len(due))
     free = np.zeros(instances)
     head = 0
     while head < len(due):
         which = int(np.argmin(free))
+        full = preferred[0] if len(preferred) > 0 else most
         ready = due[head] + delay
-        if delay > 0 and head + most - 1 < len(due):
-            ready = min(ready, due[head + most - 1])
+        if delay > 0 and head + full - 1 < len(due):
+            ready = min(ready, due[head + full - 1])
         start = max(free[which], ready)
         tail = head + 1
         while tail < len(due) and tail - head < most and due[tail] <= start:
             tail += 1
+        tail = head + _taken(tail - head, preferred)
         end = start + table[tail - head]
         for request in range(head, tail):
             latency[request] = end - due[request]
         free[which] = end
+        counts[tail - head] += 1
         head = tail
     return latency
 
 
 @jit
 def _closed_loop(  # noqa: PLR0917  # arrays as they are
-    callers: int, table: Floats, most: int, instances: int, delay: float, counts: Floats
+    callers: int, table: Floats, most: int, instances: int, delay: float, counts: Floats, preferred: Ints
 ) -> tuple[float, float]:
     """Fill the executions by size, and return the length of the run and the sum of all latencies."""
     due = np.arange(callers) * 1e-5
@@ -177,13 +216,15 @@ def _closed_loop(  # noqa: PLR0917  # arrays as they are
         which = int(np.argmin(free))
         order = np.argsort(due)
         first = due[order[0]]
+        full = preferred[0] if len(preferred) > 0 else most
         ready = first + delay
-        if delay > 0 and callers >= most:
-            ready = min(ready, due[order[most - 1]])
+        if delay > 0 and callers >= full:
+            ready = min(ready, due[order[full - 1]])
         start = max(free[which], ready)
         size = 0
         while size < min(most, callers) and due[order[size]] <= start:
             size += 1
+        size = _taken(size, preferred)
         end = start + table[size]
         for place in range(size):
             total += end - due[order[place]]

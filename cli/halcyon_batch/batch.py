@@ -6,6 +6,7 @@ Rows are read and sent in order; a part is written once all its rows have an out
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +17,11 @@ from urllib.parse import quote
 
 from halcyon.api.documents.balancer_plan import LOWER_CLASS_HEADER
 from halcyon.api.documents.batch_documents import BatchProgress, BatchRecipe
-from halcyon_batch import functions
+from halcyon_batch import bucket, functions
 from halcyon_batch.errors import BatchError
 from halcyon_batch.functions import Functions
-from halcyon_batch.input_data import InputData, Sample, open_input
+from halcyon_batch.input_data import InputData, Sample
+from halcyon_batch.input_source import BucketData, open_input
 from halcyon_batch.output_parts import Manifest, OutputParts, RowResult, rows_per_part
 from halcyon_batch.progress import RowRate
 from halcyon_batch.request_rows import MAX_UNKNOWN_ROWS, RequestRows
@@ -121,9 +123,30 @@ class Batch:
         """
         recipe = self._recipe
         functions.check(recipe.prepare, recipe.finish)
-        self._waiting = f"{recipe.input} is being read"
-        data = self._input = await asyncio.to_thread(open_input, recipe.input, recipe.input_format)
-        storage = await asyncio.to_thread(FolderStorage, recipe.output)
+        with contextlib.ExitStack() as clients:
+            self._waiting = f"{self._source} is being read"
+            data = self._input = await asyncio.to_thread(self._open_input, clients)
+            storage = await asyncio.to_thread(self._open_output, clients)
+            await self._make_parts(data, storage)
+
+    @property
+    def _source(self) -> str:
+        """Place of the input, for messages."""
+        return self._recipe.input if self._recipe.input_bucket is None else self._recipe.input_bucket.url
+
+    def _open_input(self, clients: contextlib.ExitStack) -> InputData:
+        recipe, given = self._recipe, self._recipe.input_bucket
+        if given is None:
+            return open_input(recipe.input, recipe.input_format)
+        client = clients.enter_context(bucket.opened(given, "spec.input"))
+        return BucketData(client, given, Path(recipe.input), recipe.input_format)
+
+    def _open_output(self, clients: contextlib.ExitStack) -> Storage:
+        if self._recipe.output_bucket is None:
+            return FolderStorage(self._recipe.output)
+        return clients.enter_context(bucket.opened(self._recipe.output_bucket, "spec.output"))
+
+    async def _make_parts(self, data: InputData, storage: Storage) -> None:
         parts = self._parts = await asyncio.to_thread(self._begin, data, storage)
         self._begun, self._failed = parts.rows, parts.failed
         self._waiting = ""
@@ -145,7 +168,8 @@ class Batch:
             format=recipe.output_format or ("Npz" if data.format == "Npz" else "Jsonl"),
             made_with=functions.digest(recipe.model, recipe.prepare, recipe.finish),
         )
-        return OutputParts.begin(storage, manifest, recipe.output)
+        where = recipe.output if recipe.output_bucket is None else recipe.output_bucket.url
+        return OutputParts.begin(storage, manifest, where)
 
     async def _send_all(self, data: InputData, parts: OutputParts) -> None:
         to, most = await self._described()
@@ -178,7 +202,7 @@ class Batch:
             samples = await asyncio.to_thread(run.data.read, *run.parts.manifest.rows(number))
         except (OSError, ValueError) as error:
             await asyncio.to_thread(self._check_input, run.data, run.parts)
-            raise BatchError("InputUnreadable", f"spec.input: {self._recipe.input} can't be read: {error}") from None
+            raise BatchError("InputUnreadable", f"spec.input: {self._source} can't be read: {error}") from None
         part, sizes = _OpenPart(number, len(samples)), run.sender.sizes
         waiting: list[_Row] = []
         while samples or waiting:
@@ -240,7 +264,7 @@ class Batch:
         if data.is_unchanged():
             return
         try:
-            now = open_input(self._recipe.input, self._recipe.input_format).digest
+            now = data.digest_now()
         except BatchError as error:
             now = f"unknown, because {error}"
         if now != parts.manifest.digest:

@@ -1,4 +1,4 @@
-"""The rows of a data set: .npz, .npy, JSON lines, or a folder of files.
+"""The rows of a data set on a file system: .npz, .npy, JSON lines, or a folder of files.
 
 Each data set has a digest, which a resumed batch compares with that of the first run. The digest of a file is the
 SHA-256 of its content. The digest of a folder covers the name, the size and the modification time of each file. Reading
@@ -11,7 +11,7 @@ import hashlib
 import os
 import struct
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -53,43 +53,18 @@ class InputData(Protocol):
     def is_unchanged(self) -> bool:
         """Return whether the data set still has the size and the modification time that it had when it was opened."""
 
-
-def open_input(path: str, format_: str) -> InputData:
-    """Open a data set. If no format is given, it is derived from the file name.
-
-    Raises:
-        BatchError: the data set can't be read, is empty, or has another format.
-    """
-    where = Path(path)
-    try:
-        found = format_ or _format_of(where)
-        made = _KINDS[found](where)
-    except OSError as error:
-        raise BatchError("InputUnreadable", f"spec.input: {path} can't be read: {error.strerror or error}") from None
-    if made.total == 0:
-        raise BatchError("InputEmpty", f"spec.input: {path} has no rows")
-    return made
+    def digest_now(self) -> str:
+        """Return the digest of the data set as it is now, which may differ from that of the rows."""
 
 
-def _format_of(path: Path) -> str:
-    if path.is_dir():
-        return "Folder"
-    path.stat()
-    formats = {".npz": "Npz", ".npy": "Npz", ".jsonl": "Jsonl", ".ndjson": "Jsonl"}
-    if path.suffix.lower() not in formats:
-        raise BatchError(
-            "InputUnreadable",
-            f"spec.input: the format of {path} is unknown by its name; use .npz, .npy, .jsonl or a folder, or set input.format",
-        )
-    return formats[path.suffix.lower()]
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
+def stamp(path: Path) -> tuple[int, int, int]:
+    """Return what a change of the file changes: its inode, size and time of modification."""
     found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Return the digest of the content of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
@@ -106,8 +81,8 @@ class ArrayData:
     format = "Npz"
 
     def __init__(self, path: Path) -> None:
-        self._path, self._stamp = path, _stamp(path)
-        self.digest = _sha256(path)
+        self._path, self._stamp = path, stamp(path)
+        self.digest = sha256(path)
         try:
             self._arrays = _arrays(path)
         except (ValueError, EOFError, zipfile.BadZipFile, struct.error) as error:
@@ -129,7 +104,11 @@ class ArrayData:
 
     def is_unchanged(self) -> bool:
         """Return whether the file still has the size and the modification time that it had when it was opened."""
-        return _stamp(self._path) == self._stamp
+        return stamp(self._path) == self._stamp
+
+    def digest_now(self) -> str:
+        """Return the digest of the content of the file as it is now."""
+        return sha256(self._path)
 
 
 def _arrays(path: Path) -> Mapping[str, Any]:
@@ -167,7 +146,7 @@ class LineData:
     format = "Jsonl"
 
     def __init__(self, path: Path) -> None:
-        self._path, self._stamp = path, _stamp(path)
+        self._path, self._stamp = path, stamp(path)
         digest, places, at = hashlib.sha256(), [], 0
         with path.open("rb") as file:
             for line in file:
@@ -191,7 +170,11 @@ class LineData:
 
     def is_unchanged(self) -> bool:
         """Return whether the file still has the size and the modification time that it had when it was opened."""
-        return _stamp(self._path) == self._stamp
+        return stamp(self._path) == self._stamp
+
+    def digest_now(self) -> str:
+        """Return the digest of the content of the file as it is now."""
+        return sha256(self._path)
 
 
 class FolderData:
@@ -213,7 +196,11 @@ class FolderData:
 
     def is_unchanged(self) -> bool:
         """Return whether the folder still has the same files, with the same sizes and modification times."""
-        return _listed(self._path)[2] == self.digest
+        return self.digest_now() == self.digest
+
+    def digest_now(self) -> str:
+        """Return the digest of the files as they are now."""
+        return _listed(self._path)[2]
 
 
 def _listed(path: Path) -> tuple[Sequence[str], int, str]:
@@ -228,6 +215,3 @@ def _listed(path: Path) -> tuple[Sequence[str], int, str]:
         size += known.st_size
         digest.update(f"{name}\0{known.st_size}\0{known.st_mtime_ns}\0".encode())
     return found, size, f"sha256:{digest.hexdigest()}"
-
-
-_KINDS: Mapping[str, Callable[[Path], InputData]] = {"Npz": ArrayData, "Jsonl": LineData, "Folder": FolderData}

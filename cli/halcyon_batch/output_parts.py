@@ -1,11 +1,13 @@
 """The results of a batch: parts of consecutive rows, rows without a result, and a manifest for resumed batches.
 
-    batch.json            settings of the parts: digest of the input, rows per part, format; whether all are written
-    part-00000.npz        results of the rows of a part, in order, with the numbers of the rows
-    failures-00000.jsonl  rows of a part without a result; written before the part, so no part exists without it
-    failures.jsonl        all rows without a result, once all parts are written
+    batch.json                    settings of the parts: digest of the input, rows per part, format; whether all are written
+    part-00000.npz                results of the rows of a part, in order, with the numbers of the rows
+    failures-00000-1f2e3d.jsonl   rows of a part without a result, as one runner saw them; written before the part
+    failures.jsonl                all rows without a result, once all parts are written
 
-A part whose results file exists is done. After a kill at any point, a new runner makes only the missing parts.
+A part whose results file exists is done. After a kill at any point, a new runner makes only the missing parts. A part is
+created once: if two runners work at the same time, the first one's part stays. A row is failed if its part doesn't have
+it, whichever runner has seen it fail.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import io
 import json
 import math
 import re
+import uuid
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -30,6 +33,7 @@ FAILURES: Final = "failures.jsonl"
 _SUFFIXES: Final = {"Npz": "npz", "Jsonl": "jsonl"}
 _PARTS, _PART_BYTES, _LEAST_ROWS = 200, 16 * 2**20, 100
 _PART_NAME = re.compile(r"part-(\d{5,})\.(npz|jsonl)")
+_FAILURES_NAME = re.compile(r"failures-(\d{5,})(-[0-9a-f]+)?\.jsonl")
 
 
 @dataclass(frozen=True)
@@ -76,10 +80,7 @@ def rows_per_part(total: int, row_bytes: int) -> int:
 
 @dataclass
 class OutputParts:
-    """The parts in a storage.
-
-    If two runners work at the same time, both write the same parts, and each file is complete.
-    """
+    """The parts in a storage."""
 
     storage: Storage
     manifest: Manifest
@@ -88,6 +89,10 @@ class OutputParts:
     failed: int = 0
     """Number of rows without a result in the parts that exist."""
     is_complete: bool = False
+    _runner: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    """Name of this run, which its files of failures have, so that no other run replaces or removes them."""
+    _failure_files: dict[int, list[str]] = field(default_factory=dict)
+    """Names of the files of failures, by part."""
 
     @classmethod
     def begin(cls, storage: Storage, manifest: Manifest, where: str) -> OutputParts:
@@ -112,6 +117,7 @@ class OutputParts:
         for name in names:
             if (match := _PART_NAME.fullmatch(name)) and match[2] == _SUFFIXES[found.format]:
                 parts.present.add(int(match[1]))
+        parts._find_failure_files(names)
         if is_complete:
             parts.failed = len((storage.read(FAILURES) or b"").splitlines())
             parts._tidy(names)
@@ -130,44 +136,69 @@ class OutputParts:
         return sum(stop - start for start, stop in map(self.manifest.rows, self.present))
 
     def write(self, part: int, results: Sequence[RowResult]) -> None:
-        """Write a part: first its failures, then its results, which mark it as done.
+        """Write a part, unless another runner has: first its failures, then its results, which mark it as done.
 
         Raises:
             BatchError: the results can't be stored in this format, or not at all.
         """
         good = [one for one in results if one.outputs is not None]
         bad = [one for one in results if one.outputs is None]
+        encode = _npz if self.manifest.format == "Npz" else _jsonl
+        content = encode(good)
         if bad:
             lines = [{"row": one.row, **_named(one), "failure": one.failure} for one in bad]
-            self.storage.write(_failures_name(part), b"".join(_json(line) for line in lines))
+            name = f"failures-{part:05d}-{self._runner}.jsonl"
+            self.storage.write(name, b"".join(_json(line) for line in lines))
+            self._failure_files.setdefault(part, []).append(name)
+        if self.storage.create(self._part_name(part), content):
+            self.failed += len(bad)
         else:
-            # A killed runner may have left a failures file for rows that have a result now.
-            self.storage.remove(_failures_name(part))
-        encode = _npz if self.manifest.format == "Npz" else _jsonl
-        self.storage.write(f"part-{part:05d}.{_SUFFIXES[self.manifest.format]}", encode(good))
+            self._find_failure_files(self.storage.names())
+            self.failed += len(self._failures(part))
         self.present.add(part)
-        self.failed += len(bad)
 
     def finish(self) -> None:
         """Collect the failures of all parts in one file, and mark the output as complete."""
-        lines = [line for part in range(self.manifest.parts) for line in self._failures(part)]
+        self._find_failure_files(self.storage.names())
+        failures = {row: line for part in sorted(self._failure_files) for row, line in self._failures(part).items()}
+        if _parse(self.storage.read(MANIFEST) or b"", self.where)[1]:
+            # Another runner has finished, and may have removed files of failures before they were read here.
+            self.is_complete = True
+            return
+        unknown = "it has no result, and the file with the reason is gone"
+        lines = [line or _json({"row": row, "failure": unknown}).rstrip() for row, line in failures.items()]
         self.storage.write(FAILURES, b"".join(line + b"\n" for line in lines))
         done = {"complete": {"rows": self.manifest.total - len(lines), "failed": len(lines)}}
         self.storage.write(MANIFEST, _json({**vars(self.manifest), **done}))
         self.is_complete = True
         self._tidy(self.storage.names())
 
-    def _failures(self, part: int) -> list[bytes]:
-        return (self.storage.read(_failures_name(part)) or b"").splitlines()
+    def _part_name(self, part: int) -> str:
+        return f"part-{part:05d}.{_SUFFIXES[self.manifest.format]}"
+
+    def _find_failure_files(self, names: Iterable[str]) -> None:
+        self._failure_files = {}
+        for name in sorted(names):
+            if match := _FAILURES_NAME.fullmatch(name):
+                self._failure_files.setdefault(int(match[1]), []).append(name)
+
+    def _failures(self, part: int) -> dict[int, bytes | None]:
+        """Return the rows that a part doesn't have, each with its line in a file of failures; None if it is in none.
+
+        A part without such a file has all its rows, because the file is written first.
+        """
+        files = self._failure_files.get(part)
+        if not files:
+            return {}
+        lines = [line for name in files for line in (self.storage.read(name) or b"").splitlines()]
+        reasons = {int(json.loads(line)["row"]): line for line in lines}
+        stored = _rows_in(self.storage.read(self._part_name(part)) or b"", self.manifest.format)
+        return {row: reasons.get(row) for row in range(*self.manifest.rows(part)) if row not in stored}
 
     def _tidy(self, names: set[str]) -> None:
         for name in names:
             if name.startswith("failures-"):
                 self.storage.remove(name)
-
-
-def _failures_name(part: int) -> str:
-    return f"failures-{part:05d}.jsonl"
 
 
 def _named(one: RowResult) -> dict[str, str]:
@@ -232,6 +263,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
+
+
+def _rows_in(part: bytes, format_: str) -> set[int]:
+    """Return the numbers of the rows that a part has."""
+    if format_ == "Jsonl":
+        return {int(json.loads(line)["row"]) for line in part.splitlines()}
+    with np.load(io.BytesIO(part), allow_pickle=False) as archive:
+        return {int(row) for row in archive["row"]}
 
 
 def _npz(results: Sequence[RowResult]) -> bytes:

@@ -87,6 +87,9 @@ def fitted(value: Any, model: BatchModel) -> RowTensors:
             array = np.asarray(given)
         except ValueError:
             raise RowError(f"input {name}: its lists have different lengths") from None
+        if array.dtype == object and any(one is None for one in array.flat):
+            # As a text it would be the word None.
+            raise RowError(f"input {name} has a null; each value of a row must be present")
         arrays[name] = fit(array, known[name], f"input {name}")
     return _single(arrays, model)
 

@@ -5,9 +5,9 @@
 | 1 | one instance, with a rising number of callers (`profile`) |
 | 2 | more instances, while they raise the throughput (`profile`) |
 | 3 | none: the simulator predicts all configurations (`prediction`) |
-| 4 | the configurations that could be best (`verification`) |
+| 4 | the configurations that could be best (`verification`), the best one with preferred sizes (`preferred_sizes`) |
 | 5 | the best configuration and the current settings in turns (`turns`) |
-| 6 | none: the planner's sizing gives the replicas (`result`) |
+| 6 | none: the planner's sizing gives the replicas (`results.tune_result`) |
 
 Measured points come from outside, one after the other. The search ends when no unmeasured configuration can beat the
 best one by more than its error. It also ends when the budget is used up, when several points in a row fail, or when the
@@ -20,12 +20,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from halcyon_tune.batch_times import BatchTimes
 from halcyon_tune.criterion import Criterion
 from halcyon_tune.errors import TuneError
 from halcyon_tune.estimates import Estimate
 from halcyon_tune.points import Configuration, Load, Point
+from halcyon_tune.preferred_sizes import preferred_sizes
 from halcyon_tune.profile import Profile
-from halcyon_tune.space import Space
+from halcyon_tune.space import BATCHING, Space
 from halcyon_tune.turns import MAX_ROUNDS, WORTH, Turns
 from halcyon_tune.verification import Verification
 
@@ -67,6 +69,16 @@ class Budget:
 
     seconds: float = 600.0
     points: int = MAX_POINTS
+
+    @classmethod
+    def of(cls, seconds: float) -> Budget:
+        """Return the limits for a duration. A longer one than the default has more points in proportion."""
+        return cls(seconds=seconds, points=max(round(MAX_POINTS * seconds / cls.seconds), MAX_POINTS))
+
+    @property
+    def rounds(self) -> int:
+        """Maximum number of rounds of step 5."""
+        return round(MAX_ROUNDS * self.points / MAX_POINTS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +143,9 @@ class Search:
         if self.turns is not None:
             turn = self.turns.next()
             return self._decided(self.turns) if turn is None else self._ask(5, turn)
-        chosen = None if self._used_up(_ROUNDS_POINTS) else self.verification.next()
+        chosen = None
+        if not self._used_up(_ROUNDS_POINTS):
+            chosen = self.verification.next() or self._with_preferred_sizes(self.verification)
         return self._winner(self.verification) if chosen is None else self._ask(4, chosen)
 
     def after(self, point: Point) -> Search:
@@ -165,9 +179,34 @@ class Search:
             return self.turns.winner
         return None if self.verification is None else self.verification.best()
 
+    def preferred_sizes(self) -> tuple[int, ...]:
+        """Return the batch sizes to prefer with the best configuration; empty if they can't matter."""
+        best = self.best()
+        if best is None:
+            return ()
+        times = BatchTimes()
+        for point in self.points:
+            times = times.with_point(point)
+        return preferred_sizes(times.means(best.family), best.max_batch)
+
+    def _with_preferred_sizes(self, known: Verification) -> Configuration | None:
+        """Return the best configuration with preferred sizes, if they could matter and weren't measured yet."""
+        best, sizes = known.best(), self.preferred_sizes()
+        if (
+            best is None
+            or not sizes
+            or BATCHING not in self.space.tuned
+            or any(one.preferred for one in known.estimates)
+        ):
+            return None
+        variant = replace(best, preferred=sizes)
+        return None if variant in known.failed else variant
+
     def _winner(self, known: Verification) -> End | Search:
         """Return the search at the beginning of step 5, or the end if there is nothing to compare."""
         winner = known.best()
+        if not known.estimates and (why := self._used_up(_ROUNDS_POINTS)):
+            return End(reason="budget", why=f"{why}, and no configuration was measured at a rate before")
         if winner is None:
             return End(reason="failed", why="no configuration was shown to keep the objective at any rate")
         own, today = (
@@ -176,7 +215,7 @@ class Search:
         )
         if today is not None and own.score < (1 + WORTH) * today.score:
             return End(reason="nothing to change", why="no other settings are better than today's by 3 %")
-        rounds = min(max((self.budget.points - len(self.points)) // 2, 1), MAX_ROUNDS)
+        rounds = min(max((self.budget.points - len(self.points)) // 2, 1), self.budget.rounds)
         return replace(self, turns=Turns(today=self.space.today, winner=winner, rounds=rounds))
 
     def _ask(self, step: int, configuration: Configuration) -> Ask:
@@ -216,8 +255,10 @@ class Search:
                 near.add(one)
 
         def values(configuration: Configuration, log_factor: float) -> tuple[float, float]:
-            line = lines[configuration]
-            score = self.criterion.score(line, configuration, log_factor, power.get(configuration))
+            # Preferred sizes change neither the times of batches nor the simulation.
+            plain = replace(configuration, preferred=())
+            line = lines[configuration if configuration in lines else plain]
+            score = self.criterion.score(line, configuration, log_factor, power.get(configuration, power.get(plain)))
             return score, predictor.capacity_near(line, configuration, log_factor)
 
         return Verification(space=self.space, candidates=frozenset(near), values=values)
@@ -251,13 +292,15 @@ class Search:
         winner, today = (self.verification.opinion(one).score for one in (turns.winner, turns.today))
         if gain.is_open and winner >= (1 + WORTH) * today:
             needed = gain.rounds_needed()
-            each = sum(one.seconds for one in self.points[-2 * gain.rounds :]) / gain.rounds
-            more = (
-                ""
-                if needed is None
-                else f"; about {needed - gain.rounds} more rounds, {(needed - gain.rounds) * each / 60:.0f} min, would show it"
-            )
+            more = "" if needed is None else self._more_rounds(needed - gain.rounds, gain.rounds)
             return End(
                 reason="undecided", why=f"the noise is too large to show a gain of {100 * gain.value:.0f} %{more}"
             )
         return End(reason="nothing to change", why="the best that was found is no better than today's settings")
+
+    def _more_rounds(self, more: int, rounds: int) -> str:
+        """Return how much longer the rounds of step 5 would take to show a gain, with the option that gives them."""
+        each_s = sum(one.seconds for one in self.points[-2 * rounds :]) / rounds
+        needed_s = max(self.seconds() + more * each_s, Budget.seconds * (rounds + more) / MAX_ROUNDS)
+        minutes = math.ceil(needed_s / 60)
+        return f"; about {more} more rounds, {more * each_s / 60:.0f} min, would show it: --budget {minutes}m"

@@ -160,7 +160,7 @@ def _batching(
     own = [today.max_batch], [today.delay_s], [today.preferred]
     why = ""
     if _is_ensemble(config):
-        why = "config.pbtxt describes an ensemble, which only passes requests on; tune its steps as models of their own"
+        why = f"config.pbtxt describes an ensemble, which only passes requests on; tune its steps{_steps(config)} as models of their own"
     elif "sequence_batching" in config:
         why = "config.pbtxt has sequence_batching, and a model has one scheduler"
     elif config and _number(config.get("max_batch_size")) < 1:
@@ -184,12 +184,8 @@ def _batching(
             LeftOut("batching.maxBatchSize", f"above {most}: the TensorRT plan is built for batches up to that")
         )
     batches = sorted({size for size in _powers(most) if size >= max_rows} | {today.max_batch})
-    if spec.batching is not None and spec.batching.priority_levels:
-        left_out.append(
-            LeftOut(
-                "batching.maxQueueDelay", "spec.batching.priorityLevels is set, with which Triton can stop for 0.5 s"
-            )
-        )
+    if place := _priorities(spec, config):
+        left_out.append(LeftOut("batching.maxQueueDelay", f"{place} is set, with which Triton can stop for 0.5 s"))
         return batches, [today.delay_s], [today.preferred]
     delays = sorted({0.0, today.delay_s, *(_rounded(share * objective_s) for share in _DELAY_SHARES)})
     return batches, delays, sorted({(), today.preferred})  # fmt: skip
@@ -206,6 +202,11 @@ def _instances(
         why = "every instance_group in config.pbtxt is of KIND_MODEL, where the model itself places its instances"
     elif _is_decoupled(config):
         why = "the model is decoupled: how many requests it executes at once is its own decision"
+    elif len(counts := {_number(one.get("count")) or 1 for one in groups if one.get("kind") != "KIND_MODEL"}) > 1:
+        said = " and ".join(map(str, sorted(counts)))
+        why = (
+            f"the instance groups in config.pbtxt have {said} instances, and the field would give each the same number"
+        )
     if why:
         left_out.append(LeftOut(INSTANCES, why))
         return [today.instances]
@@ -265,6 +266,21 @@ def _parameters(spec: Spec, config: Mapping[str, Any]) -> dict[str, str]:
 def _backend(spec: Spec, config: Mapping[str, Any]) -> str:
     platform = str(config.get("platform") or "").partition("_")[0]
     return str(config.get("backend") or platform or spec.model.backend or "")
+
+
+def _steps(config: Mapping[str, Any]) -> str:
+    """Return the names of an ensemble's steps in brackets; empty if they are unknown."""
+    steps = _mapping(config.get("ensemble_scheduling")).get("step") or ()
+    found = [str(_mapping(step).get("model_name") or "") for step in steps]
+    return f" ({', '.join(filter(None, found))})" if any(found) else ""
+
+
+def _priorities(spec: Spec, config: Mapping[str, Any]) -> str:
+    """Return the place where priority levels of Triton's queue are set; empty if there are none."""
+    if spec.batching is not None and spec.batching.priority_levels:
+        return "spec.batching.priorityLevels"
+    levels = _number(_mapping(config.get("dynamic_batching")).get("priority_levels"))
+    return "priority_levels in config.pbtxt" if levels > 1 else ""
 
 
 def _is_ensemble(config: Mapping[str, Any]) -> bool:

@@ -8,6 +8,9 @@ from demo import models
 from demo.coldstart import ColdStart
 from demo.kube import Kube, wait_for
 from e2e.scenarios.test_rollout import document, files, load, revision, rollout, serve, wait_phase
+from halcyon_cli.bench.canary.canary_session import CanarySession
+from halcyon_cli.kube.client import Target
+from halcyon_cli.kube.object_writer import ObjectWriter
 
 pytestmark = pytest.mark.more
 
@@ -51,6 +54,38 @@ def test_a_canary_that_fails_goes_by_itself_and_a_good_one_takes_over_without_lo
             wait_for(lambda: not _slot(kube, name, "a"), what="the old pods go", limit_s=60)
             # Promotion has restarted no pod.
             assert canaries <= _slot(kube, name, "b")
+        assert [r.failed for r in reports] == [0, 0], reports
+    finally:
+        models.delete(kube, name, wait=False)
+
+
+def test_change_of_a_tuning_stays_if_it_is_as_good_and_goes_if_it_is_worse(
+    kube: Kube,
+    digits: ColdStart,  # noqa: ARG001  # it comes first
+) -> None:
+    name = "tuned"
+    cluster = ObjectWriter(Target("tune", kubeconfig=kube.kubeconfig, namespace="default"))
+    steps = [{"weight": 50, "pause": {"duration": "5s"}}]
+    try:
+        first = serve(kube, document(name, gpus=0, strategy="Surge", canary={"steps": steps}))
+        before = (kube.model(name) or {})["spec"]["rollout"]
+        with load(kube, name) as reports:
+            good = CanarySession(cluster, name, limit_s=300, start_s=60, shown=print).run(
+                {"runtime": {"instancesPerGPU": 2}}
+            )
+            assert (good.end, good.revision != first) == ("promoted", True), good
+            assert "analysis" in good.why
+            spec = (kube.model(name) or {})["spec"]
+            assert (spec["runtime"]["instancesPerGPU"], spec["rollout"]) == (2, before)
+            # Each request waits for a fuller batch that never comes.
+            worse = CanarySession(cluster, name, limit_s=300, start_s=60, shown=print).run(
+                {"batching": {"maxBatchSize": 4, "maxQueueDelay": "300ms"}}
+            )
+            assert worse.end == "undone", worse
+            assert "worse" in worse.why
+            assert worse.why.endswith("the previous settings serve all requests")
+            assert (kube.model(name) or {})["spec"] == spec
+            assert revision(kube, name) == {"current": good.revision, "target": good.revision}
         assert [r.failed for r in reports] == [0, 0], reports
     finally:
         models.delete(kube, name, wait=False)

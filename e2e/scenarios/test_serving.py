@@ -310,10 +310,14 @@ def test_a_model_that_does_not_load_has_tritons_own_reason_in_its_condition(kube
 
 @pytest.mark.usefixtures("cases")
 def test_a_broken_config_file_has_its_line_in_the_condition(kube: Kube) -> None:
-    condition = _condition(kube, "broken-config", "ModelLoaded", "ModelConfigInvalid")
+    condition = _condition(kube, "broken-config", "Accepted", "ModelConfigInvalid")
     assert condition["status"] == "False"
     assert 'input [ { name: "pixels"' in condition["message"]
     assert "3" in condition["message"]
+    # It is found before a pod starts.
+    assert not json.loads(
+        kube("get", "pods", "-l", "serving.halcyon.dev/model-deployment=broken-config", "-o", "json")
+    )["items"]
 
 
 @pytest.mark.usefixtures("cases")

@@ -172,6 +172,7 @@ ONE: Final = GrafanaDashboard(
                         Query(per_model(per_model_metrics.MIN), "min"),
                         Query(per_model(per_model_metrics.MAX), "max"),
                         Query(per_model(per_model_metrics.UNSCHEDULABLE), "unschedulable"),
+                        Query(per_model(per_model_metrics.FAILED, "reason"), "failed: {{reason}}"),
                     ),
                     width=12,
                 ),

@@ -371,6 +371,7 @@ GROUPS: Final = (
                     "`status.replicas`",
                     "`halcyon_model_replicas`",
                     "`halcyon_model_replicas_unschedulable`: those that no node takes",
+                    "`halcyon_model_replicas_failed`: those that failed, by reason",
                 ),
             ),
             Number(

@@ -111,6 +111,20 @@ def test_every_page_is_in_the_index() -> None:
     assert pages - reached == {ROOT / "docs" / "README.md"}
 
 
+def test_concept_pages_name_no_module_and_show_no_measurement() -> None:
+    """They are for users. Contributors have docs/inside-a-balancer.md and others, and figures are in docs/benchmarks."""
+    pages = sorted((ROOT / "docs" / "concepts").glob("*.md"))
+    wrong = re.compile(r"\w\.py\b|\btests/|\[measured\]|\bcallgrind\b|\bresident\b|median|instructions", re.IGNORECASE)
+    found = {
+        f"{page.name}:{number}": line
+        for page in pages
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+        if wrong.search(line)
+    }
+    assert len(pages) >= 8
+    assert found == {}
+
+
 @cache
 def digits() -> dict[str, Any]:
     documents = yaml.safe_load_all((ROOT / "manifests" / "examples" / "digits.yaml").read_text())

@@ -138,15 +138,13 @@ def test_the_distributions_have_one_version_and_require_just_that(monkeypatch: p
     assert ours == [
         {f"halcyon-core=={version}"},
         set(),
-        {f"halcyon-core=={version}", f"halcyon-simulator=={version}"},
+        {f"halcyon-core=={version}", f"halcyon-sidecars=={version}", f"halcyon-simulator=={version}"},
         {f"halcyon-core=={version}"},
         {f"halcyon-operator=={version}"},
     ]
     of_clone = {one for _, _, needed in here for one in needed if one.startswith("halcyon-")}
     assert of_clone == {
-        f"{name} @ {folder.as_uri()}"
-        for folder, name in DISTRIBUTIONS.items()
-        if name not in {"halcyon-cli", "halcyon-sidecars"}
+        f"{name} @ {folder.as_uri()}" for folder, name in DISTRIBUTIONS.items() if name != "halcyon-cli"
     }
 
 

@@ -23,7 +23,7 @@ from halcyon_cli.kube.client import TIMEOUT_S, Target
 from halcyon_cli.kube.model_names import model_names
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-OutputForm = Literal["table", "wide", "name", "json", "yaml", "report", "sarif", "github"]
+OutputForm = Literal["table", "wide", "name", "json", "yaml", "report", "sarif", "github", "html"]
 
 NON_TERMINAL_WIDTH = 240
 """Line width if the output isn't a terminal, in columns. It is large enough for one line per object, which grep and awk

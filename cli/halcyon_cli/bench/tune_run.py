@@ -6,31 +6,39 @@ Out of scope: the choice and the evaluation of points (`halcyon_tune`), and the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 import click
 
+from halcyon.api.documents.measured_capacity import MeasuredCapacity
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import duration_s, quantity
+from halcyon.kube import kinds
 from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.server import ServerOptions
 from halcyon_cli.bench.place.bench_request import BenchRequest
-from halcyon_cli.bench.trial.trial_session import TrialSession
+from halcyon_cli.bench.records import teach
+from halcyon_cli.bench.trial.trial_session import TrialServer, TrialSession
 from halcyon_cli.errors import InputError
 from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_measure.inputs.payloads import Rows
-from halcyon_tune import patch, result, traffic
+from halcyon_tune import rejections, traffic
 from halcyon_tune.criterion import Criterion, Minimise
+from halcyon_tune.patch import checked, patch
 from halcyon_tune.points import Measuring
 from halcyon_tune.prediction import Predictor
-from halcyon_tune.result import TuneResult
+from halcyon_tune.results import tune_result
+from halcyon_tune.results.steps import TITLES, point_text
+from halcyon_tune.results.taught_lines import taught_lines
+from halcyon_tune.results.tune_result import TuneResult
 from halcyon_tune.search import Budget, End, Search
-from halcyon_tune.space import space
-from halcyon_tune.steps import TITLES, point_text
+from halcyon_tune.space import Space, space
 
 Json = Mapping[str, Any]
 
@@ -48,6 +56,16 @@ class TuneRequest:
     rate_rps: float | None = None
     minimise: Minimise = "cost"
     budget_s: float = 600.0
+
+    def check(self) -> TuneRequest:
+        """Return this request after checking it.
+
+        Raises:
+            InputError: an option is invalid.
+        """
+        if self.rate_rps is not None and not isfinite(self.rate_rps):
+            raise InputError(f"--rate {self.rate_rps} must be a number of requests per second, for example --rate 2000")
+        return self
 
     def objective(self, spec: Spec) -> float:
         """Return the objective: the given one, or the model's latency target.
@@ -68,9 +86,14 @@ class TuneRequest:
         """Return the criterion of the search.
 
         Raises:
-            InputError: latency is minimised, and no rate is given.
+            InputError: latency is minimised, and no rate is given, or energy, and the model has no GPU.
         """
         each = None
+        if self.minimise == "energy" and not spec.runtime.gpus:
+            raise InputError(
+                f"--minimise energy needs a GPU whose power Triton reports, and {self.name} runs on CPUs; minimise the cost instead, "
+                "which is the default"
+            )
         if self.minimise == "latency":
             if self.rate_rps is None:
                 raise InputError(
@@ -81,6 +104,31 @@ class TuneRequest:
         return Criterion(predictor=predictor, minimise=self.minimise, rate_each_rps=each)
 
 
+@dataclass(frozen=True, kw_only=True)
+class MeasuredTune:
+    """A tuning run by measured points."""
+
+    result: TuneResult
+    search: Search
+    server: TrialServer
+
+    def capacity(self, *, revision: str = "") -> MeasuredCapacity:
+        """Return what was measured about one replica of the current settings, or of the best ones with their revision.
+
+        Raises:
+            InputError, TuneError: it can't be used; the message has the reason.
+        """
+        best = self.result.best if revision else None
+        return teach.of_server(
+            taught_lines(self.search, best or self.search.space.today),
+            revision=revision or self.server.revision,
+            image=self.server.image,
+            gpu_product=self.server.gpu_product,
+            measured_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            source="tune",
+        )
+
+
 def measured(
     cluster: ObjectWriter,
     request: TuneRequest,
@@ -89,7 +137,7 @@ def measured(
     *,
     inputs: InputOptions,
     place: PlaceOptions,
-) -> TuneResult:
+) -> MeasuredTune:
     """Tune by points in a trial pod, whose client runs the command `bench`.
 
     Raises:
@@ -111,14 +159,38 @@ def measured(
             cores=_cores(spec),
             rows=(rows.least, rows.most),
         )
+        known = permitted(known, lambda change: cluster.rejection(kinds.MODEL_DEPLOYMENT, request.name, change))
         search, end = run(
-            Search.begin(known, criterion, Budget(seconds=request.budget_s)),
+            Search.begin(known, criterion, Budget.of(request.budget_s)),
             session.points(known.thread_parameter),
             shown,
         )
-    found = result.result(request.name, search, end, rate_rps=request.rate_rps)
-    patch.checked(request.name, model["spec"], found.change)
-    return found
+        server = session.server()
+    found = tune_result.result(request.name, search, end, rate_rps=request.rate_rps)
+    checked(request.name, model["spec"], found.change)
+    return MeasuredTune(result=_with_limit(found, spec), search=search, server=server)
+
+
+def permitted(known: Space, rejection: Callable[[Json], str]) -> Space:
+    """Return the search space without the values that the site rejects, for example by an admission policy.
+
+    `rejection` returns why a patch of the model would be rejected; empty if it wouldn't.
+    """
+    found = []
+    for trial in rejections.tried_values(known):
+        change = patch(known, trial.configuration)
+        if change and (why := rejection(change)):
+            found.append((trial, why))
+    return rejections.without(known, found)
+
+
+def _with_limit(found: TuneResult, spec: Spec) -> TuneResult:
+    """Return a result with a note if the model may not have as many replicas as its rate needs."""
+    most = spec.scaling.max_replicas if spec.scaling is not None else None
+    if most is None or found.replicas is None or found.replicas <= most:
+        return found
+    note = f"spec.scaling.maxReplicas is {most}, and {found.rate_rps:g} requests/s need {found.replicas} replicas"
+    return replace(found, notes=(*found.notes, note))
 
 
 def from_traffic(model: Json, request: TuneRequest) -> TuneResult:
@@ -140,9 +212,9 @@ def from_traffic(model: Json, request: TuneRequest) -> TuneResult:
         config |= {"max_batch_size": largest, "dynamic_batching": {}}
     configurations = space(spec, config, objective_s=criterion.predictor.objective_s)
     forecast = traffic.forecast(configurations, criterion, known, name=request.name)
-    found = result.predicted(request.name, configurations, criterion, forecast, rate_rps=request.rate_rps)
-    patch.checked(request.name, model["spec"], found.change)
-    return found
+    found = tune_result.predicted(request.name, configurations, criterion, forecast, rate_rps=request.rate_rps)
+    checked(request.name, model["spec"], found.change)
+    return _with_limit(found, spec)
 
 
 def run(search: Search, measuring: Measuring, shown: Callable[[str], None]) -> tuple[Search, End]:

@@ -34,7 +34,7 @@ from halcyon_cli.diagnose.facts import Cause, Facts
 from halcyon_cli.diagnose.registry import causes
 from halcyon_cli.errors import ClusterError
 from halcyon_cli.explain.build import report
-from halcyon_cli.kube import fields, free_capacity
+from halcyon_cli.kube import batches, fields, free_capacity
 from halcyon_cli.kube.client import Cluster, Target
 from halcyon_cli.kube.inventory import Inventory, read_inventory
 from halcyon_cli.kube.pod_stage import stage
@@ -43,6 +43,8 @@ from halcyon_cli.output.report_text import render
 LOG_LINES = 500
 _MAX_LOGS = 20
 """Maximum number of pods whose logs are read. Pods that fail come first."""
+_MAX_RUNNER_LOGS = 5
+"""Maximum number of runner pods whose logs are read. The newest come first."""
 _OPERATOR_SELECTOR = "app.kubernetes.io/name=halcyon"
 _BUNDLE_KINDS = (kinds.SERVICE, kinds.PDB, kinds.CONFIG_MAP, kinds.ROLE, kinds.ROLE_BINDING, kinds.NETWORK_POLICY)
 """Kinds of objects in the bundle, in addition to the kinds that `halcyon get NAME` shows."""
@@ -53,7 +55,7 @@ examples:
   halcyon diagnose resnet50 --bundle /tmp/resnet50.tar.gz
   halcyon diagnose resnet50 --no-bundle -o json
 
-The bundle contains the model's objects and events, the end of their logs, the tree, and the output of halcyon explain. Values whose name or
+The bundle contains the objects and events of the model and of its batches, the end of their logs, the tree, and the output of halcyon explain. Values whose name or
 form marks them as secret are removed, and Secrets are never read. No rule recognizes every secret: review the bundle before you share it.
 
 \b
@@ -74,6 +76,8 @@ class _Evidence:
     """Log text by its path in the bundle, POD/CONTAINER."""
     unread: list[str] = field(default_factory=list)
     """Objects and logs that could not be read, each as a sentence with the reason."""
+    batch_events: Sequence[Mapping[str, Any]] = ()
+    """Events about batches of the model, and about their Jobs and pods."""
 
 
 @click.command("diagnose", epilog=_EPILOG)
@@ -153,7 +157,12 @@ def _collect_facts(cluster: Cluster, name: str, now: datetime) -> _Evidence:
         )
         or ()
     )
-    evidence.facts = Facts(inventory, now, [e for e in events if _is_about(e, name)], operators, capacity)
+    found = _read_or_note(evidence, lambda: batches.of_model(cluster, name), "its batches") or ()
+    names_of = [str(fields.mapping(one.get("metadata")).get("name")) for one in found]
+    evidence.facts = Facts(inventory, now, [e for e in events if _is_about(e, name)], operators, capacity, found)
+    evidence.batch_events = [
+        e for e in events if any(_is_about(e, one) for one in names_of) and e not in evidence.facts.events
+    ]
     return evidence
 
 
@@ -164,11 +173,11 @@ def _collect_bundle(cluster: Cluster, name: str, evidence: _Evidence, lines: int
         evidence.objects[kind] = (
             _read_or_note(evidence, lambda kind=kind: cluster.items(kind, selector=selector), kind.plural) or []
         )
-    inventory = evidence.facts.inventory
+    inventory, runners = evidence.facts.inventory, _collect_batches(cluster, evidence)
     order = {"failed": 0, "unready": 1, "loading": 2, "warming": 3}
     ranked = sorted((*inventory.servers, *inventory.balancer_pods), key=lambda pod: order.get(stage(pod).state, 9))
     unreachable_nodes: set[str] = set()
-    for pod in ranked[:_MAX_LOGS]:
+    for pod in (*ranked[:_MAX_LOGS], *runners):
         pod_name, node = str(pod["metadata"]["name"]), str(fields.mapping(pod.get("spec")).get("nodeName") or "")
         if not node or node in unreachable_nodes:  # the pod's containers haven't run, or its kubelet doesn't respond
             continue
@@ -177,6 +186,22 @@ def _collect_bundle(cluster: Cluster, name: str, evidence: _Evidence, lines: int
         except ClusterError as error:
             unreachable_nodes.add(node)
             evidence.unread.append(f"logs of {pod_name} and of other pods on node {node}: {error}")
+
+
+def _collect_batches(cluster: Cluster, evidence: _Evidence) -> list[Mapping[str, Any]]:
+    """Add the batches of the model and their Jobs to the evidence, and return the newest pods of their runners."""
+    found = evidence.facts.batches
+    if not found:
+        return []
+    evidence.objects[kinds.BATCH_INFERENCE] = list(found)
+    selector = f"{names.BATCH_LABEL} in ({','.join(str(one['metadata']['name']) for one in found)})"
+    for kind in (kinds.JOB, kinds.POD):
+        objects = _read_or_note(
+            evidence, lambda kind=kind: cluster.items(kind, selector=selector), f"{kind.plural} of its batches"
+        )
+        evidence.objects[kind] = objects or []
+    pods = sorted(evidence.objects[kinds.POD], key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
+    return pods[::-1][:_MAX_RUNNER_LOGS]
 
 
 def _logs(cluster: Cluster, pod: Mapping[str, Any], lines: int) -> dict[str, str]:
@@ -226,7 +251,7 @@ def _contents(cluster: Cluster, evidence: _Evidence, likely: Sequence[Cause], no
         "explain.txt": redaction.text(render(report(model, now, evidence.facts.free_capacity), now, width=120)) + "\n",
         "tree.txt": redaction.text(_tree(inventory, now)) + "\n",
         "versions.txt": f"halcyon {version('halcyon-cli')}\ntaken {rfc3339(now.timestamp())}\n" + _images(inventory),
-        "events.yaml": _yaml(evidence.facts.events),
+        "events.yaml": _yaml([*evidence.facts.events, *evidence.batch_events]),
     }
     objects = [model, *inventory.deployments, *inventory.pods, *inventory.hpas, *inventory.revisions]
     objects += [_without_model(name, obj) for some in evidence.objects.values() for obj in some]

@@ -1,6 +1,6 @@
 """`halcyon explain NAME`: the reason for a model's replica count, taken from the status that the operator writes.
 
-The command reads one ModelDeployment. It also reads Events about measurements of the served model and, if pods are
+The command reads one ModelDeployment. It also reads Events about measurements of the served model, its batches and, if pods are
 unschedulable, the nodes and the pods on them. It changes nothing. Out of scope: the contents of the report
 (`explain.build`) and its layout (`report_text`).
 """
@@ -17,7 +17,7 @@ from halcyon_cli.arguments.options import Output, cluster_options, emit, name_ar
 from halcyon_cli.errors import ClusterError
 from halcyon_cli.explain.build import insufficient_for, report
 from halcyon_cli.explain.report import Note
-from halcyon_cli.kube import bench_events, free_capacity
+from halcyon_cli.kube import batches, bench_events, free_capacity
 from halcyon_cli.kube.client import Cluster, Target
 from halcyon_cli.output.report_text import MAX_WIDTH, render
 
@@ -51,7 +51,8 @@ def main(name: str, target: Target, output: Output) -> int:
     now = datetime.now(UTC)
     result = report(resource, now, capacity)
     measured = tuple(Note("Measured", "True", reason, text) for reason, text in bench_events.recent(cluster, name))
-    result = replace(result, notes=(*result.notes, *measured))
+    running = tuple(Note("Batch", "True", reason, text) for reason, text in batches.present(cluster, name))
+    result = replace(result, notes=(*result.notes, *measured, *running))
     if output.is_data:
         output.data(result.to_dict())
     else:

@@ -5,6 +5,7 @@ Out of scope: the contents (`model_rows`, `tree`), the layout (`tables`), and wa
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import click
@@ -35,7 +36,8 @@ examples:
 pod states:
   pending   not scheduled yet; Unschedulable: no node fits
   pulling   scheduled; images are pulled and volumes mounted
-  fetching  the model is fetched and its configuration merged
+  fetching  the model is fetched, with the bytes of a download if you may
+            read logs, and its configuration merged
   loading   Triton loads the model and warms it up
   warming   Triton has started and isn't ready yet
   ready     receives requests
@@ -107,11 +109,13 @@ def _print_list(cluster: Cluster, output: Output, selector: str, *, all_namespac
 
 
 def _print_tree(cluster: Cluster, name: str, output: Output) -> None:
+    from halcyon_cli.kube.downloads import Downloads  # noqa: PLC0415
     from halcyon_cli.kube.inventory import read_inventory  # noqa: PLC0415
     from halcyon_cli.output import tables  # noqa: PLC0415  # rich, as above
     from halcyon_cli.output.tree import build_tree  # noqa: PLC0415
 
-    model_tree = build_tree(read_inventory(cluster, name))
+    inventory = read_inventory(cluster, name)
+    model_tree = build_tree(replace(inventory, downloads=Downloads(cluster).progress(inventory.servers)))
     if output.is_data:
         output.data(model_tree.to_dict())
     else:

@@ -27,7 +27,8 @@ examples:
   helm template charts/mine | halcyon lint -f -
   halcyon lint -f manifests/ -o sarif > lint.sarif
 
-A file may hold several documents; other kinds are skipped. kubectl apply --dry-run=server and the condition Accepted check what only a
+A file may hold several documents; other kinds are skipped, but the config.pbtxt in a ConfigMap is checked with the
+ModelDeployment that uses it. kubectl apply --dry-run=server and the condition Accepted check what only a
 cluster can: whether a ConfigMap, a volume, a class or a name exists.
 
 Each finding ends with the id of its rule. -o sarif is for code scanning, and -o github writes annotations of a GitHub workflow.
@@ -56,9 +57,12 @@ exit status:
 def main(files: Sequence[Path], strict: bool, output: Output) -> int:  # fmt: skip
     """Validate ModelDeployments in files against the rules of the API server and the operator, with line numbers."""
     from halcyon_cli.lint.checks import check  # noqa: PLC0415  # slow to import
+    from halcyon_cli.lint.model_configs import config_maps  # noqa: PLC0415
     from halcyon_cli.lint.sarif import github, sarif  # noqa: PLC0415
 
-    checked = [check(_read(file), input_files.name(file)) for path in files for file in _files(path)]
+    texts = {file: _read(file) for path in files for file in _files(path)}
+    maps = config_maps(texts.values())
+    checked = [check(text, input_files.name(file), maps) for file, text in texts.items()]
     models, findings = sum(finding.models for finding in checked), [f for finding in checked for f in finding.findings]
     if not models and not findings:
         raise InputError(

@@ -10,6 +10,7 @@ import sys
 import time
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Self
 
@@ -19,6 +20,7 @@ from halcyon.kube import kinds
 from halcyon.render import names
 from halcyon_cli.arguments.options import Output, emit
 from halcyon_cli.kube.client import Cluster
+from halcyon_cli.kube.downloads import Downloads
 from halcyon_cli.kube.inventory import READ_KINDS, Inventory, assemble, read_inventory
 from halcyon_cli.kube.object_caches import ObjectCaches, Selection
 
@@ -37,16 +39,17 @@ def follow(cluster: Cluster, name: str, output: Output, limit_s: float | None) -
         ClusterError: the model doesn't exist or can't be read.
     """
     initial = read_inventory(cluster, name)  # raises errors whose messages name the next step
+    downloads = Downloads(cluster)
     ends = None if limit_s is None else time.monotonic() + limit_s
     with contextlib.suppress(KeyboardInterrupt):
         screen = _TerminalWriter(output) if sys.stdout.isatty() else _StreamWriter(output)
         with screen:
-            screen.show(initial, "")
+            screen.show(replace(initial, downloads=downloads.progress(initial.servers)), "")
             for inventory, warning in changes(cluster, name, initial, ends):
                 if inventory is None:
                     screen.finish(f"ModelDeployment {name} was deleted")
                     break
-                screen.show(inventory, warning)
+                screen.show(replace(inventory, downloads=downloads.progress(inventory.servers)), warning)
     return 0
 
 

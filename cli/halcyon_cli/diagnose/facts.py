@@ -28,6 +28,8 @@ class Facts:
     """Pods of the operator; None if the user may not list them."""
     free_capacity: Sequence[FreeCapacity] = ()
     """Free capacity of the resources that unschedulable pods are waiting for."""
+    batches: Sequence[Json] = ()
+    """BatchInferences of the model."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from halcyon_cli.diagnose import model_rules, pod_rules
+from halcyon_cli.diagnose import batch_rules, model_rules, pod_rules
 from halcyon_cli.diagnose.facts import Cause, ConditionIndex, Facts
 
 Rule = Callable[[Facts, ConditionIndex], Iterator[Cause]]
@@ -34,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     pod_rules.slow_start,
     pod_rules.evicted,
     pod_rules.restarted,
+    batch_rules.batch_failed,
 )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from halcyon.api.documents.download_progress import DownloadProgress
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from halcyon.render import names
@@ -29,6 +30,8 @@ class Inventory:
     revisions: Sequence[Object] = ()
     unreadable: tuple[str, ...] = ()
     """Kinds of objects that could not be read, each as a sentence with the reason."""
+    downloads: Mapping[str, DownloadProgress] = field(default_factory=dict)
+    """Progress of the downloads, by pod; without pods for which it is unknown."""
 
     @property
     def slots(self) -> list[Object]:

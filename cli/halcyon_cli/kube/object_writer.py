@@ -40,6 +40,40 @@ class ObjectWriter(Cluster):
         """
         return self._json("PATCH", kind.path(self.namespace, name), body=body)
 
+    def change_version(self, kind: Kind, name: str, body: Object, version: str) -> Object | None:
+        """Apply a merge patch to an object with this resource version; None if another writer was first.
+
+        Raises:
+            ClusterError: as for `create`, or the object doesn't exist.
+        """
+        changed = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": version}}
+        status, content, reason = self._send("PATCH", kind.path(self.namespace, name), None, changed)
+        if status == 409:
+            return None
+        if status >= 400:
+            raise ClusterError(
+                self._error_message(status, content, reason, f"patch on {kind.plural} in namespace {self.namespace}")
+            )
+        stored: Object = json.loads(content)
+        return stored
+
+    def rejection(self, kind: Kind, name: str, body: Object) -> str:
+        """Return why the API server would reject a merge patch, by a dry run; empty if it is accepted or unknown.
+
+        It is unknown if the user may not write the object, or if it was changed at the same moment.
+
+        Raises:
+            ClusterError: the API server is unreachable.
+        """
+        path = kind.path(self.namespace, name)
+        status, content, reason = self._send("PATCH", path, {"dryRun": "All"}, body)
+        if status not in {400, 403, 422} or (status == 403 and b" cannot " in content):
+            return ""
+        try:
+            return str(json.loads(content)["message"])
+        except (ValueError, TypeError, KeyError):
+            return reason
+
     def delete(self, kind: Kind, name: str, uid: str) -> None:
         """Delete the object with this uid if it still exists, and let Kubernetes delete the objects that it owns.
 

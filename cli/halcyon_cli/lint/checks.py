@@ -7,7 +7,7 @@ server rejects exactly the same objects as the schema. Out of scope: files and o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -23,6 +23,8 @@ from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import API_VERSION, BATCH_KIND, GROUP, KIND, VERSION
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import problems
+from halcyon_cli.lint.model_configs import ConfigMapFile, config_maps
+from halcyon_cli.lint.model_configs import problems as problems_of_configs
 from halcyon_cli.lint.rules import RULES, Level
 
 _PATH = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_]+|\[\d+\])+")
@@ -71,8 +73,12 @@ class FileResult:
     findings: tuple[Finding, ...]
 
 
-def check(text: str, file: str) -> FileResult:
-    """Validate every ModelDeployment in YAML or JSON text; other kinds are skipped."""
+def check(text: str, file: str, maps: Sequence[ConfigMapFile] | None = None) -> FileResult:
+    """Validate every ModelDeployment in YAML or JSON text; other kinds are skipped.
+
+    `maps` are the ConfigMaps whose config.pbtxt is checked; by default those in the same text.
+    """
+    maps = config_maps([text]) if maps is None else maps
     findings: list[Finding] = []
     models = 0
     try:
@@ -81,7 +87,7 @@ def check(text: str, file: str) -> FileResult:
             node = loader.get_node()
             for resource in _resources(node):
                 models += _is_model_deployment(resource)
-                findings += _document(resource, loader, file)
+                findings += _document(resource, loader, file, maps)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = " ".join(part for part in (error.context, error.problem) if part)
@@ -111,11 +117,17 @@ def _is_model_deployment(node: MappingNode) -> bool:
     return is_our_group or _scalar(node, "kind") == KIND
 
 
-def _document(node: MappingNode, loader: Any, file: str) -> Iterator[Finding]:  # PyYAML's loader is untyped
+def _document(
+    node: MappingNode,
+    loader: Any,  # PyYAML's loader is untyped
+    file: str,
+    maps: Sequence[ConfigMapFile],
+) -> Iterator[Finding]:
     if not _is_model_deployment(node):
         return
     meta = _child(node, "metadata")
     name = _scalar(meta, "name") if isinstance(meta, MappingNode) else ""
+    namespace = _scalar(meta, "namespace") if isinstance(meta, MappingNode) else ""
 
     def finding(line: int, rule: str, message: str) -> Finding:
         return Finding(file, line, rule, name, message)
@@ -142,7 +154,7 @@ def _document(node: MappingNode, loader: Any, file: str) -> Iterator[Finding]:  
         return
     constructed = loader.construct_document(spec)
     is_batch = _scalar(node, "kind") == BATCH_KIND
-    for rule, message in _batch(constructed) if is_batch else _spec(name or _ANY_NAME, constructed):
+    for rule, message in _batch(constructed) if is_batch else _spec(namespace, name or _ANY_NAME, constructed, maps):
         line = _line_of_field(node, message)
         if rule != "invalid-value" or line not in {scalar.start_mark.line + 1 for scalar in unquoted}:
             yield finding(line, rule, message)
@@ -176,7 +188,7 @@ def _hint_of_root(name: str) -> str:
     return f"the fields are {', '.join(_FIELDS[:4])}"
 
 
-def _spec(name: str, spec_fields: Any) -> Iterator[tuple[str, str]]:
+def _spec(namespace: str, name: str, spec_fields: Any, maps: Sequence[ConfigMapFile]) -> Iterator[tuple[str, str]]:
     """Yield (rule, message) for errors in `spec`, or warnings if there are none."""
     try:
         spec = parse(name, spec_fields)
@@ -185,6 +197,7 @@ def _spec(name: str, spec_fields: Any) -> Iterator[tuple[str, str]]:
         yield from _schedules(_only_schedules(spec_fields))
         return
     yield from _schedules(spec)
+    yield from problems_of_configs(spec, namespace=namespace, name=name, among=maps)
     for sentence in defaults.ignored(spec):
         yield "ignored-field", f"{sentence} (the field has no effect)"
     yield from (("mismatched-timeouts", sentence) for sentence in defaults.mismatched(spec))

@@ -247,7 +247,9 @@ def _slots(inventory: Inventory, name: str, revision: str) -> Iterator[Node]:
     ]
     for slot in sorted({*slots, *(str(_label(p, names.SLOT_LABEL)) for p in revision_pods)}):
         deployment = slots.get(slot)
-        pods = tuple(_pod(p) for p in _oldest_first(revision_pods) if str(_label(p, names.SLOT_LABEL)) == slot)
+        pods = tuple(
+            _pod(p, inventory) for p in _oldest_first(revision_pods) if str(_label(p, names.SLOT_LABEL)) == slot
+        )
         is_current = deployment is not None and names.revision(name, _template_key(deployment)) == revision
         if not pods and not is_current:
             continue
@@ -281,13 +283,15 @@ def _deployment_state(deployment: Json | None, ready: int) -> tuple[str, str, st
     return ("ready" if ready >= desired else "scaling"), "", ""
 
 
-def _pod(pod: Json) -> Node:
+def _pod(pod: Json, inventory: Inventory) -> Node:
     pod_stage = stage(pod)
     meta, status = _meta(pod), fields.mapping(pod.get("status"))
     restarts = sum(fields.count(c.get("restartCount")) or 0 for c in fields.mappings(status.get("containerStatuses")))
     node = fields.text(fields.mapping(pod.get("spec")).get("nodeName"))
+    download = inventory.downloads.get(str(meta.get("name")))
     parts = (
         f"on {node}" if node else "",
+        download.describe() if download is not None else "",
         f"{restarts} restart{'s' if restarts > 1 else ''}" if restarts and pod_stage.state != "failed" else "",
     )
     where = ", ".join(part for part in parts if part)
@@ -312,7 +316,7 @@ def _pod_tone(pod_stage: Stage) -> Tone:
 def _balancer(inventory: Inventory) -> Iterator[Node]:
     for deployment in inventory.balancers:
         desired = _desired_replicas(deployment)
-        pods = tuple(_pod(p) for p in _oldest_first(inventory.balancer_pods))
+        pods = tuple(_pod(p, inventory) for p in _oldest_first(inventory.balancer_pods))
         ready = sum(p.state == "ready" for p in pods)
         state, reason, info = _deployment_state(deployment, ready)
         tone: Tone = "bad" if reason or not ready else "good" if ready >= desired else "busy"

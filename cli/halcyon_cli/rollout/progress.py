@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from halcyon.api.documents.download_progress import DownloadProgress
 from halcyon_cli.kube import fields
 
 Phase = Literal["Served", "Waiting", "Failed"]
@@ -56,6 +57,14 @@ def progress(model: Mapping[str, Any]) -> Progress:
     if not _is(conditions, "Ready", "True"):
         return Progress("Waiting", f"waiting for {name} to be ready: {_message(conditions, 'Ready')}")
     return Progress("Served", f"{name} successfully rolled out: {_message(conditions, 'Ready') or 'it is ready'}")
+
+
+def with_downloads(found: Progress, downloads: Iterable[DownloadProgress]) -> Progress:
+    """Return the progress with the bytes of the downloads in pods that are fetching the model, if it waits for them."""
+    parts = [one.describe() for one in downloads]
+    if found.phase != "Waiting" or not parts:
+        return found
+    return replace(found, text=f"{found.text}; downloaded {', '.join(parts)}")
 
 
 def _is(conditions: Mapping[str, Mapping[str, Any]], name: str, value: str) -> bool:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
 from collections.abc import Sequence
 
+from halcyon_measure.report.html_document import data_section
 from halcyon_measure.report.labels import LabelledRun, load_text
 from halcyon_measure.report.markup import Content, Html, element, facts, section, table
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.document_file import StoredDocument
 from halcyon_measure.results.number_text import NONE, number
 from halcyon_measure.results.place import ContainerLimits
-
-MAX_PLAIN = 256 << 10
-"""Maximum size in characters of data that isn't compressed. Compression keeps a page of 200 runs small."""
 
 
 def what_was_run(runs: Sequence[LabelledRun]) -> Html:
@@ -95,22 +90,11 @@ def _limits(limits: ContainerLimits | None) -> str:
 
 def data(documents: Sequence[StoredDocument]) -> Html:
     """Return the section that contains the documents as JSON."""
-    text = json.dumps(
-        [{"name": one.name, "document": one.data} for one in documents], separators=(",", ":"), ensure_ascii=False
-    )
-    encoding = "plain"
-    if len(text) > MAX_PLAIN:
-        encoding, text = "deflate", base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-    # Within a script, only these could end it or begin a comment. In JSON they are the same as escapes.
-    safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     names = ", ".join(one.name for one in documents[:12]) + (
         f" and {len(documents) - 12} more" if len(documents) > 12 else ""
     )
-    return section(
-        "Data",
+    return data_section(
+        [(one.name, one.data) for one in documents],
         element("p", f"This page contains the whole results: {names}."),
-        element("p", element("button", "Save the data", type="button", id="save", hidden=True), class_="buttons"),
         element("p", "Without a browser: ", element("code", "halcyon report report.html --json"), ".", class_="quiet"),
-        element("script", Html(safe), id="data", type="application/json", data_encoding=encoding),
-        anchor="data-section",
-    )  # fmt: skip
+    )

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError
 
+from halcyon.api.batch_bucket import BatchCredentials, BucketEndpoint, BucketRegion, BucketUri, bucket_rules
 from halcyon.api.status import ConditionStatus, Short, Time
 from halcyon.api.types import ApiModel, DnsName, Documented, ListMap, RelativePath, Rule, quantity_field
 
@@ -29,24 +30,61 @@ class BatchVolume(Documented):
 
 
 class BatchInput(Documented):
-    """Data set that a BatchInference computes: its location and its format."""
+    """Data set that a BatchInference computes, on a volume or in a bucket. Set exactly one of persistentVolumeClaim and uri."""
 
-    persistent_volume_claim: BatchVolume
+    persistent_volume_claim: BatchVolume | None = None
     """File or folder that contains the rows, on a volume that is mounted read-only."""
-    format: Literal["Npz", "Jsonl", "Folder"] | None = None
+    uri: BucketUri | None = None
+    """File or folder that contains the rows, in a bucket: `s3://BUCKET/PATH` in any S3-compatible store, `gs://BUCKET/PATH` in Google Cloud
+    Storage, or `az://CONTAINER/PATH`, with `endpoint`, in Azure Blob Storage. The runner copies it to the node's disk first."""
+    credentials: BatchCredentials | None = None
+    """Credentials for the bucket, which must allow reading and listing. Only with `uri`. Default: none; requests are not
+    signed."""
+    endpoint: BucketEndpoint | None = None
+    """URL of the store, for example `https://minio.storage.svc:9000`. Required for `az://`, with the account as the first part
+    of the host. Only with `uri`. Default: AWS for `s3://`, Google Cloud Storage for `gs://`."""
+    region: BucketRegion | None = None
+    """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
+    size_limit: quantity_field("1Mi", "2Ti") | None = None  # type: ignore[valid-type]
+    """Maximum size of a data set in a bucket, and disk space of its copy on the node, 1Mi to 2Ti. Only with `uri`. Default:
+    20Gi."""
+    format: Literal["Npz", "Jsonl", "Parquet", "Folder"] | None = None
     """Format of the data set. Npz: arrays by input, whose first dimension counts the rows. Jsonl: one JSON value in
-    each line, which is an object with the values by input, or the value of the only input. Folder: one file for each
-    row, in the order of the paths. Default: the format that the name of the file or folder indicates."""
+    each line, which is an object with the values by input, or the value of the only input. Parquet: one column for each
+    input; the runner's image must contain pyarrow. Folder: one file for each row, in the order of the paths. Default:
+    the format that the name of the file or folder indicates."""
+
+    rules: ClassVar = (
+        *bucket_rules("spec.input", "input: {persistentVolumeClaim: {claimName: sets, path: 2026/images.npz}}"),
+        Rule(
+            cel="has(self.uri) || !has(self.sizeLimit)",
+            check=lambda m: m.uri is not None or m.size_limit is None,
+            message="spec.input.sizeLimit applies only to uri, because a volume isn't copied; remove it",
+        ),
+    )
 
 
 class BatchOutput(Documented):
-    """Location and format of the results."""
+    """Location and format of the results, on a volume or in a bucket. Set exactly one of persistentVolumeClaim and uri."""
 
-    persistent_volume_claim: BatchVolume
+    persistent_volume_claim: BatchVolume | None = None
     """Folder for the results, on a volume. It is created if it does not exist. It must be empty, or contain the results
     of this BatchInference."""
+    uri: BucketUri | None = None
+    """Folder for the results in a bucket, in the form of `input.uri`. It must contain no objects except results of this
+    BatchInference."""
+    credentials: BatchCredentials | None = None
+    """Credentials for the bucket, which must allow listing, reading, writing and deleting. Only with `uri`. Default: none."""
+    endpoint: BucketEndpoint | None = None
+    """URL of the store, as in `input.endpoint`. Only with `uri`."""
+    region: BucketRegion | None = None
+    """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
     format: Literal["Npz", "Jsonl"] | None = None
     """Format of the results. Default: Npz if the input is Npz, else Jsonl."""
+
+    rules: ClassVar = bucket_rules(
+        "spec.output", "output: {persistentVolumeClaim: {claimName: sets, path: results/night}}"
+    )
 
 
 class BatchHooks(Documented):
@@ -101,6 +139,9 @@ class BatchInferenceSpec(Documented):
     are computed again."""
     workers: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of processes that run the functions in `hooks`."""
+    service_account_name: DnsName | None = None
+    """ServiceAccount of the runner's pod, whose token is exchanged for `credentials.identity` of a bucket. Default: that of the
+    namespace, `default`."""
     cpu: quantity_field("10m", "256") = "500m"  # type: ignore[valid-type]
     """CPU that the runner's pod requests, 10m to 256 cores. A larger number of `workers` needs more CPU. Default:
     500m."""
@@ -145,7 +186,7 @@ class BatchConditionType(StrEnum):
 
 
 class BatchReason(StrEnum):
-    """Condition reasons of a BatchInference, except those with which a runner reports its own failure."""
+    """Condition reasons of a BatchInference. The runner reports those from InputUnreadable on, with the condition Failed."""
 
     COMPLETED = "Completed"
     """Every row has a result or is listed in the file of failures."""
@@ -166,6 +207,8 @@ class BatchReason(StrEnum):
     connections."""
     MODEL_STOPPED = "ModelStopped"
     """The model has 0 replicas, and nothing may start one."""
+    POLICY_DENIED = "PolicyDenied"
+    """The site policy doesn't allow a bucket, its endpoint, its Secret or the ServiceAccount. The message has the limit."""
     RUNNER_UNKNOWN = "RunnerUnknown"
     """The operator is configured without an image for the runner."""
     NAME_CONFLICT = "NameConflict"
@@ -181,6 +224,33 @@ class BatchReason(StrEnum):
     """The deadline of the batch has passed."""
     IN_TIME = "InTime"
     """At the present rate, the batch will be complete before its deadline."""
+    INPUT_UNREADABLE = "InputUnreadable"
+    """The data set doesn't exist, can't be read, or isn't of its format. The message has the file or object and the cause."""
+    INPUT_EMPTY = "InputEmpty"
+    """The data set has no rows."""
+    INPUT_TOO_LARGE = "InputTooLarge"
+    """The data set in a bucket is larger than `input.sizeLimit`."""
+    INPUT_CHANGED = "InputChanged"
+    """The data set has changed since the first rows were computed. The message has both digests. Put the former content back
+    and resume, or make a new BatchInference with a new output."""
+    FORMAT_UNSUPPORTED = "FormatUnsupported"
+    """The runner's image can't read the format of the data set: Parquet needs pyarrow."""
+    OUTPUT_EXISTS = "OutputExists"
+    """The output has other files, or the results of another BatchInference."""
+    OUTPUT_UNWRITABLE = "OutputUnwritable"
+    """The output can't be written: the volume, the bucket, or the rights to it. The message has what is needed."""
+    OUTPUT_FULL = "OutputFull"
+    """The output's volume, or the bucket's quota, has no space left. Written parts stay. Enlarge it, then resume."""
+    OUTPUT_UNSUITABLE = "OutputUnsuitable"
+    """The outputs can't be stored in `output.format`, for example rows of different shapes as Npz."""
+    RECIPE_CHANGED = "RecipeChanged"
+    """The functions of `hooks` have changed since the first rows were computed."""
+    FUNCTION_INVALID = "FunctionInvalid"
+    """A file of `hooks` can't be loaded, or doesn't have the function."""
+    FUNCTION_ENDED = "FunctionEnded"
+    """The process of a function has ended, for example without memory."""
+    TOO_MANY_FAILURES = "TooManyFailures"
+    """More rows than `maxFailures` have no result. A larger number resumes it."""
 
 
 class RowsStatus(ApiModel):

@@ -108,7 +108,8 @@ class Reason(StrEnum):
     LOAD_FAILED = "LoadFailed"
     """Triton could not load the model. The message is Triton's error."""
     MODEL_CONFIG_INVALID = "ModelConfigInvalid"
-    """The model's config.pbtxt is invalid or cannot be merged with the spec."""
+    """The model's config.pbtxt is invalid or cannot be merged with the spec. In a ConfigMap it is found before a pod
+    starts, and the last accepted spec stays in effect; in any other source the first pod finds it."""
     MODEL_SOURCE_NOT_FOUND = "ModelSourceNotFound"
     """The model's folder does not exist in the source, or has no version folder."""
     MODEL_DOWNLOAD_FAILED = "ModelDownloadFailed"
@@ -230,7 +231,7 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
     Type.READY: (Reason.READY, Reason.SCALED_TO_ZERO, Reason.UNKNOWN),
     Type.ACCEPTED: (
         *(Reason.ACCEPTED, Reason.INVALID, Reason.POLICY_DENIED, Reason.SOURCE_NOT_FOUND, Reason.CONFLICT),
-        Reason.FORBIDDEN,
+        *(Reason.FORBIDDEN, Reason.MODEL_CONFIG_INVALID),
     ),
     Type.MODEL_LOADED: (Reason.LOADED, Reason.LOADING, Reason.LOAD_FAILED, *_MODEL_FAILURES, Reason.UNKNOWN),
     Type.SERVERS_READY: (

@@ -55,6 +55,30 @@ class Summary(_Documented):
     """Mean number of rows in a batch that Triton computes."""
 
 
+FailureCause = Literal[
+    "ContainerFailed",
+    "Evicted",
+    "ImagePullFailed",
+    "ModelConfigInvalid",
+    "ModelDownloadFailed",
+    "ModelSourceNotFound",
+    "OOMKilled",
+    "Other",
+]
+"""Causes for which failed pods are counted apart."""
+
+
+class FailureCount(_Documented):
+    """Number of pods that have failed for one cause."""
+
+    reason: FailureCause
+    """Cause of the failure, as the reason of a condition or one of the following. `OOMKilled`: a container exceeded its
+    memory limit. `Evicted`: the node lacked a resource. `ContainerFailed`: a container fails repeatedly for another
+    reason. `Other`: the pod ended otherwise, for example with its node."""
+    pods: Annotated[int, Field(ge=1, le=1000000)]
+    """Number of pods that have failed for this cause."""
+
+
 class PodsStatus(_Documented):
     """Number of server pods, in total and by state."""
 
@@ -79,6 +103,8 @@ class PodsStatus(_Documented):
     failed: Count | None = None
     """Number of pods that cannot start or have failed. The condition ServersReady or ModelLoaded has the cause. Absent
     if there are none."""
+    failures: Annotated[tuple[FailureCount, ...], Field(max_length=8), ListMap(("reason",))] | None = None
+    """Numbers of failed pods by cause. Absent if there are none."""
     draining: Count | None = None
     """Number of pods that are finishing their requests before they stop. They are not included in `total`. Absent if
     there are none."""

@@ -22,12 +22,14 @@ from halcyon.api.documents.batch_documents import BatchProgress
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.batch import job as objects
 from halcyon.batch import runner_pod, status
+from halcyon.batch.bucket_access import refusal
 from halcyon.batch.job import LABEL, SPEC_ANNOTATION, BatchSite, ServedModel, job_name
 from halcyon.batch.status import Observed, Obstacle
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.clock import Clock
 from halcyon.kube.encoding import creating
+from halcyon.kube.event_recorder import NewEvent
 from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import BATCH_INFERENCE, JOB, Key
 from halcyon.kube.work_queue import WorkQueue
@@ -71,6 +73,8 @@ class BatchController:
     """Namespaces that the controller watches. If empty, it watches all namespaces."""
     changed: Callable[[Key], None] = lambda _: None
     """Function that is called with the key of a ModelDeployment when one of its BatchInferences has changed."""
+    record: Callable[[Object, NewEvent], object] = lambda _batch, _event: None
+    """Function that records an event of a BatchInference."""
     _progress: dict[Key, BatchProgress] = field(default_factory=dict)
     _written_at: dict[Key, float] = field(default_factory=dict)
 
@@ -175,10 +179,7 @@ class BatchController:
         spec: BatchInferenceSpec | None = None
         try:
             spec = batch_inference.parse(batch.get("spec"))
-            model = status.served_model(
-                self.model(Key(key.namespace, spec.model_deployment)), spec.model_deployment, key.namespace
-            )
-            seen = await self._observe(key, batch, spec, model, session)
+            seen = await self._observe(key, batch, spec, self._served(key, spec), session)
         except ValueError as error:
             seen = Observed(Obstacle(BatchReason.INVALID, str(error), is_final=True))
         wait_s = await self._write(key, batch, spec, seen)
@@ -186,6 +187,13 @@ class BatchController:
             return wait_s
         host = runner_pod.address(self._pod(key))
         return POLL_INTERVAL_S if host is not None else wait_s
+
+    def _served(self, key: Key, spec: BatchInferenceSpec) -> ServedModel | Obstacle:
+        """Return the properties of the model that a runner needs, or the reason why no runner may run."""
+        if said := refusal(spec, key.namespace, self.site.policy, self.site.own_secret):
+            return Obstacle(BatchReason.POLICY_DENIED, said)
+        name = spec.model_deployment
+        return status.served_model(self.model(Key(key.namespace, name)), name, key.namespace)
 
     async def _observe(
         self,
@@ -211,7 +219,9 @@ class BatchController:
         wanted = objects.job(batch, spec, model, self.site)
         if present is None:
             if self.site.network is not None:
-                await self.client.apply(kinds.NETWORK_POLICY, objects.network_policy(batch, spec, self.site.network))
+                await self.client.apply(
+                    kinds.NETWORK_POLICY, objects.network_policy(batch, spec, self.site, self.site.network)
+                )
             with contextlib.suppress(errors.Conflicted):  # it exists, and the cache will show it
                 await self.client.apply(JOB, creating(wanted))
             return Observed(pending="the runner's pod is being made", progress=self._progress.get(key))
@@ -261,6 +271,8 @@ class BatchController:
         with contextlib.suppress(errors.NotFound):
             await self.client.apply(BATCH_INFERENCE, body, subresource="status")
             self._written_at[key] = self.clock.monotonic()
+            for event in status.events(before, made):
+                self.record(batch, event)
         return None
 
 

@@ -1,26 +1,29 @@
 """Objects of a BatchInference: the Job of its runner, and the NetworkPolicy of the runner's pod. Pure.
 
-The pod complies with the Pod Security Standard "restricted" and has no ServiceAccount token. It has the priority class
-that the site sets for runners, so that other pods can preempt it. If a pod ends without success, the Job creates
-another one, unless the runner reports a final failure. The new runner continues after the parts of the output that are
-already written.
+The pod complies with the Pod Security Standard "restricted" and has no token of the API server. It has the priority
+class that the site sets for runners, so that other pods can preempt it. If a pod ends without success, the Job creates another one, unless
+the runner reports a final failure. The new runner continues after the parts of the output that are already written.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from halcyon.api.batch_inference import BatchInferenceSpec
 from halcyon.api.documents.batch_documents import FAILED, PORT, BatchRecipe
+from halcyon.api.policy.downloads import NO_DOWNLOADS, SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
+from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
+from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT
 from halcyon.api.types import GROUP
+from halcyon.batch.bucket_access import BucketAccess, accesses
 from halcyon.kube.kinds import BATCH_INFERENCE, JOB, NETWORK_POLICY, Kind, Object
-from halcyon.render import names
+from halcyon.render import names, network_policies
 from halcyon.render.metadata import RESTRICTED
 
-LABEL: Final = f"{GROUP}/batch-inference"
-"""Label of all objects that belong to a BatchInference. Its value is the name of the BatchInference."""
+LABEL: Final = names.BATCH_LABEL
 SPEC_ANNOTATION: Final = f"{GROUP}/batch-spec"
 """Annotation of the Job with the digest of everything that determines its pods, except the image."""
 CONTAINER: Final = "runner"
@@ -42,7 +45,12 @@ class BatchSite:
     pull_secrets: tuple[str, ...] = ()
     fixed_user_ids: bool = True
     network: SiteNetwork | None = None
-    """Peers for the runner's NetworkPolicy; None if the site creates no NetworkPolicies."""
+    """Peers in NetworkPolicies; None if the site creates no NetworkPolicies."""
+    downloads: SiteDownloads = NO_DOWNLOADS
+    """Proxy and certificates with which runners reach buckets."""
+    policy: SitePolicy = ANYTHING
+    own_secret: str = ""
+    """NAMESPACE/NAME of the Secret with the operator's private key, which no runner may mount."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +81,18 @@ def labels(name: str) -> dict[str, str]:
     return {LABEL: name, names.COMPONENT_LABEL: COMPONENT, names.MANAGER_LABEL: names.MANAGER}
 
 
-def recipe(batch: Object, spec: BatchInferenceSpec, model: ServedModel) -> BatchRecipe:
+def recipe(
+    batch: Object, spec: BatchInferenceSpec, model: ServedModel, buckets: Mapping[str, BucketAccess]
+) -> BatchRecipe:
     """Return the instructions for the runner: model, input, output, hooks and limits."""
-    hooks = spec.hooks
+    hooks, volumes = spec.hooks, (spec.input.persistent_volume_claim, spec.output.persistent_volume_claim)
     return BatchRecipe(
         owner=batch["metadata"]["uid"],
         name=batch["metadata"]["name"],
         model=model.model,
         url=f"http://{model.name}:{names.HTTP_PORT}",
-        input=f"{_INPUT}/{spec.input.persistent_volume_claim.path}",
-        output=f"{_OUTPUT}/{spec.output.persistent_volume_claim.path}",
+        input=f"{_INPUT}/{volumes[0].path}" if volumes[0] else _INPUT,
+        output=f"{_OUTPUT}/{volumes[1].path}" if volumes[1] else "",
         input_format=spec.input.format or "",
         output_format=spec.output.format or "",
         prepare=f"{_HOOKS}/{hooks.prepare}" if hooks and hooks.prepare else "",
@@ -94,13 +104,16 @@ def recipe(batch: Object, spec: BatchInferenceSpec, model: ServedModel) -> Batch
         gentle=spec.gentle,
         workers=spec.workers,
         api_key_file=_KEYS if model.api_keys else "",
+        input_bucket=buckets["input"].recipe() if "input" in buckets else None,
+        output_bucket=buckets["output"].recipe() if "output" in buckets else None,
     )
 
 
 def job(batch: Object, spec: BatchInferenceSpec, model: ServedModel, site: BatchSite) -> Object:
     """Return the Job that runs the runner of a BatchInference."""
-    made = recipe(batch, spec, model)
-    pod = _pod(made, spec, model, site)
+    buckets = accesses(spec, batch["metadata"]["namespace"], site.downloads, site.policy)
+    made = recipe(batch, spec, model, buckets)
+    pod = _pod(made, spec, model, site, buckets)
     # Without the image, so that an upgrade of the operator leaves running pods alone.
     digest = names.digest([made.to_json(), pod["volumes"], spec.cpu, spec.memory])
     return _owned(JOB, batch, {SPEC_ANNOTATION: digest}) | {
@@ -124,17 +137,14 @@ def job(batch: Object, spec: BatchInferenceSpec, model: ServedModel, site: Batch
     }
 
 
-def _pod(made: BatchRecipe, spec: BatchInferenceSpec, model: ServedModel, site: BatchSite) -> Object:
-    volumes: list[Object] = [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}]
-    mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108  # of the container
-    # A claim that has both input and output is one volume.
-    claims = {spec.input.persistent_volume_claim.claim_name: "input"}
-    claims.setdefault(spec.output.persistent_volume_claim.claim_name, "output")
-    volumes += [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for claim, name in claims.items()]
-    mounts += [
-        {"name": claims[spec.input.persistent_volume_claim.claim_name], "mountPath": _INPUT, "readOnly": True},
-        {"name": claims[spec.output.persistent_volume_claim.claim_name], "mountPath": _OUTPUT},
-    ]
+def _pod(
+    made: BatchRecipe,
+    spec: BatchInferenceSpec,
+    model: ServedModel,
+    site: BatchSite,
+    buckets: Mapping[str, BucketAccess],
+) -> Object:
+    volumes, mounts = _data_volumes(spec)
     for name, path, source in (
         ("hooks", _HOOKS, {"configMap": {"name": spec.hooks.config_map}} if spec.hooks else None),
         ("api-keys", _KEYS, {"secret": {"secretName": model.api_keys}} if model.api_keys else None),
@@ -142,6 +152,10 @@ def _pod(made: BatchRecipe, spec: BatchInferenceSpec, model: ServedModel, site: 
         if source is not None:
             volumes.append({"name": name} | source)
             mounts.append({"name": name, "mountPath": path, "readOnly": True})
+    for access in buckets.values():
+        for path, volume in access.volumes().items():
+            volumes.append(volume)
+            mounts.append({"name": volume["name"], "mountPath": path, "readOnly": True})
     ids = {"runAsUser": _UID, "runAsGroup": _UID, "fsGroup": _UID, "fsGroupChangePolicy": "OnRootMismatch"}
     pod: Object = {
         "automountServiceAccountToken": False,
@@ -174,22 +188,50 @@ def _pod(made: BatchRecipe, spec: BatchInferenceSpec, model: ServedModel, site: 
         pod["imagePullSecrets"] = [{"name": name} for name in site.pull_secrets]
     if site.priority_class:
         pod["priorityClassName"] = site.priority_class
+    if spec.service_account_name is not None:
+        pod["serviceAccountName"] = spec.service_account_name
     return pod
 
 
-def network_policy(batch: Object, spec: BatchInferenceSpec, network: SiteNetwork) -> Object:
+def _data_volumes(spec: BatchInferenceSpec) -> tuple[list[Object], list[Object]]:
+    """Return the volumes with input, output and temporary files, and their mounts."""
+    volumes: list[Object] = [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}]
+    mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108  # of the container
+    source, target = spec.input.persistent_volume_claim, spec.output.persistent_volume_claim
+    # A claim that has both input and output is one volume.
+    claims = {source.claim_name: "input"} if source else {}
+    if target:
+        claims.setdefault(target.claim_name, "output")
+    volumes += [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for claim, name in claims.items()]
+    if source:
+        mounts.append({"name": claims[source.claim_name], "mountPath": _INPUT, "readOnly": True})
+    else:
+        volumes.append({"name": "copy", "emptyDir": {"sizeLimit": spec.input.size_limit or DEFAULT_SIZE_LIMIT}})
+        mounts.append({"name": "copy", "mountPath": _INPUT})
+    if target:
+        mounts.append({"name": claims[target.claim_name], "mountPath": _OUTPUT})
+    return volumes, mounts
+
+
+def network_policy(batch: Object, spec: BatchInferenceSpec, site: BatchSite, peers: SiteNetwork) -> Object:
     """Return the NetworkPolicy of the runner's pod.
 
-    The operator may poll the progress, and the pod may reach DNS and the model's pods.
+    The operator may poll the progress, and the pod may reach DNS, the model's pods, and the servers of its buckets.
     """
     model = {"podSelector": {"matchLabels": {names.OWNER_LABEL: spec.model_deployment}}}
     dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
+    buckets = accesses(spec, batch["metadata"]["namespace"], site.downloads, site.policy)
+    ports = {port for access in buckets.values() for port in access.ports()}
     return _owned(NETWORK_POLICY, batch, {}) | {
         "spec": {
             "podSelector": {"matchLabels": labels(batch["metadata"]["name"])},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"from": list(network.operator), "ports": [{"port": PORT, "protocol": "TCP"}]}],
-            "egress": [{"to": [model], "ports": [{"port": names.HTTP_PORT, "protocol": "TCP"}]}, {"ports": dns}],
+            "ingress": [{"from": list(peers.operator), "ports": [{"port": PORT, "protocol": "TCP"}]}],
+            "egress": [
+                {"to": [model], "ports": [{"port": names.HTTP_PORT, "protocol": "TCP"}]},
+                {"ports": dns},
+                *network_policies.downloads(peers, ports),
+            ],
         }
     }
 

@@ -18,6 +18,7 @@ from halcyon.api.batch_inference import BatchInferenceSpec, BatchReason
 from halcyon.api.documents.batch_documents import BatchProgress
 from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.batch.job import ServedModel
+from halcyon.kube.event_recorder import NewEvent
 from halcyon.kube.kinds import Object
 
 _MESSAGE_LIMIT = 1024
@@ -136,6 +137,21 @@ def make(
         for kind, state, reason, message in found
     ]
     return status
+
+
+def events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
+    """Return the events for a change of the status: one when the batch completes, and one when it fails."""
+    found = []
+    for kind, type_ in ((Type.COMPLETE, "Normal"), (Type.FAILED, "Warning")):
+        old, new = (
+            next(
+                (one for one in status.get("conditions") or () if (one["type"], one["status"]) == (kind, "True")), None
+            )
+            for status in (before, after)
+        )
+        if new is not None and (old is None or old["reason"] != new["reason"]):
+            found.append(NewEvent(type_, str(new["reason"]), str(new["message"])))
+    return found
 
 
 _Found = tuple[Type, str, str, str]

@@ -11,6 +11,7 @@
 | `model_page`         | document for the page of one model                                                   |
 | `whatif`             | replicas for past arrivals with other targets                                        |
 | `measured`           | results of `halcyon bench` that are kept beside a model                              |
+| `batches`            | BatchInferences of a model                                                           |
 | `authorization`      | user of a request, and the namespaces that this user may see                         |
 | `server_sent_events` | streams of documents to browsers, at a rate that each browser can receive            |
 | `site`               | links to the site's other tools, and values from its Prometheus                      |
@@ -20,6 +21,6 @@
 | `static/`            | pages: JavaScript modules without a build step, and uPlot (`scripts/charts`)         |
 | `documents.d.ts`     | TypeScript types of the responses, for `make typecheck`                              |
 
-`client_latency`, `measured`, `model_row`, `pod_start_phases`, `model_page` and `whatif` are pure. Out of scope: informers, access reviews and
+`batches`, `client_latency`, `measured`, `model_row`, `pod_start_phases`, `model_page` and `whatif` are pure. Out of scope: informers, access reviews and
 agent reports; `halcyon.control.reporting.dashboard_source` provides them.
 """

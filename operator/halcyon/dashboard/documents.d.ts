@@ -306,3 +306,18 @@ export interface BenchResult {
   phases: { parts: { name: string; side: string; mean: BenchFigure }[] } | null;
   verdict: { sentence: string; unsure: boolean; others: string[] } | null;
 }
+
+/** A BatchInference of a model. Values that are unknown are null. */
+export interface Batch {
+  name: string;
+  created: string | null;
+  state: string;
+  message: string;
+  late: string;
+  total: number | null;
+  done: number | null;
+  failed: number | null;
+  rate: string | null;
+  eta: string | null;
+  completed: string | null;
+}

@@ -50,6 +50,8 @@ class ModelNumbers:
 UNKNOWN = ModelNumbers()
 ResultReader = Callable[[Name], Awaitable[Object | None]]
 """Function that reads the ConfigMap with a model's measurements; None if there is none."""
+BatchReader = Callable[[str], Awaitable[Sequence[Object]]]
+"""Function that reads the BatchInferences of a namespace."""
 
 
 @dataclass(frozen=True, slots=True)

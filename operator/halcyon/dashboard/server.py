@@ -6,7 +6,7 @@
     POST   /api/session {"token": ...}          sign in: set a cookie with the token
     DELETE /api/session                         sign out
     GET    /api/models?text=&state=&sort=&order=&offset=&limit=
-    GET    /api/models/NAMESPACE/NAME[/spec|/revisions]
+    GET    /api/models/NAMESPACE/NAME[/spec|/revisions|/measured|/batches]
     GET    /api/models/NAMESPACE/NAME/history?hours=
     GET    /api/models/NAMESPACE/NAME/logs?pod=    last lines, read with the user's own token
     GET    /api/models/NAMESPACE/NAME/whatif?latency=&min=&max=&hours=
@@ -30,13 +30,13 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from halcyon.dashboard import measured, model_page, pod_start_phases, server_sent_events, whatif
+from halcyon.dashboard import batches, measured, model_page, pod_start_phases, server_sent_events, whatif
 from halcyon.dashboard.authorization import COOKIE, MAX_TOKEN_LENGTH, Authorizer
 from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.model_table import Fleet, InvalidQuery, TableQuery, int_parameter
 from halcyon.dashboard.page_files import LIBRARY, page_files
 from halcyon.dashboard.pod_logs import LogsUnavailable
-from halcyon.dashboard.ports import DashboardSource, LogReader, Name, ResultReader
+from halcyon.dashboard.ports import BatchReader, DashboardSource, LogReader, Name, Object, ResultReader
 from halcyon.dashboard.server_sent_events import ConnectionLimit, ConnectionLimitReached
 from halcyon.dashboard.site import MAX_HOURS, NO_LINKS, Links, SiteMetrics
 from halcyon.dashboard.whatif import WhatIfQuery
@@ -82,6 +82,7 @@ class Dashboard:
         links: Links = NO_LINKS,
         logs: LogReader | None = None,
         measured_results: ResultReader | None = None,
+        batches: BatchReader | None = None,
         streams: ConnectionLimit | None = None,
         steps: Callable[[], int],
     ) -> None:
@@ -95,12 +96,13 @@ class Dashboard:
             links: base URLs of the site's other tools.
             logs: reader of pods' logs; None if there is none.
             measured_results: reader of measurements; None if there is none.
+            batches: reader of BatchInferences; None if there is none.
             streams: limit on the number of open pages; None for the default.
             steps: returns the number of steps in the history so far.
         """
         self._source, self._access, self._history = source, access, history
         self._steps, self._links, self._logs = steps, links, logs
-        self._measured_results = measured_results
+        self._measured_results, self._batch_reader = measured_results, batches
         self._metrics = site or SiteMetrics(None, monotonic=time.monotonic, wall=time.time)
         self._fleet = Fleet(history)
         self.streams = streams or ConnectionLimit()
@@ -129,6 +131,7 @@ class Dashboard:
                 web.get("/api/models/{namespace}/{name}/revisions", self._revisions),
                 web.get("/api/models/{namespace}/{name}/logs", self._log_lines),
                 web.get("/api/models/{namespace}/{name}/measured", self._measured),
+                web.get("/api/models/{namespace}/{name}/batches", self._batches),
                 web.get("/api/models/{namespace}/{name}/whatif", self._what_if),
                 web.get("/api/stream/models", self._models_stream),
                 web.get("/api/stream/models/{namespace}/{name}", self._model_stream),
@@ -192,7 +195,7 @@ class Dashboard:
         return _compressed(request, await self._table_document(request, TableQuery.of(request.query)))
 
     async def _model(self, request: web.Request) -> web.Response:
-        return _compressed(request, await self._model_document(request, _name(request)))
+        return _compressed(request, await self._model_document(request))
 
     async def _series(self, request: web.Request) -> web.Response:
         name = await self._authorized_name(request)
@@ -203,10 +206,7 @@ class Dashboard:
         return _compressed(request, orjson.dumps(document))
 
     async def _spec(self, request: web.Request) -> web.Response:
-        name = await self._authorized_name(request)
-        model = self._source.model(name)
-        if model is None:
-            raise _NoSuchModel(name)
+        name, model = await self._authorized_model(request)
         return _compressed(request, orjson.dumps(model_page.spec(model, self._source.overlay(name))))
 
     async def _revisions(self, request: web.Request) -> web.Response:
@@ -228,13 +228,8 @@ class Dashboard:
         if log_of is None:
             return _json(200, {"lines": "", "why": "No container of the pod has run yet, so there is no log."})
         if self._logs is None or not token:
-            return _json(
-                200,
-                {
-                    "lines": "",
-                    "why": "The operator may not read logs; it can with your own token if you sign in with one.",
-                },
-            )
+            why = "The operator may not read logs; it can with your own token if you sign in with one."
+            return _json(200, {"lines": "", "why": why})
         try:
             lines = await self._logs.tail(token, namespace=name.namespace, pod=pod.obj["metadata"]["name"], **log_of)
         except LogsUnavailable as error:
@@ -242,18 +237,19 @@ class Dashboard:
         return _json(200, {"lines": lines, "why": ""})
 
     async def _measured(self, request: web.Request) -> web.Response:
-        name = await self._authorized_name(request)
-        model = self._source.model(name)
-        if model is None:
-            raise _NoSuchModel(name)
+        name, model = await self._authorized_model(request)
         # Read at each request: no cache holds these ConfigMaps, because only opened pages need them.
         stored = None if self._measured_results is None else await self._measured_results(name)
         return _compressed(request, orjson.dumps(measured.results(stored, model)))
 
+    async def _batches(self, request: web.Request) -> web.Response:
+        name, _ = await self._authorized_model(request)
+        # Read at each request: only the leader has a cache of them, and each replica serves pages.
+        stored = () if self._batch_reader is None else await self._batch_reader(name.namespace)
+        return _compressed(request, orjson.dumps(batches.batches(stored, name.name)))
+
     async def _what_if(self, request: web.Request) -> web.Response:
-        name = await self._authorized_name(request)
-        if self._source.model(name) is None:
-            raise _NoSuchModel(name)
+        name, _ = await self._authorized_model(request)
         query, known, past = WhatIfQuery.of(request.query), self._source.known(name), self._source.past(name)
         # A calculation over two weeks takes up to a second of CPU time, so run it outside the event loop, and only one at a time. The
         # next one waits, so that all together take a quarter of a core.
@@ -278,11 +274,8 @@ class Dashboard:
         )
         return orjson.dumps({"synced": self._source.synced, "allocatable": self._metrics.allocatable()} | document)
 
-    async def _model_document(self, request: web.Request, name: Name) -> bytes:
-        await self._access.may_get(await self._access.user(request), name)
-        model = self._source.model(name)
-        if model is None:
-            raise _NoSuchModel(name)
+    async def _model_document(self, request: web.Request) -> bytes:
+        name, model = await self._authorized_model(request)
         return orjson.dumps(
             model_page.page(
                 model,
@@ -293,6 +286,12 @@ class Dashboard:
                 events=self._source.events(name),
             )
         )
+
+    async def _authorized_model(self, request: web.Request) -> tuple[Name, Object]:
+        name = await self._authorized_name(request)
+        if (model := self._source.model(name)) is None:
+            raise _NoSuchModel(name)
+        return name, model
 
     async def _authorized_name(self, request: web.Request) -> Name:
         name = _name(request)
@@ -306,8 +305,7 @@ class Dashboard:
         return await self._stream(request, "models", lambda: self._table_document(request, query))
 
     async def _model_stream(self, request: web.Request) -> web.StreamResponse:
-        name = _name(request)
-        return await self._stream(request, "model", lambda: self._model_document(request, name))
+        return await self._stream(request, "model", lambda: self._model_document(request))
 
     async def _stream(self, request: web.Request, event: str, render: server_sent_events.Render) -> web.StreamResponse:
         await render()  # if the user may not see the document, this raises an error before the stream begins

@@ -11,10 +11,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from halcyon.fetch import config_pbtxt, mounted_source
-from halcyon.fetch.errors import FetchError, ModelConfigError, UnknownFieldError
-from halcyon.fetch.merge import backend_of
+from halcyon.fetch import mounted_source
 from halcyon.fetch.mounted_source import ModelFolder
+from halcyon.model_config import config_pbtxt
+from halcyon.model_config.errors import ModelError
+from halcyon.model_config.merge import backend_of
 
 _CLASS, _FUNCTION, _FILE = "TritonPythonModel", "auto_complete_config", "model.py"
 _MAX_BYTES = 256 * 1024
@@ -25,7 +26,7 @@ def is_complete(content: bytes, folder: ModelFolder) -> bool:
     """Return True if the configuration of a Python model is complete, so that Triton would add nothing to it."""
     try:
         known = config_pbtxt.parse(content)
-    except (ModelConfigError, UnknownFieldError):
+    except ModelError:
         return False
     is_explicit = known.input and known.output and known.default_model_filename in {"", _FILE}
     return backend_of(known) == "python" and bool(is_explicit) and not any(map(_may_add, _programs(folder)))
@@ -36,7 +37,7 @@ def _programs(folder: ModelFolder) -> Iterator[str]:
     for version in folder.versions:
         try:
             yield mounted_source.content(folder.path / str(version) / _FILE, _MAX_BYTES).decode()
-        except (FetchError, UnicodeDecodeError):
+        except (ModelError, UnicodeDecodeError):
             yield ""
 
 

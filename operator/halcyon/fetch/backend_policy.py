@@ -13,10 +13,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from halcyon.fetch import config_pbtxt
-from halcyon.fetch.errors import BackendError, UnknownFieldError
-from halcyon.fetch.merge import backend_of
+from halcyon.fetch.errors import BackendError
 from halcyon.fetch.mounted_source import ModelFolder
+from halcyon.model_config import config_pbtxt
+from halcyon.model_config.errors import UnknownFieldError
+from halcyon.model_config.merge import backend_of
 
 
 def check(content: bytes, folder: ModelFolder, allowed: frozenset[str]) -> None:

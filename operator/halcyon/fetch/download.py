@@ -12,7 +12,6 @@ import io
 import os
 import re
 import shutil
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from halcyon.fetch.archive import EXECUTABLE, MAX_FILES, TargetFolder, check_siz
 from halcyon.fetch.egress_proxy import Address, EgressProxy, SiteProxy, is_open
 from halcyon.fetch.errors import SourceError, StoreError, known_reason
 from halcyon.fetch.folder_markers import ListedObject, above, contents
+from halcyon.fetch.progress_reports import ProgressReports, ReportProgress
 from halcyon.fetch.registry import hugging_face, registries
 from halcyon.fetch.registry.errors import RegistryFailure
 from halcyon.fetch.stores import BucketStore
@@ -39,17 +39,12 @@ from halcyon.fetch.stores import BucketStore
 _MAX_CONCURRENT_PARTS = 8
 """Maximum number of parts that are read concurrently. Together with their size it limits the memory; the container has 256 MiB."""
 _PART_BYTES = 8 * 1024 * 1024
-_PROGRESS_INTERVAL_S = 10.0
 _CREDENTIALS = (*stores.SECRET_KEYS, hugging_face.TOKEN, "authorization", "ca.crt")
 _FORBIDDEN = ("403 Forbidden", "401 Unauthorized")
 _PROGRAMS = (b"\x7fELF", b"#!")
 """First bytes of executable files. Buckets store no file modes, so files that begin with these bytes get the execute bit."""
 _MAX_SHOWN = 400
 """Maximum number of characters of obstore's message that an error quotes."""
-_MIN_SECRET_CHARS = 4
-"""Minimum length of a value that is masked. Shorter ones are empty or placeholders such as `-`, which occur in any text."""
-_MIN_LONG_SECRET_CHARS = 8
-"""Minimum length of a value that is masked even inside a word. A shorter value may be part of ordinary words."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +98,7 @@ class Remote:
 def download(
     remote: Remote,
     folder: Path,
-    report_progress: Callable[[str], None],
+    report_progress: ReportProgress,
     allows: Callable[[Address], bool] | None = None,
 ) -> int:
     """Download the model into the folder, after deleting the results of an earlier attempt; return the number of bytes written.
@@ -111,7 +106,7 @@ def download(
     Args:
         remote: model to download.
         folder: existing, writable folder.
-        report_progress: called repeatedly with a line about the progress.
+        report_progress: called at the beginning, and then at most every 10 s.
         allows: returns True if the download may connect to an address. Default: `is_open`.
 
     Raises:
@@ -119,7 +114,7 @@ def download(
         StoreError: the store cannot be reached, or denies access.
     """
     _empty(folder)
-    secrets = _read(remote.credentials)
+    secrets = secret_values(remote.credentials)
     if remote.site_ca is not None:
         try:
             secrets["ca.crt"] = remote.site_ca.read_text() + "\n" + secrets.get("ca.crt", "")
@@ -141,15 +136,18 @@ def download(
         try:
             if (model := registries.model(remote.url)) is not None:
                 client = registries.client(remote.server, secrets, proxy)
-                return registries.download(model, client, TargetFolder(folder, remote.limit_bytes), report_progress)
+                target = TargetFolder(folder, remote.limit_bytes)
+                return registries.download(
+                    model, client, target, lambda total: ProgressReports(report_progress, total).set
+                )
             if remote.is_bucket:
-                clients = {"client_options": _options(remote, secrets, proxy), "retry_config": _RETRIES}
+                clients = {"client_options": client_options(remote, secrets, proxy), "retry_config": _RETRIES}
                 keys: stores.Keys = secrets
                 if remote.identity is not None and remote.token is not None:
                     keys = stores.Exchange(remote.identity, remote.token, proxy, secrets.get("ca.crt"))
                 store = stores.bucket(remote.url, remote.server, remote.bucket_region, keys, clients)
                 return _bucket(store, remote, folder, report_progress)
-            return _archive(remote, secrets, proxy, folder)
+            return _archive(remote, secrets, proxy, folder, report_progress)
         # The library raises FileNotFoundError for a missing object.
         except (exceptions.BaseError, FileNotFoundError, RegistryFailure) as error:
             raise _store_error(error, remote, secrets, egress_proxy.denied_reason) from error
@@ -163,13 +161,15 @@ def _empty(folder: Path) -> None:
             entry.unlink()
 
 
-def _read(folder: Path | None) -> dict[str, str]:
+def secret_values(folder: Path | None) -> dict[str, str]:
+    """Return the known keys of the Secret that is mounted at the folder; none if there is no folder."""
     if folder is None:
         return {}
     return {name: (folder / name).read_text().strip() for name in _CREDENTIALS if (folder / name).is_file()}
 
 
-def _options(remote: Remote, secrets: Mapping[str, str], proxy: str) -> dict[str, Any]:
+def client_options(remote: Remote, secrets: Mapping[str, str], proxy: str) -> dict[str, Any]:
+    """Return the options of a client of the store: proxy, timeouts and certificates."""
     options: dict[str, Any] = {
         "proxy_url": proxy,
         "allow_http": remote.server.startswith("http://"),
@@ -196,19 +196,17 @@ class _Part:
     etag: str | None
 
 
-def _bucket(store: BucketStore, remote: Remote, folder: Path, report_progress: Callable[[str], None]) -> int:
+def _bucket(store: BucketStore, remote: Remote, folder: Path, report_progress: ReportProgress) -> int:
     prefix = urlsplit(remote.url).path.strip("/")
     parts, total = _create_files(store, prefix, remote, folder)
-    done, reported_at = 0, time.monotonic()
+    done, reports = 0, ProgressReports(report_progress, total)
     with ThreadPoolExecutor(_MAX_CONCURRENT_PARTS) as pool:
         left: set[Future[int]] = {pool.submit(_download_part, store, part) for part in parts}
         try:
             while left:
                 finished, left = wait(left, timeout=1, return_when=FIRST_EXCEPTION)
                 done += sum(future.result() for future in finished)
-                if time.monotonic() - reported_at >= _PROGRESS_INTERVAL_S:
-                    reported_at = time.monotonic()
-                    report_progress(f"{done / 2**20:.0f} of {total / 2**20:.0f} MiB")
+                reports.set(done)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -292,9 +290,11 @@ def _download_part(store: BucketStore, part: _Part) -> int:
     return written
 
 
-def _archive(remote: Remote, secrets: Mapping[str, str], proxy: str, folder: Path) -> int:
+def _archive(
+    remote: Remote, secrets: Mapping[str, str], proxy: str, folder: Path, report_progress: ReportProgress
+) -> int:
     parts = urlsplit(remote.url)
-    options = _options(remote, secrets, proxy)
+    options = client_options(remote, secrets, proxy)
     if "authorization" in secrets:
         options["default_headers"] = {"authorization": secrets["authorization"]}
     store = HTTPStore(
@@ -302,7 +302,9 @@ def _archive(remote: Remote, secrets: Mapping[str, str], proxy: str, folder: Pat
         client_options=cast("Any", options),
         retry_config=cast("Any", _RETRIES),
     )
-    stream = _Stream(obstore.get(store, parts.path.lstrip("/")).stream(min_chunk_size=1024 * 1024))
+    answer = obstore.get(store, parts.path.lstrip("/"))
+    reports = ProgressReports(report_progress, answer.meta["size"])
+    stream = _Stream(answer.stream(min_chunk_size=1024 * 1024), reports)
     written = unpack(cast("IO[bytes]", stream), folder, limit_bytes=remote.limit_bytes)
     digest = stream.digest()
     if remote.sha256 is not None and digest != remote.sha256:
@@ -316,8 +318,9 @@ def _archive(remote: Remote, secrets: Mapping[str, str], proxy: str, folder: Pat
 class _Stream(io.RawIOBase):
     """Downloaded archive as a file object, which computes the digest while it is read."""
 
-    def __init__(self, chunks: Any) -> None:
+    def __init__(self, chunks: Any, reports: ProgressReports) -> None:
         self._chunks: Iterator[Any] = iter(chunks)
+        self._reports, self._received = reports, 0
         self._buffer = memoryview(b"")
         self._hash = hashlib.sha256()
 
@@ -341,6 +344,8 @@ class _Stream(io.RawIOBase):
     def _next(self) -> bytes:
         chunk = bytes(next(self._chunks, b""))
         self._hash.update(chunk)
+        self._received += len(chunk)
+        self._reports.set(self._received)
         return chunk
 
     def digest(self) -> str:
@@ -356,7 +361,7 @@ def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], d
         return StoreError(f"{remote.url}: {denied_reason}")
     if isinstance(error, exceptions.NotFoundError | FileNotFoundError):
         return SourceError(f"{remote.url} does not exist")
-    message = _masked(" ".join(str(error).partition("Debug source:")[0].split()), secrets.values())
+    message = stores.masked(" ".join(str(error).partition("Debug source:")[0].split()), secrets.values())
     # If a listing is denied, the library raises no specific exception; only the server's response shows it.
     denied = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
     denied = denied or any(status in message for status in _FORBIDDEN)
@@ -380,13 +385,3 @@ def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], d
     if isinstance(error, exceptions.PreconditionError):
         return StoreError(f"{remote.url} changed during the download; put each version into its own folder")
     return StoreError(f"{remote.url}: {message[:_MAX_SHOWN]}")
-
-
-def _masked(text: str, secrets: Iterable[str]) -> str:
-    """Return the text with the secret values masked. Longer values are masked first, because a shorter one may be part of them."""
-    text = stores.without_signature(text)
-    values = sorted({value for value in secrets if len(value) >= _MIN_SECRET_CHARS}, key=len, reverse=True)
-    if not values:
-        return text
-    patterns = (re.escape(v) if len(v) >= _MIN_LONG_SECRET_CHARS else rf"(?<!\w){re.escape(v)}(?!\w)" for v in values)
-    return re.sub("|".join(patterns), "***", text)

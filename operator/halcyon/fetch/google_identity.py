@@ -17,7 +17,7 @@ from typing import Any
 from halcyon.api.documents.store_identity import StoreIdentity
 from halcyon.fetch.errors import StoreError
 
-_SCOPE = "https://www.googleapis.com/auth/devstorage.read_only"
+_READING, _WRITING = (f"https://www.googleapis.com/auth/devstorage.{scope}" for scope in ("read_only", "read_write"))
 _TIMEOUT_S = 30
 _MAX_ANSWER_BYTES = 64 * 1024
 
@@ -25,7 +25,9 @@ _MAX_ANSWER_BYTES = 64 * 1024
 class GoogleTokens:
     """Source of access tokens, as a callable that obstore accepts as `credential_provider`."""
 
-    def __init__(self, identity: StoreIdentity, token_file: Path, proxy: str, ca: str | None) -> None:
+    def __init__(
+        self, identity: StoreIdentity, token_file: Path, proxy: str, ca: str | None, *, writes: bool = False
+    ) -> None:
         """Create a source.
 
         Args:
@@ -33,7 +35,9 @@ class GoogleTokens:
             token_file: file with the service account's token, which the kubelet renews.
             proxy: URL of the proxy for all requests.
             ca: additional CA certificates (PEM); None if there are none.
+            writes: whether the tokens must allow writing.
         """
+        self._scope = _WRITING if writes else _READING
         self._identity = identity
         self._token_file = token_file
         context = ssl.create_default_context()
@@ -55,7 +59,7 @@ class GoogleTokens:
             {
                 "grantType": "urn:ietf:params:oauth:grant-type:token-exchange",
                 "audience": self._identity.audience,
-                "scope": "https://www.googleapis.com/auth/cloud-platform" if impersonation else _SCOPE,
+                "scope": "https://www.googleapis.com/auth/cloud-platform" if impersonation else self._scope,
                 "requestedTokenType": "urn:ietf:params:oauth:token-type:access_token",
                 "subjectTokenType": "urn:ietf:params:oauth:token-type:jwt",
                 "subjectToken": self._token_file.read_text().strip(),
@@ -64,7 +68,7 @@ class GoogleTokens:
         token, expires = given["access_token"], datetime.now(UTC) + timedelta(seconds=int(given["expires_in"]))
         for server in impersonation:
             url = f"{server}/v1/projects/-/serviceAccounts/{self._identity.also}:generateAccessToken"
-            given = self._post(url, {"scope": [_SCOPE]}, token)
+            given = self._post(url, {"scope": [self._scope]}, token)
             token, expires = given["accessToken"], datetime.fromisoformat(given["expireTime"])
         return {"token": token, "expires_at": expires}
 

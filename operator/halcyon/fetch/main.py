@@ -20,16 +20,10 @@ from halcyon.api.documents.model_overlay import Overlay, OverlayError
 from halcyon.api.documents.repository_marker import COMPLETE
 from halcyon.api.documents.store_identity import StoreIdentity
 from halcyon.api.sequence_batching import REPORT, in_config
-from halcyon.fetch import (
-    auto_complete,
-    backend_policy,
-    config_pbtxt,
-    merge,
-    model_config_proto,
-    mounted_source,
-    repository,
-)
-from halcyon.fetch.errors import DocumentError, FetchError, SourceError, UnknownFieldError
+from halcyon.fetch import auto_complete, backend_policy, mounted_source, repository
+from halcyon.fetch.errors import DocumentError, FetchError, SourceError, report
+from halcyon.model_config import merged_config
+from halcyon.model_config.errors import ModelError
 
 if TYPE_CHECKING:
     from halcyon.fetch.download import Remote
@@ -66,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
         print(result.summary)  # noqa: T201
         if result.is_stateful:
             _write_report(REPORT, log)
-    except FetchError as error:
+    except ModelError as error:
         return _fail(error, log)
     except Exception as error:  # noqa: BLE001  # any error must be reported to the model's owner in a condition
         traceback.print_exc()
@@ -88,14 +82,14 @@ def fetch(request: Request) -> FetchResult:
     """Create the model in the repository, and return the result.
 
     Raises:
-        FetchError: the model could not be created, and is not in the repository.
+        ModelError: the model could not be created, and is not in the repository.
     """
     overlay = _overlay(request.overlay)
     if request.remote is not None:
         _download(request.remote, request.source)
     folder = mounted_source.read(request.source, request.path)
     _versions_exist(folder, overlay)
-    content, note = _configuration(folder, overlay)
+    content, note = merged_config.of(folder.config, overlay)
     if request.backends is not None:
         backend_policy.check(content, folder, request.backends)
     complete = auto_complete.is_complete(content, folder)
@@ -117,7 +111,7 @@ def _download(remote: Remote, folder: Path) -> None:
     from halcyon.fetch.download import download  # noqa: PLC0415  # takes 16 MB, and is not needed for a mounted model
 
     begun = time.monotonic()
-    size = download(remote, folder, lambda line: print(f"{remote.url}: {line}", flush=True)) / 2**20  # noqa: T201
+    size = download(remote, folder, lambda found: print(found.line(remote.url), flush=True)) / 2**20  # noqa: T201
     took_s = time.monotonic() - begun
     print(f"{remote.url}: {size:.1f} MiB in {took_s:.1f} s ({size / max(took_s, 1e-3):.0f} MiB/s)", flush=True)  # noqa: T201
 
@@ -165,29 +159,6 @@ def _versions_exist(folder: mounted_source.ModelFolder, overlay: Overlay) -> Non
         )
 
 
-def _configuration(folder: mounted_source.ModelFolder, overlay: Overlay) -> tuple[bytes, str]:
-    """Return the content of config.pbtxt for Triton, and a note about the changes to the model's own file."""
-    own = model_config_proto.empty()
-    if folder.config is not None:
-        try:
-            own = config_pbtxt.parse(folder.config)
-        except UnknownFieldError as error:
-            if overlay.says_nothing and config_pbtxt.declared_name(folder.config) in {"", overlay.model_name}:
-                return folder.config, f"config.pbtxt used unchanged ({error})"
-            raise UnknownFieldError(
-                f"{error}. Halcyon can't change a file with unknown fields: correct or remove the line, or "
-                f"leave spec.batching, versions, warmup, parameters, backend and instancesPerGPU out and name the model "
-                f"{overlay.model_name} in the file; then it is used unchanged"
-            ) from error
-    merged = merge.merge(own, overlay)
-    changed = merge.changes(own, merged)
-    if folder.config is None:
-        return config_pbtxt.render(merged), f"config.pbtxt written ({', '.join(changed)}), Triton completes the rest"
-    if not changed:
-        return folder.config, "config.pbtxt used unchanged"
-    return config_pbtxt.render(merged), f"config.pbtxt merged ({', '.join(changed)})"
-
-
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise FetchError(f"fetch: {message}")
@@ -224,20 +195,20 @@ def _arguments(argv: Sequence[str]) -> tuple[Request, Path | None]:
     return request, given.termination_log
 
 
-def _fail(error: FetchError, log: Path | None) -> int:
-    report = error.report()
-    print(report, file=sys.stderr)  # noqa: T201
-    _write_report(report, log)
+def _fail(error: ModelError, log: Path | None) -> int:
+    text = report(error)
+    print(text, file=sys.stderr)  # noqa: T201
+    _write_report(text, log)
     return 1
 
 
-def _write_report(report: str, log: Path | None) -> None:
-    """Write the report to the termination log, from which the operator reads it."""
+def _write_report(text: str, log: Path | None) -> None:
+    """Write a report to the termination log, from which the operator reads it."""
     try:
         if log is not None:
-            log.write_text(report)
+            log.write_text(text)
         elif _TERMINATION_LOG.exists():  # do not create it: outside a container, /dev must not get files
-            _TERMINATION_LOG.write_text(report)
+            _TERMINATION_LOG.write_text(text)
     except OSError as failure:
         print(f"fetch: termination log: {failure}", file=sys.stderr)  # noqa: T201
 

@@ -14,8 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from halcyon.fetch.config_pbtxt import FILE, MAX_BYTES, without_byte_order_mark
-from halcyon.fetch.errors import ModelConfigError, SourceError
+from halcyon.fetch.errors import SourceError
+from halcyon.model_config.config_pbtxt import FILE, MAX_BYTES, without_byte_order_mark
+from halcyon.model_config.errors import ModelConfigError
 
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
 """Names of version folders that Triton accepts. Triton ignores names with a leading zero."""

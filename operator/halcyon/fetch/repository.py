@@ -16,9 +16,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from halcyon.fetch.config_pbtxt import FILE
 from halcyon.fetch.errors import FetchError, SourceError
 from halcyon.fetch.mounted_source import ModelFolder
+from halcyon.model_config.config_pbtxt import FILE
 
 STUB = "triton_python_backend_stub"
 """Name of the stub executable that a Python model may have in its top folder."""

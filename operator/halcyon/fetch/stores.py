@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -55,16 +55,32 @@ NEEDED = {
 }
 """Keys that a Secret must have so that requests can be signed, by the scheme of the URI. Error messages name them."""
 
+_MIN_SECRET_CHARS = 4
+"""Minimum length of a value that is masked. Shorter ones are empty or placeholders such as `-`, which occur in any text."""
+_MIN_LONG_SECRET_CHARS = 8
+"""Minimum length of a value that is masked even inside a word. A shorter value may be part of ordinary words."""
 
-def bucket(url: str, server: str, region: str, keys: Keys, clients: Mapping[str, Any]) -> BucketStore:
+
+def bucket(
+    url: str,
+    server: str,
+    region: str,
+    keys: Keys,
+    clients: Mapping[str, Any],
+    *,
+    field: str = "spec.model.source",
+    writes: bool = False,
+) -> BucketStore:
     """Return a client of the bucket in `url`.
 
     Args:
-        url: URI of the model: `s3://`, `gs://` or `az://`.
+        url: URI of the model or data set: `s3://`, `gs://` or `az://`.
         server: URL of the store.
         region: region of an S3 bucket.
         keys: content of the credentials Secret, or an exchange of tokens.
         clients: further options of the library: proxy, timeouts and retries.
+        field: field that has the URI, for error messages.
+        writes: whether the client also writes. Tokens of Google are otherwise limited to reading.
 
     Raises:
         StoreError: the keys are not valid.
@@ -76,9 +92,9 @@ def bucket(url: str, server: str, region: str, keys: Keys, clients: Mapping[str,
     if parts.scheme == "gs":
         store, config = GCSStore, {"base_url": server}
         if isinstance(keys, Exchange):
-            more["credential_provider"] = GoogleTokens(keys.identity, keys.token, keys.proxy, keys.ca)
+            more["credential_provider"] = GoogleTokens(keys.identity, keys.token, keys.proxy, keys.ca, writes=writes)
         else:
-            config |= _google(keys)
+            config |= _google(keys, field)
     elif parts.scheme == "az":
         # The account is needed to sign requests. In Azure, it is the first part of the host.
         account = (urlsplit(server).hostname or "").partition(".")[0]
@@ -90,9 +106,9 @@ def bucket(url: str, server: str, region: str, keys: Keys, clients: Mapping[str,
     except (exceptions.BaseError, ValueError) as error:
         # The library's message may quote the key, in a form that would not be masked.
         if isinstance(keys, Exchange):
-            raise StoreError(f"{url}: spec.model.source.credentials.identity is invalid: {error}") from error
+            raise StoreError(f"{url}: {field}.credentials.identity is invalid: {error}") from error
         raise StoreError(
-            f"{url}: the Secret that spec.model.source.credentials.secretName names has an invalid {NEEDED[parts.scheme]}; "
+            f"{url}: the Secret that {field}.credentials.secretName names has an invalid {NEEDED[parts.scheme]}; "
             "create it again from the value or the file that the store issued"
         ) from error
 
@@ -100,6 +116,16 @@ def bucket(url: str, server: str, region: str, keys: Keys, clients: Mapping[str,
 def without_signature(text: str) -> str:
     """Return the text without the signature of a shared access signature (SAS), which Azure's clients send in the query."""
     return re.sub(r"\bsig=[^&\s)\"']+", "sig=***", text)
+
+
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """Return the text with the secret values masked. Longer values are masked first, because a shorter one may be part of them."""
+    text = without_signature(text)
+    values = sorted({value for value in secrets if len(value) >= _MIN_SECRET_CHARS}, key=len, reverse=True)
+    if not values:
+        return text
+    patterns = (re.escape(v) if len(v) >= _MIN_LONG_SECRET_CHARS else rf"(?<!\w){re.escape(v)}(?!\w)" for v in values)
+    return re.sub("|".join(patterns), "***", text)
 
 
 def _aws(secrets: Keys, region: str) -> dict[str, Any]:
@@ -116,7 +142,7 @@ def _aws(secrets: Keys, region: str) -> dict[str, Any]:
     return {"skip_signature": True}
 
 
-def _google(secrets: Mapping[str, str]) -> dict[str, Any]:
+def _google(secrets: Mapping[str, str], field: str) -> dict[str, Any]:
     if _GOOGLE not in secrets:
         return {"skip_signature": True}
     try:
@@ -124,7 +150,7 @@ def _google(secrets: Mapping[str, str]) -> dict[str, Any]:
         kept = {name: key[name] for name in ("private_key", "private_key_id", "client_email")}
     except (ValueError, TypeError, KeyError) as error:
         raise StoreError(
-            f"the key {_GOOGLE} of the Secret that spec.model.source.credentials.secretName names is not the key file (JSON) of a "
+            f"the key {_GOOGLE} of the Secret that {field}.credentials.secretName names is not the key file (JSON) of a "
             "service account, with private_key, private_key_id and client_email; put the content of that file there, for example "
             f"kubectl create secret generic models-gs --from-file={_GOOGLE}=key.json"
         ) from error

@@ -52,11 +52,11 @@ class EventRecorder:
         self._queued = asyncio.Event()
         self._suffix = 0
 
-    def record(self, resource: Object, new: NewEvent) -> bool:
-        """Queue the event, unless the same one was recorded within ten minutes. Return True if it was queued."""
+    def record(self, resource: Object, new: NewEvent, *, kind: str = KIND) -> bool:
+        """Queue the event unless the same one was recorded within ten minutes; return True if it was queued."""
         meta = resource["metadata"]
         key = Key(meta["namespace"], meta["name"])
-        this = (key, new.reason, new.message)
+        this = (key, f"{kind} {new.reason}", new.message)
         now = self._clock.monotonic()
         if now - self._recorded_at.get(this, -QUIET_S) < QUIET_S:
             return False
@@ -81,7 +81,7 @@ class EventRecorder:
             "reportingInstance": self._instance[:128],
             "regarding": {
                 "apiVersion": API_VERSION,
-                "kind": KIND,
+                "kind": kind,
                 "namespace": key.namespace,
                 "name": key.name,
                 "uid": meta["uid"],

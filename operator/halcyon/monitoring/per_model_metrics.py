@@ -6,8 +6,9 @@ Each metric has the labels in `OF`, and any others that its definition names. If
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, get_args
 
+from halcyon.api.status import FailureCause
 from halcyon.monitoring.metric import Kind, Metric, listed
 
 OF: Final = ("namespace", "model_deployment")
@@ -29,6 +30,13 @@ CONDITION: Final = _of(
 REPLICAS: Final = _of("replicas", "gauge", "Server pods that exist.")
 READY: Final = _of("replicas_ready", "gauge", "Server pods that are ready.")
 UNSCHEDULABLE: Final = _of("replicas_unschedulable", "gauge", "Server pods that the scheduler can't place on any node.")
+FAILED: Final = _of(
+    "replicas_failed",
+    "gauge",
+    f"Server pods that can't start or have failed, by reason: {', '.join(get_args(FailureCause))}. Present only for "
+    "reasons that a pod has.",
+    "reason",
+)
 SPEC_REPLICAS: Final = _of(
     "spec_replicas", "gauge", "Current number of replicas: spec.replicas, within the limits of spec.scaling."
 )

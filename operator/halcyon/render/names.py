@@ -13,6 +13,8 @@ SLOTS = SLOT_A, SLOT_B = Slot("a"), Slot("b")
 """Slots of a model. One of them serves requests. The other has servers only during a canary rollout."""
 
 OWNER_LABEL = f"{GROUP}/model-deployment"
+BATCH_LABEL = f"{GROUP}/batch-inference"
+"""Label of all objects of a BatchInference; its value is the name of the BatchInference."""
 SLOT_LABEL = f"{GROUP}/slot"
 REVISION_LABEL = f"{GROUP}/revision"
 RESTART_ANNOTATION = f"{GROUP}/restart"

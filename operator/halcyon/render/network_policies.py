@@ -43,8 +43,14 @@ def download_port(url: str, endpoint: str | None) -> int:
     return parts.port or (_HTTPS_PORT if parts.scheme == "https" else _HTTP_PORT)
 
 
+def downloads(network: SiteNetwork, ports: Iterable[int]) -> list[Object]:
+    """Return the egress rule for downloads at these ports; none without ports."""
+    listed = sorted(set(ports))
+    return [_to(network.sources or _ANYWHERE, *listed)] if listed else []
+
+
 def servers(
-    subject: Subject, network: SiteNetwork, *, balancers: bool, clients: bool, downloads: Iterable[int] = ()
+    subject: Subject, network: SiteNetwork, *, balancers: bool, clients: bool, ports: Iterable[int] = ()
 ) -> Object:
     """Build the NetworkPolicy of the servers.
 
@@ -53,7 +59,7 @@ def servers(
         network: peers and rules that the site has configured.
         balancers: whether the model has or will have balancers.
         clients: whether clients connect directly to the servers.
-        downloads: ports of the servers from which the model is downloaded.
+        ports: ports of the servers from which the model is downloaded.
     """
     mine = {"podSelector": {"matchLabels": names.selector(subject.name, names.BALANCER)}}
     ingress = [_from(network.operator, names.HTTP_PORT, names.METRICS_PORT)]
@@ -64,8 +70,8 @@ def servers(
     if network.scrapers:
         ingress.append(_from(network.scrapers, names.METRICS_PORT))
     egress = list(network.egress)
-    if ports := sorted(set(downloads)):
-        egress += [_to(network.sources or _ANYWHERE, *ports), _DNS]
+    if rules := downloads(network, ports):
+        egress += [*rules, _DNS]
     return _policy(subject, names.SERVER, ingress, egress)
 
 

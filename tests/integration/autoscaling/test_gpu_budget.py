@@ -1,6 +1,7 @@
 """The site's GPU budget on a real API server, by a real operator: models of two namespaces that are created and grow at once.
 
-The GPUs that count are those of all Deployments of servers, counted by a thread all the time. Agents are imitated by WebSocket
+The GPUs are counted by a thread all the time, each time from one list: while models are created and grow those of all Deployments
+of servers, and while one is deleted those of the replicas in force, since its pods end after it. Agents are imitated by WebSocket
 clients with their balancers' tokens; pods are KWOK's.
 """
 
@@ -9,7 +10,7 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -20,13 +21,14 @@ import pytest
 from e2e.cluster.cluster import Cluster
 from halcyon.api.documents.observation_report import AUDIENCE, AgentReport, BalancerSample, PodSample
 from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
 from halcyon.render import gpu
 from tests.integration.autoscaling.test_direct_scaling import SCALING as RULES
 from tests.integration.autoscaling.test_direct_scaling import Agent
 from tests.integration.hostile_scene import Kept, prepared
 from tests.integration.operator.test_leader_election import pods_of_account, token
 from tests.integration.operator_process import Operator, running
-from tests.integration.operator_space import Space, deployment
+from tests.integration.operator_space import Object, Space, deployment
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.more
@@ -61,18 +63,32 @@ def budgeted(cluster: Cluster, spaces: list[Space], tmp_path: Path) -> Iterator[
         yield started
 
 
-def held(spaces: list[Space]) -> int:
+Count = Callable[[list[Space]], int]
+
+
+def _every(spaces: list[Space], kind: Kind) -> list[Object]:
+    """Objects of these namespaces as they were at one moment."""
+    names = {space.namespace for space in spaces}
+    found = spaces[0].api.call("GET", kind.path()).body
+    assert found is not None
+    return [obj for obj in found["items"] if obj["metadata"]["namespace"] in names]
+
+
+def of_deployments(spaces: list[Space]) -> int:
     """GPUs of all Deployments of servers."""
-    return sum(
-        gpu.count(found["spec"]["template"]) * int(found["spec"]["replicas"])
-        for space in spaces
-        for found in space.every(kinds.DEPLOYMENT)
-    )
+    found = _every(spaces, kinds.DEPLOYMENT)
+    return sum(gpu.count(obj["spec"]["template"]) * int(obj["spec"]["replicas"]) for obj in found)
+
+
+def in_force(spaces: list[Space]) -> int:
+    """GPUs of the replicas in force of all models."""
+    found = _every(spaces, kinds.MODEL_DEPLOYMENT)
+    return sum(GPUS[obj["metadata"]["name"]] * int(obj["spec"]["replicas"]) for obj in found)
 
 
 @contextmanager
-def most_held(spaces: list[Space]) -> Iterator[list[int]]:
-    """All numbers of GPUs that were held meanwhile, in order."""
+def most_held(spaces: list[Space], held: Count) -> Iterator[None]:
+    """Check that the GPUs are never more than the budget, and reach it."""
     counts, ended = [held(spaces)], threading.Event()
 
     def count() -> None:
@@ -82,10 +98,12 @@ def most_held(spaces: list[Space]) -> Iterator[list[int]]:
     with ThreadPoolExecutor(1) as thread:
         counting = thread.submit(count)
         try:
-            yield counts
+            yield
         finally:
             ended.set()
         counting.result()
+    assert len(counts) > 10
+    assert max(counts) == BUDGET
 
 
 def create_at_once(models: list[Model]) -> None:
@@ -155,13 +173,23 @@ def replicas(models: list[Model]) -> list[int]:
     return [int(space.must(kinds.MODEL_DEPLOYMENT, name)["spec"]["replicas"]) for space, name in models]
 
 
+async def wait_used(spaces: list[Space], left: list[Model], more_than: int) -> None:
+    """Wait until these models have more replicas than before, and no GPU of the budget that one of them needs is free."""
+    await asyncio.to_thread(
+        until,
+        lambda: (in_force(spaces), sum(replicas(left))),
+        lambda found: found[0] >= BUDGET - 1 and found[1] > more_than,
+        what="the budget is used",
+    )
+
+
 async def test_models_created_at_once_share_the_site_s_gpus(budgeted: Operator, spaces: list[Space]) -> None:
     models = [(spaces[number % 2], name) for number, name in enumerate(MODELS)]
-    with most_held(spaces) as counts:
+    with most_held(spaces, of_deployments):
         await asyncio.to_thread(create_at_once, models)
-        assert held(spaces) == sum(GPUS.values())
+        assert of_deployments(spaces) == sum(GPUS.values())
         async with backlogged(budgeted, models):
-            await asyncio.to_thread(until, lambda: held(spaces), lambda n: n == BUDGET, what="the budget is used")
+            await asyncio.to_thread(until, lambda: of_deployments(spaces), lambda n: n == BUDGET, what="it is used")
             for space, name in models:
                 scaling = await asyncio.to_thread(
                     until,
@@ -170,18 +198,17 @@ async def test_models_created_at_once_share_the_site_s_gpus(budgeted: Operator, 
                     what=f"{name} reports the limit",
                 )
                 assert f"the site's budget of {BUDGET} GPUs is shared by priority and need" in scaling["why"]
-            assert min(replicas(models)) >= 1
-            assert max(replicas(models)) < DESIRED
+    assert min(replicas(models)) >= 1
+    assert max(replicas(models)) < DESIRED
 
-            # What one of them leaves is granted to the others.
-            space, name = models[0]
-            left, before = models[1:], sum(replicas(models[1:]))
+
+async def test_gpus_of_a_deleted_model_are_granted_to_the_others(budgeted: Operator, spaces: list[Space]) -> None:
+    models = [(spaces[number % 2], name) for number, name in enumerate(MODELS)]
+    with most_held(spaces, in_force):
+        await asyncio.to_thread(create_at_once, models)
+        async with backlogged(budgeted, models):
+            await wait_used(spaces, models, len(models))
+            (space, name), left = models[0], models[1:]
+            before = sum(replicas(left))
             await asyncio.to_thread(space.delete, kinds.MODEL_DEPLOYMENT, name)
-            await asyncio.to_thread(
-                until,
-                lambda: (held(spaces), sum(replicas(left))),
-                lambda found: found[0] in {BUDGET - 1, BUDGET} and found[1] > before,
-                what="its GPUs are used by others",
-            )
-    assert len(counts) > 10
-    assert max(counts) == BUDGET
+            await wait_used(spaces, left, before)

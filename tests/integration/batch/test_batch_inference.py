@@ -47,6 +47,18 @@ def wait_reason(space: Space, kind: str, reason: str) -> None:
     )
 
 
+def wait_event(space: Space, kind: str, reason: str) -> None:
+    def found() -> list[tuple[str, str]]:
+        about = {"kind": "BatchInference", "name": "night"}
+        return [
+            (one["type"], one["reason"])
+            for one in space.every(kinds.EVENT)
+            if about.items() <= one["regarding"].items()
+        ]
+
+    until(found, lambda seen: (kind, reason) in seen, what=f"there is an Event {reason}", limit_s=30)
+
+
 def pod(space: Space) -> dict[str, Any]:
     """Return the runner's pod, when there is one."""
 
@@ -102,6 +114,7 @@ def test_a_batch_goes_from_its_model_over_a_failure_to_its_end(space: Space) -> 
     wait_reason(space, "Failed", "TooManyFailures")
     assert status(space)["rows"] == {"total": 1000, "done": 300, "failed": 101}
     assert status(space)["conditions"][0]["message"] == "101 rows have no result"
+    wait_event(space, "Warning", "TooManyFailures")
 
     space.apply(batch_inference(maxFailures=500))
     until(
@@ -113,6 +126,7 @@ def test_a_batch_goes_from_its_model_over_a_failure_to_its_end(space: Space) -> 
     end(space, 0, BatchProgress(total=1000, done=899, failed=101, is_complete=True))
     wait_reason(space, "Complete", "Completed")
     assert status(space)["progress"] == "1000/1000"
+    wait_event(space, "Normal", "Completed")
     assert "completionTime" in status(space)
 
     space.delete(kinds.BATCH_INFERENCE, "night")
@@ -145,6 +159,9 @@ def test_a_failed_batch_goes_on_after_it_was_suspended(space: Space) -> None:
         ({"workers": 0}, "spec.workers"),
         ({"hooks": {"configMap": "h"}}, "spec.hooks has neither prepare nor finish"),
         ({"deadline": "tomorrow"}, "spec.deadline"),
+        ({"input": {"format": "Npz"}}, "spec.input needs exactly one of persistentVolumeClaim, uri"),
+        ({"output": {"uri": "az://results/night"}}, "spec.output.uri is az://results/night but endpoint is not set"),
+        ({"input": {"uri": "s3://sets/a.npz", "credentials": {}}}, "credentials of a batch has neither secretName nor"),
     ],
 )
 def test_the_api_server_refuses_what_the_rules_forbid(space: Space, changed: dict[str, Any], said: str) -> None:
@@ -152,6 +169,27 @@ def test_the_api_server_refuses_what_the_rules_forbid(space: Space, changed: dic
     answer = space.try_apply(batch_inference(**changed))
     assert answer.status in {400, 422}, answer
     assert said in (answer.body or {})["message"]
+
+
+def test_a_batch_of_buckets_has_a_job_without_claims(space: Space) -> None:
+    identity = {"aws": {"roleARN": "arn:aws:iam::123456789012:role/batches"}}
+    places: dict[str, Any] = {
+        "input": {"uri": "s3://sets/rows.npz", "credentials": {"secretName": "reader"}, "sizeLimit": "1Gi"},
+        "output": {"uri": "s3://results/night", "credentials": {"identity": identity}, "region": "eu-1"},
+    }
+    space.apply(files(), deployment(), batch_inference(**places))
+    job = until(lambda: space.get(kinds.JOB, JOB), bool, what="the runner is made", limit_s=30) or {}
+    volumes = {one["name"]: one for one in job["spec"]["template"]["spec"]["volumes"]}
+    assert volumes.keys() == {"tmp", "copy", "input-credentials", "output-identity"}
+    assert (
+        volumes["output-identity"]["projected"]["sources"][0]["serviceAccountToken"]["audience"] == "sts.amazonaws.com"
+    )
+
+    space.delete(kinds.BATCH_INFERENCE, "night")
+    until(lambda: space.get(kinds.JOB, JOB), lambda found: found is None, what="the Job goes", limit_s=30)
+    space.apply(batch_inference(**places, serviceAccountName="admin"))
+    wait_reason(space, "Complete", "PolicyDenied")
+    assert space.get(kinds.JOB, JOB) is None
 
 
 def test_a_job_of_another_owner_is_left_alone(space: Space) -> None:

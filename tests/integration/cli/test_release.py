@@ -1,5 +1,6 @@
 """Parts of a release: values with digests, the krew manifest, checksums."""
 
+import base64
 import hashlib
 import importlib.util
 import subprocess
@@ -39,6 +40,27 @@ def test_values_of_a_release_name_images_by_digest_and_keep_all_else(release: Mo
         before["images"][name] |= image
     assert after == before
     assert len(release.pinned(text, IMAGES).splitlines()) == len(text.splitlines())
+
+
+def test_the_chart_of_a_release_lists_its_images_and_keeps_all_else(release: ModuleType) -> None:
+    text = (ROOT / "charts" / "halcyon" / "Chart.yaml").read_text()
+    before, after = yaml.safe_load(text), yaml.safe_load(release.described(text, IMAGES))
+
+    assert yaml.safe_load(after["annotations"].pop("artifacthub.io/images")) == [
+        {"name": name, "image": f"registry.example.com/ml/halcyon-{name}@{DIGEST}"} for name in IMAGES
+    ]
+    assert after == before
+
+
+@pytest.mark.parametrize("name", ["halcyon", "halcyon-crds"])
+def test_a_charts_icon_is_the_one_of_the_dashboard(name: str) -> None:
+    document = yaml.safe_load((ROOT / "charts" / name / "Chart.yaml").read_text())
+    head, _, data = document["icon"].partition(",")
+
+    assert head == "data:image/svg+xml;base64"
+    icon = ROOT / "operator" / "halcyon" / "dashboard" / "static" / "icon.svg"
+    assert base64.b64decode(data, validate=True) == icon.read_bytes().strip()
+    assert {"home", "maintainers", "keywords", "kubeVersion"} <= document.keys()
 
 
 def test_values_without_an_image_are_refused(release: ModuleType) -> None:

@@ -12,7 +12,7 @@ from e2e.cluster.api import Api
 from e2e.cluster.cluster import Cluster
 from tests.integration.dashboard_client import Reader
 from tests.integration.operator_process import Operator, running
-from tests.integration.operator_space import Space, deployment, files
+from tests.integration.operator_space import Space, batch_inference, deployment, files
 from tests.integration.waiting import PATIENCE, until
 from tests.ports import free_ports
 
@@ -124,6 +124,22 @@ def test_a_token_that_the_cluster_does_not_know_is_refused(reader: Reader) -> No
     signed_in = reader.ask("/api/session", method="POST", body={"token": "x.y.z"})
     assert signed_in.status == 401
     assert "Set-Cookie" not in signed_in.headers
+
+
+def test_batches_of_a_model_are_shown_by_each_replica(reader: Reader, standby: Operator, space: Space) -> None:
+    space.serve()
+    space.apply(batch_inference())
+    bearer = {"Authorization": f"Bearer {account(space, 'reader', 'get', 'list')}"}
+    for shown in (reader, Reader(port_of(standby))):
+        answer = until(
+            lambda shown=shown: shown.ask(f"/api/models/{space.namespace}/m/batches", **bearer),  # type: ignore[misc]  # of the loop
+            lambda found: found.status == 200 and [one["state"] for one in found.body] == ["RunnerUnknown"],
+            what="the batch is shown with its state",
+        )
+        (batch,) = answer.body
+        assert (batch["name"], batch["done"], batch["total"]) == ("night", None, None)
+        assert "the operator has no image for runners" in batch["message"]
+    assert reader.ask(f"/api/models/{space.namespace}/m/batches").status == 401
 
 
 def test_a_user_sees_the_namespaces_that_they_may_list(reader: Reader, space: Space, other: Space) -> None:

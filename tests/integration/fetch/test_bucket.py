@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from halcyon.api.documents.download_progress import DownloadProgress
 from halcyon.fetch.download import Remote, download
 from halcyon.fetch.errors import SourceError
 
@@ -143,3 +144,10 @@ def test_an_executable_format_gets_its_execute_bit(tmp_path: Path) -> None:
         if path.is_file() and path.stat().st_mode & 0o111
     }
     assert runs == {"triton_python_backend_stub", "1/run.sh", "1/two"}
+
+
+def test_progress_of_a_bucket_begins_with_the_size_of_all_files(tmp_path: Path) -> None:
+    found: list[DownloadProgress] = []
+    with bucket({"m/1/model.py": b"12345", "m/config.pbtxt": b"c"}) as remote:
+        download(remote, tmp_path, found.append, lambda _: True)
+    assert found == [DownloadProgress(0, 6)]

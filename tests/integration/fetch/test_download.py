@@ -42,7 +42,7 @@ def anywhere(_: Address) -> bool:
     return True
 
 
-def quiet(_: str) -> None:
+def quiet(_: object) -> None:
     pass
 
 

@@ -211,11 +211,11 @@ def this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     def resolved(host: Any, *given: Any, **more: Any) -> Any:
         return resolve("127.0.0.1" if str(host).endswith((azure.HOST, hub.HOST)) else host, *given, **more)
 
-    options = module._options
+    options = module.client_options
     monkeypatch.setattr(socket, "getaddrinfo", resolved)
     monkeypatch.setattr(module, "is_open", lambda address, **_: address.is_loopback)
     monkeypatch.setattr(module, "_RETRIES", {"max_retries": 1, "retry_timeout": timedelta(seconds=5)})
-    monkeypatch.setattr(module, "_options", lambda *given: {**options(*given), "read_timeout": "3s"})
+    monkeypatch.setattr(module, "client_options", lambda *given: {**options(*given), "read_timeout": "3s"})
     monkeypatch.setattr(client, "RETRY_WAIT_S", 0.01)
     monkeypatch.setattr(client, "MAX_RETRIES", 1)
     monkeypatch.setattr(client, "_TIMEOUT_S", 5.0)

@@ -165,8 +165,8 @@ def case(request: pytest.FixtureRequest, stores: dict[str, Case], monkeypatch: p
     monkeypatch.setattr(socket, "getaddrinfo", resolved)
     monkeypatch.setattr(module, "is_open", lambda address, **_: address.is_loopback)
     monkeypatch.setattr(module, "_RETRIES", {"max_retries": 1, "retry_timeout": timedelta(seconds=5)})
-    options = module._options
-    monkeypatch.setattr(module, "_options", lambda *given: {**options(*given), "read_timeout": "1s"})
+    options = module.client_options
+    monkeypatch.setattr(module, "client_options", lambda *given: {**options(*given), "read_timeout": "1s"})
     found = stores[request.param]
     yield found
     found.front.fault = ""

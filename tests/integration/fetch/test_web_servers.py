@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from halcyon.api.documents.download_progress import DownloadProgress
 from halcyon.fetch.download import Remote, download
 from halcyon.fetch.errors import StoreError
 from tests.integration.waiting import PATIENCE
@@ -114,6 +115,13 @@ def test_an_archive_arrives(name: str, tmp_path: Path) -> None:
     Odd.tries = 0
     with serving(Odd) as url:
         assert brought(f"{url}/{name}.tar.gz", tmp_path) == FILES
+
+
+def test_progress_of_an_archive_begins_with_its_size(tmp_path: Path) -> None:
+    found: list[DownloadProgress] = []
+    with serving(Odd) as url:
+        download(Remote(f"{url}/whole.tar.gz"), tmp_path, found.append, lambda _: True)
+    assert found == [DownloadProgress(0, len(packed()))]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from halcyon_measure.sampling.sampler import SamplingSettings, Source
 from halcyon_measure.schedule.scenario import Scenario
 from halcyon_tune.criterion import Criterion
 from halcyon_tune.prediction import Predictor
-from halcyon_tune.result import result
+from halcyon_tune.results.tune_result import result
 from halcyon_tune.search import Budget, Search
 from halcyon_tune.space import space
 

@@ -209,3 +209,26 @@ def test_a_source_that_goes_leaves_what_serves(space: Space) -> None:
     space.apply(files())
     space.wait_settled(limit_s=10)
     assert versions(space, "m") == before
+
+
+def test_a_wrong_configuration_starts_no_pod_and_a_corrected_one_does(space: Space) -> None:
+    space.apply(files("max_batch_size: eight"), deployment())
+    message = space.wait_condition("Accepted", "False", "ModelConfigInvalid")
+    assert f"ConfigMap {space.namespace}/{FILES}, key config.pbtxt: config.pbtxt, line 1, column 17" in message
+    assert space.get(kinds.DEPLOYMENT, "m-a") is None
+    space.apply(files())
+    space.wait_condition("Accepted", "True")
+    until(lambda: space.get(kinds.DEPLOYMENT, "m-a"), bool, what="the servers are made")
+
+
+def test_a_configuration_that_becomes_wrong_leaves_what_serves(space: Space) -> None:
+    space.serve()
+    before = versions(space, "m")
+    space.apply(files("max_batch_size: eight"))
+    message = space.wait_condition("Accepted", "False", "ModelConfigInvalid")
+    assert "the last accepted spec stays in effect" in message
+    always(lambda: versions(space, "m"), lambda v: v == before, what="the children are as before", for_s=1)
+    assert space.condition("Ready")[0] == "True"
+    space.apply(files())
+    space.wait_settled(limit_s=10)
+    assert versions(space, "m") == before

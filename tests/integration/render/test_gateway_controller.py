@@ -115,17 +115,20 @@ class Servers:
     slots: dict[str, str] = field(default_factory=dict)
     """Slot of each address."""
 
-    async def follow(self) -> None:
-        """Start a stand-in for each ready pod that has none."""
+    async def follow(self) -> set[str]:
+        """Start a stand-in for each ready pod that has none; return the addresses of the ready pods."""
+        ready = set()
         for slot in "ab":
             for name in await asyncio.to_thread(pods_of, self.space, slot):
                 pod = await asyncio.to_thread(self.space.must, kinds.POD, name)
                 address = str(pod["status"]["podIP"])
+                ready.add(address)
                 if address not in self.pods:
                     command(["ip", "addr", "add", f"{address}/32", "dev", "lo"])
                     self.slots[address] = slot
                     self.pods[address] = Pod(address, names.HTTP_PORT, names.GRPC_PORT)
                     await self.pods[address].start()
+        return ready
 
     async def end(self) -> None:
         for address, pod in self.pods.items():
@@ -155,17 +158,16 @@ async def shares(edge: Edge, servers: Servers) -> tuple[float, float]:
     return http, grpc_
 
 
-async def wait_answered(edge: Edge, servers: Servers, slots: set[str]) -> None:
-    """Wait until pods of these slots, and of no others, answer 50 requests in a row."""
+async def wait_answered(edge: Edge, addresses: set[str]) -> None:
+    """Wait until pods of exactly these addresses have answered the last 100 requests."""
     seen: list[str] = []
-    async with aiohttp.ClientSession() as session:
-        async with asyncio.timeout(30 * PATIENCE):
-            while {servers.slots[who] for who in seen[-50:]} != slots or len(seen) < 50:
-                try:
-                    seen.append(await edge.infer(session))
-                except (AssertionError, aiohttp.ClientError):
-                    seen.clear()
-                    await asyncio.sleep(0.2)
+    async with aiohttp.ClientSession() as session, asyncio.timeout(30 * PATIENCE):
+        while len(seen) < 100 or set(seen[-100:]) != addresses:
+            try:
+                seen.append(await edge.infer(session))
+            except (AssertionError, aiohttp.ClientError):
+                seen.clear()
+                await asyncio.sleep(0.2)
 
 
 async def test_http_grpc_and_canary_weights_pass_through_a_gateway(edge: Edge, space: Space) -> None:
@@ -175,10 +177,11 @@ async def test_http_grpc_and_canary_weights_pass_through_a_gateway(edge: Edge, s
         accepted = await asyncio.to_thread(space.wait_condition, "RoutesAccepted", "True", "RoutesAccepted", limit_s=30)
         assert "edge" in accepted, edge.controller.said()
         await asyncio.to_thread(space.wait_condition, "Ready", "True", "Ready")
-        await servers.follow()
-        await wait_answered(edge, servers, {"a"})
+        await wait_answered(edge, await servers.follow())
         assert await shares(edge, servers) == (0, 0)
-        assert all(pod.http_count and pod.grpc_count for pod in servers.pods.values()), "each pod has its part"
+        counts = [(pod.http_count, pod.grpc_count) for pod in servers.pods.values()]
+        assert len(counts) == 4
+        assert all(http and over_grpc for http, over_grpc in counts), counts
 
         async with aiohttp.ClientSession() as session, edge.channel() as channel:
             assert await edge.infer(session, "/v2/models/m/versions/1/infer") in servers.pods
@@ -199,8 +202,7 @@ async def test_http_grpc_and_canary_weights_pass_through_a_gateway(edge: Edge, s
             lambda found: found == (3, 1, [("m-route-a", 80), ("m-route-b", 20)]),
             what="the canary has its pod and its weight",
         )
-        await servers.follow()
-        await wait_answered(edge, servers, {"a", "b"})
+        await wait_answered(edge, await servers.follow())
         for share in await shares(edge, servers):
             assert abs(share - SHARE) < ERROR
 
@@ -213,6 +215,5 @@ async def test_http_grpc_and_canary_weights_pass_through_a_gateway(edge: Edge, s
             lambda found: found == (0, 4),
             what="all pods are of the canary's revision",
         )
-        await servers.follow()
-        await wait_answered(edge, servers, {"b"})
+        await wait_answered(edge, await servers.follow())
         assert await shares(edge, servers) == (1, 1)

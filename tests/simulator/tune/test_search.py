@@ -15,7 +15,7 @@ from halcyon_tune.errors import TuneError
 from halcyon_tune.patch import duration
 from halcyon_tune.points import Configuration, Load, Point
 from halcyon_tune.prediction import Predictor
-from halcyon_tune.result import result
+from halcyon_tune.results.tune_result import result
 from halcyon_tune.search import MAX_POINTS, Ask, Budget, End, Search
 from halcyon_tune.space import Space, space
 
@@ -181,3 +181,29 @@ def test_model_with_nothing_to_tune_is_refused_with_the_reasons() -> None:
     ensemble = space(spec, {"ensemble_scheduling": {}}, objective_s=0.4)
     with pytest.raises(TuneError, match=r"no field of this model can be tuned.*ensemble"):
         Search.begin(ensemble, Criterion(predictor=Predictor(0.4)))
+
+
+def padded_law(size: int) -> Law:
+    """A law whose batches are padded to a multiple of a size, so that a row beyond it costs a whole further one."""
+    alone = 0.001 + 0.04 * np.ceil(ROWS / size)
+    return Law("padded", {count: alone * count for count in (1, 2, 4, 8)})
+
+
+def test_preferred_sizes_are_measured_if_times_jump() -> None:
+    search, end, _ = run(padded_law(12), configurations(16, objective_s=0.5), objective_s=0.5)
+    tried = {one.configuration.preferred for one in search.points}
+    assert any(12 in sizes for sizes in tried), tried
+    assert "batching.preferredBatchSizes" not in {one.field for one in result("m", search, end).space.left_out}
+
+
+def test_preferred_sizes_are_left_out_if_times_rise_evenly() -> None:
+    search, end, _ = run(law(0.3), configurations())
+    assert {one.configuration.preferred for one in search.points} == {()}
+    reasons = {one.field: one.why for one in result("m", search, end).space.left_out}
+    assert "no size is worth a preference" in reasons["batching.preferredBatchSizes"]
+
+
+def test_longer_budget_has_more_points_and_rounds() -> None:
+    assert (Budget.of(600).points, Budget.of(600).rounds) == (MAX_POINTS, 5)
+    assert (Budget.of(1200).points, Budget.of(1200).rounds) == (2 * MAX_POINTS, 10)
+    assert Budget.of(60).points == MAX_POINTS

@@ -17,11 +17,11 @@ from halcyon_cli.commands.measure import tune
 from halcyon_cli.errors import InputError
 from halcyon_cli.lint.checks import check
 from halcyon_tune.criterion import Criterion
-from halcyon_tune.page import page
 from halcyon_tune.patch import merged
 from halcyon_tune.points import Configuration, Load, Point
 from halcyon_tune.prediction import Predictor
-from halcyon_tune.result import result
+from halcyon_tune.results.text_page import page
+from halcyon_tune.results.tune_result import result
 from halcyon_tune.search import Search
 from halcyon_tune.space import space
 

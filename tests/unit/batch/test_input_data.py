@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from halcyon_batch.errors import BatchError
-from halcyon_batch.input_data import open_input
+from halcyon_batch.input_source import open_input
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -70,7 +70,7 @@ def test_a_change_while_a_data_set_is_open_is_noticed(tmp_path: Path) -> None:
     ("name", "content", "reason", "said"),
     [
         ("none.npz", None, "InputUnreadable", "none.npz can't be read: No such file or directory"),
-        ("rows.csv", b"1,2", "InputUnreadable", "unknown by its name; use .npz, .npy, .jsonl or a folder"),
+        ("rows.csv", b"1,2", "InputUnreadable", "unknown by its name; use .npz, .npy, .jsonl, .parquet or a folder"),
         ("rows.npz", b"no archive", "InputUnreadable", "isn't a file of NumPy"),
         ("rows.jsonl", b"\n\n", "InputEmpty", "has no rows"),
     ],

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from halcyon.api.batch_inference import parse
-from halcyon.api.documents.batch_documents import BatchRecipe
+from halcyon.api.documents.batch_documents import BatchBucket, BatchRecipe
+from halcyon.api.documents.store_identity import StoreIdentity
+from halcyon.api.policy.downloads import SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
+from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.batch.bucket_access import refusal
 from halcyon.batch.job import SPEC_ANNOTATION, BatchSite, ServedModel, job, network_policy
 
 BATCH = {"metadata": {"namespace": "team", "name": "night", "uid": "u-1"}}
@@ -58,11 +62,96 @@ def test_a_recipe_has_what_the_spec_and_the_model_say() -> None:
         "input": "/data/input/a/rows.npz", "output": "/data/output/night", "input_format": "", "output_format": "",
         "prepare": "/etc/halcyon/hooks/hooks.py:prepare", "finish": "", "rows_per_request": 4, "max_rows": 2,
         "rows_per_part": None, "max_failures": 3, "gentle": True, "workers": 2, "api_key_file": "/etc/halcyon/api-keys",
+        "input_bucket": None, "output_bucket": None,
     }  # fmt: skip
     assert {one["name"]: one for one in built["volumes"]}["hooks"] == {
         "name": "hooks",
         "configMap": {"name": "night-hooks"},
     }
+
+
+def test_a_runner_of_buckets_mounts_their_secrets_and_no_claim() -> None:
+    identity = {"aws": {"roleARN": "arn:aws:iam::123456789012:role/batches"}}
+    built = pod(
+        made(
+            BatchSite("i", downloads=SiteDownloads(proxy="http://proxy.example.com:3128", ca_config_map="cas")),
+            input={"uri": "s3://sets/2026/rows.npz", "credentials": {"secretName": "reader"}, "region": "eu-1"},
+            output={"uri": "s3://results/night", "credentials": {"identity": identity}},
+            serviceAccountName="batches",
+        )
+    )
+    recipe = BatchRecipe.from_json(built["containers"][0]["args"][0])
+    assert recipe.input_bucket == BatchBucket(
+        url="s3://sets/2026/rows.npz",
+        region="eu-1",
+        limit_bytes=20 * 2**30,
+        credentials="/halcyon/input/credentials",
+        proxy="http://proxy.example.com:3128",
+        ca="/halcyon/input/ca/ca.crt",
+    )
+    given = recipe.output_bucket
+    assert given is not None
+    assert (given.url, given.token, given.limit_bytes) == ("s3://results/night", "/halcyon/output/identity/token", None)
+    assert StoreIdentity.from_json(given.identity or "").name == "arn:aws:iam::123456789012:role/batches"
+    volumes = {one["name"]: one for one in built["volumes"]}
+    assert volumes["input-credentials"]["secret"] == {"secretName": "reader"}
+    assert volumes["copy"]["emptyDir"] == {"sizeLimit": "20Gi"}
+    assert not any("persistentVolumeClaim" in one for one in built["volumes"])
+    mounts = {one["mountPath"]: one for one in built["containers"][0]["volumeMounts"]}
+    assert mounts.keys() == {
+        "/tmp", "/etc/halcyon/api-keys", "/data/input", "/halcyon/input/credentials", "/halcyon/input/ca",
+        "/halcyon/output/identity", "/halcyon/output/ca",
+    }  # fmt: skip
+    assert {one["name"] for one in built["volumes"]} == {one["name"] for one in mounts.values()}
+    assert (built["serviceAccountName"], built["automountServiceAccountToken"]) == ("batches", False)
+
+
+def test_the_network_policy_reaches_the_servers_of_buckets_at_their_ports() -> None:
+    peers = SiteNetwork(operator=({"namespaceSelector": {}},), sources=({"ipBlock": {"cidr": "10.0.0.0/8"}},))
+    buckets = parse(
+        spec(
+            input={"uri": "s3://sets/rows.npz", "endpoint": "http://minio.storage.svc:9000"},
+            output={"uri": "gs://results/night"},
+        )
+    )
+    rule = network_policy(BATCH, buckets, SITE, peers)["spec"]["egress"][-1]
+    assert rule["to"] == [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
+    assert [one["port"] for one in rule["ports"]] == [443, 9000]
+
+
+@pytest.mark.parametrize(
+    ("policy", "changed", "said"),
+    [
+        ({"models": {"endpoints": ["https://a.example.com"]}}, {"endpoint": "https://b.example.com"},
+         "spec.input.endpoint or credentials.identity.endpoint is https://b.example.com, which this site does not allow"),
+        ({"models": {"urls": ["s3://models"]}}, {}, "spec.input.uri is s3://sets/rows.npz, which this site does not allow"),
+        ({"models": {"secrets": ["sets-*"]}}, {"credentials": {"secretName": "other"}}, "the Secrets other"),
+        ({"models": {"sources": ["image"]}}, {}, "spec.input is of kind uri, which this site does not allow"),
+    ],
+)  # fmt: skip
+def test_a_bucket_outside_the_limits_of_the_site_is_refused(
+    policy: dict[str, Any], changed: dict[str, Any], said: str
+) -> None:
+    site = SitePolicy.model_validate(policy)
+    asked = parse(spec(input={"uri": "s3://sets/rows.npz"} | changed))
+    assert said in refusal(asked, "team", site)
+    assert not refusal(parse(spec()), "team", site)
+    exempt = SitePolicy.model_validate({**policy, "exemptNamespaces": ["team"]})
+    assert not refusal(asked, "team", exempt)
+
+
+def test_the_secret_of_the_operator_is_refused_even_without_a_policy() -> None:
+    asked = parse(spec(output={"uri": "s3://results/night", "credentials": {"secretName": "halcyon-tls"}}))
+    said = "spec.output.credentials.secretName is halcyon-tls, the Secret with the operator's private key"
+    assert said in refusal(asked, "halcyon-system", SitePolicy(), "halcyon-system/halcyon-tls")
+    assert not refusal(asked, "team", SitePolicy(), "halcyon-system/halcyon-tls")
+
+
+def test_another_service_account_needs_the_leave_of_the_site() -> None:
+    asked = parse(spec(serviceAccountName="admin"))
+    assert "spec.serviceAccountName is admin, which this site does not allow" in refusal(asked, "team", SitePolicy())
+    allowed = SitePolicy.model_validate({"pods": {"serviceAccounts": ["admin"]}})
+    assert not refusal(asked, "team", allowed)
 
 
 def test_one_claim_for_input_and_output_is_one_volume() -> None:
@@ -101,7 +190,7 @@ def test_a_final_failure_ends_the_job_and_a_lost_node_doesnt() -> None:
 
 def test_the_network_policy_admits_the_operator_and_reaches_the_model() -> None:
     peers: tuple[dict[str, Any], ...] = ({"namespaceSelector": {}},)
-    policy = network_policy(BATCH, parse(spec()), SiteNetwork(operator=peers))["spec"]
+    policy = network_policy(BATCH, parse(spec()), SITE, SiteNetwork(operator=peers))["spec"]
     assert policy["ingress"] == [{"from": [*peers], "ports": [{"port": 8080, "protocol": "TCP"}]}]
     assert policy["egress"][0]["to"] == [
         {"podSelector": {"matchLabels": {"serving.halcyon.dev/model-deployment": "digits"}}}
@@ -116,6 +205,31 @@ def test_the_network_policy_admits_the_operator_and_reaches_the_model() -> None:
         ({"hooks": {"configMap": "h", "prepare": "../x.py:f"}}, "spec.hooks.prepare"),
         ({"rowsPerRequest": 0}, "spec.rowsPerRequest"),
         ({"bucket": "s3://x"}, "spec.bucket"),
+        ({"input": {}}, "spec.input needs exactly one of persistentVolumeClaim, uri"),
+        ({"input": {"uri": "ftp://x/y"}}, "spec.input.uri"),
+        ({"input": {"uri": "az://sets/y"}}, "spec.input.uri is az://sets/y but endpoint is not set"),
+        ({"input": {"uri": "gs://sets/y", "region": "eu"}}, "spec.input.region applies only to s3://"),
+        (
+            {"output": {"persistentVolumeClaim": {"claimName": "a", "path": "b"}, "endpoint": "https://x"}},
+            "apply only to uri",
+        ),
+        ({"output": {"uri": "s3://sets/y", "credentials": {}}}, "has neither secretName nor identity"),
+        (
+            {
+                "output": {
+                    "uri": "s3://sets/y",
+                    "credentials": {
+                        "identity": {
+                            "azure": {
+                                "clientID": "0" * 8 + "-0000" * 3 + "-" + "0" * 12,
+                                "tenantID": "0" * 8 + "-0000" * 3 + "-" + "0" * 12,
+                            }
+                        }
+                    },
+                }
+            },
+            "spec.output.credentials.identity is not one for s3://sets/y",
+        ),
     ],
 )
 def test_an_invalid_spec_is_refused_with_the_field(changed: dict[str, Any], said: str) -> None:

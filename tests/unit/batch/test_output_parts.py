@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -38,19 +39,68 @@ class KilledStorage(FolderStorage):
         self._at(lambda: FolderStorage.write(self, name, content))
 
     def create(self, name: str, content: bytes) -> bool:
-        self._at(lambda: FolderStorage.create(self, name, content))
-        return True
+        return bool(self._at(lambda: FolderStorage.create(self, name, content)))
 
     def remove(self, name: str) -> None:
         self._at(lambda: FolderStorage.remove(self, name))
 
-    def _at(self, act: Callable[[], Any]) -> None:
+    def _at(self, act: Callable[[], Any]) -> Any:
         self._left -= 1
         if self._left == 0:
             if self._after:
                 act()
             raise KilledError
-        act()
+        return act()
+
+
+class Run(FolderStorage):
+    """A runner in a thread, each of whose operations on the folder waits for `step`."""
+
+    def __init__(self, folder: Path, manifest: Manifest, bad: frozenset[int]) -> None:
+        super().__init__(str(folder))
+        self.is_done = False
+        self._may_go, self._at_rest = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._work, args=(manifest, bad))
+        self._thread.start()
+        self._at_rest.acquire()
+
+    def _work(self, manifest: Manifest, bad: frozenset[int]) -> None:
+        try:
+            work(self, manifest, bad)
+        finally:
+            self.is_done = True
+            self._at_rest.release()
+
+    def step(self) -> None:
+        """Let the runner do one operation."""
+        self._may_go.release()
+        self._at_rest.acquire()
+        if self.is_done:
+            self._thread.join()
+
+    def _wait(self) -> None:
+        self._at_rest.release()
+        self._may_go.acquire()
+
+    def write(self, name: str, content: bytes) -> None:
+        self._wait()
+        super().write(name, content)
+
+    def create(self, name: str, content: bytes) -> bool:
+        self._wait()
+        return super().create(name, content)
+
+    def remove(self, name: str) -> None:
+        self._wait()
+        super().remove(name)
+
+    def names(self) -> set[str]:
+        self._wait()
+        return super().names()
+
+    def read(self, name: str) -> bytes | None:
+        self._wait()
+        return super().read(name)
 
 
 def result(row: int, bad: frozenset[int]) -> RowResult:
@@ -101,6 +151,33 @@ def test_each_row_is_stored_once_after_kills_at_any_write(
     names = {one.name for one in folder.iterdir()}
     assert names == {MANIFEST, FAILURES, *(f"part-{n:05d}.{kind.lower()}" for n in range(5))}
     assert json.loads((folder / MANIFEST).read_text())["complete"] == {"rows": 23 - len(bad), "failed": len(bad)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    order=st.lists(st.booleans(), max_size=60),
+    bad=st.tuples(st.frozensets(st.integers(0, 22), max_size=8), st.frozensets(st.integers(0, 22), max_size=8)),
+    kind=st.sampled_from(["Npz", "Jsonl"]),
+)
+def test_two_runners_at_once_store_each_row_in_one_place(
+    tmp_path_factory: pytest.TempPathFactory,
+    order: list[bool],
+    bad: tuple[frozenset[int], frozenset[int]],
+    kind: str,
+) -> None:
+    """A pod of a node that is cut off goes on beside its successor, and both see other rows fail."""
+    folder, manifest = tmp_path_factory.mktemp("out"), replace(MANIFEST_OF_23, format=kind)
+    runs = [Run(folder, manifest, rows) for rows in bad]
+    turns = iter(order)
+    while any(not run.is_done for run in runs):
+        run = runs[next(turns, runs[0].is_done)]
+        (run if not run.is_done else runs[1 - runs.index(run)]).step()
+
+    stored = [row for row, _ in rows_of(folder)]
+    failed = {one["row"]: one["failure"] for one in map(json.loads, (folder / FAILURES).read_text().splitlines())}
+    assert stored == sorted(set(range(23)) - failed.keys())
+    assert failed.keys() <= bad[0] | bad[1]
+    assert all(failed[row] == f"bad {row}" for row in failed)
 
 
 def test_a_resumed_output_counts_the_rows_and_failures_of_its_parts(tmp_path: Path) -> None:

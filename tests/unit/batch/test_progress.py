@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from halcyon.api.documents.batch_documents import MAX_BYTES, BatchDocumentError, BatchProgress, BatchRecipe
@@ -11,9 +13,9 @@ from halcyon_batch.progress import RowRate
 def test_the_end_of_a_run_follows_its_later_half() -> None:
     rate = RowRate(0.0)
     assert rate.per_s(1.0) is None
-    for second in range(1, 101):
-        rate.add(10 if second <= 50 else 50, float(second))
-    assert (rate.per_s(100.0), rate.left_s(1000, 100.0)) == (50.0, 20.0)
+    for second in range(1, 103):
+        rate.add(10 if second <= 52 else 50, float(second))
+    assert (rate.per_s(102.0), rate.left_s(1000, 102.0)) == (50.0, 20.0)
 
 
 def test_the_end_of_a_long_run_follows_its_last_two_minutes() -> None:
@@ -31,6 +33,46 @@ def test_a_restarted_rate_forgets_what_was_before() -> None:
     for second in (51.0, 52.0, 53.0, 54.0):
         rate.add(30, second)
     assert rate.per_s(54.0) == 30.0
+
+
+def test_a_slow_start_is_no_part_of_the_rate() -> None:
+    rate = RowRate(10.0)
+    for tenth in range(1, 41):
+        rate.add(2 if tenth <= 20 else 10, 10.0 + tenth / 10)
+        assert (rate.per_s(10.0 + tenth / 10) is None) == (tenth < 40)
+    assert rate.per_s(14.0) == pytest.approx(100.0, rel=0.06)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_end_of_a_drawn_run_is_known_after_a_tenth(seed: int) -> None:
+    """Answers of 8 rows at random times, a start at half the speed, and pauses of a seventh of the time."""
+    random_ = random.Random(seed)
+    rows, now, answers = 100_000, 0.0, list[tuple[float, int]]()
+    for _ in range(rows // 8):
+        now += random_.expovariate(200.0 if now > 1.5 else 100.0)
+        if random_.random() < 0.005:
+            now += random_.uniform(0.0, 0.3)
+        answers.append((now, 8))
+    rate, done = RowRate(0.0), 0
+    for at, count in answers:
+        rate.add(count, at)
+        done += count
+        if done >= rows // 10:
+            left = rate.left_s(rows - done, at)
+            assert left == pytest.approx(answers[-1][0] - at, rel=0.2)
+            return
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_regular_pauses_count_because_the_rest_has_some_too(seed: int) -> None:
+    """Users take all capacity in three of ten seconds."""
+    random_ = random.Random(seed)
+    rate, now = RowRate(0.0), 0.0
+    while now < 200.0:
+        now += random_.expovariate(100.0)
+        if now % 10.0 > 3.0:
+            rate.add(8, now)
+    assert rate.per_s(now) == pytest.approx(560.0, rel=0.08)
 
 
 def test_documents_are_read_as_they_were_written() -> None:

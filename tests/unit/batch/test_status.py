@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from halcyon.api.batch_inference import BatchInferenceStatus, parse
+import halcyon_batch
+from halcyon.api.batch_inference import BatchInferenceStatus, BatchReason, parse
 from halcyon.api.documents.batch_documents import BatchProgress
 from halcyon.batch import status
 from halcyon.batch.job import ServedModel
 from halcyon.batch.runner_pod import current, last_progress, pending
-from halcyon.batch.status import Observed, Obstacle, served_model
+from halcyon.batch.status import Observed, Obstacle, events, served_model
+from halcyon.kube.event_recorder import NewEvent
 from tests.unit.batch.test_job import spec
 
 NOW = 1_764_000_000.0
@@ -170,3 +174,24 @@ def test_the_last_progress_is_in_the_termination_message() -> None:
     found = last_progress(pod("p-1", {"terminated": {"exitCode": 2, "message": left}}, "Failed"))
     assert (found or progress()).reason == "OutputFull"
     assert last_progress(pod("p-1", {"terminated": {"exitCode": 137, "message": "Killed"}}, "Failed")) is None
+
+
+def test_an_event_shows_each_end_of_a_batch_once() -> None:
+    running = made(Observed(progress=progress()))
+    full = made(Observed(is_failed=True, progress=progress(reason="OutputFull", message="no space is left")))
+    changed = made(Observed(is_failed=True, progress=progress(reason="InputChanged", message="both digests")))
+    complete = made(Observed(is_done=True, progress=progress()))
+    assert events({}, running) == events(full, full) == events(full, running) == events(complete, complete) == []
+    assert events(running, full) == [NewEvent("Warning", "OutputFull", "no space is left")]
+    assert events(full, changed) == [NewEvent("Warning", "InputChanged", "both digests")]
+    assert [(one.type, one.reason) for one in events(running, complete)] == [("Normal", "Completed")]
+
+
+def test_each_reason_of_a_runner_is_documented() -> None:
+    used: set[str] = set()
+    for path in Path(halcyon_batch.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "BatchError":
+                used |= {one.value for one in ast.walk(node.args[0]) if isinstance(one, ast.Constant)}
+    assert {"InputChanged", "OutputFull", "TooManyFailures"} < used
+    assert used <= {reason.value for reason in BatchReason}

@@ -16,11 +16,11 @@ import pytest
 
 from halcyon.api.documents.model_overlay import DynamicBatching, Overlay, VersionPolicy
 from halcyon.api.sequence_batching import REPORT
-from halcyon.fetch import config_pbtxt
 from halcyon.fetch.errors import MAX_BYTES, SourceError
 from halcyon.fetch.main import main
 from halcyon.fetch.mounted_source import ModelFolder
 from halcyon.fetch.repository import STUB, assemble
+from halcyon.model_config import config_pbtxt
 
 OWN = 'name: "m"\nbackend: "python" # a comment\nmax_batch_size: 8\n'
 

@@ -9,7 +9,8 @@ import pytest
 
 from halcyon.api.documents.model_overlay import Overlay, VersionPolicy
 from halcyon.fetch import mounted_source
-from halcyon.fetch.errors import ModelConfigError, SourceError
+from halcyon.fetch.errors import SourceError
+from halcyon.model_config.errors import ModelConfigError
 from tests.unit.fetch.test_main import OWN, Pod, unprivileged
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1073741824\n"

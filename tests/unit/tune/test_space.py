@@ -118,3 +118,25 @@ def test_unknown_configuration_leaves_batching_out_unless_the_spec_has_it() -> N
 def test_objective_of_zero_is_refused() -> None:
     with pytest.raises(TuneError, match="more than 0"):
         space(spec(), BATCHED, objective_s=0)
+
+
+def test_ensemble_names_its_steps() -> None:
+    steps = [{"model_name": "resize"}, {"model_name": "classify"}]
+    found = made({"platform": "ensemble", "ensemble_scheduling": {"step": steps}})
+    assert "its steps (resize, classify) as models of their own" in reasons(found)["batching"]
+
+
+def test_priorities_of_the_model_itself_keep_the_delay() -> None:
+    batching = {"dynamic_batching": {"priority_levels": "3"}}
+    found = made(BATCHED | batching, runtime={"gpu": {"count": 1}})
+    assert {one.delay_s for one in found.configurations} == {0.0}
+    assert "priority_levels in config.pbtxt" in reasons(found)["batching.maxQueueDelay"]
+    ours = made(BATCHED, batching={"maxBatchSize": 8, "priorityLevels": 2}, runtime={"gpu": {"count": 1}})
+    assert "spec.batching.priorityLevels" in reasons(ours)["batching.maxQueueDelay"]
+
+
+def test_instance_groups_of_different_counts_stay() -> None:
+    groups = [{"kind": "KIND_GPU", "count": 2}, {"kind": "KIND_CPU", "count": 1}, {"kind": "KIND_MODEL"}]
+    found = made(BATCHED | {"instance_group": groups}, runtime={"gpu": {"count": 1}})
+    assert found.tuned == ("batching",)
+    assert "have 1 and 2 instances" in reasons(found)["runtime.instancesPerGPU"]

@@ -42,6 +42,17 @@ NEEDED: tuple[tuple[str, Kind, str], ...] = (
 
 
 @dataclass(frozen=True)
+class Purpose:
+    """The purpose of pods, with a remedy if there is no capacity for them, for messages."""
+
+    what: str
+    remedy: str
+
+
+MEASUREMENT = Purpose("the measurement", "or measure the served one with --live")
+
+
+@dataclass(frozen=True)
 class PlannedPods:
     """Pods of one kind that a measurement creates."""
 
@@ -142,18 +153,32 @@ def check_pods(cluster: ObjectWriter, pods: Sequence[PlannedPods]) -> None:
     """
     for one in pods:
         _check_admitted(cluster, one)
-    try:
-        quotas = [resource_quotas.project(dict(quota)) for quota in cluster.items(kinds.RESOURCE_QUOTA) or ()]
-    except ClusterError:
-        quotas = []
-    if problem := lacking_quota(quotas, pods):
+    if problem := lacking_quota(read_quotas(cluster), pods):
         raise InputError(problem)
-    wanted, together = gpus(pods), all_gpus(pods)
     try:
-        capacities = free_capacity.read_free_capacity(cluster, list(wanted))
+        problem = lacking_devices(cluster, pods)
     except ClusterError:
         return
-    for capacity in capacities:
+    if problem:
+        raise InputError(problem)
+
+
+def read_quotas(cluster: ObjectWriter) -> list[Json]:
+    """Return the ResourceQuotas of the namespace; empty if the user may not read them."""
+    try:
+        return [resource_quotas.project(dict(quota)) for quota in cluster.items(kinds.RESOURCE_QUOTA) or ()]
+    except ClusterError:
+        return []
+
+
+def lacking_devices(cluster: ObjectWriter, pods: Sequence[PlannedPods], purpose: Purpose = MEASUREMENT) -> str:
+    """Return an error sentence if no node has enough free GPUs for the pods; empty if they fit.
+
+    Raises:
+        ClusterError: the user may not read nodes or pods.
+    """
+    wanted, together = gpus(pods), all_gpus(pods)
+    for capacity in free_capacity.read_free_capacity(cluster, list(wanted)):
         each, every = wanted[capacity.resource], together[capacity.resource]
         if capacity.max_per_node < each:
             asked = f"{each} {capacity.resource} on one node"
@@ -161,9 +186,8 @@ def check_pods(cluster: ObjectWriter, pods: Sequence[PlannedPods]) -> None:
             asked = f"{every} {capacity.resource} in all"
         else:
             continue
-        raise InputError(
-            f"the measurement needs {asked}: {capacity.describe()}. Wait, scale a model down, or measure the served one with --live"
-        )
+        return f"{purpose.what} needs {asked}: {capacity.describe()}. Wait, scale a model down, {purpose.remedy}"
+    return ""
 
 
 def check_budget(
@@ -224,7 +248,7 @@ def _check_admitted(cluster: ObjectWriter, one: PlannedPods) -> None:
         ) from None
 
 
-def lacking_quota(quotas: Sequence[Json], pods: Sequence[PlannedPods]) -> str:
+def lacking_quota(quotas: Sequence[Json], pods: Sequence[PlannedPods], purpose: Purpose = MEASUREMENT) -> str:
     """Return an error sentence for the first pods that the quotas don't admit; empty if all fit. Pure.
 
     The pods before them in the sequence already count as admitted.
@@ -234,8 +258,8 @@ def lacking_quota(quotas: Sequence[Json], pods: Sequence[PlannedPods]) -> str:
         room = resource_quotas.room(list(map(dict, quotas)), one.template, present=0, promised=promised)
         if room is not None and room.pods < one.count:
             return (
-                f"the measurement needs {one.count} {one.what} {'pod' if one.count == 1 else 'pods'} more, but {room.say()}; raise the "
-                "quota, scale a model down, or measure the served one with --live"
+                f"{purpose.what} needs {one.count} {one.what} {'pod' if one.count == 1 else 'pods'} more, but {room.say()}; raise the "
+                f"quota, scale a model down, {purpose.remedy}"
             )
         promised.append(Promised(one.template, one.count))
     return ""

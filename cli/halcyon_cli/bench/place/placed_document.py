@@ -84,6 +84,11 @@ def _server(servers: Sequence[Json]) -> tuple[str | None, str | None, Any]:
     return str(found[0].get("image")) if found else None, ids[0] if ids else None, _limits_of(found)
 
 
+def server_image(servers: Sequence[Json]) -> str | None:
+    """Return the image of Triton's container in the first pod; None if it is unknown."""
+    return _server(servers)[0]
+
+
 def _limits_of(containers: Sequence[Json]) -> Any:
     from halcyon_measure.results.place import ContainerLimits  # noqa: PLC0415
 

@@ -32,36 +32,50 @@ _ATTEMPTS = 5
 _MIN_MS = 0.001
 
 
-def measured(document: BenchDocument, *, source: Literal["bench", "tune"] = "bench") -> MeasuredCapacity:
+def measured(document: BenchDocument) -> MeasuredCapacity:
     """Return the capacity of one replica, from a measurement of a copy.
 
     Raises:
         InputError: the measurement can't be used; the message has the reason.
     """
-    return of_lines(document, (line(document),), source=source)
+    place = document.place
+    revision, image, product = (None, None, None) if place is None else (place.revision, place.image, place.gpu_product)
+    return of_server(
+        (line(document),),
+        revision=revision,
+        image=image,
+        gpu_product=product,
+        measured_at=document.made_at,
+        source="bench",
+    )
 
 
-def of_lines(
-    document: BenchDocument, lines: tuple[MeasuredLine, ...], *, source: Literal["bench", "tune"]
+def of_server(
+    lines: tuple[MeasuredLine, ...],
+    *,
+    revision: str | None,
+    image: str | None,
+    gpu_product: str | None,
+    measured_at: str,
+    source: Literal["bench", "tune"],
 ) -> MeasuredCapacity:
-    """Return a measured capacity with these lines, and with revision, image and GPU of the measurement.
+    """Return a measured capacity with these lines, and with revision, image and GPU of the measured servers.
 
     Raises:
         InputError: revision or image is unknown, or there are several GPU products.
     """
-    place = document.place
-    if place is None or place.revision is None or place.image is None:
+    if revision is None or image is None:
         raise InputError("the revision and the image of the measured pods aren't known, so nothing is taught")
-    if place.gpu_product is not None and "," in place.gpu_product:
+    if gpu_product is not None and "," in gpu_product:
         raise InputError(
-            f"the copy ran on several GPU products, {place.gpu_product}, so nothing is taught; measure with --replicas 1"
+            f"the copy ran on several GPU products, {gpu_product}, so nothing is taught; measure with --replicas 1"
         )
     return MeasuredCapacity(
         source=source,
-        measured_at=document.made_at,
-        revision=place.revision,
-        image=place.image,
-        gpu_product=place.gpu_product,
+        measured_at=measured_at,
+        revision=revision,
+        image=image,
+        gpu_product=gpu_product,
         lines=lines,
     )
 

@@ -1,7 +1,7 @@
 """Triton's configuration of the model with other settings of batches, instances and threads. Pure.
 
-A setting has the same effect as the field of a ModelDeployment in the fetcher (`halcyon.fetch.merge`). A configuration
-that a tuning run finds therefore performs the same when it is set in the spec. Other parts of the model's own
+A setting has the same effect as the field of a ModelDeployment in the fetcher (`halcyon.model_config.merge`). A
+configuration that a tuning run finds therefore performs the same when it is set in the spec. Other parts of the model's own
 configuration don't change.
 """
 

@@ -209,7 +209,11 @@ def point(configuration: Configuration, load: Load, run: Run, *, seconds: float)
     if seen is not None and seen.before is not None and seen.after is not None:
         grown, _ = growth.of_statistics(seen.before, seen.after)
         if grown is not None:
-            batches = {rows: (int(size.executions), size.model_s) for rows, size in grown.sizes.items()}
+            # Inputs and outputs occupy an instance too, so the planner counts them as well.
+            batches = {
+                rows: (int(size.executions), size.input_s + size.model_s + size.output_s)
+                for rows, size in grown.sizes.items()
+            }
     return Point(
         configuration=configuration,
         load=load,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from http.client import HTTPConnection
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.bench.options.sampling import SamplingOptions
 from halcyon_cli.bench.options.server import ServerOptions
+from halcyon_cli.bench.place import placed_document
 from halcyon_cli.bench.place.admitted_pods import admitted
 from halcyon_cli.bench.place.bench_request import BenchRequest
 from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines
@@ -34,6 +36,16 @@ from halcyon_cli.kube.tunnel import TunnelError
 Json = Mapping[str, Any]
 
 _TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialServer:
+    """The server of a trial pod: what its measurements are valid for."""
+
+    revision: str
+    """Name of the ControllerRevision that the pod is made from."""
+    image: str | None
+    gpu_product: str | None
 
 
 class TrialSession:
@@ -81,12 +93,14 @@ class TrialSession:
         self._network_policy = placement.network_policy
         limits = Deadlines(start_s=self._start_s, run_s=run_s)
         self._beside = BesideModel(cluster, placement.client, None, limits, progress, trial=placement.trial)
-        self._pod = ""
+        self._revision, self._pod = placement.measured.revision, ""
+        self._server: Json = {}
 
     def __enter__(self) -> Self:
         self._beside.__enter__()
         try:
-            self._pod = str(self._beside.start(network_policy=self._network_policy)["metadata"]["name"])
+            self._server = self._beside.start(network_policy=self._network_policy)
+            self._pod = str(self._server["metadata"]["name"])
         except BaseException:
             self._beside.__exit__()
             raise
@@ -102,6 +116,14 @@ class TrialSession:
             TuneError, PlaceError: the model doesn't load, or the pod has ended.
         """
         return self.points().config(self._start_s)
+
+    def server(self) -> TrialServer:
+        """Return the server of the pod."""
+        return TrialServer(
+            revision=self._revision,
+            image=placed_document.server_image([self._server]),
+            gpu_product=placed_document.gpu_product(self._cluster, [self._server]),
+        )
 
     def points(self, threads_parameter: str = "") -> PointClient:
         """Return the client that measures points in the pod.

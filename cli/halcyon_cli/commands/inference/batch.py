@@ -28,7 +28,8 @@ from halcyon_cli.kube.object_writer import ObjectWriter
 Json = Mapping[str, Any]
 
 _ACTIONS = ("follow", "suspend", "resume", "cancel")
-_PLACE = re.compile(r"pvc://([a-z0-9][a-z0-9.-]*)/(.+)")
+_VOLUME = re.compile(r"pvc://([a-z0-9][a-z0-9.-]*)/(.+)")
+_BUCKET_OPTIONS = ("credentials", "endpoint", "region")
 _POLL_INTERVAL_S = 2.0
 _RESUME_TIMEOUT_S = 60.0
 _EPILOG = """\
@@ -36,6 +37,8 @@ _EPILOG = """\
 examples:
   halcyon batch digits --input pvc://sets/rows.npz --output pvc://sets/out
   halcyon batch digits --input pvc://s/a.jsonl --output pvc://s/a -o yaml
+  halcyon batch digits --input s3://sets/rows.npz --output s3://out/1 \\
+    --credentials sets-s3
   halcyon batch list -A
   halcyon batch follow digits-batch
   halcyon batch suspend digits-batch
@@ -69,10 +72,20 @@ def _output_options(command: Any) -> Any:
 
 @click.command("batch", epilog=_EPILOG)
 @click.argument("words", nargs=-1, metavar="MODEL | list | follow|suspend|resume|cancel BATCH")
-@click.option("--input", "source", metavar="PLACE", help="Data set: pvc://CLAIM/PATH of a file or folder.")
-@click.option("--output", "place", metavar="PLACE", help="Folder for the results: pvc://CLAIM/PATH.")
+@click.option(
+    "--input",
+    "source",
+    metavar="PLACE",
+    help="Data set, a file or folder: pvc://CLAIM/PATH, or s3://, gs:// or az://BUCKET/PATH.",
+)
+@click.option("--output", "place", metavar="PLACE", help="Folder for the results, in the same form.")
+@click.option("--credentials", metavar="SECRET", help="Secret with the keys of the buckets.")
+@click.option("--endpoint", metavar="URL", help="Address of the buckets' store. Default: that of the cloud.")
+@click.option("--region", metavar="REGION", help="Region of the s3:// buckets. Default: us-east-1.")
 @click.option("--name", metavar="NAME", help="Name of the batch. Default: MODEL-batch.")
-@click.option("--input-format", type=click.Choice(("Npz", "Jsonl", "Folder")), help="Default: that of the name.")
+@click.option(
+    "--input-format", type=click.Choice(("Npz", "Jsonl", "Parquet", "Folder")), help="Default: that of the name."
+)
 @click.option("--output-format", type=click.Choice(("Npz", "Jsonl")), help="Default: Npz for Npz, else Jsonl.")
 @click.option("--hooks", metavar="CONFIGMAP", help="ConfigMap with the files of --prepare and --finish.")
 @click.option("--prepare", metavar="FILE.py:FUNCTION", help="Function that makes inputs of a row.")
@@ -120,9 +133,10 @@ def manifest(model: str, namespace: str, options: Json, *, now: float) -> Json:
     """
     spec: dict[str, Any] = {
         "modelDeployment": model,
-        "input": {"persistentVolumeClaim": _volume("--input", options["source"])},
-        "output": {"persistentVolumeClaim": _volume("--output", options["place"])},
+        "input": _place("--input", options["source"], options),
+        "output": _place("--output", options["place"], options),
     }
+    _check_bucket_options(spec, options)
     for part, option in (("input", "input_format"), ("output", "output_format")):
         if options[option]:
             spec[part]["format"] = options[option]
@@ -152,14 +166,35 @@ def manifest(model: str, namespace: str, options: Json, *, now: float) -> Json:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec}
 
 
-def _volume(option: str, place: str | None) -> dict[str, str]:
-    good = f"for example {option} pvc://sets/2026/images.npz, where sets is a PersistentVolumeClaim"
+def _place(option: str, place: str | None, options: Json) -> dict[str, Any]:
+    """Return the field `input` or `output` for a place, with the options for buckets if it is in one."""
+    good = f"for example {option} pvc://sets/2026/images.npz, where sets is a PersistentVolumeClaim, or {option} s3://sets/images.npz"
     if not place:
         raise InputError(f"{option} is missing; {good}")
-    match = _PLACE.fullmatch(place)
+    if place.startswith(("s3://", "gs://", "az://")):
+        given = {
+            "credentials": {"secretName": options["credentials"]} if options["credentials"] else None,
+            "endpoint": options["endpoint"],
+            "region": options["region"] if place.startswith("s3://") else None,
+        }
+        return {"uri": place.rstrip("/"), **{name: value for name, value in given.items() if value}}
+    match = _VOLUME.fullmatch(place)
     if match is None:
-        raise InputError(f"{option} is {place}; it must be pvc://CLAIM/PATH, {good}")
-    return {"claimName": match[1], "path": match[2].rstrip("/")}
+        raise InputError(
+            f"{option} is {place}; it must be pvc://CLAIM/PATH, or s3://, gs:// or az://BUCKET/PATH; {good}"
+        )
+    return {"persistentVolumeClaim": {"claimName": match[1], "path": match[2].rstrip("/")}}
+
+
+def _check_bucket_options(spec: Json, options: Json) -> None:
+    places = [spec[part].get("uri", "pvc://") for part in ("input", "output")]
+    for name in _BUCKET_OPTIONS:
+        schemes = ("s3://",) if name == "region" else ("s3://", "gs://", "az://")
+        if options[name] and not any(place.startswith(schemes) for place in places):
+            raise InputError(
+                f"--{name} is only for {', '.join(schemes)}, and neither --input nor --output is there; remove it, or name a bucket, "
+                "for example --input s3://sets/images.npz"
+            )
 
 
 def _deadline(text: str | None, now: float) -> str | None:

@@ -1,35 +1,56 @@
 """`halcyon tune NAME`: finds the batch sizes, instances and threads that serve most within an objective.
 
-Out of scope: the search (`halcyon_tune`), and the measurement (`halcyon_cli.bench.tune_run`).
+Out of scope: the search (`halcyon_tune`), the measurement (`halcyon_cli.bench.tune_run`), and the canary of --apply
+(`halcyon_cli.bench.canary`).
 """
 
 from __future__ import annotations
 
+import math
 import signal
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from halcyon_cli.arguments.options import DURATION, Output, cluster_options, emit, name_argument, output_options
+from halcyon_cli.arguments.options import DURATION, Output, cluster_options, emit, name_argument, output_options, warn
+from halcyon_cli.bench.canary import canary_change, canary_session
+from halcyon_cli.bench.canary.canary_session import CanarySession
+from halcyon_cli.bench.options.apply import ApplyOptions, apply_options
 from halcyon_cli.bench.options.inputs import InputOptions, input_options
 from halcyon_cli.bench.options.place import PlaceOptions
+from halcyon_cli.bench.records import teach as taught
+from halcyon_cli.commands.measure.report import chart_library
+from halcyon_cli.errors import Failure
 from halcyon_cli.kube.client import Target
 from halcyon_cli.kube.object_writer import ObjectWriter
+from halcyon_measure.errors import MeasureError
 
 if TYPE_CHECKING:
-    from halcyon_tune.criterion import Minimise
+    from collections.abc import Callable
 
+    from halcyon_cli.bench.tune_run import MeasuredTune
+    from halcyon_tune.criterion import Minimise
+    from halcyon_tune.results.tune_result import TuneResult
+
+_LOG_INTERVAL_S = 30.0
 _EPILOG = """\
 \b
 examples:
   halcyon tune digits
   halcyon tune digits --objective 60ms --rate 2000
   halcyon tune digits --budget 20m -o json
+  halcyon tune digits -o html > tune.html
   halcyon tune digits --from-traffic
+  halcyon tune digits --apply
   kubectl patch modeldeployment digits --type merge \\
     -p "$(halcyon tune digits -o json | jq -c .patch)"
 
-A pod with a copy of the model and a client is measured. The served model stays as it is, and nothing is written to it.
+A pod with a copy of the model and a client is measured. The served model stays as it is, and nothing is written to it
+without --apply or --teach.
 
 \b
 steps:
@@ -44,12 +65,23 @@ It ends when no other configuration can beat the best by more than its error, at
 It needs the packages of the extras bench and simulate: pip install './cli[bench,simulate]', in a clone.
 
 \b
+--apply:
+  A gain that was shown is made as a canary of the served model, with the
+  steps of spec.rollout.canary. It stays if the analysis finds the canary as
+  good as the previous settings. Else the change is taken back: if it is
+  worse, without a decision within --canary-timeout, without capacity, at an
+  error and at Ctrl-C. The command asks before the change; --yes answers.
+
+\b
 exit status:
-  0  there is a better configuration, or nothing to change
+  0  there is a better configuration, or nothing to change; with --apply: the
+     better one serves
   1  it isn't decided: no configuration works, the noise is too large, the
-     budget was too short, or the tuning was interrupted
+     budget was too short, or the tuning was interrupted; --apply or --teach
+     changed nothing
   2  nothing was measured: usage error, no such model, nothing to tune, an
-     objective below one row, no room or no rights for the pod
+     objective below one row, no room or no rights for the pod, no canary
+     could be started
 """
 
 
@@ -71,6 +103,7 @@ exit status:
     "--budget", type=DURATION, default=600.0, metavar="TIME", help="Longest time of all points. Default: 10m."
 )
 @click.option("--from-traffic", is_flag=True, help="Predict from what the planner has learnt, without a pod.")
+@apply_options
 @input_options
 @click.option("--bench-image", default="", metavar="IMAGE", help="Image of the client. Default: the site's.")
 @click.option(
@@ -81,7 +114,7 @@ exit status:
     help="Longest wait for the pod. Default: 10m.",
 )
 @cluster_options
-@output_options("table", "json", "yaml")
+@output_options("table", "json", "yaml", "html")
 def main(
     *,
     name: str,
@@ -90,6 +123,7 @@ def main(
     minimise: Minimise,
     budget: float,
     from_traffic: bool,
+    apply: ApplyOptions,
     inputs: InputOptions,
     bench_image: str,
     start_timeout: float,
@@ -98,26 +132,129 @@ def main(
 ) -> int:
     """Find the batches, instances and threads with which a model serves most within its objective.
 
-    Prints a patch, the gain with its interval, and the measured points that no other one beats in rate and P99.
+    Prints a patch, the gain with its interval, and the measured points that no other one beats in rate and P99. With
+    --apply, a gain that was shown is made as a canary.
     """
     # NumPy and the simulator take a second to import.
     from halcyon_cli.bench import from_here, tune_run  # noqa: PLC0415
     from halcyon_cli.commands.bench import main as bench  # noqa: PLC0415
-    from halcyon_tune.page import page  # noqa: PLC0415
 
+    apply.check(from_traffic=from_traffic, is_terminal=sys.stdin.isatty())
     cluster = ObjectWriter(target)
-    request = tune_run.TuneRequest(name=name, objective_s=objective, rate_rps=rate, minimise=minimise, budget_s=budget)
+    request = tune_run.TuneRequest(
+        name=name, objective_s=objective, rate_rps=rate, minimise=minimise, budget_s=budget
+    ).check()
     if from_traffic:
         found = tune_run.from_traffic(cluster.model(name), request)
-    else:
-        shown = from_here.line_of_progress()
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        place = PlaceOptions(trial=True, bench_image=bench_image, start_timeout=start_timeout)
-        found = tune_run.measured(cluster, request, bench, shown, inputs=inputs, place=place)
-        shown("")
-    if output.is_data:
+        _show(found, cluster.namespace, output)
+        return _status(found)
+    if apply.apply:
+        canary_session.check(cluster, name)
+    shown = from_here.line_of_progress()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    place = PlaceOptions(trial=True, bench_image=bench_image, start_timeout=start_timeout, teach=apply.teach)
+    tuned = tune_run.measured(cluster, request, bench, shown, inputs=inputs, place=place)
+    shown("")
+    found = tuned.result
+    is_page = output.form == "table"
+    if is_page:
+        _show(found, cluster.namespace, output)
+    if apply.apply:
+        found = _applied(cluster, found, apply, start_timeout, shown)
+    if not is_page:
+        _show(found, cluster.namespace, output)
+    elif found.canary is not None:
+        emit(f"canary    {found.canary['end']}: {found.canary['why']}")
+    is_taught = _teach(cluster, tuned, found) if apply.teach else True
+    return _status(found, apply=apply.apply) if is_taught else 1
+
+
+def _applied(
+    cluster: ObjectWriter,
+    found: TuneResult,
+    apply: ApplyOptions,
+    start_s: float,
+    shown: Callable[[str], None],
+) -> TuneResult:
+    """Return the result with that of the canary, if one was started."""
+    command = cluster.target.command
+    if not found.is_shown:
+        warn(command, f"nothing is applied: {found.why or found.end}")
+        return found
+    model = cluster.model(found.name)
+    for note in canary_change.notes(model):
+        warn(command, note)
+    question = (
+        f"apply as a canary of {found.name} in namespace {cluster.namespace}: {canary_change.steps_text(model['spec'])}, "
+        f"{canary_change.least_s(model['spec']) / 60:.0f} min or longer?"
+    )
+    if not apply.yes and not _is_confirmed(question):
+        return replace(found, canary={"end": "declined", "why": "nothing was changed", "revision": None})
+    for one in canary_session.SIGNALS:
+        signal.signal(one, signal.default_int_handler)
+    shown = shown if sys.stderr.isatty() else _now_and_then(command)
+    session = CanarySession(cluster, found.name, limit_s=apply.canary_timeout, start_s=start_s, shown=shown)
+    try:
+        canary = session.run(found.change["spec"]).document()
+    except Failure as error:
+        canary = {"end": "failed", "why": str(error), "revision": None}
+    shown("")
+    return replace(found, canary=canary)
+
+
+def _now_and_then(command: str) -> Callable[[str], None]:
+    """Return a function that prints progress to stderr, at most one line in `_LOG_INTERVAL_S`, for a log."""
+    last = -math.inf
+
+    def shown(text: str) -> None:
+        nonlocal last
+        if text and time.monotonic() - last >= _LOG_INTERVAL_S:
+            last = time.monotonic()
+            warn(command, text)
+
+    return shown
+
+
+def _is_confirmed(question: str) -> bool:
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        return False
+
+
+def _teach(cluster: ObjectWriter, tuned: MeasuredTune, found: TuneResult) -> bool:
+    """Write the measured capacity of the revision that serves now, and return whether it was written."""
+    canary = found.canary or {}
+    revision = str(canary.get("revision") or "") if canary.get("end") == "promoted" else ""
+    command = cluster.target.command
+    try:
+        model, capacity = cluster.model(found.name), tuned.capacity(revision=revision)
+        taught.write(cluster, model, capacity)
+    except (Failure, MeasureError) as error:
+        warn(command, str(error))
+        return False
+    warn(command, taught.sentence(model, capacity))
+    return True
+
+
+def _show(found: TuneResult, namespace: str, output: Output) -> None:
+    if output.form == "html":
+        from halcyon_tune.results.html_page import html_page  # noqa: PLC0415
+
+        library, style = chart_library()
+        made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        emit(html_page(found, namespace, made=made, library=library, library_style=style).rstrip("\n"))
+    elif output.is_data:
         output.data(found.document())
     else:
-        emit(page(found, cluster.namespace))
-    is_open = found.end in {"undecided", "interrupted", "failed"} or found.best is None
-    return 1 if is_open else 0
+        from halcyon_tune.results.text_page import page  # noqa: PLC0415
+
+        emit(page(found, namespace))
+
+
+def _status(found: TuneResult, *, apply: bool = False) -> int:
+    """Return the exit status."""
+    if found.end in {"undecided", "interrupted", "failed"} or found.best is None:
+        return 1
+    is_done = not found.change or (found.canary or {}).get("end") == "promoted"
+    return 0 if is_done or not apply else 1

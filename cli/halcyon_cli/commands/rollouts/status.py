@@ -6,14 +6,20 @@ Out of scope: the rules (`halcyon_cli.rollout.progress`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import click
 
+from halcyon.kube import kinds
+from halcyon.render import names
 from halcyon_cli.arguments.options import DURATION, Output, cluster_options, emit, name_argument, output_options, warn
 from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube import batches
+from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster, NoSuchModelError, Target
-from halcyon_cli.rollout.progress import Progress, progress
+from halcyon_cli.kube.downloads import Downloads
+from halcyon_cli.rollout.progress import Progress, progress, with_downloads
 
 POLL_INTERVAL_S = 1.0
 _EPILOG = """\
@@ -22,8 +28,11 @@ examples:
   halcyon status resnet50
   kubectl apply -f resnet50.yaml && halcyon status resnet50 --watch --for 20m
 
+Batches of the model that have not ended are shown, too.
+
 With --watch, the command waits as kubectl rollout status does: until the current spec
-is served, its rollout has failed, or the time has passed.
+is served, its rollout has failed, or the time has passed. While pods download the
+model, the line has their bytes, if you may read logs.
 
 \b
 exit status:
@@ -42,16 +51,36 @@ exit status:
 def main(name: str, watch: bool, limit_s: float | None, target: Target, output: Output) -> int:
     """Show whether the current spec of a model is served."""
     cluster = Cluster(target)
-    found = progress(cluster.model(name))
+    downloads = Downloads(cluster)
+
+    def read() -> Progress:
+        model = cluster.model(name)
+        return with_downloads(progress(model), downloads.progress(_fetching(cluster, name, model)).values())
+
+    found = read()
     if watch:
-        found = follow(lambda: progress(cluster.model(name)), found, limit_s, None if output.is_data else emit)
+        found = follow(read, found, limit_s, None if output.is_data else emit)
     if output.is_data:
         output.data(found.to_dict())
     elif not watch:
         emit(found.text)
+        for _, text in batches.present(cluster, name):
+            emit(text)
     if found.phase == "Waiting" and watch:
         warn(target.command, f"not served within {limit_s:.0f} s; for the likely causes: halcyon diagnose {name}")
     return 0 if found.phase == "Served" else 1
+
+
+def _fetching(cluster: Cluster, name: str, model: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the server pods of a model, if its status counts one that fetches the model; else nothing."""
+    counts = fields.mapping(fields.mapping(model.get("status")).get("pods"))
+    if not fields.count(counts.get("fetching")):
+        return ()
+    labels = f"{names.OWNER_LABEL}={name},{names.COMPONENT_LABEL}={names.SERVER}"
+    try:
+        return cluster.items(kinds.POD, selector=labels) or ()
+    except ClusterError:  # without permission to list pods, the progress stays unknown
+        return ()
 
 
 def follow(

@@ -29,6 +29,33 @@ class BatchDocumentError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BatchBucket:
+    """A place in a bucket, and how a runner connects to it. Paths are those in the runner's container."""
+
+    url: str
+    """`s3://`, `gs://` or `az://`, a bucket and a path."""
+    endpoint: str | None = None
+    """URL of the store; None for that of the cloud."""
+    region: str | None = None
+    limit_bytes: int | None = None
+    """Maximum size of an input in bytes; None for an output."""
+    credentials: str | None = None
+    """Folder with a file for each key of the credentials Secret; None if there is none."""
+    identity: str | None = None
+    """`StoreIdentity` as JSON; None to use keys of the Secret, if there are any."""
+    token: str | None = None
+    """File with the token of the pod's ServiceAccount. Set together with `identity`."""
+    private: bool = False
+    """Whether the store may be in a private network, because the site policy lists it."""
+    proxy: str | None = None
+    """URL of the site's HTTP proxy; None if pods connect directly."""
+    no_proxy: str = ""
+    """Hosts that are reached without the proxy, separated by commas."""
+    ca: str | None = None
+    """File with the site's CA certificates (PEM); None if there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class BatchRecipe:
     """Recipe of batch inference: the work of one runner. Paths are those in the runner's container."""
 
@@ -40,11 +67,11 @@ class BatchRecipe:
     url: str
     """URL of the model's Service, for KServe v2 over HTTP."""
     input: str
-    """Path of the input file or folder."""
+    """Path of the input file or folder. With `input_bucket`, the folder to which the input is downloaded."""
     output: str
-    """Path of the folder to which the results are written."""
+    """Path of the folder to which the results are written. Unused with `output_bucket`."""
     input_format: str
-    """Format of the input: `Npz`, `Jsonl` or `Folder`."""
+    """Format of the input: `Npz`, `Jsonl`, `Parquet` or `Folder`; empty for that of the name."""
     output_format: str
     """Format of the results: `Npz` or `Jsonl`."""
     prepare: str = ""
@@ -62,10 +89,18 @@ class BatchRecipe:
     """Number of processes that run `prepare` and `finish`."""
     api_key_file: str = ""
     """Path of a file with an API key, or of a folder of such files; empty if there is none."""
+    input_bucket: BatchBucket | None = None
+    """Bucket with the input; None if the input is on a volume."""
+    output_bucket: BatchBucket | None = None
+    """Bucket to which the results are written; None if they are written to a volume."""
 
     def to_json(self) -> str:
-        """Return the recipe as JSON."""
-        return codec.encoded(self, VERSION, sort_keys=True)
+        """Return the recipe as JSON.
+
+        Without buckets it is the text of versions that had none, so that their Jobs aren't replaced.
+        """
+        unset = frozenset(name for name in _BUCKETS if getattr(self, name) is None)
+        return codec.encoded(self, VERSION, leave_out=unset, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -74,7 +109,21 @@ class BatchRecipe:
         Raises:
             BatchDocumentError: the text is not a valid document.
         """
-        return _parsed(cls, text)
+        made = _parsed(cls, text)
+        try:
+            return replace(
+                made,
+                **{
+                    name: codec.made(BatchBucket, value)
+                    for name in _BUCKETS
+                    if (value := getattr(made, name)) is not None
+                },
+            )
+        except codec.NOT_A_DOCUMENT as error:
+            raise BatchDocumentError(f"a bucket of the recipe is invalid: {error!r}") from error
+
+
+_BUCKETS: Final = ("input_bucket", "output_bucket")
 
 
 @dataclass(frozen=True, kw_only=True)

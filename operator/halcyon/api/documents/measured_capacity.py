@@ -1,6 +1,6 @@
-"""Measured capacity of one replica: a result of `halcyon bench`, in the ConfigMap NAME-capacity of a model. Pure.
+"""Measured capacity of one replica: a result of a measurement, in the ConfigMap NAME-capacity of a model. Pure.
 
-The command line writes the document (`halcyon bench NAME --teach`). The operator plans with it until measurements from
+The command line writes the document (`halcyon bench` or `halcyon tune NAME --teach`). The operator plans with it until measurements from
 the model's traffic outweigh it. It applies only to the revision, the image, the GPU product and the number of instances
 that were measured.
 """

@@ -1,6 +1,6 @@
 """Overlay: the settings of a ModelDeployment that are merged into the model's config.pbtxt.
 
-The operator writes the overlay to a ConfigMap, and the fetcher in the pod merges it (`halcyon.fetch.merge`). The module uses only the
+The operator writes the overlay to a ConfigMap, and the fetcher in the pod merges it (`halcyon.model_config.merge`). The module uses only the
 standard library, because the fetcher delays every cold start.
 """
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
+from halcyon.api.credentials import BUCKET, IDENTITY_SCHEMES, SEGMENT, Credentials
 from halcyon.api.types import (
     HOST,
     DnsName,
@@ -61,122 +62,13 @@ class ImageSource(Documented):
     """Folder in the image that holds `config.pbtxt` and the version folders. Default: the root of the image."""
 
 
-_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
-_BUCKET = "[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]"
-_SEGMENT = "[A-Za-z0-9_][A-Za-z0-9_.=+-]*"
 _ARCHIVE = r"\.(tar|tar\.gz|tgz)"
-_REGISTRY = rf"hf://{_SEGMENT}(/{_SEGMENT})*(@{_SEGMENT}(/{_SEGMENT})*)?|mlflow://{_SEGMENT}/[1-9][0-9]*(/{_SEGMENT})*"
+_REGISTRY = rf"hf://{SEGMENT}(/{SEGMENT})*(@{SEGMENT}(/{SEGMENT})*)?|mlflow://{SEGMENT}/[1-9][0-9]*(/{SEGMENT})*"
 _COMMIT = "^hf://[^/@]+(/[^/@]+)?@[0-9a-f]{40}(/|$)"
-_URL = rf"^((s3|gs|az)://{_BUCKET}(/{_SEGMENT})*|{_REGISTRY}|https?://{HOST}(/{_SEGMENT})*/{_SEGMENT}{_ARCHIVE})$"
-
-
-class AwsIdentity(Documented):
-    """AWS role, or a role of another store with a compatible token service."""
-
-    role_arn: Annotated[str, StringConstraints(pattern=r"^arn:[a-z-]+:iam::[^:]*:role/.+$", max_length=2048),
-                        Field(alias="roleARN")]  # fmt: skip
-    """ARN of the role that may read the bucket, for example `arn:aws:iam::123456789012:role/models`. Its trust policy
-    must accept tokens from the cluster's issuer with the audience `sts.amazonaws.com`."""
-
-
-class AzureIdentity(Documented):
-    """Entra application or managed identity."""
-
-    client_id: Annotated[Annotated[str, StringConstraints(pattern=_UUID, max_length=36)], Field(alias="clientID")]
-    """Client id of the Entra application or managed identity, a UUID. The identity must have a federated credential for
-    the pods' service account, with the audience `api://AzureADTokenExchange`."""
-    tenant_id: Annotated[Annotated[str, StringConstraints(pattern=_UUID, max_length=36)], Field(alias="tenantID")]
-    """Id of the Microsoft Entra tenant, a UUID."""
-
-
-class GoogleIdentity(Documented):
-    """Google workload identity pool."""
-
-    provider: Annotated[
-        str,
-        StringConstraints(
-            pattern=r"^projects/[0-9]+/locations/[a-z0-9-]+/workloadIdentityPools/[a-z0-9-]+/providers/[a-z0-9-]+$",
-            max_length=253,
-        ),
-    ]
-    """Full name of the workload identity provider for this cluster, for example
-    `projects/123456789012/locations/global/workloadIdentityPools/halcyon/providers/cluster`."""
-    service_account: (
-        Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+@[a-z0-9.-]+\.gserviceaccount\.com$", max_length=253)]
-        | None
-    ) = None
-    """E-mail address of the Google service account that the pods impersonate, for example
-    `models@acme.iam.gserviceaccount.com`. Default: none; the principal of the workload identity pool itself must be
-    allowed to read the bucket."""
-
-
-class Identity(Documented):
-    """Cloud identity for the download, for which each pod exchanges the token of its service account.
-
-    Set exactly one of aws, azure and google. The service account is `runtime.serviceAccountName`, or `default`.
-    """
-
-    aws: AwsIdentity | None = None
-    """AWS role for downloads from `s3://`, also from other stores with a compatible token service."""
-    azure: AzureIdentity | None = None
-    """Entra application or managed identity for downloads from `az://`."""
-    google: GoogleIdentity | None = None
-    """Google workload identity pool for downloads from `gs://`."""
-    endpoint: Annotated[str, StringConstraints(pattern=rf"^https://{HOST}$", min_length=1, max_length=262)] | None = (
-        None
-    )
-    """URL of the token service, for example `https://sts.storage.svc:9000`. If the site lists
-    `sitePolicy.models.endpoints`, the list must contain this URL. Default: the token service of the cloud,
-    `https://sts.REGION.amazonaws.com`, `https://login.microsoftonline.com` or `https://sts.googleapis.com`."""
-
-    rules: ClassVar = (
-        exactly_one(
-            "aws",
-            "azure",
-            "google",
-            where="spec.model.source.credentials.identity",
-            good="identity: {aws: {roleARN: 'arn:aws:iam::123456789012:role/models'}}",
-        ),
-        Rule(
-            cel="!has(self.google) || !has(self.google.serviceAccount) || !has(self.endpoint)",
-            check=lambda m: m.google is None or m.google.service_account is None or m.endpoint is None,
-            message=(
-                "spec.model.source.credentials.identity has both endpoint and google.serviceAccount, but a service account "
-                "is only served by Google's own token services; remove one of them"
-            ),
-        ),
-    )
-
-
-class Credentials(Documented):
-    """Credentials for a download: keys in a Secret, or an identity. With both, only `ca.crt` of the Secret is used."""
-
-    secret_name: DnsName | None = None
-    """Name of a Secret in the same namespace, which the kubelet mounts only for the download. Every key is optional.
-    S3: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`. Google Cloud:
-    `GOOGLE_SERVICE_ACCOUNT_KEY`, the key file (JSON) of a service account. Azure: `AZURE_STORAGE_ACCOUNT_KEY` or
-    `AZURE_STORAGE_SAS_TOKEN`. Hugging Face: `HF_TOKEN`, an access token. Web servers and registries: `authorization`,
-    the value of the Authorization header, for example `Bearer TOKEN`. All sources: `ca.crt`, additional CA certificates
-    (PEM) for verifying the server's certificate. Default: none."""
-    identity: Identity | None = None
-    """Cloud identity for the download. Each pod exchanges the token of its service account for temporary credentials,
-    so no Secret is needed. Only for buckets. Default: none."""
-
-    rules: ClassVar = (
-        Rule(
-            cel="has(self.secretName) || has(self.identity)",
-            check=lambda m: m.secret_name is not None or m.identity is not None,
-            message=(
-                "spec.model.source.credentials has neither secretName nor identity; set one, for example "
-                "credentials: {secretName: models-s3}"
-            ),
-        ),
-    )
+_URL = rf"^((s3|gs|az)://{BUCKET}(/{SEGMENT})*|{_REGISTRY}|https?://{HOST}(/{SEGMENT})*/{SEGMENT}{_ARCHIVE})$"
 
 
 SOURCE_KINDS = ("configMap", "persistentVolumeClaim", "image", "uri")
-IDENTITY_SCHEMES = {"aws": "s3", "azure": "az", "google": "gs"}
-"""URI scheme with which each kind of cloud identity can be used."""
 _ONLY_URI = ("credentials", "endpoint", "region", "path", "digest", "sizeLimit")
 
 DEFAULT_SIZE_LIMIT = "20Gi"

@@ -29,7 +29,7 @@ def then(view: Scope, spec: Spec) -> list[Object]:
     balanced = _balanced(view, spec)
     clients = routing_mode.is_direct(spec) or own(view, kinds.SERVICE, names.headless(view.key.name)) is not None
     ports = _download_ports(view, spec)
-    made = [network_policies.servers(view.subject, asked, balancers=balanced, clients=clients, downloads=ports)]
+    made = [network_policies.servers(view.subject, asked, balancers=balanced, clients=clients, ports=ports)]
     if balanced:
         made.append(network_policies.balancers(view.subject, asked, operator_port=view.site.port))
     return made

@@ -9,6 +9,8 @@ invalid   -         no                           none: only the status is writte
 
 If the revision in the last column has failed, the servers run the previous revision (`control/rollout/rollout.py`).
 
+A source with an invalid config.pbtxt counts as missing.
+
 Out of scope: the choice of the requested revision (`requested_revision`), existing objects with another owner
 (`name_conflicts`), and deletions (`surplus`).
 """
@@ -20,7 +22,7 @@ from dataclasses import dataclass, replace
 from halcyon.api.conditions import Reason
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
-from halcyon.control.acceptance import accepted_spec_digest, site_policy
+from halcyon.control.acceptance import accepted_spec_digest, config_check, site_policy
 from halcyon.control.acceptance.spec_checks import objections
 from halcyon.control.desired import network_policies, routing
 from halcyon.control.desired.acceptance_result import Acceptance
@@ -160,6 +162,8 @@ def _in_force(view: Scope) -> tuple[Acceptance, Spec | None]:
     if view.source.missing:
         refusal = Acceptance(accepted=False, reason=Reason.SOURCE_NOT_FOUND, message=view.source.missing)
         return refusal, _stored(view)
+    if wrong_config := config_check.objection(view, spec):
+        return Acceptance(accepted=False, reason=Reason.MODEL_CONFIG_INVALID, message=wrong_config), _stored(view)
     return Acceptance(accepted=True, reason=Reason.ACCEPTED, message="the spec is valid"), spec
 
 

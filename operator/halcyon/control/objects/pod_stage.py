@@ -6,10 +6,13 @@ Out of scope: a model's conditions (`control/status/status.py`), and the duratio
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from halcyon.api.conditions import Reason
+from halcyon.api.status import FailureCause
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.control.objects import pods
 from halcyon.kube.kinds import Object
@@ -18,6 +21,9 @@ from halcyon.kube.pod_times import condition
 State = Literal[
     "pending", "pulling", "fetching", "loading", "warming", "ready", "unready", "draining", "failed", "ended"
 ]
+_CAUSES: Final[Mapping[str, FailureCause]] = {cause: cause for cause in get_args(FailureCause)}
+_WORD = re.compile(r"\bOOMKilled\b")
+"""Reason that the kubelet gives for a container that exceeded its memory limit; it is in the message of a failed pod."""
 _QUIET = {"ContainerCreating", "PodInitializing"}
 """Reasons of waiting containers that only wait for other containers or for their own creation. They are not shown to
 users."""
@@ -33,6 +39,15 @@ class Stage:
     explanation."""
     message: str = ""
     """Message of the scheduler, the kubelet or the fetcher, unchanged."""
+
+
+def failure_cause(found: Stage) -> FailureCause | None:
+    """Return the cause for which a pod in this stage is counted; None if it hasn't failed."""
+    if found.state != "failed":
+        return None
+    if "OOMKilled" in (found.reason, *_WORD.findall(found.message)):
+        return "OOMKilled"
+    return _CAUSES.get(found.reason, "Other")
 
 
 # being   ended    failure       scheduled   Ready   the fetcher    the server's container    state

@@ -23,6 +23,7 @@ from halcyon.dashboard.client_latency import ClientLatency
 from halcyon.dashboard.history import STEP_S, ChartHistory, ReplicaCounts
 from halcyon.dashboard.ports import (
     UNKNOWN,
+    BatchReader,
     DashboardPod,
     Event,
     LogReader,
@@ -269,11 +270,11 @@ class DashboardService:
         prometheus: Prometheus | None = None,
         logs: LogReader | None = None,
         measured_results: ResultReader | None = None,
+        batches: BatchReader | None = None,
     ) -> None:
         """Create the dashboard.
 
-        Its data comes from `source`, from the site's Prometheus if there is one, from the logs of pods, and from
-        measurements.
+        Its data is from `source`, from the site's Prometheus if there is one, from pods' logs, measurements and BatchInferences.
         """
         self._ports = ports
         self._chosen, self._source, self._clock = chosen, source, source.clock
@@ -295,6 +296,7 @@ class DashboardService:
             links=chosen.links,
             logs=logs,
             measured_results=measured_results,
+            batches=batches,
             steps=steps,
         )
 

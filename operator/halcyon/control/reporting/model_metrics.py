@@ -124,6 +124,8 @@ def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
     for metric, name in counts:
         if name in replicas:
             yield metric, (), replicas[name]
+    for failure in replicas.get("failures") or ():
+        yield per_model_metrics.FAILED, (("reason", str(failure["reason"])),), failure["pods"]
     if facts.spec is not None:
         yield from _of_spec(facts.spec, facts.resource)
     yield from _of_gpus(facts)

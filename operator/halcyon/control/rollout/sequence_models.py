@@ -8,18 +8,15 @@
 
 from __future__ import annotations
 
-import base64
-
 from halcyon.api.sequence_batching import REPORT, in_config
 from halcyon.api.spec import Spec, defaults
 from halcyon.control.objects import pods
+from halcyon.control.objects.config_map_model import config_file
 from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.scope import Scope
 from halcyon.kube.kinds import Object
 from halcyon.render import names, revision
 from halcyon.render.revision import Revision
-
-_CONFIG = "config.pbtxt"
 
 
 def keeps_state(view: Scope, spec: Spec, asked: Revision) -> bool:
@@ -28,14 +25,12 @@ def keeps_state(view: Scope, spec: Spec, asked: Revision) -> bool:
         pods.revision(pod) == asked.key and _has_sequences(pod) for pod in view.pods
     ):
         return True
-    content, source = view.source.content, spec.model.source.config_map
-    if content is None or source is None:
+    content = view.source.content
+    found = config_file(spec, content)
+    if content is None or found is None:
         return False
-    keys = [item.key for item in source.items if item.path == _CONFIG]
-    texts = [content.data[key] for key in keys if key in content.data]
-    texts += [base64.b64decode(content.binary[key]).decode(errors="replace") for key in keys if key in content.binary]
     # Use it only if it belongs to this revision: if the spec was rejected, its source isn't the one that is served.
-    return any(map(in_config, texts)) and revision.key(view.subject, spec, content) == asked.asks
+    return in_config(found[1].decode(errors="replace")) and revision.key(view.subject, spec, content) == asked.asks
 
 
 def objection(view: Scope, spec: Spec, asked: Revision) -> str:

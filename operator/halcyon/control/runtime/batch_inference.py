@@ -6,26 +6,36 @@ the batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from halcyon.api.documents.balancer_plan import LowerClass
+from halcyon.api.types import BATCH_KIND
 from halcyon.batch.controller import BatchController, RunningBatch
 from halcyon.batch.job import BatchSite
 from halcyon.control.runtime.settings import OperatorSettings
-from halcyon.kube.client import Kube
+from halcyon.kube.client import Kube, Object
 from halcyon.kube.clock import Clock
+from halcyon.kube.errors import NotFound
+from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.informers.informer import Informer
-from halcyon.kube.kinds import Key
+from halcyon.kube.kinds import BATCH_INFERENCE, Key
 from halcyon.scaling.policy.batch_demand import BatchDemand
 
 
 def build_batches(
-    settings: OperatorSettings, client: Kube, clock: Clock, models: Informer, enqueue: Callable[[Key], object]
+    settings: OperatorSettings,
+    client: Kube,
+    clock: Clock,
+    models: Informer,
+    *,
+    enqueue: Callable[[Key], object],
+    events: EventRecorder,
 ) -> BatchController:
     """Build the controller of BatchInferences.
 
     It watches ModelDeployments in `models`, to start runners once they can use the model. It calls `enqueue` with the
-    key of a model if its balancers' capacity for batch inference has changed.
+    key of a model whose class of lower-priority requests has changed. `events` records the ends of BatchInferences.
     """
     site = BatchSite(
         settings.bench_image,
@@ -33,6 +43,9 @@ def build_batches(
         settings.image_pull_secrets,
         settings.fixed_user_ids,
         settings.network,
+        settings.downloads,
+        settings.site_policy,
+        f"{settings.namespace}/{settings.tls_secret}",
     )
     classes: dict[Key, LowerClass] = {}
 
@@ -43,9 +56,22 @@ def build_batches(
         if now != before:
             enqueue(model)
 
-    made = BatchController(client, clock, site, models.get, settings.watch_namespaces, changed)
+    record = partial(events.record, kind=BATCH_KIND)
+    made = BatchController(client, clock, site, models.get, settings.watch_namespaces, changed, record)
     models.listeners.append(made.model_changed)
     return made
+
+
+def reader(client: Kube) -> Callable[[str], Awaitable[Sequence[Object]]]:
+    """Return a function that reads the BatchInferences of a namespace; none if their CRD isn't installed."""
+
+    async def read(namespace: str) -> Sequence[Object]:
+        try:
+            return (await client.list(BATCH_INFERENCE, namespace=namespace))[0]
+        except NotFound:
+            return ()
+
+    return read
 
 
 def class_of(batches: tuple[RunningBatch, ...]) -> LowerClass:

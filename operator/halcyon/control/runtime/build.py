@@ -85,7 +85,9 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
     )
     events = EventRecorder(client, instance=settings.pod_name, clock=clock)
     hold = SiteHold(client, settings.namespace, f"{settings.service}-switches", base.requeue_all)
-    batches = batch_inference.build_batches(settings, client, clock, base.caches.resources, base.queue.add)
+    batches = batch_inference.build_batches(
+        settings, client, clock, base.caches.resources, enqueue=base.queue.add, events=events
+    )
     autoscaler = build_autoscaler(base, signals, memories, hold, events, batches)
     advice = ModelAdvice(base.caches, base.specs, autoscaler, base.queue.add, base.leadership, clock)
     served = ServedMetrics(base.caches, base.specs, signals, autoscaler.models, base.leadership, clock)
@@ -321,6 +323,7 @@ def build_dashboard(
         prometheus=None if base.prometheus is None else base.prometheus.beside(QUERY_TIMEOUT_OF_PAGES_S),
         logs=PodLogs(*base.client.endpoint),
         measured_results=lambda name: base.client.get(CONFIG_MAP, name.namespace, config_map_name(name.name)),
+        batches=batch_inference.reader(base.client),
     )
 
 

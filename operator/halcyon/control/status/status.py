@@ -7,6 +7,7 @@ Out of scope: scaling, rollouts, routes, cold starts and costs. Each has its own
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from halcyon.api import conditions
@@ -17,6 +18,7 @@ from halcyon.control.acceptance import site_policy
 from halcyon.control.desired.plan import ReconcilePlan, counts
 from halcyon.control.objects import pod_stage, pods
 from halcyon.control.objects.actuator import Actuator
+from halcyon.control.objects.pod_stage import Stage
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
 from halcyon.control.status import (
@@ -280,14 +282,18 @@ def _stalled(
     return None
 
 
-def _pods(view: Scope, plan: ReconcilePlan) -> dict[str, int]:
+def _pods(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     _, total, ready = counts(view, plan)
+    stages = [pod_stage.stage(p) for p in view.pods]
+    causes = Counter(filter(None, map(pod_stage.failure_cause, stages)))
+    failures = [{"reason": cause, "pods": count} for cause, count in sorted(causes.items())]
     return {
         "total": total,
         "ready": ready,
         "updated": sum(pods.is_live(p) for p in servers.target_pods(view, plan)),
         "unschedulable": sum(pods.is_unschedulable(p) for p in view.pods),
-        **_by_cause(view),
+        **_by_state(stages),
+        **({"failures": failures} if failures else {}),
     }
 
 
@@ -295,9 +301,9 @@ _COUNTED_AS = {"warming": "loading", "ready": "", "ended": ""}
 """Name under which `status.pods` counts the pods in each state. Pods in a state with an empty name aren't counted."""
 
 
-def _by_cause(view: Scope) -> dict[str, int]:
+def _by_state(stages: Iterable[Stage]) -> dict[str, int]:
     """Return the number of pods in each state, without states in which there is no pod."""
-    counted = Counter(_COUNTED_AS.get(state, state) for state in (pod_stage.stage(p).state for p in view.pods))
+    counted = Counter(_COUNTED_AS.get(one.state, one.state) for one in stages)
     return {name: count for name, count in sorted(counted.items()) if name}
 
 

@@ -2,6 +2,7 @@
 
 import { adviceList } from "./advice.js";
 import { follow, get, modelPath as pathOf } from "./api.js";
+import { batchList } from "./batches.js";
 import { Chart, Cursor } from "./chart.js";
 import { commandList, commandsFor, copyClicked, rejectedCommand } from "./commands.js";
 import { logView, revisions, specification } from "./details.js";
@@ -112,6 +113,7 @@ export function modelPage(main, namespace, name, params, listener) {
   pastSection.hidden = true;
   pastSection.addEventListener("toggle", () => past.draw());
   const calculator = whatIf(path);
+  const batches = batchList(path);
   const spec = specification(path);
   const log = logView(path, namespace);
   main.replaceChildren(
@@ -131,6 +133,7 @@ export function modelPage(main, namespace, name, params, listener) {
     h("details", { class: "panel" }, h("summary", {}, "Commands to copy"), commands),
     h("section", { "aria-labelledby": "h-why" }, h("h2", { id: "h-why" }, "Reason for the replicas"), reasons),
     advice,
+    batches.element,
     h("section", { "aria-labelledby": "h-charts" }, h("div", { class: "bar" }, h("h2", { id: "h-charts" }, "Charts"), h("span", { class: "range", role: "group", "aria-label": "Time range" }, ...rangeButtons), cursor.zoomOut), rangeNote, h("div", { class: "charts" }, ...Object.values(charts).map((chart) => chart.element)), h("p", { class: "hint" }, "Point at a chart, or move along it with the arrow keys. Triangles are decisions. To zoom in, drag over a time range or press + and −. To zoom out, press Escape or double-click."), pastSection, calculator.element),
     h("section", { "aria-labelledby": "h-decisions" }, h("h2", { id: "h-decisions" }, "Decisions"), scroller("Decisions", table(["Time", "From", "To", "Reason"], decisions, "Decisions"))),
     h("section", { "aria-labelledby": "h-events" }, h("h2", { id: "h-events" }, "Events"), scroller("Events", table(["Time", "Reason", "Message"], events, "Events"))),
@@ -287,6 +290,7 @@ export function modelPage(main, namespace, name, params, listener) {
   return () => {
     end();
     clearTimeout(timer);
+    batches.end();
     main.removeEventListener("click", copyClicked);
     for (const chart of [...Object.values(charts), past, calculator.chart]) chart.end();
   };

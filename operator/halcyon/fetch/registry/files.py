@@ -7,7 +7,6 @@ import hashlib
 import http.client
 import re
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -19,9 +18,10 @@ from halcyon.fetch.registry.errors import RegistryFailure, TransientError
 
 MAX_FILES = 100_000
 
+BeginReports = Callable[[int | None], Callable[[int], None]]
+"""Beginning of the reports on a download of this many bytes; it returns the function that receives the bytes so far."""
 _MAX_CONCURRENT_FILES = 4
 _CHUNK_BYTES = 1024 * 1024
-_PROGRESS_INTERVAL_S = 10.0
 _PROGRAMS = (b"\x7fELF", b"#!")
 """First bytes of executable files. Registries store no file modes, so files that begin with these bytes get the execute bit."""
 _IN_VERSION = re.compile(r"([^/]+/)?(0|[1-9][0-9]{0,17})/.")
@@ -102,15 +102,19 @@ def download(
     files: Sequence[RegistryFile],
     client: RegistryClient,
     target: DownloadTarget,
-    report_progress: Callable[[str], None],
+    begin_reports: BeginReports,
 ) -> int:
     """Download the files into the folder; return the number of bytes.
+
+    `begin_reports` receives the size of all files, None if it is unknown, and returns what receives the bytes so far.
 
     Raises:
         RegistryError: the registry denies a request.
         RegistryFailure: the registry can't be reached, or a file differs from its checksum.
     """
-    progress = _Progress(sum(file.size or 0 for file in files), target, report_progress)
+    sizes = [file.size for file in files if file.size is not None]
+    total = sum(sizes) if len(sizes) == len(files) else None
+    progress = _Progress(target, begin_reports(total))
     with ThreadPoolExecutor(_MAX_CONCURRENT_FILES) as pool:
         futures = [pool.submit(_download, file, client, target, progress) for file in files]
         try:
@@ -129,25 +133,18 @@ class _Progress:
     It consists of the number of bytes received, and whether the download of a file has failed.
     """
 
-    def __init__(self, total: int, target: DownloadTarget, report: Callable[[str], None]) -> None:
-        self._total, self._target, self._report = total, target, report
+    def __init__(self, target: DownloadTarget, report: Callable[[int], None]) -> None:
+        self._target, self._report = target, report
         self._lock = threading.Lock()
-        self._reported_at = time.monotonic()
         self.done = 0
         self.is_stopped = False
 
     def add(self, count: int) -> None:
-        """Add a number of received bytes to the total.
-
-        Compare the total with the limit, and report the progress if the last report is old.
-        """
+        """Add a number of received bytes to the total. Compare the total with the limit, and report the progress."""
         with self._lock:
             self.done += count
             self._target.check_size(self.done)
-            if time.monotonic() - self._reported_at >= _PROGRESS_INTERVAL_S:
-                self._reported_at = time.monotonic()
-                of = f" of {self._total / 2**20:.0f}" if self._total else ""
-                self._report(f"{self.done / 2**20:.0f}{of} MiB")
+            self._report(self.done)
 
 
 def _download(file: RegistryFile, client: RegistryClient, target: DownloadTarget, progress: _Progress) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from halcyon.fetch.registry import files, hugging_face
@@ -28,7 +28,7 @@ def download(
     model: HuggingFaceModel | MlflowModel,
     client: RegistryClient,
     target: files.DownloadTarget,
-    report_progress: Callable[[str], None],
+    begin_reports: files.BeginReports,
 ) -> int:
     """Download the model into the folder; return the number of bytes.
 
@@ -39,6 +39,6 @@ def download(
     try:
         found = model.files(client)
         files.check_layout(found, model.url, target)
-        return files.download(found, client, target, report_progress)
+        return files.download(found, client, target, begin_reports)
     except RegistryError as error:
         raise model.error(error, client) from error

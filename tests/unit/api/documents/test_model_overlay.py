@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.documents.model_overlay import Overlay, OverlayError
-from tests.unit.fetch.overlay_strategies import OVERLAYS
+from tests.unit.model_config.overlay_strategies import OVERLAYS
 
 
 @given(OVERLAYS)

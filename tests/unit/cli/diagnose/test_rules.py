@@ -31,6 +31,16 @@ EVENT: dict[str, Any] = {
     "eventTime": rfc3339(NOW - 60),
 }
 
+FULL: dict[str, Any] = {
+    "metadata": {"name": "night"},
+    "status": {
+        "conditions": [
+            {"type": "Failed", "status": "True", "reason": "OutputFull", "message": "no space is left"},
+            {"type": "Complete", "status": "False", "reason": "Failed", "message": "it has failed"},
+        ]
+    },
+}
+
 
 def seen_of(situation: str, change: Callable[[Any], None] = lambda _: None) -> Inventory:
     resource = SITUATIONS[situation]().resource()
@@ -124,7 +134,12 @@ def test_every_rule_has_a_situation() -> None:
         if any(
             [
                 *rule(
-                    Facts(s, AT, [{**EVENT, "regarding": {"kind": "HorizontalPodAutoscaler", "name": "m"}}]),
+                    Facts(
+                        s,
+                        AT,
+                        [{**EVENT, "regarding": {"kind": "HorizontalPodAutoscaler", "name": "m"}}],
+                        batches=[FULL],
+                    ),
                     ConditionIndex.from_inventory(s),
                 )
             ]
@@ -168,6 +183,14 @@ def test_recent_warnings_are_shown_once_except_those_of_ready_pods() -> None:
         "Pod digits-a-1: FailedMount: MountVolume.SetUp failed",
         "Pod digits-a-1: BackOff: MountVolume.SetUp failed",
     )
+
+
+def test_a_failed_batch_is_shown_with_its_message() -> None:
+    (cause,) = found_in(served(), batches=[FULL, {"metadata": {"name": "new"}}])
+
+    assert cause.summary == "a batch of digits has failed (OutputFull)"
+    assert cause.evidence == ("batchinference night: no space is left",)
+    assert cause.next_step == "remove the cause, then halcyon batch resume night"
 
 
 def test_a_missing_operator_is_reported() -> None:

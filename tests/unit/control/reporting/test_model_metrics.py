@@ -47,7 +47,14 @@ STATUS = {
     "conditions": [{"type": "Ready", "status": "True", "reason": "Ready"}],
     "replicas": 5,
     "readyReplicas": 4,
-    "pods": {"total": 5, "ready": 4, "updated": 4, "unschedulable": 1},
+    "pods": {
+        "total": 5,
+        "ready": 4,
+        "updated": 4,
+        "unschedulable": 1,
+        "failed": 3,
+        "failures": [{"reason": "ContainerFailed", "pods": 1}, {"reason": "OOMKilled", "pods": 2}],
+    },
 }
 Told = dict[tuple[str, ...], float]
 
@@ -75,6 +82,8 @@ def test_known_values_are_exported_in_base_units() -> None:
         ("replicas",): 5,
         ("replicas_ready",): 4,
         ("replicas_unschedulable",): 1,
+        ("replicas_failed", "ContainerFailed"): 1,
+        ("replicas_failed", "OOMKilled"): 2,
         ("spec_replicas",): 6,
         ("gpus",): 10,
         ("replicas_min",): 2,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from halcyon.api.status import PodsStatus
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.control.desired.plan import make
 from halcyon.control.state.scope import Scope
@@ -82,7 +83,10 @@ def test_a_start_longer_than_the_limit_is_none() -> None:
         ({"ready": False, "init": {"running": {"startedAt": "2026-11-18T00:00:00Z"}}}, {"fetching": 1}),
         ({"ready": False, "main": {"waiting": {"reason": "ContainerCreating"}}}, {"pulling": 1}),
         ({"ready": False, "main": {"running": {"startedAt": "2030-01-01T00:00:00Z"}}}, {"loading": 1}),
-        ({"ready": False, "init": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}}}, {"failed": 1}),
+        (
+            {"ready": False, "init": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}}},
+            {"failed": 1, "failures": [{"reason": "ImagePullFailed", "pods": 1}]},
+        ),
     ],
 )
 def test_pods_are_counted_by_what_they_are_doing(pod: dict[str, Any], counted: dict[str, int]) -> None:
@@ -93,3 +97,53 @@ def test_pods_are_counted_by_what_they_are_doing(pod: dict[str, Any], counted: d
     found = status.make(now, make(now), now="2026-11-22T00:00:00Z")["pods"]
 
     assert {k: v for k, v in found.items() if k not in {"total", "ready", "updated", "unschedulable"}} == counted
+
+
+@pytest.mark.parametrize(
+    ("pod", "cause"),
+    [
+        ({"main": {"waiting": {"reason": "CrashLoopBackOff"}}, "last": {"reason": "OOMKilled", "exitCode": 137}}, "OOMKilled"),
+        ({"main": {"running": {}}, "last": {"reason": "OOMKilled", "exitCode": 137}}, "OOMKilled"),
+        ({"main": {"waiting": {"reason": "CrashLoopBackOff"}}, "last": {"reason": "Error", "exitCode": 1}}, "ContainerFailed"),
+        ({"init": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}, "OOMKilled"),
+        ({"init": {"terminated": {"exitCode": 1, "message": '{"reason": "ModelDownloadFailed", "message": "x"}'}}}, "ModelDownloadFailed"),
+        ({"init": {"terminated": {"exitCode": 1, "message": '{"reason": "ModelConfigConflict", "message": "x"}'}}}, "ModelConfigInvalid"),
+        ({"main": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}, "ImagePullFailed"),
+        ({"phase": "Failed", "reason": "Evicted"}, "Evicted"),
+        ({"phase": "Failed", "reason": "NodeShutdown"}, "Other"),
+    ],
+)  # fmt: skip
+def test_failed_pods_are_counted_by_cause(pod: dict[str, Any], cause: str) -> None:
+    before = scope_of()
+    target = make(before).target
+    assert target is not None
+    fields = dict(pod)
+    last, phase, reason = fields.pop("last", None), fields.pop("phase", None), fields.pop("reason", None)
+    failed = server(target.key, "a", NOW, ready=False, **fields)
+    if last is not None:
+        failed["status"]["containerStatuses"][0] |= {"restartCount": 3, "lastState": {"terminated": last}}
+    if phase is not None:
+        failed["status"] |= {"phase": phase, "reason": reason}
+    pods = (failed, server(target.key, "b", NOW))
+    found = status.make(replace(before, pods=pods, revisions=(target,)), make(before), now="2026-11-22T00:00:00Z")[
+        "pods"
+    ]
+
+    assert found["failed"] == 1
+    assert found["failures"] == [{"reason": cause, "pods": 1}]
+    assert PodsStatus.model_validate(found).failures is not None
+
+
+def test_pods_of_one_cause_are_one_count() -> None:
+    before = scope_of()
+    target = make(before).target
+    assert target is not None
+    pulling = [
+        server(target.key, name, NOW, ready=False, main={"waiting": {"reason": "ErrImagePull", "message": "no"}})
+        for name in ("a", "b")
+    ]
+    now = replace(before, pods=tuple(pulling), revisions=(target,))
+
+    assert status.make(now, make(now), now="2026-11-22T00:00:00Z")["pods"]["failures"] == [
+        {"reason": "ImagePullFailed", "pods": 2}
+    ]

@@ -27,7 +27,8 @@ MODEL: dict[str, Any] = {
     "metadata": {"name": "digits", "namespace": "team", "uid": "u-1"},
     "spec": {"scaling": {"minReplicas": 1, "maxReplicas": 8}},
 }
-PLACE = Place(kind="copy", revision="digits-5d7c", image="localhost/tritonserver:24.10", replicas=1)
+IMAGE = "localhost/tritonserver:24.10"
+PLACE = Place(kind="copy", revision="digits-5d7c", image=IMAGE, replicas=1)
 NONE = unmeasured("ms", "not measured")
 
 
@@ -172,7 +173,9 @@ def test_lines_of_several_instances_fit_into_the_document() -> None:
         MeasuredLine(instances=n, constant_milliseconds=80.123456, per_row_milliseconds=6.123456, max_batch_size=64)
         for n in range(1, 9)
     )
-    made = teach.of_lines(measured(None, saturation=1, single_ms=1), lines, source="tune")
+    made = teach.of_server(
+        lines, revision="digits-5d7c", image=IMAGE, gpu_product=None, measured_at="2026-11-28T10:00:00Z", source="tune"
+    )
     assert len(teach.config_map(MODEL, None, made)["data"]["capacity.json"]) < 2048
 
 

@@ -56,7 +56,10 @@ def test_failed_requests_are_late_without_end() -> None:
 def test_batches_memory_and_power_come_from_the_readings() -> None:
     def statistics(one: float, eight: float) -> Statistics:
         total = Counters(one + eight, one + 8 * eight, one + eight, 0, 0, one + eight, 0)
-        sizes = {1: SizeCounters(one, 0, one * 0.01, 0), 8: SizeCounters(eight, 0, eight * 0.05, 0)}
+        sizes = {
+            1: SizeCounters(one, one * 0.001, one * 0.008, one * 0.001),
+            8: SizeCounters(eight, 0, eight * 0.05, 0),
+        }
         return Statistics(total, sizes)
 
     seen = Observations(

@@ -15,7 +15,7 @@ from halcyon_cli.errors import InputError
 OPTIONS: dict[str, Any] = {
     "source": "pvc://sets/2026/rows.npz", "place": "pvc://sets/out/", "name": None, "input_format": None, "output_format": None,
     "hooks": None, "prepare": None, "finish": None, "rows": None, "max_failures": None, "deadline": None, "max_replicas": None,
-    "wake": False, "gentle": False, "workers": None,
+    "wake": False, "gentle": False, "workers": None, "credentials": None, "endpoint": None, "region": None,
 }  # fmt: skip
 RUNNING: dict[str, Any] = {
     "apiVersion": "serving.halcyon.dev/v1alpha1",
@@ -66,12 +66,27 @@ def test_options_become_the_fields_of_a_batch_inference() -> None:
     assert set(made()["spec"]) == {"modelDeployment", "input", "output"}
 
 
+def test_the_options_for_buckets_apply_to_each_place_in_one() -> None:
+    given = {"credentials": "keys", "endpoint": "https://minio:9000", "region": "eu-1"}
+    assert made(source="s3://sets/rows.npz", place="gs://out/night/", **given)["spec"] == {
+        "modelDeployment": "digits",
+        "input": {"uri": "s3://sets/rows.npz", "credentials": {"secretName": "keys"}, "endpoint": "https://minio:9000", "region": "eu-1"},
+        "output": {"uri": "gs://out/night", "credentials": {"secretName": "keys"}, "endpoint": "https://minio:9000"},
+    }  # fmt: skip
+    assert made(place="s3://sets/out", **given)["spec"]["input"] == {
+        "persistentVolumeClaim": {"claimName": "sets", "path": "2026/rows.npz"}
+    }
+
+
 @pytest.mark.parametrize(
     ("others", "said"),
     [
         ({"source": None}, "--input is missing; for example --input pvc://sets/2026/images.npz"),
         ({"place": "/data"}, "--output is /data; it must be pvc://CLAIM/PATH"),
         ({"source": "pvc://sets/../x"}, "spec.input.persistentVolumeClaim.path"),
+        ({"credentials": "keys"}, "--credentials is only for s3://, gs://, az://, and neither"),
+        ({"source": "gs://sets/rows.npz", "region": "eu"}, "--region is only for s3://, and neither"),
+        ({"source": "az://sets/rows.npz"}, "spec.input.uri is az://sets/rows.npz but endpoint is not set"),
         ({"prepare": "hooks.py:prepare"}, "--prepare and --finish need --hooks"),
         ({"deadline": "soon"}, "--deadline is soon, and neither a time as 2026-12-01T06:00:00Z nor a duration"),
         ({"hooks": "h", "prepare": "no"}, "spec.hooks.prepare"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from halcyon_tune.patch import command
 from halcyon_tune.points import Configuration
-from halcyon_tune.result import TuneResult
+from halcyon_tune.results.tune_result import TuneResult
 
 _LABEL = 10
 _ENDS = {
@@ -26,7 +26,7 @@ def page(result: TuneResult, namespace: str) -> str:
     for step in result.steps:
         lines.append(f"{step.number}  {step.title}")
         lines += [f"   {sentence}" for sentence in step.found]
-    lines += ["", *_summary(result)]
+    lines += ["", *(f"{label:<{_LABEL}}{text}" for label, text in summary(result))]
     if result.front:
         lines += ["", "measured points that no other one beats:", f"{'RATE':>10} {'P99':>9}  CONFIGURATION"]
         lines += [
@@ -40,25 +40,27 @@ def page(result: TuneResult, namespace: str) -> str:
     return "\n".join(lines)  # fmt: skip
 
 
-def _summary(result: TuneResult) -> Iterator[str]:
-    yield _line("result", _ENDS[result.end] + (f": {result.why}" if result.why else ""))
+def end_text(result: TuneResult) -> str:
+    """Return the end of a tuning run as a phrase, with its reason."""
+    return _ENDS[result.end] + (f": {result.why}" if result.why else "")
+
+
+def summary(result: TuneResult) -> Iterator[tuple[str, str]]:
+    """Yield the summary as pairs of a label and a text."""
+    yield "result", end_text(result)
     is_change = bool(result.change)
     if result.best is not None and is_change:
-        yield _line("best", _with_rate(result.best, result.capacity_rps))
-    yield _line("today", _with_rate(result.space.today, result.today_rps))
+        yield ("best", _with_rate(result.best, result.capacity_rps))
+    yield ("today", _with_rate(result.space.today, result.today_rps))
     if result.gain is not None:
         between = result.gain_interval
         interval = "" if between is None else f", 95 % interval {_percent(between[0])} to {_percent(between[1])}"
-        yield _line("gain", _percent(result.gain) + interval)
+        yield ("gain", _percent(result.gain) + interval)
     if result.rate_rps is not None:
         counts = f"{_count(result.replicas)} for {result.rate_rps:g} requests/s"
-        yield _line("replicas", counts + (f", today {_count(result.replicas_today)}" if is_change else ""))
+        yield ("replicas", counts + (f", today {_count(result.replicas_today)}" if is_change else ""))
     if result.points:
-        yield _line("measured", f"{result.points} points in {result.seconds / 60:.1f} min")
-
-
-def _line(label: str, text: str) -> str:
-    return f"{label:<{_LABEL}}{text}"
+        yield ("measured", f"{result.points} points in {result.seconds / 60:.1f} min")
 
 
 def _with_rate(configuration: Configuration, rate_rps: float | None) -> str:

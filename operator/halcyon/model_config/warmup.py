@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 from halcyon.api.documents.model_overlay import OverlayInput, OverlayWarmup
-from halcyon.fetch import model_config_proto
-from halcyon.fetch.errors import ConflictError
-from halcyon.fetch.model_config_proto import ModelConfig
+from halcyon.model_config import model_config_proto
+from halcyon.model_config.errors import ConflictError
+from halcyon.model_config.model_config_proto import ModelConfig
 
 _GOOD_LENGTH = 128
 """Length of variable dimensions in the examples that error messages contain."""

@@ -10,9 +10,9 @@ import re
 
 from google.protobuf import text_format
 
-from halcyon.fetch import model_config_proto
-from halcyon.fetch.errors import ModelConfigError, UnknownFieldError
-from halcyon.fetch.model_config_proto import ModelConfig
+from halcyon.model_config import model_config_proto
+from halcyon.model_config.errors import ModelConfigError, UnknownFieldError
+from halcyon.model_config.model_config_proto import ModelConfig
 
 FILE = "config.pbtxt"
 MAX_BYTES = 1024 * 1024

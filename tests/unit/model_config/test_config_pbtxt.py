@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.fetch import config_pbtxt
-from halcyon.fetch.errors import MAX_BYTES, FetchError, ModelConfigError, UnknownFieldError
+from halcyon.model_config import config_pbtxt
+from halcyon.model_config.errors import ModelConfigError, UnknownFieldError
 
 GOLDEN = [
     (
@@ -194,16 +192,3 @@ def test_the_name_is_found_in_a_file_that_is_not_understood(text: str, name: str
 def test_a_name_is_not_guessed_from_what_is_no_text_format() -> None:
     with pytest.raises(ModelConfigError, match="line 2, column 7: `name: 'm`"):
         config_pbtxt.declared_name(b"brand_new: 1\nname: 'm\n")
-
-
-@given(st.text(max_size=9000))
-def test_a_report_fits_into_the_termination_log_and_stays_json(message: str) -> None:
-    report = FetchError(message).report()
-    assert len(report.encode()) <= MAX_BYTES
-    assert json.loads(report)["reason"] == "FetchFailed"
-    assert message.startswith(json.loads(report)["message"].removesuffix(" ..."))
-
-
-@pytest.mark.parametrize("character", ["x", '"', "é", "\U0001f600", "\n"])
-def test_a_long_report_is_cut_not_far_below_the_limit(character: str) -> None:
-    assert MAX_BYTES - 24 <= len(FetchError(character * 20_000).report()) <= MAX_BYTES

@@ -8,9 +8,9 @@ rejects a configuration while it scans the repository, only its log shows why.
 from __future__ import annotations
 
 from halcyon.api.documents.model_overlay import DynamicBatching, Overlay, OverlayQueuePolicy, VersionPolicy
-from halcyon.fetch import model_config_proto, warmup
-from halcyon.fetch.errors import ConflictError
-from halcyon.fetch.model_config_proto import ModelConfig
+from halcyon.model_config import model_config_proto, warmup
+from halcyon.model_config.errors import ConflictError
+from halcyon.model_config.model_config_proto import ModelConfig
 
 _PLATFORMS = {
     "onnxruntime_onnx": "onnxruntime",

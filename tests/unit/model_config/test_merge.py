@@ -15,11 +15,11 @@ from halcyon.api.documents.model_overlay import (
     OverlayWarmup,
     VersionPolicy,
 )
-from halcyon.fetch import config_pbtxt, model_config_proto
-from halcyon.fetch.errors import ConflictError
-from halcyon.fetch.merge import changes, merge
-from halcyon.fetch.model_config_proto import ModelConfig
-from tests.unit.fetch.overlay_strategies import OVERLAYS
+from halcyon.model_config import config_pbtxt, model_config_proto
+from halcyon.model_config.errors import ConflictError
+from halcyon.model_config.merge import changes, merge
+from halcyon.model_config.model_config_proto import ModelConfig
+from tests.unit.model_config.overlay_strategies import OVERLAYS
 
 IO = 'input { name: "X" data_type: TYPE_FP32 dims: [ -1, 4 ] } output { name: "Y" data_type: TYPE_FP32 dims: 4 }'
 PAIR = (

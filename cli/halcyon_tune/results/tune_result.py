@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from halcyon_tune.criterion import Criterion
@@ -11,9 +11,9 @@ from halcyon_tune.patch import patch
 from halcyon_tune.points import Configuration, Point, Rate
 from halcyon_tune.prediction import Predictor
 from halcyon_tune.replica_count import replica_count
+from halcyon_tune.results.steps import Step, steps
 from halcyon_tune.search import End, Search
-from halcyon_tune.space import Space
-from halcyon_tune.steps import Step, steps
+from halcyon_tune.space import BATCHING, LeftOut, Space
 from halcyon_tune.traffic import Forecast
 
 _MS = 1000.0
@@ -54,12 +54,22 @@ class TuneResult:
     """
     replicas_today: int | None = None
     steps: tuple[Step, ...] = ()
+    measured: tuple[FrontPoint, ...] = ()
+    """All points at a rate whose P99 is at most twice the objective, by their rate."""
     front: tuple[FrontPoint, ...] = ()
+    """Those of them that no other one beats in both rate and P99."""
     notes: tuple[str, ...] = ()
     points: int = 0
     seconds: float = 0.0
     change: Mapping[str, Any] = field(default_factory=dict)
     """Merge patch of the spec; empty if no change is advised."""
+    canary: Mapping[str, Any] | None = None
+    """Result of the canary of --apply, with its end and its reason; None if the change wasn't applied."""
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether there is a change, and measurements have shown it to be better than the current settings."""
+        return bool(self.change) and self.end == "decided"
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form, with times in milliseconds."""
@@ -79,13 +89,12 @@ class TuneResult:
             "replicas": self.replicas,
             "replicas_today": self.replicas_today,
             "patch": dict(self.change),
+            **({} if self.canary is None else {"canary": dict(self.canary)}),
             "tuned": list(self.space.tuned),
             "left_out": [{"field": one.field, "why": one.why} for one in self.space.left_out],
             "notes": list(self.notes),
-            "front": [
-                {"configuration": _configuration(one.configuration), "rate_rps": one.rate_rps, "p99_ms": _MS * one.p99_s}
-                for one in self.front
-            ],
+            "front": [_point(one) for one in self.front],
+            "measured": [_point(one) for one in self.measured],
             "steps": [{"step": one.number, "title": one.title, "found": list(one.found)} for one in self.steps],
             "points": self.points,
             "seconds": round(self.seconds, 1),
@@ -103,6 +112,7 @@ def result(name: str, search: Search, end: End, *, rate_rps: float | None = None
         is_change = is_change and gain.value > 0
     told = best if is_change else space.today
     known = search.verification
+    measured = rate_points(search.points, search.criterion.predictor.objective_s)
     counts = [
         None if rate_rps is None or known is None else _replicas(search, one, rate_rps) for one in (told, space.today)
     ]
@@ -110,7 +120,7 @@ def result(name: str, search: Search, end: End, *, rate_rps: float | None = None
         name=name,
         objective_s=search.criterion.predictor.objective_s,
         minimise=search.criterion.minimise,
-        space=space,
+        space=replace(space, left_out=(*space.left_out, *_preferred_left_out(search))),
         end=end.reason,
         why=end.why,
         best=told if known is not None and known.estimates else None,
@@ -122,12 +132,28 @@ def result(name: str, search: Search, end: End, *, rate_rps: float | None = None
         replicas=counts[0],
         replicas_today=counts[1],
         steps=steps(search, _replicas_text(rate_rps, counts)),
-        front=front(search.points, search.criterion.predictor.objective_s),
+        measured=measured,
+        front=front(measured),
         notes=_notes(search, told),
         points=len(search.points),
         seconds=search.seconds(),
         change=patch(space, told) if is_change and told is not None else {},
     )  # fmt: skip
+
+
+def _preferred_left_out(search: Search) -> tuple[LeftOut, ...]:
+    """Return why preferred batch sizes weren't measured; empty if they were, or if batching isn't tuned."""
+    known = search.verification
+    is_open = known is not None and search.best() is not None and BATCHING in search.space.tuned
+    if known is None or not is_open or any(one.preferred for one in known.estimates):
+        return ()
+    sizes = search.preferred_sizes()
+    why = (
+        f"{', '.join(map(str, sizes))} take less time per row than larger ones, and weren't measured within the budget"
+        if sizes
+        else "no measured batch takes less time per row than a larger one, so no size is worth a preference"
+    )
+    return (LeftOut("batching.preferredBatchSizes", why),)
 
 
 def _replicas_text(rate_rps: float | None, counts: Sequence[int | None]) -> str:
@@ -176,17 +202,22 @@ def _sized(predictor: Predictor, found: Forecast, one: Configuration, rate_rps: 
     return replica_count(rate_rps, replica, objective_s=predictor.objective_s, most=most)
 
 
-def front(points: Sequence[Point], objective_s: float) -> tuple[FrontPoint, ...]:
-    """Return the Pareto front of the points measured at a rate: those not beaten in both rate and P99.
+def rate_points(points: Sequence[Point], objective_s: float) -> tuple[FrontPoint, ...]:
+    """Return the points measured at a rate, by their rate.
 
     Points with a P99 above twice the objective are left out: the P99 of an overloaded replica only shows how long the
     overload lasted.
     """
-    measured = [
+    found = [
         FrontPoint(configuration=one.configuration, rate_rps=one.throughput_rps, p99_s=one.p99_s)
         for one in points
         if isinstance(one.load, Rate) and one.failure is None and one.p99_s <= 2 * objective_s
     ]
+    return tuple(sorted(found, key=lambda one: (one.rate_rps, one.p99_s)))
+
+
+def front(measured: Sequence[FrontPoint]) -> tuple[FrontPoint, ...]:
+    """Return the Pareto front: the points that no other one beats in both rate and P99."""
     found: list[FrontPoint] = []
     for one in sorted(measured, key=lambda one: (-one.rate_rps, one.p99_s)):
         if not found or one.p99_s < found[-1].p99_s:
@@ -224,6 +255,14 @@ def _notes(search: Search, told: Configuration | None) -> tuple[str, ...]:
     if told is not None and told.max_batch < search.space.today.max_batch:
         notes.append(f"with maxBatchSize {told.max_batch}, Triton rejects requests with more rows than that")
     return tuple(dict.fromkeys(notes))
+
+
+def _point(point: FrontPoint) -> dict[str, Any]:
+    return {
+        "configuration": _configuration(point.configuration),
+        "rate_rps": point.rate_rps,
+        "p99_ms": _MS * point.p99_s,
+    }
 
 
 def _configuration(configuration: Configuration) -> dict[str, Any]:

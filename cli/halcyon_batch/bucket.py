@@ -1,0 +1,276 @@
+"""A folder or a file in a bucket: S3, Google Cloud Storage or Azure Blob Storage, with the stores and connections of models' downloads.
+
+An object appears completely or not at all. If the store can't be reached, the error is an OSError, after which a new
+runner continues. If the user must act, it is a BatchError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import obstore
+from obstore import exceptions
+from obstore.store import ObjectStore
+
+from halcyon.api.documents.batch_documents import BatchBucket
+from halcyon.api.documents.store_identity import StoreIdentity
+from halcyon.fetch import stores
+from halcyon.fetch.download import Remote, client_options, secret_values
+from halcyon.fetch.egress_proxy import EgressProxy, SiteProxy, is_open
+from halcyon.fetch.errors import StoreError, known_reason
+from halcyon_batch.errors import BatchError
+
+_RETRIES: dict[str, Any] = {"max_retries": 6, "retry_timeout": timedelta(minutes=3)}
+_PART_BYTES, _CONCURRENT_PARTS = 8 * 2**20, 8
+_DENIED = re.compile(r"40[13] (Forbidden|Unauthorized)|AccessDenied|SignatureDoesNotMatch|InvalidAccessKeyId")
+_FULL = re.compile(r"Quota ?Exceeded|StorageFull|InsufficientStorage|507 |AccountIsDisabled", re.IGNORECASE)
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
+_MAX_SHOWN = 400
+
+
+@dataclass(frozen=True)
+class BucketObject:
+    """An object below the place, at the time of a listing."""
+
+    name: str
+    """Path below the place; empty for the object at the place itself."""
+    size: int
+    etag: str
+    """ETag, or the time of the last change if the store has no ETags."""
+
+
+class Bucket:
+    """A place in a bucket, and the objects below it."""
+
+    def __init__(
+        self, store: ObjectStore, url: str, field: str, secrets: Mapping[str, str], proxy: EgressProxy | None
+    ) -> None:
+        """Use a store. `field` is `spec.input` or `spec.output`, for messages, in which values of `secrets` are masked."""
+        self.url = url.rstrip("/")
+        self._store, self._field, self._secrets, self._proxy = store, field, secrets, proxy
+        self._key = urlsplit(url).path.strip("/")
+
+    def objects(self) -> list[BucketObject]:
+        """Return the objects below the place, in order of their names. Markers of folders are left out."""
+        with self._errors(""):
+            found = [one for chunk in obstore.list(self._store, prefix=self._key or None) for one in chunk]
+        below = {one["path"].removeprefix(f"{self._key}/" if self._key else ""): one for one in found}
+        folders = {name[: place.start()] for name in below for place in re.finditer("/", name)}
+        files = {
+            name: one
+            for name, one in sorted(below.items())
+            if name != self._key and not (one["size"] == 0 and (name in folders or name.endswith("_$folder$")))
+        }
+        markers = self._markers({name for name, one in files.items() if one["size"] == 0})
+        return [BucketObject(name, int(one["size"]), _tag(one)) for name, one in files.items() if name not in markers]
+
+    def _markers(self, empty: set[str]) -> set[str]:
+        """Return the names of empty objects that are markers of empty folders.
+
+        The library removes the slash at the end of their keys. In a listing of one level they are folders.
+        """
+        with self._errors(""):
+            levels = [
+                obstore.list_with_delimiter(self._store, prefix=self._path(parent) or None)["common_prefixes"]
+                for parent in {name.rpartition("/")[0] for name in empty}
+            ]
+        folders = {str(path) for level in levels for path in level}
+        return {name for name in empty if self._path(name) in folders}
+
+    def names(self) -> set[str]:
+        """Return the names of all objects below the place."""
+        return {one.name for one in self.objects()}
+
+    def single(self) -> BucketObject | None:
+        """Return the object at the place itself; None if there is none, because the place is a folder."""
+        if not self._key:
+            return None
+        with self._errors(""):
+            try:
+                found = obstore.head(self._store, self._key)
+            except FileNotFoundError as error:
+                if _NO_BUCKET.search(str(error)):
+                    raise
+                return None
+        # Some tools make an empty object as a marker of a folder.
+        return BucketObject("", int(found["size"]), _tag(found)) if found["size"] else None
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of an object; None if there is none."""
+        with self._errors(name):
+            try:
+                return bytes(obstore.get(self._store, self._path(name)).bytes())
+            except FileNotFoundError:
+                return None
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write an object unless it exists; return whether it was written."""
+        with self._errors(name):
+            try:
+                obstore.put(self._store, self._path(name), content, mode="create")
+            except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+                return False
+            except exceptions.NotSupportedError:
+                # A store without conditional writes. The Job runs one pod at a time, so nothing else writes in between.
+                if self.read(name) is not None:
+                    return False
+                obstore.put(self._store, self._path(name), content)
+            return True
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write an object, replacing an existing one."""
+        with self._errors(name):
+            obstore.put(self._store, self._path(name), content)
+
+    def remove(self, name: str) -> None:
+        """Remove an object if it exists."""
+        with self._errors(name), contextlib.suppress(FileNotFoundError):
+            obstore.delete(self._store, self._path(name))
+
+    def download(self, found: Mapping[Path, BucketObject]) -> None:
+        """Write objects to files.
+
+        Raises:
+            BatchError: an object has changed since the listing, or the disk is full.
+        """
+        with ThreadPoolExecutor(_CONCURRENT_PARTS) as pool:
+            for file, one in found.items():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with file.open("wb") as made:
+                    made.truncate(one.size)
+            parts = [
+                (file, one, begin, min(begin + _PART_BYTES, one.size))
+                for file, one in found.items()
+                for begin in range(0, one.size, _PART_BYTES)
+            ]
+            try:
+                for _ in pool.map(lambda part: self._download_part(*part), parts):
+                    pass
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _download_part(self, file: Path, one: BucketObject, begin: int, end: int) -> None:
+        options: Any = {"range": (begin, end)} | ({"if_match": one.etag} if one.etag.startswith('"') else {})
+        with self._errors(one.name):
+            content = memoryview(obstore.get(self._store, self._path(one.name), options=options).bytes())
+        if len(content) != end - begin:
+            raise OSError(f"{self.url}/{one.name}: {len(content)} bytes arrived instead of {end - begin}")
+        with file.open("r+b", buffering=0) as target:
+            written = 0
+            while written < len(content):
+                written += os.pwrite(target.fileno(), content[written:], begin + written)
+
+    def sha256(self) -> str:
+        """Return the digest of the content of the object at the place itself, as it is now."""
+        digest = hashlib.sha256()
+        with self._errors(""):
+            for chunk in obstore.get(self._store, self._key).stream(min_chunk_size=2**20):
+                digest.update(bytes(chunk))
+        return f"sha256:{digest.hexdigest()}"
+
+    def _path(self, name: str) -> str:
+        return f"{self._key}/{name}".strip("/")
+
+    @contextlib.contextmanager
+    def _errors(self, name: str) -> Iterator[None]:
+        """Convert the library's errors into a BatchError if the user must act, and otherwise into an OSError."""
+        if self._proxy is not None:
+            self._proxy.denied_reason = ""  # that of an earlier request
+        try:
+            yield
+        except (exceptions.BaseError, FileNotFoundError) as error:
+            raise self._refused(f"{self.url}/{name}".rstrip("/"), error) from error
+
+    def _refused(self, url: str, error: Exception) -> Exception:
+        bad = "InputUnreadable" if self._field == "spec.input" else "OutputUnwritable"
+        text = stores.masked(" ".join(str(error).partition("Debug source:")[0].split()), self._secrets.values())
+        said = match[1] if (match := re.search(r"<Message>(.*?)</Message>", text)) else text[:_MAX_SHOWN]
+        if self._proxy is not None and self._proxy.denied_reason:
+            reason = self._proxy.denied_reason
+            if "can't be reached" in reason or "can't be resolved" in reason:
+                return OSError(f"{url}: {reason}")
+            return BatchError(bad, f"{self._field}: {url}: {reason}")
+        if isinstance(error, exceptions.PreconditionError):
+            return BatchError(
+                "InputChanged",
+                f"{self._field}: {url} has changed while it was downloaded; put each data set in a place of its own",
+            )
+        if _NO_BUCKET.search(text):
+            return BatchError(
+                bad, f"{self._field}: the bucket of {url} doesn't exist: {said}; correct uri or endpoint, or make it"
+            )
+        if isinstance(error, FileNotFoundError):
+            return BatchError(bad, f"{self._field}: {url} doesn't exist")
+        if _FULL.search(text):
+            return BatchError(
+                "OutputFull",
+                f"{self._field}: the store has no space left for {url}: {said}; enlarge its quota, then resume",
+            )
+        if (known := known_reason(str(error))) is not None:
+            return BatchError(bad, f"{self._field}: {url}: {known.replace('spec.model.source', self._field)}")
+        if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError) or _DENIED.search(
+            text
+        ):
+            needed = stores.NEEDED[urlsplit(url).scheme]
+            rights = "read and list" if self._field == "spec.input" else "list, read, write and delete in"
+            return BatchError(
+                bad,
+                f"{self._field}: {url}: the store denied access; {self._field}.credentials must name a Secret with {needed}, or an "
+                f"identity, that may {rights} it: {said}",
+            )
+        return OSError(f"{url}: {said}")
+
+
+def _tag(found: Mapping[str, Any]) -> str:
+    return str(found.get("e_tag") or found["last_modified"].isoformat())
+
+
+@contextlib.contextmanager
+def opened(given: BatchBucket, field: str) -> Iterator[Bucket]:
+    """Return a context manager that yields a client of the place. `field` is `spec.input` or `spec.output`.
+
+    Raises:
+        BatchError: the credentials are invalid or missing.
+    """
+    proxy = None if given.proxy is None else SiteProxy(given.proxy, tuple(filter(None, given.no_proxy.split(","))))
+    identity = None if given.identity is None else StoreIdentity.from_json(given.identity)
+    remote = Remote(given.url, given.endpoint, given.region)
+    bad = "InputUnreadable" if field == "spec.input" else "OutputUnwritable"
+    try:
+        secrets = secret_values(None if given.credentials is None else Path(given.credentials))
+        if given.ca is not None:
+            secrets["ca.crt"] = Path(given.ca).read_text() + "\n" + secrets.get("ca.crt", "")
+    except OSError as error:
+        raise BatchError(bad, f"{field}: {error.filename} can't be read: {error.strerror}") from None
+    tokens = identity.servers(remote.bucket_region) if identity is not None else ()
+    egress = EgressProxy([remote.server, *tokens], partial(is_open, private=given.private), proxy)
+    with egress.opened() as address:
+        keys: stores.Keys = secrets
+        if identity is not None and given.token is not None:
+            keys = stores.Exchange(identity, Path(given.token), address, secrets.get("ca.crt"))
+        clients = {"client_options": client_options(remote, secrets, address), "retry_config": _RETRIES}
+        try:
+            store = stores.bucket(
+                given.url,
+                remote.server,
+                remote.bucket_region,
+                keys,
+                clients,
+                field=field,
+                writes=field == "spec.output",
+            )
+        except StoreError as error:
+            raise BatchError(bad, str(error)) from None
+        yield Bucket(store, given.url, field, secrets, egress)

@@ -1,0 +1,128 @@
+"""Opening of a data set: on a file system, or in a bucket, from which it is copied first.
+
+The rows are those of the copy, so a change in the bucket can't mix two contents. The digest of a file is that of its
+content, as on a volume. That of a folder in a bucket covers the name, the size and the ETag of each object.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from halcyon.api.documents.batch_documents import BatchBucket
+from halcyon_batch.bucket import Bucket, BucketObject
+from halcyon_batch.errors import BatchError
+from halcyon_batch.input_data import ArrayData, FolderData, InputData, LineData, Sample
+from halcyon_batch.parquet_data import ParquetData
+
+_KINDS: Mapping[str, Callable[[Path], InputData]] = {
+    "Npz": ArrayData,
+    "Jsonl": LineData,
+    "Parquet": ParquetData,
+    "Folder": FolderData,
+}
+_SUFFIXES = {".npz": "Npz", ".npy": "Npz", ".jsonl": "Jsonl", ".ndjson": "Jsonl", ".parquet": "Parquet"}
+_CHECK_INTERVAL_S = 30.0
+"""Minimum time between two listings of a bucket that look for a change, in seconds."""
+
+
+def open_input(path: str, format_: str) -> InputData:
+    """Open a data set on a file system. If no format is given, it is derived from the file name.
+
+    Raises:
+        BatchError: the data set can't be read, is empty, or has another format.
+    """
+    where = Path(path)
+    try:
+        found = format_ or _format_of(where)
+        made = _KINDS[found](where)
+    except OSError as error:
+        raise BatchError("InputUnreadable", f"spec.input: {path} can't be read: {error.strerror or error}") from None
+    if made.total == 0:
+        raise BatchError("InputEmpty", f"spec.input: {path} has no rows")
+    return made
+
+
+def _format_of(path: Path) -> str:
+    if path.is_dir():
+        return "Folder"
+    path.stat()
+    if path.suffix.lower() not in _SUFFIXES:
+        raise BatchError(
+            "InputUnreadable",
+            f"spec.input: the format of {path} is unknown by its name; use .npz, .npy, .jsonl, .parquet or a folder, or set input.format",
+        )
+    return _SUFFIXES[path.suffix.lower()]
+
+
+class BucketData:
+    """A file or a folder in a bucket, whose rows are read from a copy on the local disk."""
+
+    def __init__(self, bucket: Bucket, given: BatchBucket, folder: Path, format_: str) -> None:
+        """Copy the data set to the folder, and open it.
+
+        Raises:
+            BatchError: the data set doesn't exist, is too large, can't be read, is empty, or has another format.
+        """
+        self._bucket = bucket
+        self._is_file, self._listed = _listed(bucket)
+        if not self._listed:
+            raise BatchError(
+                "InputUnreadable",
+                f"spec.input: {given.url} doesn't exist: there is no such object, and none below {given.url.rstrip('/')}/",
+            )
+        size = sum(one.size for one in self._listed)
+        if given.limit_bytes is not None and size > given.limit_bytes:
+            raise BatchError(
+                "InputTooLarge",
+                f"spec.input: {given.url} has {size / 2**30:.3g} GiB, and input.sizeLimit is {given.limit_bytes / 2**30:.3g} GiB; raise "
+                "sizeLimit in a new BatchInference, on nodes with that much disk",
+            )
+        copy = folder / (given.url.rstrip("/").rpartition("/")[2] if self._is_file else "files")
+        shutil.rmtree(copy, ignore_errors=True)
+        bucket.download({copy / one.name if one.name else copy: one for one in self._listed})
+        try:
+            self._data = open_input(str(copy), format_)
+        except BatchError as error:
+            raise BatchError(error.reason, str(error).replace(str(copy), given.url)) from None
+        self.format, self.total, self.row_bytes = self._data.format, self._data.total, self._data.row_bytes
+        self.digest = self._data.digest if self._is_file else _digest(self._listed)
+        self._checked_at_s = time.monotonic()
+
+    def read(self, start: int, stop: int) -> list[Sample]:
+        """Return the rows from number `start` up to, but not including, `stop`."""
+        return self._data.read(start, stop)
+
+    def is_unchanged(self) -> bool:
+        """Return whether the bucket still has the same objects, as far as a recent listing shows."""
+        now_s = time.monotonic()
+        if now_s - self._checked_at_s < _CHECK_INTERVAL_S:
+            return True
+        self._checked_at_s = now_s
+        try:
+            return _listed(self._bucket)[1] == self._listed
+        except OSError:  # the store can't be reached now; the copy is as it was
+            return True
+
+    def digest_now(self) -> str:
+        """Return the digest of what the bucket has now."""
+        return self._bucket.sha256() if self._is_file else _digest(_listed(self._bucket)[1])
+
+
+def _listed(bucket: Bucket) -> tuple[bool, Sequence[BucketObject]]:
+    """Return whether the place is a file, and the objects without hidden ones."""
+    if (one := bucket.single()) is not None:
+        return True, [one]
+    return False, [
+        one for one in bucket.objects() if all(part and not part.startswith(".") for part in one.name.split("/"))
+    ]
+
+
+def _digest(listed: Sequence[BucketObject]) -> str:
+    digest = hashlib.sha256()
+    for one in listed:
+        digest.update(f"{one.name}\0{one.size}\0{one.etag}\0".encode())
+    return f"sha256:{digest.hexdigest()}"

@@ -1,0 +1,188 @@
+"""The change of a model's spec that starts a canary, and the change that takes it back. Pure.
+
+A merge patch is taken back field by field: only fields that the change has set, and only while they still have its
+values. So a change that somebody else makes during the canary is never overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.api.conditions import Reason
+from halcyon.api.spec.parse import SpecError, parse
+from halcyon.api.spec.rollout import Canary, CanaryStep
+from halcyon.api.types import duration_s
+from halcyon.control.rollout.canary_progress import ABORT, DEFAULT_STEPS, PROMOTE, PROMOTE_STEP
+from halcyon_cli.kube import fields
+from halcyon_cli.rollout.revisions import merge_patch
+
+Json = Mapping[str, Any]
+
+_ROLLOUT = "rollout"
+_PARTS = ("batching", "runtime", "model", _ROLLOUT)
+"""Parts of a spec that a change may have. The autoscaler writes others, such as `replicas`, during a canary."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenChange:
+    """A change that was written into a model's spec, with the specs before and after it."""
+
+    before: Json
+    after: Json
+    generation: int
+    """Generation of the ModelDeployment with the change."""
+    previous: str
+    """Name of the ControllerRevision that served before the change."""
+
+    def undo(self) -> dict[str, Any]:
+        """Return the merge patch of the spec that takes the change back."""
+        found = {}
+        for part in _PARTS:
+            if self.after.get(part) != self.before.get(part):
+                found[part] = merge_patch(self.after.get(part), self.before.get(part))
+        return found
+
+    def rollout_undo(self) -> dict[str, Any]:
+        """Return the merge patch of the spec that restores `spec.rollout` alone; empty if it didn't change."""
+        undo = self.undo()
+        return {_ROLLOUT: undo[_ROLLOUT]} if _ROLLOUT in undo else {}
+
+    def is_in_force(self, spec: Json) -> bool:
+        """Return whether all fields of the change still have its values in a spec."""
+        return _has_values(self.undo(), self.after, spec)
+
+    def is_rollout_in_force(self, spec: Json) -> bool:
+        """Return whether the changed fields of `spec.rollout` still have the values of the change in a spec."""
+        return _has_values(self.rollout_undo(), self.after, spec)
+
+
+def _has_values(changed: Json, after: Json, spec: Json) -> bool:
+    for name, value in changed.items():
+        own, now = after.get(name), spec.get(name)
+        if isinstance(value, Mapping) and isinstance(own, Mapping):
+            if not _has_values(value, own, fields.mapping(now)):
+                return False
+        elif own != now:
+            return False
+    return True
+
+
+def canary_patch(spec: Json, change: Json) -> dict[str, Any]:
+    """Return the merge patch of a spec that makes the change `change` as a canary.
+
+    A model with the strategy Canary keeps its own steps. Another one gets this strategy, with the steps of
+    `rollout.canary` if it has them.
+    """
+    strategy = fields.mapping(spec.get(_ROLLOUT)).get("strategy")
+    return dict(change) if strategy == "Canary" else {**change, _ROLLOUT: {"strategy": "Canary"}}
+
+
+def wishes(*, abort: str | None = None) -> dict[str, str | None]:
+    """Return the annotations about canaries: an abort of this revision alone, or none.
+
+    Annotations that are left from an earlier canary would end another canary of the same revision.
+    """
+    return {ABORT: abort, PROMOTE: None, PROMOTE_STEP: None}
+
+
+def steps(spec: Json) -> tuple[CanaryStep, ...]:
+    """Return the steps of a model's canaries."""
+    return _canary(spec).steps or DEFAULT_STEPS
+
+
+def steps_text(spec: Json) -> str:
+    """Return the steps of a model's canaries in words, for example `5 % for 2m, 50 % until a person goes on`."""
+    return ", ".join(
+        f"{step.weight} % " + (f"for {step.pause.duration}" if step.pause.duration else "until a person goes on")
+        for step in steps(spec)
+    )
+
+
+def least_s(spec: Json) -> float:
+    """Return the minimum duration of a model's canary in seconds. Pauses that a person ends don't count."""
+    return sum(duration_s(step.pause.duration) for step in steps(spec) if step.pause.duration)
+
+
+def _canary(spec: Json) -> Canary:
+    found = fields.mapping(spec.get(_ROLLOUT)).get("canary")
+    try:
+        return Canary.model_validate(found) if found is not None else Canary()
+    except ValueError:
+        return Canary()
+
+
+def refusal(model: Json) -> str:
+    """Return the reason why a canary can't be started now, with a remedy; empty if it can be."""
+    name = str(fields.mapping(model.get("metadata")).get("name"))
+    return _spec_refusal(name, model) or _state_refusal(name, model)
+
+
+def _spec_refusal(name: str, model: Json) -> str:
+    spec = fields.mapping(model.get("spec"))
+    scaling = fields.mapping(spec.get("scaling"))
+    try:
+        known = parse(name, spec)
+    except SpecError as error:
+        return f"the spec of {name} is invalid: {'; '.join(error.sentences)}"
+    if fields.mapping(model.get("metadata")).get("deletionTimestamp"):
+        return f"{name} is being deleted"
+    if known.traffic.mode == "Direct":
+        return (
+            f"{name} has spec.traffic.mode Direct, which can't send a canary its share of the requests; set mode: Balancer, or apply "
+            "the patch without --apply"
+        )
+    if known.rollout.canary is not None and known.rollout.canary.analysis.mode == "Disabled":
+        return (
+            f"spec.rollout.canary.analysis.mode of {name} is Disabled, so nothing would show whether the canary is as good; set it to "
+            "Enabled, or apply the patch without --apply"
+        )
+    if scaling.get("mode") == "Paused":
+        return f"{name} is paused (spec.scaling.mode); start it again with halcyon resume {name}"
+    if known.replicas == 0:
+        return f"{name} is at zero replicas, and a canary is compared with pods that serve; send it requests, or halcyon scale {name} 1"
+    return ""
+
+
+# observed   Accepted   rollout.phase   DeploymentPaused   Ready    a canary can start
+# no         -          -               -                  -        no: the operator handles a change
+# yes        False      -               -                  -        no
+# yes        True       not Complete    -                  -        no: a rollout is in progress, or has failed
+# yes        True       Complete        yes                -        no
+# yes        True       Complete        no                 False    no
+# yes        True       Complete        no                 True     yes
+def _state_refusal(name: str, model: Json) -> str:
+    meta, status = fields.mapping(model.get("metadata")), fields.mapping(model.get("status"))
+    conditions = {one.get("type"): one for one in fields.mappings(status.get("conditions"))}
+    rollout = fields.mapping(status.get("rollout"))
+    if (fields.count(status.get("observedGeneration")) or 0) < (fields.count(meta.get("generation")) or 1):
+        return f"the operator hasn't handled the last change of {name} yet; wait until halcyon status {name} -w ends"
+    if conditions.get("Accepted", {}).get("status") != "True":
+        return f"{name} isn't accepted: {conditions.get('Accepted', {}).get('message', 'no state yet')}; halcyon get {name} shows its state"
+    phase = rollout.get("phase")
+    if phase != "Complete" or rollout.get("canary"):
+        step = fields.mapping(rollout.get("canary")).get("step")
+        what = f"a canary at step {step}" if step else f"a rollout ({phase or 'its phase is unknown'})"
+        said = fields.text(rollout.get("message"))
+        return (
+            f"{name} has {what} already{f': {said}' if said else ''}; wait until halcyon status {name} -w ends, or abort it: "
+            f"halcyon abort {name}"
+        )
+    paused = conditions.get("Reconciling", {})
+    if paused.get("reason") == Reason.DEPLOYMENT_PAUSED:
+        return f"a Deployment of {name} is paused: {paused.get('message')}; kubectl rollout resume deployment NAME"
+    if conditions.get("Ready", {}).get("status") != "True":
+        return f"{name} isn't ready: {conditions.get('Ready', {}).get('message', 'no state yet')}; halcyon diagnose {name} finds the cause"
+    return ""
+
+
+def notes(model: Json) -> tuple[str, ...]:
+    """Return sentences about what the canary of a model doesn't compare, or what it waits for."""
+    spec, found = fields.mapping(model.get("spec")), list[str]()
+    if fields.mapping(spec.get("traffic")).get("mode") == "Gateway":
+        found.append("spec.traffic.mode is Gateway: the analysis compares failures and queue time, and no latency")
+    if any(step.pause.duration is None for step in steps(spec)):
+        name = fields.mapping(model.get("metadata")).get("name")
+        found.append(f"a step of the canary waits for a person: halcyon promote {name} --step")
+    return tuple(found)

@@ -1,0 +1,343 @@
+"""A canary of a served model: the change is written, followed, and kept or taken back.
+
+Only a canary that the operator's analysis has found as good stays. Everything else takes the change back: a worse
+canary, one that can't be compared or isn't decided in time, Ctrl-C, and an error. Out of scope: what may start a canary
+and the patches (`canary_change`), and how its state is read (`canary_course`).
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from halcyon.kube import kinds
+from halcyon_cli.bench.canary import canary_change, canary_course
+from halcyon_cli.bench.canary.canary_change import WrittenChange
+from halcyon_cli.bench.canary.canary_course import CanaryCourse
+from halcyon_cli.bench.canary.canary_pods import lacking_capacity
+from halcyon_cli.errors import ClusterError, Failure, InputError
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.client import NoSuchModelError
+from halcyon_cli.kube.object_writer import ObjectWriter
+
+Json = Mapping[str, Any]
+
+_POLL_S = 1.0
+_ATTEMPTS = 8
+"""Maximum number of writes of one change, each of which may conflict with another writer or fail."""
+_RESTORED_S = 120.0
+"""Maximum time for the operator to restore the previous revision after the change was taken back, in seconds."""
+_INTERRUPTED = "it was interrupted"
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Signals that take a canary back: Ctrl-C, the end of the process, and a terminal that is closed."""
+
+CanaryEnd = Literal["promoted", "undone", "left"]
+"""End of a canary. promoted: the change stays. undone: it was taken back. left: another writer changed the spec, so
+nothing was taken back.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanaryOutcome:
+    """Result of a canary."""
+
+    end: CanaryEnd
+    why: str
+    revision: str = ""
+    """Name of the canary's ControllerRevision; empty if the operator made none."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"end": self.end, "why": self.why, "revision": self.revision or None}
+
+
+class UndoError(Failure):
+    """A change that couldn't be taken back. The message has the commands to do it by hand."""
+
+
+def check(cluster: ObjectWriter, name: str) -> Json:
+    """Return the model if a canary can be started on it now.
+
+    Raises:
+        InputError: it can't be; the message has the reason and a remedy.
+        ClusterError: the API server is unreachable, or there is no such model.
+    """
+    if not cluster.may("patch", kinds.MODEL_DEPLOYMENT):
+        raise InputError(
+            f"--apply needs patch on {kinds.MODEL_DEPLOYMENT.plural} in namespace {cluster.namespace}; leave it out to get the patch alone"
+        )
+    model = cluster.model(name)
+    if why := canary_change.refusal(model) or lacking_capacity(cluster, model):
+        raise InputError(f"--apply can't start a canary: {why}")
+    return model
+
+
+class CanarySession:
+    """One canary, from the write of its change to its end."""
+
+    def __init__(
+        self,
+        cluster: ObjectWriter,
+        name: str,
+        *,
+        limit_s: float,
+        start_s: float,
+        shown: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Store the settings.
+
+        Args:
+            cluster: the cluster of the model.
+            name: the name of the ModelDeployment.
+            limit_s: maximum duration of the canary, in seconds.
+            start_s: maximum time for which a pod of the canary may be unschedulable, in seconds.
+            shown: function that shows progress.
+            clock: function that returns a time in seconds, which only rises.
+            pause: function that waits for a number of seconds.
+        """
+        self._cluster, self._name, self._shown = cluster, name, shown
+        self._limit_s, self._start_s, self._clock, self._pause = limit_s, start_s, clock, pause
+        self._was_compared = False
+
+    def run(self, change: Json) -> CanaryOutcome:
+        """Make the change, a merge patch of the spec, as a canary, and return its result.
+
+        Raises:
+            InputError: the canary can't be started.
+            ClusterError: the change can't be written.
+            UndoError: the change couldn't be taken back.
+        """
+        written: WrittenChange | None = None
+        try:
+            # Without the response to the write, it would be unknown whether the change has to be taken back.
+            with _delayed_signals() as signals:
+                written = self._written(change)
+            end = CanaryOutcome(end="undone", why=_INTERRUPTED) if signals else self._followed(written)
+        except KeyboardInterrupt:
+            end = CanaryOutcome(end="undone", why=_INTERRUPTED)
+        except Failure as error:
+            if written is None:
+                raise
+            end = CanaryOutcome(end="undone", why=str(error))
+        except Exception as error:
+            if written is not None:
+                self._undone(written, CanaryOutcome(end="undone", why=f"an error of this command: {error}"))
+            raise
+        if written is None:
+            return CanaryOutcome(end="undone", why=f"{_INTERRUPTED} before the change was written")
+        if end.end == "undone":
+            return self._undone(written, end)
+        if end.end == "promoted":
+            self._restore_rollout(written)
+        return end
+
+    def _written(self, change: Json) -> WrittenChange:
+        """Write the change on condition that the model is as it was checked.
+
+        Raises:
+            InputError, ClusterError: the change can't be written.
+        """
+        for _ in range(_ATTEMPTS):
+            model = check(self._cluster, self._name)
+            spec = dict(model["spec"])
+            body = {
+                "metadata": {"annotations": canary_change.wishes()},
+                "spec": canary_change.canary_patch(spec, change),
+            }
+            version = str(model["metadata"]["resourceVersion"])
+            try:
+                stored = self._cluster.change_version(kinds.MODEL_DEPLOYMENT, self._name, body, version)
+            except ClusterError:
+                stored = self._found(model)
+                if stored is None:
+                    raise
+            if stored is not None:
+                return WrittenChange(
+                    before=spec,
+                    after=dict(stored["spec"]),
+                    generation=int(stored["metadata"].get("generation") or 0),
+                    previous=str(fields.mapping(model["status"].get("revision")).get("current")),
+                )
+        raise ClusterError(f"other writers changed {self._name} each time; nothing is applied")
+
+    def _found(self, before: Json) -> Json | None:
+        """Return the model if a write whose response was lost has changed its spec, else None."""
+        try:
+            model = self._cluster.model(self._name)
+        except ClusterError:
+            return None
+        rose = model["metadata"].get("generation") != before["metadata"].get("generation")
+        return model if rose and model["spec"] != before["spec"] else None
+
+    def _followed(self, written: WrittenChange) -> CanaryOutcome:
+        """Follow the canary until it ends, and return how it must end.
+
+        Raises:
+            NoSuchModelError: the model was deleted.
+        """
+        began, last = self._clock(), ""
+        lacks_since: float | None = None
+        while True:
+            try:
+                model = self._cluster.model(self._name)
+                found = canary_course.course(model, written)
+                if end := _ended(model, found, was_compared=self._was_compared):
+                    return end
+                self._was_compared |= found.phase == "Canary"
+                lacks_since = (lacks_since or self._clock()) if found.lacks_capacity else None
+                last = found.text
+            except NoSuchModelError:
+                raise
+            except ClusterError as error:
+                found = CanaryCourse(phase="Waiting", text=str(error))
+            self._shown(f"canary: {found.text}")
+            now = self._clock()
+            if lacks_since is not None and now - lacks_since >= self._start_s:
+                return CanaryOutcome(
+                    end="undone", why=f"no node had capacity for its pod within {self._start_s:.0f} s: {last}", revision=found.revision
+                )  # fmt: skip
+            if now - began >= self._limit_s:
+                return CanaryOutcome(
+                    end="undone", why=f"it wasn't decided within {self._limit_s / 60:.0f} min: {last}", revision=found.revision
+                )  # fmt: skip
+            self._pause(_POLL_S)
+
+    def _undone(self, written: WrittenChange, end: CanaryOutcome) -> CanaryOutcome:
+        """Take the change back, and return the result.
+
+        A canary that was promoted in the meantime stays, because it was found as good.
+
+        Raises:
+            UndoError: the change couldn't be taken back.
+        """
+        with _delayed_signals():
+            found = self._taken_back(written, end)
+        if found.end != "undone":
+            if found.end == "promoted":
+                self._restore_rollout(written)
+            return found
+        restored = self._restored(written)
+        state = "the previous settings serve all requests" if restored else self._not_restored()
+        return CanaryOutcome(end="undone", why=f"{end.why}; {state}", revision=found.revision)
+
+    def _taken_back(self, written: WrittenChange, end: CanaryOutcome) -> CanaryOutcome:
+        why = "other writers changed it each time"
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                self._pause(_POLL_S)
+            try:
+                model = self._cluster.model(self._name)
+                now = canary_course.course(model, written)
+                if now.phase == "Replaced" or (self._was_compared and now.phase in {"Promoted", "Served"}):
+                    found = _ended(model, now, was_compared=True)
+                    return found or CanaryOutcome(end="promoted", why=now.text, revision=now.revision)
+                body: dict[str, Any] = {"spec": written.undo()}
+                if now.revision:
+                    body["metadata"] = {"annotations": canary_change.wishes(abort=now.revision)}
+                version = str(model["metadata"]["resourceVersion"])
+                if self._cluster.change_version(kinds.MODEL_DEPLOYMENT, self._name, body, version) is not None:
+                    return CanaryOutcome(end="undone", why=end.why, revision=now.revision)
+            except NoSuchModelError:
+                return CanaryOutcome(end="left", why=f"{self._name} was deleted during the canary")
+            except ClusterError as error:
+                why = str(error)
+        by_hand = json.dumps({"spec": written.undo()}, separators=(",", ":"))
+        raise UndoError(
+            f"{end.why}, and the change of {self._name} couldn't be taken back: {why}. By hand: halcyon abort {self._name} -n "
+            f"{self._cluster.namespace}; kubectl patch modeldeployment {self._name} -n {self._cluster.namespace} --type merge -p '{by_hand}'"
+        )  # fmt: skip
+
+    def _restored(self, written: WrittenChange) -> bool:
+        """Wait until the previous revision serves alone, and return whether it does."""
+        end = self._clock() + _RESTORED_S
+        try:
+            while self._clock() < end:
+                try:
+                    if canary_course.is_restored(self._cluster.model(self._name), written.previous):
+                        return True
+                except ClusterError as error:
+                    self._shown(f"canary: {error}")
+                else:
+                    self._shown("canary: taken back; waiting until the previous settings serve alone")
+                self._pause(_POLL_S)
+        except KeyboardInterrupt:
+            pass
+        return False
+
+    def _not_restored(self) -> str:
+        return f"the operator hasn't confirmed yet that the previous settings serve alone; halcyon status {self._name} -w shows it"
+
+    def _restore_rollout(self, written: WrittenChange) -> None:
+        """Restore `spec.rollout`, unless another writer has changed it.
+
+        Raises:
+            UndoError: it couldn't be restored.
+        """
+        undo, why = written.rollout_undo(), "other writers changed it each time"
+        with _delayed_signals():
+            for attempt in range(_ATTEMPTS if undo else 0):
+                if attempt:
+                    self._pause(_POLL_S)
+                try:
+                    model = self._cluster.model(self._name)
+                    if not written.is_rollout_in_force(model["spec"]):
+                        return
+                    version = str(model["metadata"]["resourceVersion"])
+                    if (
+                        self._cluster.change_version(kinds.MODEL_DEPLOYMENT, self._name, {"spec": undo}, version)
+                        is not None
+                    ):
+                        return
+                except NoSuchModelError:
+                    return
+                except ClusterError as error:
+                    why = str(error)
+        if undo:
+            raise UndoError(
+                f"{self._name} serves with the new settings, and its spec.rollout couldn't be restored: {why}. By hand: kubectl patch "
+                f"modeldeployment {self._name} -n {self._cluster.namespace} --type merge -p '{json.dumps({'spec': undo})}'"
+            )
+
+
+def _ended(model: Json, found: CanaryCourse, *, was_compared: bool) -> CanaryOutcome | None:
+    """Return how a canary must end by its course; None if it goes on. Pure."""
+    match found.phase:
+        case "Replaced":
+            return CanaryOutcome(end="left", why=f"{found.text}; nothing is taken back", revision=found.revision)
+        case "Worse" | "NotCompared":
+            return CanaryOutcome(end="undone", why=found.text, revision=found.revision)
+        case "Served" if not was_compared:
+            why = "the new pods took over without a comparison with the previous ones"
+            return CanaryOutcome(end="undone", why=why, revision=found.revision)
+        case "Served":
+            by = (
+                "a person promoted the canary"
+                if canary_course.is_promoted_by_hand(model, found.revision)
+                else "the analysis found the canary as good in failures and waiting, and the gain was measured"
+            )
+            return CanaryOutcome(end="promoted", why=by, revision=found.revision)
+        case _:
+            return None
+
+
+@contextmanager
+def _delayed_signals() -> Iterator[list[int]]:
+    """Collect the signals of `SIGNALS` in a list until the context is left. Only a main thread gets signals."""
+    pending: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield pending
+        return
+    before = {one: signal.signal(one, lambda number, _: pending.append(number)) for one in SIGNALS}
+    try:
+        yield pending
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

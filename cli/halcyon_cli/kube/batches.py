@@ -1,0 +1,61 @@
+"""BatchInferences of a model, as other commands than `halcyon batch` show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from halcyon.kube.kinds import BATCH_INFERENCE
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.client import Cluster
+
+Json = Mapping[str, Any]
+
+
+def of_model(cluster: Cluster, model: str) -> list[Json]:
+    """Return the BatchInferences of a model; none if the cluster has no such kind.
+
+    Raises:
+        ClusterError: they can't be read.
+    """
+    found = cluster.items(BATCH_INFERENCE) or []
+    return [one for one in found if fields.mapping(one.get("spec")).get("modelDeployment") == model]
+
+
+def present(cluster: Cluster, model: str) -> list[tuple[str, str]]:
+    """Return (reason, sentence) for each batch of a model that hasn't ended; none if the user may not read them."""
+    try:
+        return unended(of_model(cluster, model))
+    except ClusterError:
+        return []
+
+
+def unended(batches: Sequence[Json]) -> list[tuple[str, str]]:
+    """Return (reason, sentence) for each batch that hasn't ended. Pure."""
+    found = []
+    for batch in batches:
+        reason, message = state(batch)
+        if reason not in {"Completed", "Failed"}:
+            found.append((reason, _sentence(batch, reason, message)))
+    return found
+
+
+def state(batch: Json) -> tuple[str, str]:
+    """Return the reason of the condition Complete, and the message of the first condition."""
+    conditions = fields.mappings(fields.mapping(batch.get("status")).get("conditions"))
+    complete = next((one for one in conditions if one.get("type") == "Complete"), {})
+    message = fields.text(conditions[0].get("message")) if conditions else None
+    return fields.text(complete.get("reason")) or "Pending", message or ""
+
+
+def _sentence(batch: Json, reason: str, message: str) -> str:
+    status = fields.mapping(batch.get("status"))
+    failed, progress = fields.mapping(status.get("rows")).get("failed"), fields.text(status.get("progress"))
+    rate, end = fields.text(status.get("rate")), fields.text(status.get("eta"))
+    words = [f"batch {fields.mapping(batch.get('metadata')).get('name')} is {reason}"]
+    words += [f"{progress} rows"] if progress else []
+    words += [f"{failed} without a result"] if failed else []
+    words += [f"{rate} rows/s"] if rate else []
+    words += [f"expected end {end}"] if end else []
+    return ", ".join(words) + (f": {message}" if message and reason != "Running" else "")

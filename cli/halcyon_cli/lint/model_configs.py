@@ -1,0 +1,89 @@
+"""Check of the config.pbtxt in ConfigMaps that stand in the same files as the ModelDeployments that use them. Pure.
+
+Out of scope: ConfigMaps that exist only in a cluster, which the operator checks before a pod starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from halcyon.api.spec import Spec
+from halcyon.control.objects.config_map_model import config_file
+from halcyon.model_config import spec_check
+from halcyon.render import model_overlay
+from halcyon.render.revision import Content
+
+_HEAD = "spec.model.source.configMap.name"
+
+
+@dataclass(frozen=True)
+class ConfigMapFile:
+    """A ConfigMap in a manifest."""
+
+    namespace: str
+    """Namespace in the manifest; empty if it names none."""
+    name: str
+    content: Content
+
+
+def config_maps(texts: Iterable[str]) -> tuple[ConfigMapFile, ...]:
+    """Return the ConfigMaps in YAML or JSON texts. A text with an error has none, because `checks` reports the error."""
+    found: list[ConfigMapFile] = []
+    for text in texts:
+        if "ConfigMap" not in text:
+            continue
+        try:
+            documents = list(yaml.safe_load_all(text))
+        except (yaml.YAMLError, RecursionError, ValueError):
+            continue
+        found += (made for one in documents for item in _items(one) for made in _config_map(item))
+    return tuple(found)
+
+
+def problems(spec: Spec, *, namespace: str, name: str, among: Iterable[ConfigMapFile]) -> Iterator[tuple[str, str]]:
+    """Yield (rule, message) for the config.pbtxt of a ModelDeployment, if its ConfigMap is among these."""
+    source = spec.model.source.config_map
+    candidates = [one for one in among if source is not None and one.name == source.name]
+    candidates = [one for one in candidates if not one.namespace or not namespace or one.namespace == namespace]
+    if source is None or not candidates:
+        return
+    chosen = next((one for one in candidates if one.namespace == namespace), candidates[0])
+    if (file := config_file(spec, chosen.content)) is None:
+        return
+    key, content = file
+    head = f"{_HEAD} is {source.name}, and its key {key}"
+    if not spec_check.is_available():
+        yield "unchecked-config", f"{head} was not checked: install the extra bench of halcyon-cli"
+    elif len(content) > spec_check.MAX_BYTES:
+        yield "unchecked-config", f"{head} was not checked: it is above {spec_check.MAX_BYTES} bytes"
+    elif problem := spec_check.problem(content, overlay := model_overlay.build(name, spec)):
+        yield "model-config", f"{head}: {problem}"
+    elif doubt := spec_check.doubt(content, overlay):
+        yield "unknown-config-field", f"{head}: {doubt} (valid only if this Triton is newer than halcyon)"
+
+
+def _items(document: Any) -> Iterator[Any]:  # any YAML
+    if isinstance(document, dict) and document.get("kind") == "List" and isinstance(document.get("items"), list):
+        yield from document["items"]
+    else:
+        yield document
+
+
+def _config_map(document: Any) -> Iterator[ConfigMapFile]:  # any YAML
+    if not isinstance(document, dict) or document.get("kind") != "ConfigMap":
+        return
+    meta = document.get("metadata")
+    if not isinstance(meta, dict) or not isinstance(meta.get("name"), str):
+        return
+    content = Content(data=_texts(document.get("data")), binary=_texts(document.get("binaryData")))
+    yield ConfigMapFile(str(meta.get("namespace") or ""), meta["name"], content)
+
+
+def _texts(value: object) -> Mapping[str, str]:
+    if not isinstance(value, dict):
+        return {}
+    return {str(key): text for key, text in value.items() if isinstance(text, str)}

@@ -1,0 +1,67 @@
+"""Values that the site rejects: each value of each field is tried alone, and rejected ones leave the search space. Pure.
+
+Out of scope: who rejects them, for example an admission policy (`halcyon_cli.bench.tune_run`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from halcyon_tune.points import Configuration
+from halcyon_tune.space import BATCHING, INSTANCES, THREADS, LeftOut, Space
+
+_FIELDS: Mapping[str, tuple[str, str]] = {
+    "max_batch": ("batching.maxBatchSize", BATCHING),
+    "delay_s": ("batching.maxQueueDelay", BATCHING),
+    "instances": ("runtime.instancesPerGPU", INSTANCES),
+    "threads": ("model.parameters", THREADS),
+}
+"""Field of the spec for each attribute of a configuration, and the name of its group in `Space.tuned`."""
+
+
+@dataclass(frozen=True)
+class TriedValue:
+    """The current configuration with one other value."""
+
+    attribute: str
+    configuration: Configuration
+
+    @property
+    def value(self) -> Any:
+        """The other value."""
+        return getattr(self.configuration, self.attribute)
+
+
+def tried_values(space: Space) -> Iterator[TriedValue]:
+    """Yield each value in a search space that differs from the current one."""
+    for attribute in _FIELDS:
+        now = getattr(space.today, attribute)
+        for value in sorted({getattr(one, attribute) for one in space.configurations} - {now, None}):
+            yield TriedValue(attribute, replace(space.today, **{attribute: value}))
+
+
+def without(space: Space, rejected: Sequence[tuple[TriedValue, str]]) -> Space:
+    """Return the search space without the rejected values, each pair with the reason of its rejection."""
+    if not rejected:
+        return space
+    values = {(trial.attribute, trial.value) for trial, _ in rejected}
+    kept = tuple(
+        one
+        for one in space.configurations
+        if one == space.today or not any(getattr(one, name) == value for name, value in values)
+    )
+    left_out = list(space.left_out)
+    for attribute, (field, _) in _FIELDS.items():
+        own = [(trial, why) for trial, why in rejected if trial.attribute == attribute]
+        if own:
+            which = ", ".join(_text(trial) for trial, _ in own)
+            left_out.append(LeftOut(field, f"the site rejects {which}: {own[0][1]}"))
+    groups = {group for name, (_, group) in _FIELDS.items() if len({getattr(one, name) for one in kept}) > 1}
+    tuned = tuple(name for name in space.tuned if name in groups)
+    return replace(space, configurations=kept, left_out=tuple(left_out), tuned=tuned)
+
+
+def _text(trial: TriedValue) -> str:
+    return f"{1000 * trial.value:.3g} ms" if trial.attribute == "delay_s" else str(trial.value)

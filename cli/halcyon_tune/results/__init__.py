@@ -1,0 +1,1 @@
+"""Result of a tuning run: its findings, what it teaches, and its pages as text and HTML. Pure."""

@@ -1,0 +1,48 @@
+"""What a search teaches the planner: the batch times of a replica, for each number of instances. Pure."""
+
+from __future__ import annotations
+
+from halcyon.api.documents.measured_capacity import MeasuredLine
+from halcyon_tune.errors import TuneError
+from halcyon_tune.points import Configuration
+from halcyon_tune.search import Search
+
+_CONTRADICTED = 2.0
+"""Ratio of the times that latencies show to the measured batch times, above which batch times aren't taught."""
+_MAX_LINES = 8
+_MIN_MS = 0.001
+
+
+def taught_lines(search: Search, served: Configuration) -> tuple[MeasuredLine, ...]:
+    """Return the measured batch times with the threads of the served configuration, those of its instances first.
+
+    Raises:
+        TuneError: its batch times weren't measured, or latencies contradict them.
+    """
+    times, known = search.profile.times, search.verification
+    if known is not None and known.estimates.get(served) and known.factor(served) > _CONTRADICTED:
+        raise TuneError(
+            f"requests take {known.factor(served):.1f} times as long as the batches of Triton's statistics say, so nothing is taught"
+        )
+    families = [family for family in times.sums if family[1] == served.threads]
+    families.sort(key=lambda family: (family != served.family, family[0]))
+    lines = []
+    for family in families[:_MAX_LINES]:
+        sizes = [*times.means(family), *times.means(search.profile.base)]
+        # Beyond a jump in the times, larger batches show nothing about those that are served.
+        largest = max(
+            size for size in sizes if not times.is_bent(search.profile.base) or size <= served.max_batch or size == 1
+        )
+        line = times.line(Configuration(instances=family[0], max_batch=largest, threads=family[1]))
+        if line is not None:
+            lines.append(
+                MeasuredLine(
+                    instances=family[0],
+                    constant_milliseconds=max(round(1000 * line.t0_s, 4), _MIN_MS),
+                    per_row_milliseconds=round(1000 * line.row_s, 4),
+                    max_batch_size=largest,
+                )
+            )
+    if not lines or lines[0].instances != served.instances:
+        raise TuneError(f"no batch times with {served.text()} were measured, so nothing is taught")
+    return tuple(lines)

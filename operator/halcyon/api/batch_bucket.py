@@ -1,0 +1,119 @@
+"""Buckets from which a batch reads its rows, and to which it writes results: fields, credentials and their rules.
+
+The fields have the names and the meaning that they have in `spec.model.source` of a ModelDeployment.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import StringConstraints
+
+from halcyon.api.credentials import BUCKET, IDENTITY_SCHEMES, SEGMENT, Credentials, Identity
+from halcyon.api.types import HOST, DnsName, Rule, exactly_one
+
+BucketUri = Annotated[
+    str, StringConstraints(pattern=rf"^(s3|gs|az)://{BUCKET}(/{SEGMENT})*$", min_length=1, max_length=1024)
+]
+BucketEndpoint = Annotated[str, StringConstraints(pattern=rf"^https?://{HOST}$", min_length=1, max_length=262)]
+BucketRegion = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$", max_length=64)]
+_ONLY_URI = ("credentials", "endpoint", "region")
+
+
+class BatchIdentity(Identity):
+    """Identity in a cloud for which the token of the runner's ServiceAccount is exchanged, so that no Secret is needed.
+
+    Set exactly one of aws, azure and google. The ServiceAccount is `spec.serviceAccountName`, or `default`.
+    """
+
+    rules: ClassVar = (
+        exactly_one(
+            "aws",
+            "azure",
+            "google",
+            where="credentials.identity of a batch",
+            good="identity: {aws: {roleARN: 'arn:aws:iam::123456789012:role/batches'}}",
+        ),
+        Rule(
+            cel="!has(self.google) || !has(self.google.serviceAccount) || !has(self.endpoint)",
+            check=lambda m: m.google is None or m.google.service_account is None or m.endpoint is None,
+            message=(
+                "credentials.identity of a batch has both endpoint and google.serviceAccount, but a service account is only "
+                "served by Google's own token services; remove one of them"
+            ),
+        ),
+    )
+
+
+class BatchCredentials(Credentials):
+    """Credentials for a bucket: keys in a Secret, or an identity. With both, only `ca.crt` of the Secret is used."""
+
+    secret_name: DnsName | None = None
+    """Name of a Secret in the same namespace, which only the runner's pod mounts. Every key is optional. S3:
+    `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`. Google Cloud: `GOOGLE_SERVICE_ACCOUNT_KEY`,
+    the key file (JSON) of a service account. Azure: `AZURE_STORAGE_ACCOUNT_KEY` or `AZURE_STORAGE_SAS_TOKEN`. All
+    stores: `ca.crt`, additional CA certificates (PEM) for verifying the server's certificate. Default: none."""
+    identity: BatchIdentity | None = None
+    """Cloud identity for the bucket. The runner exchanges the token of its ServiceAccount for temporary credentials, so
+    no Secret is needed. Default: none."""
+
+    rules: ClassVar = (
+        Rule(
+            cel="has(self.secretName) || has(self.identity)",
+            check=lambda m: m.secret_name is not None or m.identity is not None,
+            message=(
+                "credentials of a batch has neither secretName nor identity; set one, for example credentials: "
+                "{{secretName: sets-s3}}"
+            ),
+        ),
+    )
+
+
+def bucket_rules(where: str, good: str) -> tuple[Rule, ...]:
+    """Return the rules of an object with persistentVolumeClaim, uri, credentials, endpoint and region.
+
+    `where` names the object in messages, and `good` is a valid example of a volume.
+    """
+    return (
+        exactly_one("persistentVolumeClaim", "uri", where=where, good=good),
+        Rule(
+            cel="has(self.uri) || !(" + " || ".join(f"has(self.{name})" for name in _ONLY_URI) + ")",
+            check=lambda m: m.uri is not None or (m.credentials, m.endpoint, m.region) == (None,) * len(_ONLY_URI),
+            message=f"{where} has credentials, endpoint or region, which apply only to uri; remove them, or set uri",
+        ),
+        Rule(
+            cel="!has(self.uri) || self.uri.startsWith('s3://') || !has(self.region)",
+            check=lambda m: m.uri is None or m.uri.startswith("s3://") or m.region is None,
+            message=f"{where}.region applies only to s3:// URIs, but uri is {{uri}}; remove it",
+        ),
+        Rule(
+            cel="!has(self.uri) || !self.uri.startsWith('az://') || has(self.endpoint)",
+            check=lambda m: m.uri is None or not m.uri.startswith("az://") or m.endpoint is not None,
+            message=(
+                f"{where}.uri is {{uri}} but endpoint is not set, which names the storage account; set it, for example "
+                "endpoint: https://ACCOUNT.blob.core.windows.net"
+            ),
+        ),
+        Rule(
+            cel=(
+                "!has(self.uri) || !has(self.credentials) || !has(self.credentials.identity) || "
+                + " || ".join(
+                    f"(self.uri.startsWith('{scheme}://') && has(self.credentials.identity.{cloud}))"
+                    for cloud, scheme in IDENTITY_SCHEMES.items()
+                )
+            ),
+            check=lambda m: (
+                m.uri is None
+                or m.credentials is None
+                or m.credentials.identity is None
+                or any(
+                    m.uri.startswith(f"{scheme}://") and getattr(m.credentials.identity, cloud) is not None
+                    for cloud, scheme in IDENTITY_SCHEMES.items()
+                )
+            ),
+            message=(
+                f"{where}.credentials.identity is not one for {{uri}}: aws is for s3://, azure for az:// and google for "
+                "gs://; set that one, or use secretName"
+            ),
+        ),
+    )

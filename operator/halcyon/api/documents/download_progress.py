@@ -1,0 +1,45 @@
+"""Progress of a model's download: a line that the fetcher writes to its log, and the command line reads from there.
+
+The operator may not read logs, and a pod has no access to the API server, so the status has no bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MIN_INTERVAL_S = 10.0
+"""Minimum time between two lines, in seconds."""
+_LINE = re.compile(r": ([0-9]{1,15})(?: of ([0-9]{1,15}))? bytes$")
+_UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+
+
+@dataclass(frozen=True)
+class DownloadProgress:
+    """Bytes of a download."""
+
+    done: int
+    """Bytes received so far."""
+    total: int | None = None
+    """Bytes of the whole download; None if the server does not report it."""
+
+    def line(self, url: str) -> str:
+        """Return the line for the log."""
+        return f"{url}: {self.done}{'' if self.total is None else f' of {self.total}'} bytes"
+
+    def describe(self) -> str:
+        """Return the bytes for people, for example `3.1 of 8.0 GiB`."""
+        largest = self.done if self.total is None else self.total
+        unit, size = next(((name, size) for name, size in _UNITS if largest >= size), ("bytes", 1))
+        digits = 0 if size == 1 else 1
+        done = f"{self.done / size:.{digits}f}"
+        return f"{done} {unit}" if self.total is None else f"{done} of {self.total / size:.{digits}f} {unit}"
+
+
+def last(lines: Iterable[str]) -> DownloadProgress | None:
+    """Return the newest progress in the lines of a log; None if no line has one."""
+    for text in reversed(list(lines)):
+        if found := _LINE.search(text.rstrip()):
+            return DownloadProgress(int(found[1]), None if found[2] is None else int(found[2]))
+    return None

@@ -1,0 +1,120 @@
+"""Access of a runner to buckets: its recipe, volumes with credentials, servers to reach, and the limits of the site policy. Pure.
+
+The fields are those of a model's source, so the renderer of models' downloads makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from halcyon.api.batch_inference import BatchInferenceSpec, BatchInput, BatchOutput
+from halcyon.api.documents.batch_documents import BatchBucket
+from halcyon.api.policy.downloads import SiteDownloads
+from halcyon.api.policy.python_rules import PolicySubject
+from halcyon.api.policy.rules import RULES
+from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.api.spec import Spec
+from halcyon.api.spec.model import ModelSpec, Source
+from halcyon.api.spec.runtime import Runtime
+from halcyon.kube.kinds import Object
+from halcyon.render import download, network_policies
+
+_LIMITS: Final = frozenset(
+    {"models.sources", "models.urls", "models.endpoints", "models.secrets", "pods.serviceAccounts"}
+)
+"""Limits of the site policy on models' sources, and on the ServiceAccounts of their pods, which runners obey too."""
+
+
+@dataclass(frozen=True)
+class BucketAccess:
+    """Access to the bucket of an input or an output."""
+
+    place: str
+    """`input` or `output`."""
+    source: Source
+    site: SiteDownloads
+    private: bool
+    """Whether the store may be in a private network."""
+
+    @property
+    def _arguments(self) -> dict[str, str]:
+        given = download.arguments(self.source, self.site)
+        return dict(one.removeprefix("--").partition("=")[::2] for one in given)
+
+    def recipe(self) -> BatchBucket:
+        """Return what the runner receives."""
+        given = self._arguments
+        limit = None if self.place == "output" else int(given["limit-bytes"])
+        paths = {name: self._at(given[name]) for name in ("credentials", "token", "ca") if name in given}
+        texts = {name: given[name] for name in ("endpoint", "region", "identity", "proxy") if name in given}
+        return BatchBucket(
+            url=given["url"],
+            limit_bytes=limit,
+            private=self.private,
+            no_proxy=given.get("no-proxy", ""),
+            **paths,
+            **texts,
+        )
+
+    def volumes(self) -> dict[str, Object]:
+        """Return the volumes with credentials and certificates by mount path."""
+        found = download.volumes(self.source, self.site)
+        return {self._at(path): volume | {"name": f"{self.place}-{volume['name']}"} for path, volume in found.items()}
+
+    def ports(self) -> Iterator[int]:
+        """Return the ports of the servers to which the runner connects."""
+        for url, endpoint in download.servers([f"--{name}={value}" for name, value in self._arguments.items()]):
+            yield network_policies.download_port(url, endpoint)
+
+    def _at(self, path: str) -> str:
+        """Return the path of the renderer, in a folder of this place."""
+        return path.replace("/halcyon/", f"/halcyon/{self.place}/", 1)
+
+
+def accesses(
+    spec: BatchInferenceSpec, namespace: str, site: SiteDownloads, policy: SitePolicy
+) -> Mapping[str, BucketAccess]:
+    """Return the accesses of a BatchInference by place; none for a place on a volume."""
+    found = {}
+    for place, given in (("input", spec.input), ("output", spec.output)):
+        if given.uri is not None:
+            listed = policy.models.urls if given.endpoint is None else policy.models.endpoints
+            private = namespace in policy.exempt_namespaces or listed is not None
+            found[place] = BucketAccess(place, _source(given), site, private)
+    return found
+
+
+def refusal(spec: BatchInferenceSpec, namespace: str, policy: SitePolicy, own_secret: str = "") -> str:
+    """Return what the site doesn't allow, with the limit; empty if it allows all.
+
+    `own_secret` is NAMESPACE/NAME of the Secret with the operator's private key, which no runner may mount.
+    """
+    runtime = Runtime(service_account_name=spec.service_account_name)
+    for place, given in (("spec.input", spec.input), ("spec.output", spec.output)):
+        named = given.credentials.secret_name if given.credentials is not None else None
+        if named is not None and f"{namespace}/{named}" == own_secret:
+            return f"{place}.credentials.secretName is {named}, the Secret with the operator's private key; name another Secret"
+        claim: Any = {"persistentVolumeClaim": {"claimName": "unused"}}
+        source = _source(given) if given.uri is not None else Source.model_validate(claim)
+        subject = PolicySubject(Spec(model=ModelSpec(source=source), runtime=runtime), namespace, policy)
+        for rule in RULES:
+            if rule.value not in _LIMITS or (given.uri is None and rule.value != "pods.serviceAccounts"):
+                continue
+            if said := rule.say(subject):
+                text = said.replace("spec.model.source", place).replace("spec.runtime.", "spec.")
+                return text.replace("source:", f"{place.removeprefix('spec.')}:").replace(
+                    "the model there", "the data there"
+                )
+    return ""
+
+
+def _source(given: BatchInput | BatchOutput) -> Source:
+    return Source(
+        uri=given.uri,
+        credentials=given.credentials,
+        endpoint=given.endpoint,
+        region=given.region,
+        size_limit=given.size_limit if isinstance(given, BatchInput) else None,
+    )

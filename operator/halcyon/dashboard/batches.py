@@ -1,0 +1,43 @@
+"""BatchInferences of a model, for its page. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from halcyon.dashboard.ports import Object
+
+MAX_BATCHES = 50
+_ENDED = frozenset({"Completed", "Failed"})
+
+
+def batches(stored: Iterable[Object], model: str) -> list[dict[str, Any]]:
+    """Return what the page shows of the BatchInferences of a model: those that haven't ended first, each newest first.
+
+    A value that is unknown is None.
+    """
+    found = [_shown(one) for one in stored if (one.get("spec") or {}).get("modelDeployment") == model]
+    found.sort(key=lambda one: str(one["created"]), reverse=True)
+    found.sort(key=lambda one: one["state"] in _ENDED)
+    return found[:MAX_BATCHES]
+
+
+def _shown(batch: Object) -> dict[str, Any]:
+    metadata, status = batch.get("metadata") or {}, batch.get("status") or {}
+    conditions: Mapping[str, Mapping[str, Any]] = {one.get("type"): one for one in status.get("conditions") or ()}
+    complete, rows = conditions.get("Complete") or {}, status.get("rows") or {}
+    failed = conditions.get("Failed") or {}
+    late = conditions.get("OnTime") or {}
+    return {
+        "name": metadata.get("name"),
+        "created": metadata.get("creationTimestamp"),
+        "state": complete.get("reason") or "Pending",
+        "message": failed.get("message") or complete.get("message") or "",
+        "late": late.get("message") or "" if late.get("status") == "False" else "",
+        "total": rows.get("total"),
+        "done": rows.get("done"),
+        "failed": rows.get("failed"),
+        "rate": status.get("rate"),
+        "eta": status.get("eta"),
+        "completed": status.get("completionTime"),
+    }

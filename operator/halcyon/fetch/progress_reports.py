@@ -1,0 +1,30 @@
+"""Reports of a download's progress: the first at once, then at most one every 10 s, and none without a change."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from halcyon.api.documents.download_progress import MIN_INTERVAL_S, DownloadProgress
+
+ReportProgress = Callable[[DownloadProgress], None]
+
+
+class ProgressReports:
+    """Reporter of the bytes of one download. Several threads may use it."""
+
+    def __init__(self, report: ReportProgress, total: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Report the beginning of a download of `total` bytes, None if the size is unknown."""
+        self._report, self._total, self._clock = report, total, clock
+        self._lock = threading.Lock()
+        self._last, self._reported_at = 0, clock()
+        report(DownloadProgress(0, total))
+
+    def set(self, done: int) -> None:
+        """Report the bytes received so far, if they differ from the last report and that is old enough."""
+        with self._lock:
+            if done == self._last or self._clock() - self._reported_at < MIN_INTERVAL_S:
+                return
+            self._last, self._reported_at = done, self._clock()
+        self._report(DownloadProgress(done, self._total))

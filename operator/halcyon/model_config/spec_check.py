@@ -1,0 +1,56 @@
+"""Check of a config.pbtxt against the spec of its model, before a pod starts. Pure.
+
+It finds what the fetcher would reject, with the fetcher's own functions. Out of scope: files that are large, or in a
+volume or bucket, which the fetcher checks in the pod.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from halcyon.api.documents.model_overlay import Overlay
+from halcyon.model_config import model_config_proto
+from halcyon.model_config.errors import ModelError, UnknownFieldError
+
+MAX_BYTES = 64 * 1024
+"""Maximum size of a config.pbtxt that is checked, which takes 0.1 s. The fetcher checks larger ones in the pod."""
+
+
+def is_available() -> bool:
+    """Return whether the packages that the check needs are installed."""
+    return model_config_proto.path() is not None
+
+
+def problem(content: bytes, overlay: Overlay) -> str:
+    """Return a sentence for the first error in a config.pbtxt with this overlay; empty if none is found.
+
+    Nothing is found in a file above `MAX_BYTES`, or if the packages that the check needs are missing.
+    """
+    return _found(content, overlay)[0]
+
+
+def doubt(content: bytes, overlay: Overlay) -> str:
+    """Return a sentence for a field that may be an error, because only a newer Triton can have it; else empty."""
+    return _found(content, overlay)[1]
+
+
+def _found(content: bytes, overlay: Overlay) -> tuple[str, str]:
+    if len(content) > MAX_BYTES or not is_available():
+        return "", ""
+    return _checked(content, overlay.to_json())
+
+
+@lru_cache(maxsize=64)  # at most 4 MiB; a reconcile repeats the check of a file that has not changed
+def _checked(content: bytes, overlay: str) -> tuple[str, str]:
+    from halcyon.model_config import config_pbtxt, merged_config  # noqa: PLC0415  # protobuf takes 5 MiB
+
+    try:
+        text = config_pbtxt.without_byte_order_mark(content)
+        merged_config.of(text, Overlay.from_json(overlay))
+    except ModelError as error:
+        return str(error), ""
+    try:
+        config_pbtxt.parse(text)
+    except UnknownFieldError as error:
+        return "", str(error)
+    return "", ""

@@ -1,0 +1,25 @@
+"""Batches of a model in the pages of other commands: one sentence for each that hasn't ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halcyon_cli.kube.batches import unended
+from tests.unit.cli.commands.inference.test_batch import RUNNING
+
+
+def waiting(name: str, reason: str, message: str) -> dict[str, Any]:
+    condition = {"type": "Complete", "status": "False", "reason": reason, "message": message}
+    return {**RUNNING, "metadata": {"name": name}, "status": {"conditions": [condition]}}
+
+
+def test_a_sentence_has_the_progress_or_the_reason() -> None:
+    ended = [waiting("a", "Completed", "all rows have a result"), waiting("b", "Failed", "it has failed")]
+    assert unended([RUNNING, waiting("late", "Waiting", "503: no server"), {"metadata": {"name": "new"}}, *ended]) == [
+        (
+            "Running",
+            "batch night is Running, 405/1000 rows, 5 without a result, 50 rows/s, expected end 2026-11-24T16:10:00Z",
+        ),
+        ("Waiting", "batch late is Waiting: 503: no server"),
+        ("Pending", "batch new is Pending"),
+    ]

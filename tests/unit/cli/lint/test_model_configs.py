@@ -1,0 +1,86 @@
+"""`halcyon lint`: the config.pbtxt of a ConfigMap in the same files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from halcyon.main import main
+from halcyon.model_config import spec_check
+from halcyon_cli.lint.checks import check
+from halcyon_cli.lint.model_configs import config_maps
+
+MODEL = """\
+apiVersion: serving.halcyon.dev/v1alpha1
+kind: ModelDeployment
+metadata: {name: digits}
+spec:
+  batching: {maxQueueDelay: 1ms}
+  model:
+    source:
+      configMap:
+        name: m
+        items: [{key: cfg, path: config.pbtxt}]
+"""
+MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\ndata: {cfg: 'backend: \"python\"'}\n"
+GOOD = MAP.replace('"python"', '"python" max_batch_size: 8')
+
+
+def found(text: str) -> list[tuple[int, str, str]]:
+    return [(one.line, one.rule, one.message) for one in check(text, "f").findings]
+
+
+def test_an_error_of_the_merge_is_at_the_field_of_its_source() -> None:
+    ((line, rule, message),) = found(f"{MAP}---\n{MODEL}")
+
+    assert (line, rule) == (14, "model-config")
+    assert message.startswith("spec.model.source.configMap.name is m, and its key cfg: spec.batching needs a maximum")
+
+
+def test_a_valid_configuration_and_a_missing_config_map_have_no_finding() -> None:
+    assert found(f"{GOOD}---\n{MODEL}") == []
+    assert found(MODEL) == []
+
+
+@pytest.mark.parametrize(
+    ("of_map", "of_model", "is_found"), [("a", "a", True), ("", "a", True), ("a", "", True), ("b", "a", False)]
+)
+def test_a_config_map_of_another_namespace_is_another_one(of_map: str, of_model: str, *, is_found: bool) -> None:
+    def placed(text: str, namespace: str) -> str:
+        return text.replace("{name:", f"{{namespace: {namespace}, name:", 1) if namespace else text
+
+    assert bool(found(f"{placed(MAP, of_map)}---\n{placed(MODEL, of_model)}")) is is_found
+
+
+def test_a_misspelt_field_that_triton_would_read_alone_is_a_warning() -> None:
+    alone = MODEL.replace("  batching: {maxQueueDelay: 1ms}\n", "")
+    ((_, rule, message),) = found(f"{MAP.replace('backend', 'bakend')}---\n{alone}")
+
+    assert rule == "unknown-config-field"
+    assert "did you mean backend?" in message
+
+
+def test_config_maps_are_found_in_lists_and_never_in_invalid_yaml() -> None:
+    listed = "kind: List\nitems:\n- {kind: ConfigMap, metadata: {name: a}, binaryData: {x: aGk=}}\n- 3\n"
+
+    assert [(one.name, dict(one.content.binary)) for one in config_maps([listed, "kind: ConfigMap\n  x: ]"])] == [
+        ("a", {"x": "aGk="})
+    ]
+
+
+def test_files_of_one_call_belong_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "map.yaml").write_text(MAP)
+    (tmp_path / "model.yaml").write_text(MODEL)
+
+    assert main(["lint", "-f", str(tmp_path)]) == 1
+    assert "model.yaml:9: error: digits: " in capsys.readouterr().out
+
+
+def test_a_configuration_that_can_not_be_checked_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spec_check, "is_available", lambda: False)
+
+    ((_, rule, message),) = found(f"{MAP}---\n{MODEL}")
+
+    assert rule == "unchecked-config"
+    assert "install the extra bench of halcyon-cli" in message

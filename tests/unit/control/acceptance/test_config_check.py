@@ -1,0 +1,97 @@
+"""A config.pbtxt in a ConfigMap: errors are found before a pod starts, and the last accepted spec stays in force."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from halcyon.api.conditions import Reason, Type
+from halcyon.control.desired.plan import make
+from halcyon.control.state.scope import Scope, SourceState
+from halcyon.control.status import status
+from halcyon.model_config import spec_check
+from halcyon.render.revision import Content
+from tests.unit.control.scope_builders import applied_children, scope_of
+
+SOURCE = {"configMap": {"name": "m", "items": [{"key": "config", "path": "config.pbtxt"}]}}
+GOOD = 'name: "digits"\nbackend: "python"\nmax_batch_size: 8\n'
+
+
+def of_config_map(text: str | bytes, *, is_binary: bool = False, **spec: Any) -> Scope:
+    data = text if isinstance(text, bytes) else text.encode()
+    content = (
+        Content(data={}, binary={"config": base64.b64encode(data).decode()})
+        if is_binary
+        else Content(data={"config": data.decode()}, binary={})
+    )
+    model = {"source": SOURCE} | spec.pop("model", {})
+    return scope_of({"model": model} | spec, source=SourceState(content=content))
+
+
+@pytest.mark.parametrize(
+    ("text", "spec", "said"),
+    [
+        ('name: "digits\n', {}, "line 1, column 7"),
+        ("max_batch_size: eight\n", {}, "Couldn't parse integer: eight; expected a whole number"),
+        ("max_batch_sise: 8\n", {"batching": {"maxQueueDelay": "1ms"}}, "did you mean max_batch_size?"),
+        ('name: "other"\nbrand_new_field: 1\n', {}, "name the model digits in the file"),
+        ("backend: 'python'\n", {"batching": {"maxQueueDelay": "1ms"}}, "spec.batching needs a maximum batch size: max_batch_size is 0"),
+        (GOOD, {"batching": {"preferredBatchSizes": [16]}}, "preferred_batch_size 16 is above max_batch_size 8"),
+        (GOOD, {"model": {"backend": "onnxruntime"}}, 'spec.model.backend is onnxruntime, but config.pbtxt sets backend: "python"'),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_binary", [False, True])
+def test_errors_of_a_configuration_keep_the_spec_from_being_accepted(
+    text: str, spec: dict[str, Any], said: str, *, is_binary: bool
+) -> None:
+    planned = make(of_config_map(text, is_binary=is_binary, **spec))
+
+    assert (planned.acceptance.accepted, planned.acceptance.reason) == (False, Reason.MODEL_CONFIG_INVALID)
+    assert planned.acceptance.message.startswith("ConfigMap team/m, key config: ")
+    assert said in planned.acceptance.message
+    assert (planned.first, planned.then) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        (GOOD, {}),
+        ("﻿" + GOOD, {}),
+        (GOOD, {"batching": {"maxQueueDelay": "1ms"}}),
+        ("backend: 'python'\n", {"batching": {"maxBatchSize": 8}}),
+        ('name: "other"\nbackend: "python"\n', {}),  # the merge replaces the name
+        ('name: "digits"\nbrand_new_field: 1\n', {}),  # a newer Triton may have the field, and nothing is merged
+    ],
+)
+def test_configurations_that_the_fetcher_accepts_are_accepted(text: str, spec: dict[str, Any]) -> None:
+    assert make(of_config_map(text, **spec)).acceptance.accepted
+
+
+def test_a_wrong_change_of_the_config_map_keeps_the_servers_of_before() -> None:
+    first = of_config_map(GOOD)
+    before = make(first)
+    assert before.target is not None
+    broken = replace(
+        first,
+        children=applied_children(first, before),
+        revisions=(before.target,),
+        source=SourceState(content=Content(data={"config": "max_batch_size: x"}, binary={})),
+    )
+
+    planned = make(broken)
+
+    assert not planned.acceptance.accepted
+    assert planned.target is not None
+    assert planned.target.key == before.target.key
+    written = status.make(broken, planned, now="2026-01-01T00:00:00Z")
+    (accepted,) = (one for one in written["conditions"] if one["type"] == Type.ACCEPTED)
+    assert (accepted["status"], accepted["reason"]) == ("False", Reason.MODEL_CONFIG_INVALID)
+
+
+def test_a_large_configuration_is_left_to_the_fetcher() -> None:
+    text = "# " + "x" * spec_check.MAX_BYTES + "\nmax_batch_size: eight\n"
+
+    assert make(of_config_map(text)).acceptance.accepted
