@@ -15,8 +15,7 @@ from halcyon.kube import kinds
 from halcyon.render import names
 from halcyon_cli.arguments.options import DURATION, Output, cluster_options, emit, name_argument, output_options, warn
 from halcyon_cli.errors import ClusterError
-from halcyon_cli.kube import batches
-from halcyon_cli.kube import fields
+from halcyon_cli.kube import batches, fields
 from halcyon_cli.kube.client import Cluster, NoSuchModelError, Target
 from halcyon_cli.kube.downloads import Downloads
 from halcyon_cli.rollout.progress import Progress, progress, with_downloads
