@@ -49,12 +49,13 @@ class BatchCredentials(Credentials):
     """Credentials for a bucket: keys in a Secret, or an identity. With both, only `ca.crt` of the Secret is used."""
 
     secret_name: DnsName | None = None
-    """Name of a Secret in the same namespace, which only the runner's pod mounts. Default: none. Each of its keys is optional:
-    `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` for S3; `GOOGLE_SERVICE_ACCOUNT_KEY`, the key file
-    (JSON) of a Google service account; `AZURE_STORAGE_ACCOUNT_KEY` or `AZURE_STORAGE_SAS_TOKEN` for Azure; `ca.crt`,
-    additional CA certificates (PEM) to trust when verifying the server's certificate."""
+    """Name of a Secret in the same namespace, which only the runner's pod mounts. Every key is optional. S3:
+    `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`. Google Cloud: `GOOGLE_SERVICE_ACCOUNT_KEY`,
+    the key file (JSON) of a service account. Azure: `AZURE_STORAGE_ACCOUNT_KEY` or `AZURE_STORAGE_SAS_TOKEN`. All
+    stores: `ca.crt`, additional CA certificates (PEM) for verifying the server's certificate. Default: none."""
     identity: BatchIdentity | None = None
-    """Identity in a cloud for which the token of the runner's ServiceAccount is exchanged, so that no Secret is needed."""
+    """Cloud identity for the bucket. The runner exchanges the token of its ServiceAccount for temporary credentials, so
+    no Secret is needed. Default: none."""
 
     rules: ClassVar = (
         Rule(

@@ -14,7 +14,7 @@ SEGMENT = "[A-Za-z0-9_][A-Za-z0-9_.=+-]*"
 
 
 class AwsIdentity(Documented):
-    """Role in AWS, or in another store with a compatible token service."""
+    """AWS role, or a role of another store with a compatible token service."""
 
     role_arn: Annotated[str, StringConstraints(pattern=r"^arn:[a-z-]+:iam::[^:]*:role/.+$", max_length=2048),
                         Field(alias="roleARN")]  # fmt: skip
@@ -23,17 +23,17 @@ class AwsIdentity(Documented):
 
 
 class AzureIdentity(Documented):
-    """Application or managed identity in Microsoft Entra ID."""
+    """Entra application or managed identity."""
 
     client_id: Annotated[Annotated[str, StringConstraints(pattern=_UUID, max_length=36)], Field(alias="clientID")]
-    """Client id, a UUID. The identity must have a federated credential for the service account, with the audience
-    `api://AzureADTokenExchange`."""
+    """Client id of the Entra application or managed identity, a UUID. The identity must have a federated credential for
+    the pods' service account, with the audience `api://AzureADTokenExchange`."""
     tenant_id: Annotated[Annotated[str, StringConstraints(pattern=_UUID, max_length=36)], Field(alias="tenantID")]
-    """Id of the Entra tenant, a UUID."""
+    """Id of the Microsoft Entra tenant, a UUID."""
 
 
 class GoogleIdentity(Documented):
-    """Workload identity pool of Google Cloud."""
+    """Google workload identity pool."""
 
     provider: Annotated[
         str,
@@ -42,34 +42,35 @@ class GoogleIdentity(Documented):
             max_length=253,
         ),
     ]
-    """Name of the pool's provider for the cluster, for example
+    """Full name of the workload identity provider for this cluster, for example
     `projects/123456789012/locations/global/workloadIdentityPools/halcyon/providers/cluster`."""
     service_account: (
         Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+@[a-z0-9.-]+\.gserviceaccount\.com$", max_length=253)]
         | None
     ) = None
-    """E-mail address of the Google service account to act as, for example `models@acme.iam.gserviceaccount.com`.
-    Default: none; the pool's principal itself may read the bucket."""
+    """E-mail address of the Google service account that the pods impersonate, for example
+    `models@acme.iam.gserviceaccount.com`. Default: none; the principal of the workload identity pool itself must be
+    allowed to read the bucket."""
 
 
 class Identity(Documented):
-    """Identity in a cloud for which the token of the pods' service account is exchanged, so that no Secret is needed.
+    """Cloud identity for the download, for which each pod exchanges the token of its service account.
 
     Set exactly one of aws, azure and google. The service account is `runtime.serviceAccountName`, or `default`.
     """
 
     aws: AwsIdentity | None = None
-    """Role in AWS or a compatible store, for `s3://`."""
+    """AWS role for downloads from `s3://`, also from other stores with a compatible token service."""
     azure: AzureIdentity | None = None
-    """Application or managed identity in Microsoft Entra ID, for `az://`."""
+    """Entra application or managed identity for downloads from `az://`."""
     google: GoogleIdentity | None = None
-    """Workload identity pool of Google Cloud for `gs://`."""
+    """Google workload identity pool for downloads from `gs://`."""
     endpoint: Annotated[str, StringConstraints(pattern=rf"^https://{HOST}$", min_length=1, max_length=262)] | None = (
         None
     )
-    """URL of the token service, for example `https://sts.storage.svc:9000`. Default: the cloud's own:
-    `https://sts.REGION.amazonaws.com`, `https://login.microsoftonline.com` or `https://sts.googleapis.com`. A site that
-    lists `sitePolicy.models.endpoints` must list this one, too."""
+    """URL of the token service, for example `https://sts.storage.svc:9000`. If the site lists
+    `sitePolicy.models.endpoints`, the list must contain this URL. Default: the token service of the cloud,
+    `https://sts.REGION.amazonaws.com`, `https://login.microsoftonline.com` or `https://sts.googleapis.com`."""
 
     rules: ClassVar = (
         exactly_one(
@@ -94,15 +95,15 @@ class Credentials(Documented):
     """Credentials for a download: keys in a Secret, or an identity. With both, only `ca.crt` of the Secret is used."""
 
     secret_name: DnsName | None = None
-    """Name of a Secret in the same namespace, which the kubelet mounts only for the download. Default: none. Each of its
-    keys is optional: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` for S3; `GOOGLE_SERVICE_ACCOUNT_KEY`,
-    the key file (JSON) of a Google service account; `AZURE_STORAGE_ACCOUNT_KEY` or `AZURE_STORAGE_SAS_TOKEN` for Azure;
-    `HF_TOKEN`, an access token of the Hugging Face Hub; `authorization`, the value of the Authorization header for a web
-    server or a registry (`Bearer ...`); `ca.crt`, additional CA certificates (PEM) to trust when verifying the server's
-    certificate."""
+    """Name of a Secret in the same namespace, which the kubelet mounts only for the download. Every key is optional.
+    S3: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`. Google Cloud:
+    `GOOGLE_SERVICE_ACCOUNT_KEY`, the key file (JSON) of a service account. Azure: `AZURE_STORAGE_ACCOUNT_KEY` or
+    `AZURE_STORAGE_SAS_TOKEN`. Hugging Face: `HF_TOKEN`, an access token. Web servers and registries: `authorization`,
+    the value of the Authorization header, for example `Bearer TOKEN`. All sources: `ca.crt`, additional CA certificates
+    (PEM) for verifying the server's certificate. Default: none."""
     identity: Identity | None = None
-    """Identity in a cloud for which the token of the pods' service account is exchanged, so that no Secret is needed.
-    Only for buckets."""
+    """Cloud identity for the download. Each pod exchanges the token of its service account for temporary credentials,
+    so no Secret is needed. Only for buckets. Default: none."""
 
     rules: ClassVar = (
         Rule(

@@ -24,13 +24,13 @@ class ConditionStatus(_Documented):
     type: Short
     """Type of the condition, for example `Ready`."""
     status: Literal["True", "False", "Unknown"]
-    """Status of the condition: `True`, `False` or `Unknown`."""
+    """Whether the condition holds: True, False or Unknown."""
     reason: Short
-    """Reason in one word, which the conditions reference documents."""
+    """Reason for the status, in one word. The conditions reference lists all reasons."""
     message: Long
-    """Details in plain words, including what to do if something is wrong."""
+    """Details of the condition, including what to do if something is wrong."""
     observed_generation: int
-    """Generation of the spec that the condition refers to."""
+    """Generation of the spec to which the condition refers."""
     last_transition_time: Time
     """Time at which the condition's status last changed."""
 
@@ -39,15 +39,15 @@ class Summary(_Documented):
     """Short texts for the columns of `kubectl get`."""
 
     ready: Short | None = None
-    """Number of ready pods, and current number of replicas, for example `2/3`."""
+    """Ready pods and the current number of replicas, for example `2/3`."""
     desired: Short | None = None
-    """Desired replicas: those of the last scaling decision, or else the current replica count."""
+    """Desired replicas of the last scaling decision; without one, the current number of replicas."""
     range: Short | None = None
-    """Minimum and maximum replicas of `spec.scaling`, for example `1-8`; absent without `spec.scaling`."""
+    """Minimum and maximum replicas of `spec.scaling`, for example `1-8`. Absent without `spec.scaling`."""
     state: Short | None = None
-    """Most important reason among the conditions of the model."""
+    """Reason of the most important condition."""
     queue: Short | None = None
-    """Number of queued requests, and after a slash the target for all ready servers, if there is one, for example
+    """Queued requests. If there is a target, the total target of all ready servers follows after a slash, for example
     `12/48`."""
     gpu: Short | None = None
     """Mean GPU utilisation of the ready servers, in percent."""
@@ -69,21 +69,21 @@ FailureCause = Literal[
 
 
 class FailureCount(_Documented):
-    """Number of failed pods with one cause."""
+    """Number of pods that have failed for one cause."""
 
     reason: FailureCause
-    """Cause of the failure. `OOMKilled`: a container exceeded its memory limit. `Evicted`: the node lacked a resource.
-    `ContainerFailed`: a container fails repeatedly for another reason. `Other`: a pod that ended, for example with
-    its node. The others are those of conditions."""
+    """Cause of the failure, as the reason of a condition or one of the following. `OOMKilled`: a container exceeded its
+    memory limit. `Evicted`: the node lacked a resource. `ContainerFailed`: a container fails repeatedly for another
+    reason. `Other`: the pod ended otherwise, for example with its node."""
     pods: Annotated[int, Field(ge=1, le=1000000)]
-    """Pods that have failed for this cause."""
+    """Number of pods that have failed for this cause."""
 
 
 class PodsStatus(_Documented):
     """Number of server pods, in total and by state."""
 
     total: Count
-    """Number of pods that exist."""
+    """Total number of server pods."""
     ready: Count
     """Number of pods that are ready."""
     updated: Count
@@ -91,22 +91,23 @@ class PodsStatus(_Documented):
     unschedulable: Count
     """Number of pods for which the scheduler finds no node."""
     pending: Count | None = None
-    """Number of pods that are not assigned to a node yet, including the unschedulable ones. Absent if zero; the same
-    applies to `pulling`, `fetching`, `loading`, `unready`, `failed` and `draining`."""
+    """Number of pods that are not assigned to a node yet, including unschedulable ones. Absent if there are none."""
     pulling: Count | None = None
-    """Number of pods that are waiting for their images or volumes."""
+    """Number of pods that are waiting for their images or volumes. Absent if there are none."""
     fetching: Count | None = None
-    """Number of pods that are downloading the model or preparing its files."""
+    """Number of pods that are downloading the model or preparing its files. Absent if there are none."""
     loading: Count | None = None
-    """Number of pods in which Triton is loading the model and warming it up."""
+    """Number of pods in which Triton is loading the model and warming it up. Absent if there are none."""
     unready: Count | None = None
-    """Number of pods that have served requests but are not ready now."""
+    """Number of pods that were ready before but are not ready now. Absent if there are none."""
     failed: Count | None = None
-    """Number of pods that cannot start or have failed. The condition ServersReady or ModelLoaded has the cause."""
+    """Number of pods that cannot start or have failed. The condition ServersReady or ModelLoaded has the cause. Absent
+    if there are none."""
     failures: Annotated[tuple[FailureCount, ...], Field(max_length=8), ListMap(("reason",))] | None = None
-    """Numbers of failed pods by cause. Absent if `failed` is absent."""
+    """Numbers of failed pods by cause. Absent if there are none."""
     draining: Count | None = None
-    """Number of pods that are finishing their in-flight requests before they stop; not included in `total`."""
+    """Number of pods that are finishing their requests before they stop. They are not included in `total`. Absent if
+    there are none."""
 
 
 class Address(_Documented):
@@ -122,96 +123,102 @@ class Address(_Documented):
 
 
 class ModelStatus(_Documented):
-    """Name, versions and errors of the model, as Triton reports them."""
+    """The model as reported by Triton."""
 
     name: Short
-    """Name of the model in inference requests."""
+    """Name of the model in requests."""
     versions: Annotated[tuple[Short, ...], Field(max_length=64)] | None = None
     """Versions of the model that are ready."""
     error: Long | None = None
-    """Triton's error message if the model could not be loaded."""
+    """Triton's error message if the model could not be loaded. Absent otherwise."""
 
 
 class SignalStatus(_Documented):
-    """Signal that scaling uses, for example the request rate."""
+    """One signal that scaling uses, for example the request rate."""
 
     name: Short
     """Name of the signal: requestRate (requests per second), queueDepth (queued requests), concurrency (requests in progress
     or waiting) or gpuUtilization (percent)."""
     value: Short | None = None
-    """Value of the signal over all replicas, rounded; absent if there is no value now (see `missing`). A change of 20 %
-    or less does not by itself cause an update."""
+    """Value of the signal over all replicas, rounded. Absent if there is no value now (see `missing`). A change of 20 %
+    or less alone does not update the status."""
     target: Short | None = None
-    """Target of the signal per replica; absent if there is none."""
+    """Target of the signal per replica. Absent if there is none."""
     proposal: Count | None = None
     """Number of replicas that the signal requires."""
     source: Short
-    """Source of the value: `agents`, `scrape`, `prometheus` or `derived`."""
+    """Source of the value. `agents`: reports of the balancers. `scrape`: metrics that the operator reads from the
+    servers. `prometheus`: a Prometheus query. `derived`: an estimate from Triton's batch statistics."""
     observed_at: Time | None = None
     """Time at which the value was observed."""
     missing: Long | None = None
-    """Reason why the signal has no value; absent if it has one."""
+    """Reason why the signal has no value. Absent if it has one."""
 
 
 class PartStatus(_Documented):
-    """Part of a scaling decision, for example the part for the request rate."""
+    """One part of a scaling decision, for example the part for the request rate."""
 
     name: Short
     """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency, metric, gpuUtilization or batch."""
     replicas: Count
     """Number of replicas that the part requires."""
     why: Long
-    """Explanation of the part in one sentence, with numbers."""
+    """Reason for this number of replicas, in one sentence, with numbers."""
 
 
 class ServiceLineStatus(_Documented):
-    """Execution time of a batch in a replica with this number of instances: constant + per row x number of rows."""
+    """Formula for the execution time of a batch, for one number of instances.
+
+    The time is constantMilliseconds, plus perRowMilliseconds for each row.
+    """
 
     instances: Count
-    """Number of instances of the model in the replica."""
+    """Number of instances of the model in a replica."""
     constant_milliseconds: Short
-    """Constant part of a batch's execution time, in milliseconds, rounded."""
+    """Constant part of the execution time of a batch, in milliseconds, rounded."""
     per_row_milliseconds: Short
-    """Execution time for each row of a batch, in milliseconds, rounded."""
+    """Additional execution time for each row in a batch, in milliseconds, rounded."""
     max_batch_size: Count
-    """Number of rows in the largest batch that was observed."""
+    """Maximum number of rows in a batch, as set in the spec or else as observed."""
 
 
 class CapacityStatus(_Documented):
     """Capacity of a replica, and its source."""
 
     source: Short | None = None
-    """Method of measuring the capacity. Bench: `halcyon bench --teach`, until 100 batches of traffic outweigh
-    it. WarmUp: batch times in Triton's statistics before any request. BatchStatistics: the same, with traffic.
-    TimeInPods: requests in execution divided by their time in a pod, at the balancers. Answers: answers of full pods,
-    counted at the balancers. EngineMetrics: as Answers, while the engine reports that it is full. Or Unknown."""
+    """Source of the capacity. Bench: a measurement by `halcyon bench --teach`, until 100 batches of traffic outweigh
+    it. WarmUp: batch times of the warm-up. BatchStatistics: batch times of traffic. TimeInPods: requests in execution,
+    divided by their time in a pod. Answers: answers of full pods, counted by the balancers. EngineMetrics: answers of
+    pods whose engine reports that it is full. Unknown: no source yet."""
     requests_per_second: Short | None = None
-    """Requests per second that a full replica answers, rounded; absent if unknown. A change of 20 % or less does not by
-    itself cause an update."""
+    """Requests per second that a full replica answers, rounded. Absent if unknown. A change of 20 % or less alone does
+    not update the status."""
     sustained_requests_per_second: Short | None = None
-    """Requests per second that one replica answers within `spec.scaling.targets.latency`, or at 80 % utilisation without one, rounded;
-    absent if unknown."""
+    """Requests per second that one replica answers within `spec.scaling.targets.latency`, rounded. Without a latency
+    target, the value is for 80 % utilisation. Absent if unknown."""
     lines: Annotated[tuple[ServiceLineStatus, ...], Field(max_length=8), ListMap(("instances",))] | None = None
-    """Execution times of batches for each number of instances in a replica, that of the spec first. Absent if unknown,
-    or if the measured answers contradict them."""
+    """Execution times of batches for each number of instances in a replica, the number in use first. Absent if the
+    times are unknown, or if answers contradict them."""
     requests_at_once: Count | None = None
-    """Number of requests that a replica executes at once; only if batch times don't show how long requests take."""
+    """Number of requests that a replica executes at once. Present only if batch times do not show the time of a
+    request."""
     observed_at: Time | None = None
-    """Time of the measurement if the source is Bench, else of the decision from which these figures are."""
+    """Time of the measurement if the source is Bench; otherwise, time of the decision that used these figures."""
     revision: Short | None = None
     """Name of the ControllerRevision to which the figures apply."""
     image: Annotated[str, Field(max_length=512)] | None = None
     """Triton image to which the figures apply."""
     gpu_product: Short | None = None
-    """GPU product to which the figures apply; absent if neither the nodeSelector nor the measurement names one."""
+    """GPU product to which the figures apply. Absent if neither the nodeSelector nor the measurement names one."""
     why: Long | None = None
-    """Reason why this method was chosen, with numbers."""
+    """Reason for this source of the capacity, with numbers."""
     ignored: Long | None = None
-    """Reason why the measured capacity in the ConfigMap NAME-capacity is ignored; absent if it isn't."""
+    """Reason why the measured capacity in the ConfigMap NAME-capacity is not used. Absent if it is used, or if there is
+    no such ConfigMap."""
 
 
 class DecisionStatus(_Documented):
-    """Change of the desired replicas by one decision."""
+    """One change of the desired replicas."""
 
     time: Time
     """Time of the decision."""
@@ -220,35 +227,36 @@ class DecisionStatus(_Documented):
     after: Count
     """Desired replicas after the decision."""
     why: Long
-    """Explanation of the change in one sentence."""
+    """Reason for this change, in one sentence."""
 
 
 class ScalingStatus(_Documented):
     """State of scaling: the last decision, and the signals and parts from which it was made."""
 
     actuator: Literal["HPA", "Direct"]
-    """Component that writes spec.replicas: the HPA, or the operator itself (`Direct`)."""
+    """Component that writes spec.replicas: HPA, or Direct (the operator itself)."""
     actuator_reason: Long
-    """Reason why this actuator was chosen."""
+    """Reason why this actuator is used."""
     policy: Short
-    """Algorithm that decides: Planner or Rules."""
+    """Scaling policy in use: Planner or Rules."""
     mode: Short
-    """Whether decisions are written to spec.replicas: Active, Recommend or Paused."""
+    """Mode of scaling: Active, Recommend or Paused."""
     desired: Count | None = None
     """Number of desired replicas."""
     current: Count | None = None
-    """Number of replicas at the time of the decision."""
+    """Number of replicas when the last decision was made."""
     limited_by: Annotated[tuple[Short, ...], Field(max_length=8)] | None = None
-    """Limits that overrode the replicas derived from the signals, or kept the replicas unchanged: min, max, hold, veto,
+    """Limits that changed the replicas that the signals require, or kept the replicas unchanged: min, max, hold, veto,
     idle, learning, unknown and others."""
     why: Long | None = None
-    """Explanation of the last decision in one sentence."""
+    """Reason for the last decision, in one sentence."""
     decided_at: Time | None = None
-    """Time of the decision that is shown. A later decision replaces it only if its content differs."""
+    """Time of the decision in this status. A later decision replaces it only if the replicas, limits or signals differ
+    noticeably."""
     parts: Annotated[tuple[PartStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
     """Parts of the decision, each with the replicas that it requires. The part with the most replicas decides."""
     signals: Annotated[tuple[SignalStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
-    """Signals that the decision is based on."""
+    """Signals on which the decision is based."""
     decisions: Annotated[tuple[DecisionStatus, ...], Field(max_length=10)] | None = None
     """Most recent changes to the desired replicas, newest first, 10 at most."""
 
@@ -257,119 +265,121 @@ class ColdStartStatus(_Documented):
     """Duration of the last start of a server pod, in whole seconds."""
 
     pod: Short
-    """Name of the pod."""
+    """Name of the pod that was started."""
     ready_at: Time
     """Time at which the pod became ready."""
     seconds: Count
-    """Seconds from the pod's creation until it was ready."""
+    """Total time of the start, in seconds, from the creation of the pod until it was ready."""
     scheduling_seconds: Count | None = None
-    """Seconds from the pod's creation until it was assigned to a node."""
+    """Time that the pod needed to be scheduled: seconds from its creation until its assignment to a node."""
     pulling_seconds: Count | None = None
-    """Seconds from when the pod was assigned to a node until its first container ran, spent on images and volumes."""
+    """Time that the pod needed for its images and volumes: seconds from its assignment to a node until its first
+    container ran."""
     fetching_seconds: Count | None = None
-    """Seconds from the start of the first container until the model was fetched and its configuration merged."""
+    """Time that the pod needed to fetch the model and merge its configuration: seconds from the start of its first
+    container."""
     loading_seconds: Count | None = None
-    """Seconds from when the model was fetched and its configuration merged until Triton had loaded and warmed up the
-    model. They include the pull of the Triton image if it was not on the node."""
+    """Time that Triton needed to load the model and warm it up, in seconds, from the end of fetching. It includes the
+    pull of the Triton image if the node did not have it."""
 
 
 Percent = Annotated[int, Field(ge=-1000000, le=100)]
 
 
 class CostStatus(_Documented):
-    """Cost and utilisation of the model's GPUs over the last day.
-
-    The period is shorter if the operator has not been recording for that long. Values are rounded; shares are
-    calculated at most once every ten minutes.
-    """
+    """Cost and use of the model's GPUs over the last day, or since the operator began to record."""
 
     gpus: Count
     """Number of GPUs of the pods that are assigned to a node."""
     currency: Short | None = None
-    """Currency of the prices, as named by the site."""
+    """Currency of the costs, as set by the site."""
     per_hour: Short | None = None
-    """Cost per hour of the GPUs counted in `gpus`; absent if the site gives no price for one of them."""
+    """Cost per hour of the GPUs in `gpus`. Absent if the site has no price for these GPUs."""
     per_thousand_inferences: Short | None = None
-    """Cost of 1000 inferences (rows); absent if there were fewer than 100 inferences, or if there is no price."""
+    """Cost of 1000 inferences (rows). Absent if there were fewer than 100 inferences, or if there is no price."""
     saving_percent: Percent | None = None
-    """GPU time saved, in percent, compared with spec.scaling.maxReplicas running all the time."""
+    """GPU time saved by scaling, in percent, compared with always running `spec.scaling.maxReplicas` replicas."""
     starting_percent: Percent | None = None
-    """Share of the GPU time, in percent, during which pods were assigned to a node but not ready."""
+    """Share of the GPU time, in percent, in which pods were assigned to a node but not ready."""
     busy_percent: Percent | None = None
-    """Share of the GPU time, in percent, during which the GPUs of ready pods were in use, as measured by GPU
-    utilisation. Times with an unknown utilisation count with the mean of the others. Absent if known for less than half
-    of the time."""
+    """Share of the GPU time, in percent, in which the GPUs of ready pods were in use, by GPU utilisation. Time with
+    unknown utilisation is counted in the same ratio as the known time. Absent if less than half of the utilisation is
+    known."""
     idle_percent: Percent | None = None
-    """Share of the GPU time, in percent, during which the GPUs of ready pods were not in use."""
+    """Share of the GPU time, in percent, in which the GPUs of ready pods were not in use."""
 
 
 class AdviceStatus(_Documented):
-    """Recommended change of the spec, from the signals of the last minutes. Halcyon never makes it by itself."""
+    """A change of the spec that would help, based on the signals of the last minutes.
+
+    Halcyon never makes the change itself.
+    """
 
     rule: Short
     """Name of the advice rule that applies, as in the advice reference, for example `BatchAlwaysFull`."""
     field: Short
     """Field of the spec to change, for example `spec.batching.maxBatchSize`."""
     current_value: Short | None = None
-    """Present value of the field in the spec; absent if it isn't set."""
+    """Present value of the field in the spec. Absent if the field is not set."""
     value: Short
-    """Advised value of the field."""
+    """Recommended value of the field."""
     evidence: Long
-    """Signals that led to the advice, with the numbers at the time when the advice was first shown."""
+    """Signals that led to the advice, with their values when the advice was first shown."""
     gain: Long
-    """Benefit that is expected from the change, with numbers."""
+    """Expected gain of the change, with numbers."""
     gain_percent: Annotated[int, Field(ge=0, le=100)]
-    """Expected benefit as a percentage of the time, the replicas or the capacity that the change improves."""
+    """Expected gain of the change, in percent of the affected time, replicas or capacity."""
     since: Time
-    """Time since which the advice rule has applied."""
+    """Time from which the rule has applied."""
 
 
 class RevisionStatus(_Documented):
-    """Revisions, identified by the names of their ControllerRevisions."""
+    """Names of the serving revision and of the revision that the spec requires."""
 
     current: Short | None = None
-    """Revision that is serving requests."""
+    """Name of the serving revision's ControllerRevision."""
     target: Short | None = None
-    """Revision that the accepted spec requires."""
+    """Name of the ControllerRevision of the revision that the accepted spec requires."""
 
 
 class FailedRevision(_Documented):
-    """Target revision, if it failed and does not serve."""
+    """Failure of the target revision, if it failed and does not serve."""
 
     revision: Short
-    """Name of the ControllerRevision of the failed revision."""
+    """Name of the failed revision's ControllerRevision."""
     reason: Short
-    """Reason of the failure in one word, as in the conditions."""
+    """Reason for the failure in one word, for example `LoadFailed`."""
     message: Long
-    """Cause of the failure; Triton's error message if there is one."""
+    """Cause of the failure, for example Triton's error message."""
     finished_at: Time
     """Time at which the operator gave up the rollout."""
 
 
 class PastRollout(_Documented):
-    """Result of the most recent rollout of a revision."""
+    """Result of the last rollout to one revision."""
 
     revision: Short
-    """Name of the ControllerRevision."""
+    """Name of the revision's ControllerRevision."""
     result: Literal["Served", "Failed", "Superseded"]
-    """Result of the rollout. Superseded: the spec changed to another revision before this one was reached."""
+    """Result of the rollout. `Superseded` means that the spec changed to another revision before the rollout was
+    complete."""
     finished_at: Time
     """Time at which the rollout ended."""
     message: Long | None = None
-    """Reason why the revision did not go into service, if it did not."""
+    """Reason why the rollout did not complete. Absent if it completed."""
 
 
 class CanaryStatus(_Documented):
     """A canary in progress."""
 
     step: Count
-    """Number of the current step, from 1."""
+    """Number of the current step, counted from 1."""
     weight: Count
     """Share of the requests, in percent, that the canary receives once one of its pods is ready."""
     pods: Count
     """Number of pods of the canary."""
     paused: bool | None = None
-    """True while the step waits for a person; absent otherwise. The message says how to continue."""
+    """True while the step waits for a person; absent otherwise. `status.rollout.message` explains how to continue."""
 
 
 class RolloutStatus(_Documented):
@@ -379,32 +389,33 @@ class RolloutStatus(_Documented):
     """Phase of the rollout. Blocked: there is no capacity for the target revision. Failed: the target revision failed
     and stays in place. RolledBack: the target revision failed, and the previous revision is serving."""
     strategy: Literal["Surge", "Replace", "Canary"]
-    """Strategy in use; if spec.rollout.strategy is Auto, the one that it has chosen."""
+    """Strategy of the rollout. If spec.rollout.strategy is Auto, this is the strategy that Auto has chosen: Surge or
+    Replace."""
     strategy_reason: Long | None = None
-    """Reason why Replace is the strategy in use."""
+    """Reason why pods are replaced with the strategy Replace. Absent for other strategies."""
     canary: CanaryStatus | None = None
-    """State of the canary; present only while one is in progress."""
+    """State of the canary. Present only while a canary is in progress."""
     message: Long | None = None
-    """State of the rollout in plain words: its cause, and what to do."""
+    """State of the rollout, its cause, and what you can do."""
     started_at: Time | None = None
     """Time at which the rollout to the target revision started."""
     failed: FailedRevision | None = None
-    """Target revision, if it failed. Its rollout is not tried again until the spec changes."""
+    """Failure of the target revision, if it failed. Halcyon does not retry the revision until the spec changes."""
     history: Annotated[tuple[PastRollout, ...], Field(max_length=10)] | None = None
-    """Results of the last rollouts, newest first."""
+    """Results of the last rollouts, one for each revision, newest first."""
 
 
 class Status(_Documented):
     """Observed state of a ModelDeployment."""
 
     observed_generation: int | None = None
-    """Generation of the spec that this status refers to; 0 until the operator has seen the object."""
+    """Generation of the spec to which this status refers; 0 until the operator has seen the object."""
     conditions: Annotated[tuple[ConditionStatus, ...], Field(max_length=24), ListMap(("type",))] | None = None
     """Conditions of the model. Ready, Accepted, ModelLoaded, ServersReady, BalancerReady and ScalingActive are always
     present; others, such as Reconciling and Stalled, only while they apply."""
     operator: Short | None = None
-    """Halcyon release that manages the model: namespace and name of its Lease, for example `halcyon-system/halcyon`. Another
-    release leaves the model alone while this one runs."""
+    """Halcyon installation that manages the model, as namespace and name of its Lease, for example
+    `halcyon-system/halcyon`. Other installations do not change the model while this one runs."""
     summary: Summary | None = None
     """Short texts for the columns of `kubectl get`."""
     replicas: Count | None = None
@@ -418,23 +429,23 @@ class Status(_Documented):
     address: Address | None = None
     """Addresses of the model inside the cluster."""
     model: ModelStatus | None = None
-    """Name, versions and errors of the model, as Triton reports them."""
+    """The model as reported by Triton."""
     runtime_image: Annotated[str, Field(max_length=512)] | None = None
     """Triton image in use."""
     scaling: ScalingStatus | None = None
-    """State of scaling: the last decision, and the signals and parts from which it was made."""
+    """Last scaling decision, with the signals and parts on which it is based."""
     capacity: CapacityStatus | None = None
-    """Capacity of a replica that scaling uses; absent if unknown, as with the policy Rules without a measurement."""
+    """Capacity of a replica on which scaling decisions are based. Absent if there is neither an estimate nor a
+    measurement."""
     revision: RevisionStatus | None = None
-    """Revisions, identified by the names of their ControllerRevisions."""
+    """Names of the serving revision and of the revision that the spec requires."""
     rollout: RolloutStatus | None = None
     """State of the rollout to the target revision."""
     cost: CostStatus | None = None
-    """Cost and utilisation of the model's GPUs over the last day; absent for a model on CPU. The period is shorter if
-    the operator has not been recording for that long. Values are rounded; shares are calculated at most once every ten
-    minutes."""
+    """Cost and use of the model's GPUs over the last day, or since the operator began to record. Absent for a model on
+    CPU. Values are rounded. Shares are calculated at most every ten minutes."""
     advice: Annotated[tuple[AdviceStatus, ...], Field(max_length=5), ListMap(("rule",))] | None = None
-    """Changes of the spec that would help, in order of decreasing benefit, 5 at most. Absent if there are none, or if
-    the signals for them are unknown. Updated every ten minutes at most."""
+    """Changes of the spec that would help, the largest gain first, 5 at most. Absent if there are none or the signals
+    are unknown. Updated every ten minutes at most."""
     cold_start: ColdStartStatus | None = None
-    """Duration of the last start of a server pod, in whole seconds, in total and by part."""
+    """Duration of the last start of a server pod, in total and by part, in whole seconds."""

@@ -25,20 +25,22 @@ class Spec(Documented):
     """Desired state of a ModelDeployment."""
 
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Number of server pods, each of which runs Triton, 0 to 1000. Without `scaling` you set this number, for example
-    with `kubectl scale`. With `scaling` in mode Active, the actuator (an HPA or the operator) writes it. Default: 1."""
+    """Number of server pods, each of which runs Triton, 0 to 1000. Without `scaling`, you set this number, for example
+    with `kubectl scale`. With `scaling` in mode Active, Halcyon or its HPA writes it. Default: 1."""
     model: ModelSpec
     """Model to serve: its name, source, versions and warm-up."""
     runtime: Runtime = Runtime()
-    """Triton container of the server pods, and their placement."""
+    """Settings of the server pods: Triton container, resources, GPUs and placement."""
     batching: Batching | None = None
-    """Triton's dynamic batching. Setting this field turns it on. Default: the model's config.pbtxt decides."""
+    """Triton's dynamic batching. Setting this field, even to `{}`, turns it on. Default: the model's config.pbtxt
+    decides."""
     scaling: Scaling | None = None
     """Automatic scaling of the replicas with the load. Default: none; Halcyon does not change `spec.replicas`."""
     traffic: Traffic = Traffic()
     """Routing of requests to the server pods: balancer, queue, timeouts, TLS and API keys."""
     rollout: Rollout = Rollout()
-    """Replacement of the serving revision with a new one. Changing only the replicas does not create a new revision."""
+    """Replacement of the serving revision with a new revision. A change of the replicas alone does not create a new
+    revision."""
 
     rules: ClassVar = (
         Rule(

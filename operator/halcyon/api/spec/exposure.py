@@ -13,14 +13,13 @@ class Service(Documented):
     """The Service that clients connect to."""
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
-    """Access to the Service: `ClusterIP` only inside the cluster, `NodePort` through a port on every node,
-    `LoadBalancer` through a load balancer of the cloud provider. Default: ClusterIP."""
+    """Type of the Service. `ClusterIP`: reachable only inside the cluster. `NodePort`: reachable through a port of
+    every node. `LoadBalancer`: reachable through a load balancer of the cloud provider. Default: ClusterIP."""
     annotations: Annotated[dict[LabelKey, Text], Field(min_length=1, max_length=32)] | None = None
-    """Annotations of the Service, for example those that configure a cloud load balancer. Each key must begin with a
-    prefix that the site allows (operator option --service-annotations, chart value `serviceAnnotations`); any other key
-    is rejected. Default: none."""
+    """Annotations of the Service, for example for a cloud load balancer. Each key must begin with a prefix that the
+    site allows (operator option --service-annotations, chart value `serviceAnnotations`). Default: none."""
     source_ranges: Annotated[tuple[Cidr, ...], Field(min_length=1, max_length=64), ListSet()] | None = None
-    """Address ranges that the load balancer accepts connections from, for example `10.0.0.0/8`. Only for `type:
+    """Address ranges from which the load balancer accepts connections, for example `10.0.0.0/8`. Only for `type:
     LoadBalancer`. The cloud provider enforces them; Halcyon does not. Default: all addresses."""
 
     rules: ClassVar = (
@@ -44,11 +43,11 @@ class Tls(Documented):
     """
 
     secret_name: DnsName
-    """Secret with `tls.crt` (the certificate, followed by its chain) and `tls.key`, as in a Secret of type
+    """Name of a Secret with `tls.crt` (the certificate, followed by its chain) and `tls.key`, as in a Secret of type
     kubernetes.io/tls. A newly started balancer accepts no connections until the Secret exists and is valid."""
     client_ca: Annotated[DnsName | None, Field(alias="clientCA")] = None
-    """Secret with `ca.crt`, the certificates of the authorities that issue client certificates (mTLS). Each client must
-    present a certificate issued by one of these authorities. Default: none; clients need no certificate."""
+    """Name of a Secret with `ca.crt`, the certificates of the authorities that issue client certificates (mTLS). Each
+    client must present a certificate issued by one of these authorities. Default: none; clients need no certificate."""
 
 
 class ApiKeys(Documented):
@@ -58,6 +57,6 @@ class ApiKeys(Documented):
     """
 
     secret_name: DnsName
-    """Secret in the same namespace with one entry per client: the entry's key is the client's name, and its value is
-    the API key, 16 to 512 visible ASCII characters. Changes to the Secret take effect without a restart. If it is
-    missing, all requests are rejected."""
+    """Name of a Secret in the same namespace, with one entry per client. The key of an entry is the client's name, and
+    its value is the API key, 16 to 512 visible ASCII characters. Changes to the Secret take effect without a restart.
+    If the Secret is missing, all requests are rejected."""

@@ -17,10 +17,10 @@ class Entry(Documented):
     """Entry point at a Gateway for one protocol, HTTP or gRPC."""
 
     section_name: DnsName | None = None
-    """Name of the Gateway's listener. Default: every listener that accepts such routes."""
+    """Name of a listener of the Gateway. Default: every listener that accepts the route."""
     hostnames: Annotated[tuple[HostName, ...], Field(min_length=1, max_length=16), ListSet()] | None = None
-    """Hostnames that clients use, for example `digits.example.com`. The first label may be a wildcard (`*`). Default:
-    the hostnames of the listener."""
+    """Hostnames that clients use, for example `digits.example.com`. The first label of a hostname may be a wildcard
+    (`*`). Default: the hostnames of the listener."""
 
 
 class Gateway(Documented):
@@ -37,7 +37,7 @@ class Gateway(Documented):
     http: Entry = Entry()
     """Entry point for HTTP. Halcyon writes an HTTPRoute with the name of the ModelDeployment."""
     grpc: Entry | None = None
-    """Entry point for gRPC, through a GRPCRoute. It needs its own hostname or its own listener, because a Gateway
+    """Entry point for gRPC. Halcyon writes a GRPCRoute. gRPC needs a hostname or listener of its own, because a Gateway
     accepts only one kind of route for each hostname of a listener. Default: none; gRPC is not routed."""
 
     rules: ClassVar = (

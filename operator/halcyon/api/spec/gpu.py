@@ -16,8 +16,8 @@ class Gpu(Documented):
     """GPUs of each server pod."""
 
     count: Annotated[int, Field(ge=0, le=16)] = 1
-    """Number of GPUs per pod, 0 to 16. With 0 the model runs on CPU, as without `gpu`. With `resourceClaimTemplateName`
-    it is the number of devices that the template requests. Default: 1."""
+    """Number of GPUs per pod, 0 to 16. With 0, the model runs on CPU. With `resourceClaimTemplateName`, set the number
+    of devices that the template requests. Default: 1."""
     resource_name: (
         Annotated[
             str,
@@ -25,13 +25,13 @@ class Gpu(Documented):
         ]
         | None
     ) = None
-    """Resource under which the node's device plugin offers the GPUs, for example `nvidia.com/mig-1g.10gb` for a MIG
-    slice or `nvidia.com/gpu.shared` for a shared GPU. Each one counts as a GPU in quotas, the GPU budget and costs.
-    Default: `nvidia.com/gpu`, whole GPUs."""
+    """Name of the extended resource for the GPUs, for example `nvidia.com/mig-1g.10gb` for a MIG slice or
+    `nvidia.com/gpu.shared` for a shared GPU. Each unit counts as one GPU in quotas, the GPU budget and costs. Default:
+    `nvidia.com/gpu`, whole GPUs."""
     resource_claim_template_name: DnsName | None = None
-    """ResourceClaimTemplate in the same namespace, from which each pod gets a ResourceClaim (dynamic resource
-    allocation). `count` must be the number of devices that it requests: limits, the GPU budget and costs count that
-    many. Not together with `resourceName`. Default: none."""
+    """Name of a ResourceClaimTemplate in the same namespace (dynamic resource allocation). Each pod gets its own
+    ResourceClaim from the template. Set `count` to the number of devices that the template requests, because limits,
+    the GPU budget and costs use `count`. Not together with `resourceName`. Default: none."""
 
     rules: ClassVar = (
         Rule(

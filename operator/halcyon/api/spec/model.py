@@ -39,7 +39,7 @@ class ConfigMapSource(Documented):
     name: DnsName
     """Name of the ConfigMap."""
     items: Annotated[tuple[ConfigMapItem, ...], Field(min_length=1, max_length=64), ListMap(("path",))]
-    """Files in the model's folder, each with the key that holds its content. 1 to 64 files."""
+    """Files of the model, 1 to 64, each with its path in the model's folder and its key in the ConfigMap."""
 
 
 class PersistentVolumeClaimSource(Documented):
@@ -53,14 +53,11 @@ class PersistentVolumeClaimSource(Documented):
 
 
 class ImageSource(Documented):
-    """A model in an image of its own, which the node pulls and mounts read-only.
-
-    Requires Kubernetes 1.35 or newer, with containerd 2.1 or CRI-O 1.31.
-    """
+    """An image that contains only the model; each node pulls it and mounts it read-only."""
 
     reference: Image
-    """Image reference, for example `registry.example.com/models/resnet50:3`. A digest (`...@sha256:...`) ensures that
-    all pods serve the same model. The image is pulled using the Secrets in `spec.runtime.imagePullSecrets`."""
+    """Reference of the image, for example `registry.example.com/models/resnet50:3`. A digest (`...@sha256:...`) ensures
+    that all pods serve the same model. The Secrets in `spec.runtime.imagePullSecrets` are used to pull the image."""
     path: RelativePath | None = None
     """Folder in the image that holds `config.pbtxt` and the version folders. Default: the root of the image."""
 
@@ -83,31 +80,31 @@ class Source(Documented):
 
     config_map: ConfigMapSource | None = None
     """A small model in a ConfigMap in the same namespace, 1 MiB at most. Its content is part of the revision, so a
-    change to the ConfigMap starts a rollout."""
+    change of the ConfigMap starts a rollout."""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
-    """A model on a shared or pre-filled volume: a PersistentVolumeClaim in the same namespace, mounted read-only."""
+    """A model on an existing volume: a PersistentVolumeClaim in the same namespace, mounted read-only."""
     image: ImageSource | None = None
-    """A model in an image of its own, which the node pulls and mounts read-only. Nodes keep the images that they have
-    pulled, and the registry controls who may pull. Requires Kubernetes 1.35 or newer, with containerd 2.1 or CRI-O
-    1.31."""
+    """An image that contains only the model. Each node pulls the image with the Secrets in
+    `spec.runtime.imagePullSecrets`, and mounts it read-only. Requires Kubernetes 1.35 or newer, with containerd 2.1 or
+    CRI-O 1.31."""
     uri: Annotated[str, StringConstraints(pattern=_URL, min_length=1, max_length=1024)] | None = None
-    """Location of a model that each server pod downloads when it starts. `s3://BUCKET/FOLDER` is the folder that holds
-    `config.pbtxt` and the version folders, in any S3-compatible store (AWS, MinIO, Ceph). `gs://BUCKET/FOLDER` is such a
-    folder in Google Cloud Storage, and `az://CONTAINER/FOLDER`, with `endpoint`, in Azure Blob Storage.
-    `hf://OWNER/REPOSITORY@COMMIT/FOLDER` is a folder in the Hugging Face Hub, at a commit of 40 hexadecimal digits.
-    `mlflow://MODEL/VERSION/FOLDER` is a version in the MLflow registry at `endpoint`. Without FOLDER, the model is at the top.
-    `https://HOST/PATH.tar.gz` is an archive of such a folder (.tar,
-    .tar.gz or .tgz). `http://` requires `digest`. The URI must not contain a user name, a password or a query string:
-    use `credentials` instead. Use a separate folder or archive for each version, or set `digest`, so that all pods
-    serve the same model."""
+    """Location of a model that each server pod downloads when it starts. A model folder holds `config.pbtxt` and the
+    version folders. `s3://BUCKET/FOLDER` is a model folder in an S3-compatible store (AWS, MinIO, Ceph).
+    `gs://BUCKET/FOLDER` is a model folder in Google Cloud Storage. `az://CONTAINER/FOLDER`, with `endpoint`, is a model
+    folder in Azure Blob Storage. `hf://OWNER/REPOSITORY@COMMIT/FOLDER` is a model folder in the Hugging Face Hub, at a
+    commit of 40 hexadecimal digits. `mlflow://MODEL/VERSION/FOLDER` is a model folder in a version of the MLflow
+    registry at `endpoint`. Without FOLDER, the root of the bucket, repository or version is the model folder.
+    `https://HOST/PATH.tar.gz` is an archive of a model folder (.tar, .tar.gz or .tgz). `http://` requires `digest`. The
+    URI must not contain a user name, a password or a query string: use `credentials` instead. So that all pods serve
+    the same model, use a separate folder or archive for each version, or set `digest`."""
     credentials: Credentials | None = None
-    """Credentials for the download. Only with `uri`. Default: none; requests are not signed."""
+    """Credentials for the download. Only with `uri`. Default: none; the download is anonymous."""
     endpoint: Annotated[str, StringConstraints(pattern=rf"^https?://{HOST}$", min_length=1, max_length=262)] | None = (
         None
     )
-    """URL of the store or registry, for example `https://minio.storage.svc:9000`. Required for `mlflow://`, and for `az://`
-    with the account as the first part of the host: `https://ACCOUNT.blob.core.windows.net`. Not for archives. Default:
-    AWS for `s3://`, Google Cloud Storage for `gs://`, `https://huggingface.co` for `hf://`."""
+    """URL of the store or registry, for example `https://minio.storage.svc:9000`. Required for `mlflow://` and `az://`.
+    For `az://`, the host begins with the account: `https://ACCOUNT.blob.core.windows.net`. Not allowed for archives.
+    Default: AWS for `s3://`, Google Cloud Storage for `gs://`, `https://huggingface.co` for `hf://`."""
     region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$", max_length=64)] | None = None
     """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
     path: RelativePath | None = None
@@ -215,17 +212,17 @@ def _no_number(value: Any) -> Any:  # any JSON value
 
 
 class Versions(Documented):
-    """Version folders of the model that are served. Set exactly one of these fields."""
+    """Version folders of the model that are served. Set exactly one of latest, specific and all."""
 
     latest: Annotated[int, Field(ge=1, le=100)] | None = None
-    """Number of versions to serve, counted from the highest version number down. 1 to 100."""
+    """Number of versions to serve, 1 to 100, beginning with the highest version number."""
     specific: (
         Annotated[tuple[Annotated[int, Field(ge=1, le=2**31 - 1)], ...], Field(min_length=1, max_length=32), ListSet()]
         | None
     ) = None
     """Version numbers to serve, for example `[1, 2]`."""
     all: Annotated[Literal[True], BeforeValidator(_no_number)] | None = None
-    """Whether every version folder is served. Only `true` is allowed."""
+    """Whether all version folders are served. Only `true` is allowed."""
 
     rules: ClassVar = (
         exactly_one("latest", "specific", "all", where="spec.model.versions", good="versions: {latest: 1}"),
@@ -243,28 +240,29 @@ class WarmupInput(Documented):
     name: ModelName
     """Name of the input."""
     data_type: DataType
-    """Data type of the input as Triton names it, without the prefix `TYPE_`."""
+    """Data type of the input, as in Triton's configuration but without the prefix `TYPE_`, for example `FP32`."""
     dims: Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(max_length=8)]
-    """Shape of one row, for example `[3, 224, 224]`. It does not include the batch dimension, and every dimension has a
-    fixed size."""
+    """Shape of one row, without the batch dimension, for example `[3, 224, 224]`. Every dimension needs a fixed
+    size."""
 
 
 class Warmup(Documented):
-    """Requests that Triton runs before a pod receives traffic, so that the first client does not wait for lazy set-up."""
+    """Requests that Triton runs before a pod receives traffic."""
 
     batch_sizes: (
         Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], Field(min_length=1, max_length=8), ListSet()] | None
     ) = None
-    """Batch sizes to run, in rows. Default: 1 and the model's maximum batch size, which also lets Halcyon determine the
-    capacity of a replica."""
+    """Batch sizes of the warm-up requests, in rows. Default: 1 and the model's maximum batch size. With these two
+    sizes, Halcyon can estimate the capacity of a replica."""
     iterations: Annotated[int, Field(ge=1, le=100)] = 2
-    """Number of times that each batch size runs, 1 to 100. The first run is unusually slow. Until requests arrive, the
-    warm-up therefore gives only an upper bound on the batch time. With 2 iterations the bound is several times the real
-    time; with more it is closer. Default: 2."""
+    """Number of times that Triton runs each batch size in the warm-up, 1 to 100. The first execution of a batch size is
+    unusually slow. The batch time measured in the warm-up is therefore an upper bound, which is closer to the real time
+    with more iterations. Default: 2."""
     data: Literal["Zero", "Random"] = "Zero"
     """Content of the input tensors: zeros or random values. Default: Zero."""
     inputs: Annotated[tuple[WarmupInput, ...], Field(min_length=1, max_length=32), ListMap(("name",))] | None = None
-    """Input tensors of the requests. Default: the inputs in the model's config.pbtxt, with 1 for each variable dimension."""
+    """Input tensors of the warm-up requests. Default: the inputs in the model's config.pbtxt, with size 1 for each
+    variable dimension."""
 
 
 class ModelSpec(Documented):
@@ -275,17 +273,17 @@ class ModelSpec(Documented):
     source: Source
     """Source of the model. Set exactly one of configMap, persistentVolumeClaim, image and uri."""
     revision: Annotated[str, Field(max_length=63)] | None = None
-    """Free text, 63 characters at most, for example a date. Changing it starts a rollout. Halcyon does not detect
-    changes to the content of a volume or bucket, so change this field after you change that content. Default: none."""
+    """Free text, 63 characters at most, for example a date. A change of this text starts a rollout. Change it after you
+    change the content of a volume or bucket, because Halcyon does not detect such changes. Default: none."""
     versions: Versions | None = None
-    """Version folders of the model to serve. Set exactly one of these fields. Default: the version policy in the
-    model's config.pbtxt, or else Triton's default, the highest version."""
+    """Version folders of the model to serve. Set exactly one of latest, specific and all. Default: the version policy
+    in the model's config.pbtxt, or else only the highest version."""
     backend: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$", max_length=63)] | None = None
-    """Triton backend to use if the model's config.pbtxt names none, for example `onnxruntime`, `python` or `tensorrt`.
-    Default: the backend in config.pbtxt, or else Triton's choice."""
+    """Triton backend of a model whose config.pbtxt names no backend, for example `onnxruntime`, `python` or `tensorrt`.
+    Default: the backend in config.pbtxt, or else the one that Triton chooses."""
     parameters: Annotated[dict[Key, Annotated[str, Field(max_length=1024)]], Field(max_length=64)] | None = None
-    """Parameters of the model's configuration, 64 at most. They override parameters of the same name in config.pbtxt.
+    """Parameters of the model's configuration, 64 at most. They override parameters with the same name in config.pbtxt.
     Default: none."""
     warmup: Warmup | None = None
-    """Requests that Triton runs before a pod receives traffic, so that the first client does not wait for lazy set-up.
-    Default: the warm-up in the model's config.pbtxt, if there is one."""
+    """Requests that Triton runs before a pod receives traffic. Without a warm-up, the first client waits until the
+    model is set up completely. Default: the warm-up in the model's config.pbtxt, or else none."""

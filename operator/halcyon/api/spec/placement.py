@@ -17,13 +17,14 @@ class Toleration(Documented):
     """A taint that the pods tolerate."""
 
     key: LabelKey
-    """Key of the taint."""
+    """Key of the taint, for example `nvidia.com/gpu`."""
     operator: Literal["Exists", "Equal"] = "Equal"
-    """Comparison with the taint: `Equal` requires the same value, `Exists` accepts any value. Default: Equal."""
+    """Comparison with the taint's value. `Equal`: the values must be equal. `Exists`: any value is tolerated. Default:
+    Equal."""
     value: LabelValue | None = None
-    """Value of the taint. Only for operator `Equal`."""
+    """Value of the taint. Only for the operator `Equal`. Default: none."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """Effect of the taint. Default: every effect."""
+    """Effect of the taint. Default: all effects."""
 
     rules: ClassVar = (
         Rule(
@@ -39,10 +40,10 @@ class Toleration(Documented):
 
 class _Requirement(Documented):
     key: LabelKey
-    """Key of the label that the condition is about."""
+    """Key of the label to compare."""
     values: Annotated[tuple[LabelValue, ...], Field(min_length=1, max_length=32)] | None = None
-    """Values with which the label's value is compared. `In` and `NotIn` need 1 to 32 values; `Exists` and
-    `DoesNotExist` take none. Default: none."""
+    """Values for the comparison. `In` and `NotIn` need 1 to 32 values; `Exists` and `DoesNotExist` take none. Default:
+    none."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -60,14 +61,17 @@ class PodRequirement(_Requirement):
     """A condition on a label of a pod."""
 
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    """How the value of the pod's label is compared with `values`."""
+    """Comparison of the pod's label with `values`. `In`: the label has one of the values. `NotIn`: the label has none
+    of them or is missing. `Exists`: the label is present. `DoesNotExist`: the label is missing."""
 
 
 class NodeRequirement(_Requirement):
     """A condition on a label of a node."""
 
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    """How the value of the node's label is compared with `values`. `Gt` and `Lt` compare integers, with one value."""
+    """Comparison of the node's label with `values`. `In`: the label has one of the values. `NotIn`: the label has none
+    of them or is missing. `Exists`: the label is present. `DoesNotExist`: the label is missing. `Gt` and `Lt`: the
+    label is an integer above or below the single value."""
 
     rules: ClassVar = (
         *_Requirement.rules,
@@ -91,63 +95,66 @@ class LabelSelector(Documented):
     """Labels of pods in the ModelDeployment's namespace. All conditions must hold."""
 
     match_labels: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=16)] | None = None
-    """Labels that a pod must have. Default: none."""
+    """Labels, with their values, that a pod must have. Default: none."""
     match_expressions: Annotated[tuple[PodRequirement, ...], Field(min_length=1, max_length=8)] | None = None
-    """Conditions on the labels of a pod. Default: none."""
+    """Conditions on the labels of a pod, all of which must hold. Default: none."""
 
 
 class PodAffinityTerm(Documented):
-    """Rule that relates a pod to other pods of the namespace, within a domain of nodes such as a zone."""
+    """Selection of pods, and the topology domain in which a node counts as near them."""
 
     label_selector: LabelSelector
-    """Other pods to which the rule refers, for example `{matchLabels: {app: feature-store}}`. `{}` selects all pods of
-    the namespace."""
+    """Labels of the pods to select, for example `{matchLabels: {app: feature-store}}`. `{}` selects all pods of the
+    namespace."""
     topology_key: LabelKey
-    """Label of nodes that defines the domains, for example `topology.kubernetes.io/zone`. Nodes with the same value are
-    in one domain."""
+    """Node label that defines the domains, for example `topology.kubernetes.io/zone`. All nodes with the same value of
+    this label form one domain."""
 
 
 class WeightedPodAffinityTerm(Documented):
-    """Preference for or against running near certain pods, with its weight."""
+    """A preference with a weight.
+
+    In podAffinity, nodes near the selected pods are preferred. In podAntiAffinity, other nodes are preferred.
+    """
 
     weight: Annotated[int, Field(ge=1, le=100)]
-    """Weight of the preference, 1 to 100."""
+    """Weight of the preference compared with other preferences, 1 to 100."""
     pod_affinity_term: PodAffinityTerm
-    """Pods to which the preference refers, and the domain in which they are compared."""
+    """Pods to select, and the topology domain in which a node counts as near them."""
 
 
 class NodeSelectorTerm(Documented):
-    """Conditions on the labels of a node. All of them must hold."""
+    """One term: conditions on a node's labels, all of which must hold."""
 
     match_expressions: Annotated[tuple[NodeRequirement, ...], Field(min_length=1, max_length=8)]
-    """Conditions on the labels of a node."""
+    """Conditions on the labels of a node, all of which must hold."""
 
 
 class PreferredSchedulingTerm(Documented):
-    """A preference for nodes, with its weight."""
+    """A weighted preference for nodes with certain labels."""
 
     weight: Annotated[int, Field(ge=1, le=100)]
-    """Weight of the preference, 1 to 100."""
+    """Weight of the preference compared with other preferences, 1 to 100."""
     preference: NodeSelectorTerm
-    """Conditions that the preferred nodes fulfil."""
+    """Conditions on the labels of the preferred nodes."""
 
 
 class NodeSelector(Documented):
     """Selection of the nodes that match at least one of several terms."""
 
     node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], Field(min_length=1, max_length=8)]
-    """Terms with conditions on nodes. A node must match at least one of them."""
+    """Alternative terms. A node must match at least one of them."""
 
 
 class NodeAffinity(Documented):
     """Nodes that pods must or should run on."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-    """Nodes that a pod may be scheduled to. Default: all nodes."""
+    """Nodes to which pods may be scheduled. Default: all nodes."""
     preferred_during_scheduling_ignored_during_execution: (
         Annotated[tuple[PreferredSchedulingTerm, ...], Field(min_length=1, max_length=8)] | None
     ) = None
-    """Nodes that are preferred. Default: none."""
+    """Preferences for nodes. The scheduler can still choose other nodes. Default: none."""
 
     def terms(self) -> list[NodeSelectorTerm]:
         """Return all terms for the selection of nodes, required and preferred ones."""
@@ -166,14 +173,15 @@ class PodAffinity(Documented):
     preferred_during_scheduling_ignored_during_execution: (
         Annotated[tuple[WeightedPodAffinityTerm, ...], Field(min_length=1, max_length=8)] | None
     ) = None
-    """Preferences for scheduling a pod. Default: none."""
+    """Preferences, each with a weight. The scheduler can still choose other nodes. Default: none."""
 
 
 class Affinity(Documented):
     """Scheduling rules that depend on the labels of nodes and of other pods, as in a pod."""
 
     node_affinity: NodeAffinity | None = None
-    """Nodes to run on. `sitePolicy.pods.nodeSelectors` applies to its required and preferred terms. Default: all nodes."""
+    """Nodes for the server pods, selected by their labels. The site can restrict these labels
+    (`sitePolicy.pods.nodeSelectors`). Default: all nodes."""
     pod_affinity: PodAffinity | None = None
     """Pods of the same namespace near which the server pods should run. Default: none."""
     pod_anti_affinity: PodAffinity | None = None
@@ -181,24 +189,25 @@ class Affinity(Documented):
 
 
 class TopologySpreadConstraint(Documented):
-    """An even spread of the model's server pods over domains of nodes."""
+    """One rule for an even spread of the model's server pods over domains of nodes, for example zones."""
 
     max_skew: Annotated[int, Field(ge=1, le=1000)]
-    """Maximum difference in the number of pods between two domains, 1 to 1000."""
+    """Maximum difference between the numbers of server pods in any two domains, 1 to 1000."""
     topology_key: LabelKey
-    """Label of nodes that defines the domains, for example `topology.kubernetes.io/zone`. Nodes with the same value are
-    in one domain."""
+    """Node label that defines the domains, for example `topology.kubernetes.io/zone`. All nodes with the same value of
+    this label form one domain."""
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
-    """What happens to a pod that would exceed `maxSkew`: it stays pending, or is scheduled nevertheless."""
+    """Action on a pod that would exceed maxSkew. `DoNotSchedule`: the pod stays pending. `ScheduleAnyway`: the pod is
+    scheduled nevertheless."""
     min_domains: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Minimum number of domains, 1 to 1000. If there are fewer domains, the lowest number of pods in a domain counts as
-    0. Only for `DoNotSchedule`. Default: 1."""
+    """Minimum number of domains, 1 to 1000. If there are fewer domains, Kubernetes counts the smallest number of pods
+    in a domain as 0. Only for `DoNotSchedule`. Default: 1."""
     node_affinity_policy: Literal["Honor", "Ignore"] | None = None
-    """Whether the pod's node selector and affinity decide which nodes count. `Honor`: only nodes that match them count.
-    `Ignore`: all nodes count. Default: Honor."""
+    """Treatment of nodes that the pod's node selector or affinity excludes. `Honor`: such nodes are not counted.
+    `Ignore`: all nodes are counted. Default: Honor."""
     node_taints_policy: Literal["Honor", "Ignore"] | None = None
-    """Whether taints decide which nodes count. `Honor`: nodes with taints that the pod does not tolerate do not count.
-    `Ignore`: all nodes count. Default: Ignore."""
+    """Treatment of nodes whose taints the pod does not tolerate. `Honor`: such nodes are not counted. `Ignore`: all
+    nodes are counted. Default: Ignore."""
 
     rules: ClassVar = (
         Rule(
@@ -220,9 +229,9 @@ class Placement(Documented):
     tolerations: Annotated[tuple[Toleration, ...], Field(min_length=1, max_length=16)] | None = None
     """Taints that the pods tolerate. Default: none."""
     priority_class_name: DnsName | None = None
-    """Priority class of the pods. Default: the cluster's default class."""
+    """Name of the pods' PriorityClass. Default: the cluster's default class."""
     runtime_class_name: DnsName | None = None
-    """Runtime class of the pods, for example `nvidia`. Default: the default runtime of the nodes."""
+    """Name of the pods' RuntimeClass, for example `nvidia`. Default: the default runtime of the nodes."""
 
 
 class ServerPlacement(Placement):
@@ -232,7 +241,7 @@ class ServerPlacement(Placement):
     """
 
     affinity: Affinity | None = None
-    """Scheduling rules that depend on the labels of nodes and of other pods of the namespace, as in a pod. Default:
+    """Scheduling rules based on the labels of nodes and of other pods in the namespace, as in a pod spec. Default:
     none."""
     topology_spread_constraints: (
         Annotated[
@@ -242,6 +251,6 @@ class ServerPlacement(Placement):
         ]
         | None
     ) = None
-    """Spread of the model's server pods over nodes and zones, as in a pod. The operator adds the label selector. `[]`
-    turns the spread off. Default: `maxSkew: 1` over `kubernetes.io/hostname`, with `whenUnsatisfiable:
-    ScheduleAnyway`."""
+    """Spread of the model's server pods over nodes and zones, as in a pod spec. Halcyon sets the label selector. An
+    empty list (`[]`) turns the spread off. Default: `maxSkew: 1` over `kubernetes.io/hostname`, with
+    `whenUnsatisfiable: ScheduleAnyway`."""

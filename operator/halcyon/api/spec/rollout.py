@@ -14,19 +14,19 @@ class CanaryPause(Documented):
     """End of a step of a canary: after a certain time, or when a person continues the rollout."""
 
     duration: duration_field("1s", "168h") | None = None  # type: ignore[valid-type]
-    """Minimum duration of the step, measured from the time at which its pods are ready. 1s to 168h. Default: none; the
-    step lasts until a person continues the rollout. For that, use `halcyon promote NAME --step` or the annotation
-    `serving.halcyon.dev/promote-step`."""
+    """Minimum duration of the step after its pods are ready, 1s to 168h. Default: none; the step lasts until a person
+    runs `halcyon promote NAME --step` or sets the annotation `serving.halcyon.dev/promote-step`."""
 
 
 class CanaryStep(Documented):
-    """Step of a canary, with its share of the requests and its end."""
+    """One step of a canary: its share of the requests and its duration."""
 
     weight: Annotated[int, Field(ge=1, le=99)]
-    """Share of the requests that the new revision receives, in percent, 1 to 99. Its share of the pods is as close to
-    this as possible with whole pods."""
+    """Share of the requests that the new revision receives, in percent, 1 to 99. The new revision's share of the pods
+    is as close to the weight as whole pods allow."""
     pause: CanaryPause = CanaryPause(duration="5m")
-    """Condition for the end of the step. `{}` waits for a person. Default: `{duration: 5m}`."""
+    """Duration of the step. With `{}`, the step lasts until a person continues the rollout. Default: `{duration:
+    5m}`."""
 
 
 QUERY_PLACEHOLDERS = ("namespace", "name", "revision", "stable", "deployment", "stableDeployment")
@@ -36,22 +36,24 @@ _Number = Annotated[str, StringConstraints(pattern=r"^-?[0-9]{1,12}(\.[0-9]{1,9}
 
 
 class AnalysisMetric(Documented):
-    """A value from the site's Prometheus that a canary must keep within a limit."""
+    """One Prometheus query of a canary, and the limit of its result."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$", min_length=1, max_length=63)]
     """Name of the metric in status messages."""
     query: Annotated[str, Field(min_length=1, max_length=1024)]
-    """PromQL query whose result is one series. `{{namespace}}` and `{{name}}` stand for those of the ModelDeployment,
-    `{{revision}}` and `{{stable}}` for the keys of the new and the old revision, `{{deployment}}` and
-    `{{stableDeployment}}` for the Deployments of their pods."""
+    """PromQL query whose result is one series. `{{namespace}}` and `{{name}}` are replaced with those of the
+    ModelDeployment. `{{revision}}` and `{{stable}}` are the keys of the new and the old revision. `{{deployment}}` and
+    `{{stableDeployment}}` are the Deployments of their pods."""
     min: _Number | None = None
-    """Lowest value within the limit, a number in quotes. Either this or max is required. Default: none."""
+    """Minimum result of the query, a number in quotes, for example `'0.5'`. Set exactly one of min and max. Default:
+    none."""
     max: _Number | None = None
-    """Highest value within the limit, a number in quotes. Either this or min is required. Default: none."""
+    """Maximum result of the query, a number in quotes, for example `'0.01'`. Set exactly one of min and max. Default:
+    none."""
     interval: duration_field("10s", "1h") = "1m"  # type: ignore[valid-type]
-    """Time between evaluations, and before the first one. 10s to 1h. Default: 1m."""
+    """Time between two evaluations of the query, and before the first evaluation, 10s to 1h. Default: 1m."""
     failure_limit: Annotated[int, Field(ge=1, le=10)] = 3
-    """Number of values in a row beyond the limit that roll the canary back, 1 to 10. Default: 3."""
+    """Number of consecutive results outside the limit after which the canary is rolled back, 1 to 10. Default: 3."""
 
     rules: ClassVar = (
         exactly_one(
@@ -79,36 +81,35 @@ class Analysis(Documented):
     """
 
     mode: Literal["Enabled", "Disabled"] = "Enabled"
-    """Whether the revisions are compared. `Enabled`: a step ends when its pause is over and the new revision has been
-    shown to be as good as the old one; a revision that is worse is rolled back at once, during a pause too.
-    `Disabled`: a step ends as soon as its pause is over. Default: Enabled."""
+    """Whether the revisions are compared. `Enabled`: a step ends when its pause is over and the new revision is shown
+    to be as good as the old one. If the new revision is worse, it is rolled back at once, even during a pause.
+    `Disabled`: a step ends when its pause is over. Default: Enabled."""
     max_failure_increase: Annotated[int, Field(ge=1, le=50)] = 1
-    """Number of percentage points by which the share of failed requests may exceed that of the old revision, 1 to 50.
+    """Maximum increase of the share of failed requests, compared with the old revision, in percentage points, 1 to 50.
     Default: 1."""
     max_latency_increase: Annotated[int, Field(ge=1, le=900)] = 20
-    """Increase of the latency that is still accepted, in percent of the old revision's 95th percentile, 1 to 900. The
-    effective limit is the next bound of the latency histogram. Without balancers, latency is not compared. Default:
-    20."""
+    """Maximum increase of the latency, in percent of the old revision's 95th percentile, 1 to 900. The limit is rounded
+    up to the next bucket bound of the latency histogram. Without balancers, latency is not compared. Default: 20."""
     max_queue_time_increase: Annotated[int, Field(ge=1, le=900)] = 50
-    """Increase of the time in the server's queue that is still accepted, in percent of the old revision's time, 1 to
-    900. The times of a typical second are compared, with 5 ms added to both. Default: 50."""
+    """Maximum increase of the time in Triton's queue, in percent of the old revision's time, 1 to 900. Before the
+    comparison, 5 ms are added to both times. Default: 50."""
     min_requests: Annotated[int, Field(ge=10, le=1000000)] = 100
-    """Number of requests that each revision must have received before the new one is promoted, 10 to 1000000. A
-    revision that is worse is rolled back without waiting for this number. Default: 100."""
+    """Minimum number of requests to each revision before the canary is promoted, 10 to 1000000. A canary that is worse
+    can be rolled back earlier. Default: 100."""
     metrics: Annotated[tuple[AnalysisMetric, ...], Field(min_length=1, max_length=5), ListMap(("name",))] | None = None
-    """Values from the site's Prometheus that the new revision must keep within limits, in addition to the comparison, 1
-    to 5. They require that the site has a Prometheus and that its policy allows queries
-    (sitePolicy.canary.queryNamespaces). Default: none."""
+    """Prometheus queries whose results must stay within limits, in addition to the comparison of the revisions, 1 to 5.
+    The site needs a Prometheus and must allow queries (`sitePolicy.canary.queryNamespaces`). Default: none."""
 
 
 class Canary(Documented):
-    """Settings of the strategy `Canary`: its steps, and whether the revisions are compared."""
+    """Settings of the strategy `Canary`: its steps and its analysis."""
 
     steps: Annotated[tuple[CanaryStep, ...], Field(min_length=1, max_length=10), ListMap(("weight",))] | None = None
-    """Steps of the canary, with ascending weights, 1 to 10 steps. Default: 5 % of the requests for 2m, 25 % for 5m, 50
-    % for 5m."""
+    """Steps of the canary, 1 to 10, with increasing weights. Default: 5 % of the requests for 2m, 25 % for 5m, 50 % for
+    5m."""
     analysis: Analysis = Analysis()
-    """Comparison of the new revision with the old one: whether it is made, and its limits. Default: Enabled."""
+    """Comparison of the new revision with the old one during a canary, and its limits. Default: Enabled, with the
+    default limits."""
 
     rules: ClassVar = (
         Rule(
@@ -120,26 +121,24 @@ class Canary(Documented):
 
 
 class Rollout(Documented):
-    """Replacement of the serving revision with a new one.
+    """Replacement of the serving revision with a new revision.
 
-    Changing only the replicas does not create a new revision.
+    A change of the replicas alone does not create a new revision.
     """
 
     strategy: Literal["Auto", "Surge", "Replace", "Canary"] = "Auto"
-    """Method of replacing pods. `Surge`: a pod of the new revision becomes ready before an old one stops, which needs
-    capacity for one more pod. `Replace`: an old pod stops first, and the next old pod stops only when the replacement
-    of the first is ready. `Auto`: Surge at first, switching to Replace if there is no capacity for the duration of
-    surgeTimeout, unless only one pod serves: then the rollout waits for capacity.
-    `Canary`: the new revision runs beside the old one and receives a growing share of the pods and requests, in steps.
-    Default: Auto."""
+    """Method of replacing pods. `Surge`: a new pod becomes ready before an old pod stops, which needs capacity for one
+    more pod. `Replace`: an old pod stops before a new pod starts, one pod at a time. `Auto`: like Surge, but switches
+    to Replace if there is no capacity for the time of surgeTimeout and more than one pod serves. `Canary`: the new
+    revision receives a share of the requests and pods that grows in steps. Default: Auto."""
     surge_timeout: duration_field("1s", "24h") = "1m"  # type: ignore[valid-type]
-    """Maximum time that a pod of the new revision waits for capacity, 1s to 24h. After that, `Auto` switches to
-    Replace if another pod serves; otherwise, and with the other strategies, the status reports that the rollout is blocked. Default: 1m."""
+    """Maximum time that a new pod waits for capacity, 1s to 24h. After that time, `Auto` switches to Replace if another
+    pod serves. In all other cases, the status reports that the rollout is blocked. Default: 1m."""
     on_failure: Literal["Rollback", "Stay"] = "Rollback"
-    """What to do if no pod of a new revision becomes ready within runtime.startupTimeout plus one minute. `Rollback`:
-    the previously serving revision is restored, and the failed one is not tried again until the spec changes. `Stay`:
-    the failed revision stays, and its pods keep trying. A canary that fails is always rolled back. Default:
-    Rollback."""
+    """Action if no pod of a new revision becomes ready within runtime.startupTimeout plus one minute. `Rollback`:
+    Halcyon restores the revision that served before, and does not retry the failed revision until the spec changes.
+    `Stay`: the failed revision stays, and its pods keep trying to start. A failed canary is always rolled back.
+    Default: Rollback."""
     canary: Canary | None = None
-    """Settings of the strategy `Canary`: its steps, and whether the revisions are compared. Other strategies ignore
-    them. Default: the defaults of `steps` and `analysis`."""
+    """Settings of the strategy `Canary`: its steps and its analysis. Other strategies ignore these settings. Default:
+    the defaults of `steps` and `analysis`."""

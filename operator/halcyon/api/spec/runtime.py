@@ -33,12 +33,12 @@ class ResourceList(Documented):
     """Amounts of CPU, memory and ephemeral storage."""
 
     cpu: quantity_field("1m", "10k") | None = None  # type: ignore[valid-type]
-    """Amount of CPU, for example `500m` or `4`, 1m to 10k cores. Default: none."""
+    """Amount of CPU, 1m to 10k cores, for example `500m` or `4`. Default: none."""
     memory: quantity_field("1Mi", "100Ti") | None = None  # type: ignore[valid-type]
-    """Amount of memory, for example `8Gi`, 1Mi to 100Ti. /dev/shm counts against it. Default: none."""
+    """Amount of memory, 1Mi to 100Ti, for example `8Gi`. It includes the content of /dev/shm. Default: none."""
     ephemeral_storage: Annotated[quantity_field("1Mi", "100Ti") | None, Field(alias="ephemeral-storage")] = None  # type: ignore[valid-type]
-    """Amount of disk space on the node, for example `30Gi`, 1Mi to 100Ti. It is used by logs, /tmp, the home directory
-    and a downloaded model. Default: none."""
+    """Amount of disk space on the node, 1Mi to 100Ti, for example `30Gi`. Logs, /tmp, the home directory and a
+    downloaded model use it. Default: none."""
 
 
 def _within_limit(attribute: str) -> Rule:
@@ -64,10 +64,10 @@ class Resources(Documented):
     """Resource requests and limits of the Triton container, as in a pod."""
 
     requests: ResourceList | None = None
-    """Amounts that the scheduler reserves on the node. Default: as much as `limits`, or else nothing."""
+    """Resources that the scheduler reserves on the node. Default: the same as `limits`, or else none."""
     limits: ResourceList | None = None
-    """Maximum amounts that the container may use. Above its CPU limit it is throttled, and above its memory limit it is
-    killed. Above its limit on ephemeral storage, the pod is evicted. Default: none."""
+    """Maximum resources that the container may use. The container is throttled at its CPU limit, and killed above its
+    memory limit. The pod is evicted above its limit of ephemeral storage. Default: none."""
 
     rules: ClassVar = tuple(_within_limit(attribute) for attribute in ("cpu", "memory", "ephemeral_storage"))
 
@@ -80,7 +80,7 @@ class SecretKey(Documented):
     key: Key
     """Key in the Secret."""
     optional: bool | None = None
-    """Whether the pod starts without the variable if the Secret or the key is missing. Default: false."""
+    """Whether the pod starts without the variable if the Secret or the key does not exist. Default: false."""
 
 
 class ConfigMapKey(Documented):
@@ -91,7 +91,7 @@ class ConfigMapKey(Documented):
     key: Key
     """Key in the ConfigMap."""
     optional: bool | None = None
-    """Whether the pod starts without the variable if the ConfigMap or the key is missing. Default: false."""
+    """Whether the pod starts without the variable if the ConfigMap or the key does not exist. Default: false."""
 
 
 class FieldReference(Documented):
@@ -114,9 +114,9 @@ class EnvVarSource(Documented):
     secret_key_ref: SecretKey | None = None
     """Key of a Secret in the same namespace. The kubelet reads it; the operator never does."""
     config_map_key_ref: ConfigMapKey | None = None
-    """Key of a ConfigMap in the same namespace. A change to the ConfigMap takes effect when the pod restarts."""
+    """Key of a ConfigMap in the same namespace. A change of the ConfigMap takes effect when the pod restarts."""
     field_ref: FieldReference | None = None
-    """Field of the pod, for example its name."""
+    """Field of the pod that holds the value, for example the pod's name."""
 
     rules: ClassVar = (
         exactly_one(
@@ -136,15 +136,15 @@ _RESERVED_TEXT = f"must not start with {', '.join(RESERVED_ENV[:-1])} or {RESERV
 
 
 class EnvVar(Documented):
-    """An environment variable of the Triton container, as in a pod: a value, or a source of the value."""
+    """One environment variable of the Triton container, as in a pod spec. Set exactly one of value and valueFrom."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", max_length=128)]
-    """Name of the variable. Names that begin with LD_, NVIDIA_, CUDA_, KUBERNETES_, AIP_, PYTHONPATH, PYTHONHOME or
-    PYTHONSTARTUP are rejected, because these change the container and not the model."""
+    """Name of the environment variable. Names that begin with LD_, NVIDIA_, CUDA_, KUBERNETES_, AIP_, PYTHONPATH,
+    PYTHONHOME or PYTHONSTARTUP are rejected, because they affect the container instead of the model."""
     value: Text | None = None
-    """Plain value, 4096 characters at most."""
+    """Value as plain text, 4096 characters at most. Default: none."""
     value_from: EnvVarSource | None = None
-    """Source of the value: a key of a Secret or of a ConfigMap, or a field of the pod."""
+    """Source of the value: a key of a Secret or of a ConfigMap, or a field of the pod. Default: none."""
 
     rules: ClassVar = (
         exactly_one("value", "valueFrom", where="an entry of spec.runtime.env", good="{name: MODE, value: fast}"),
@@ -162,18 +162,20 @@ class EnvFromReference(Documented):
     name: DnsName
     """Name of the Secret or ConfigMap."""
     optional: bool | None = None
-    """Whether the pod starts without the variables if the object is missing. Default: false."""
+    """Whether the pod starts without the variables if the Secret or ConfigMap does not exist. Default: false."""
 
 
 class EnvFrom(Documented):
-    """Environment variables from all keys of a Secret or of a ConfigMap, as in a pod. Set exactly one of the two."""
+    """A Secret or ConfigMap whose keys become environment variables. Set exactly one of secretRef and configMapRef."""
 
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$", max_length=64)] | None = None
-    """Prefix for the name of each variable. It must not begin like a reserved name of `env`. Default: none."""
+    """Prefix for the names of the variables, for example `MODEL_`. Prefixes that are reserved in `env`, such as
+    NVIDIA_, are rejected. Default: none."""
     secret_ref: EnvFromReference | None = None
-    """A Secret in the same namespace. The kubelet reads it; the operator never does."""
+    """A Secret in the same namespace. The kubelet reads it; the operator never does. Default: none."""
     config_map_ref: EnvFromReference | None = None
-    """A ConfigMap in the same namespace. A change to it takes effect when the pod restarts."""
+    """A ConfigMap in the same namespace. A change of the ConfigMap takes effect when the pod restarts. Default:
+    none."""
 
     rules: ClassVar = (
         exactly_one(
@@ -191,7 +193,7 @@ class EnvFrom(Documented):
 
 
 class ImagePullSecret(Documented):
-    """A Secret that holds registry credentials."""
+    """A Secret with credentials for a container registry."""
 
     name: DnsName
     """Name of the Secret."""
@@ -214,44 +216,47 @@ def _no_own_keys(field: str, attribute: str) -> Rule:
 
 
 class Runtime(Documented):
-    """The Triton container of the server pods, and their placement."""
+    """Settings of the server pods: Triton container, resources, GPUs and placement."""
 
     image: Image | None = None
-    """Triton image. Default: the operator's default image; `status.runtimeImage` shows it."""
+    """Triton image of the server pods. Default: the operator's default image. `status.runtimeImage` shows the image in
+    use."""
     image_pull_secrets: (
         Annotated[tuple[ImagePullSecret, ...], Field(min_length=1, max_length=8), ListMap(("name",))] | None
     ) = None
-    """Secrets for pulling the Triton image, and the image of a model whose source is an image. Default: none."""
+    """Secrets for pulling the Triton image, and the image in `model.source.image`. Default: none."""
     gpu: Gpu | None = None
     """GPUs of each server pod, for example `gpu: {count: 1}`. Default: none; the model runs on CPU."""
     resources: Resources = Resources()
     """CPU, memory and ephemeral storage of the Triton container, as requests and limits. GPUs are set in `gpu`."""
     instances_per_gpu: Annotated[Annotated[int, Field(ge=1, le=64)] | None, Field(alias="instancesPerGPU")] = None
-    """Number of model instances per GPU (per pod on CPU), 1 to 64. Default: the model's config.pbtxt decides."""
+    """Number of instances of the model on each GPU, or in each pod if the model runs on CPU, 1 to 64. Default: the
+    model's config.pbtxt decides."""
     env: Annotated[tuple[EnvVar, ...], Field(min_length=1, max_length=64), ListMap(("name",))] | None = None
-    """Environment variables of the Triton container, as in a pod. Default: none."""
+    """Environment variables of the Triton container, as in a pod spec. Default: none."""
     env_from: Annotated[tuple[EnvFrom, ...], Field(min_length=1, max_length=16)] | None = None
-    """Secrets and ConfigMaps whose keys become environment variables of the Triton container, as in a pod. Their keys are
-    not checked for reserved names, because the operator does not read them; a site may require prefixes (`sitePolicy`).
-    Default: none."""
+    """Secrets and ConfigMaps whose keys become environment variables of the Triton container, as in a pod spec. The
+    operator does not check their keys for reserved names. A site can require prefixes (`sitePolicy.pods.env`). Default:
+    none."""
     shared_memory: Quantity = "256Mi"
-    """Size of /dev/shm, which is backed by memory. It counts against resources.limits.memory and, if that is
-    set, must be smaller than it. The Python backend passes tensors through /dev/shm. Default: 256Mi."""
+    """Size of /dev/shm, a file system in memory through which Triton's Python backend passes tensors. It counts against
+    resources.limits.memory and must be smaller than that limit. Default: 256Mi."""
     pod_labels: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=32)] | None = None
-    """Labels of the server pods, for example for a queue, a mesh or a cost report. The site must allow each key
-    (operator option --model-pod-labels, chart value `modelPodLabels`). No selector uses them. Default: none."""
+    """Additional labels of the server pods, for example for a queue or a cost report. The site must allow each key
+    (operator option --model-pod-labels, chart value `modelPodLabels`). Halcyon's selectors do not use these labels.
+    Default: none."""
     pod_annotations: Annotated[dict[LabelKey, Text], Field(min_length=1, max_length=32)] | None = None
-    """Annotations of the server pods. The site must allow each key (operator option --model-pod-annotations, chart value
-    `modelPodAnnotations`). Default: none."""
+    """Additional annotations of the server pods. The site must allow each key (operator option --model-pod-annotations,
+    chart value `modelPodAnnotations`). Default: none."""
     service_account_name: DnsName | None = None
-    """Existing ServiceAccount of the namespace that the server pods run as. The site must allow it
-    (`sitePolicy.pods.serviceAccounts`). Its token is not mounted. Default: the namespace's `default`."""
+    """Name of an existing ServiceAccount in the same namespace, for the server pods. The site must allow it
+    (`sitePolicy.pods.serviceAccounts`). Its token for the Kubernetes API is not mounted. Default: `default`."""
     server: ServerSettings | None = None
-    """Options of the Triton server: response cache, memory pools, forwarded headers and log level. Default: those of
-    Triton."""
+    """Options of the Triton server: response cache, memory pools, forwarded headers and log level. Default: Triton's
+    own defaults."""
     placement: ServerPlacement = ServerPlacement()
-    """Placement of the server pods. Pods with GPUs always tolerate taints that have the name of their GPU resource.
-    Pods with NVIDIA GPUs also tolerate the taint `nvidia.com/gpu`."""
+    """Nodes for the server pods. Pods with GPUs always tolerate taints with the name of their GPU resource; pods with
+    NVIDIA GPUs also tolerate the taint `nvidia.com/gpu`."""
     startup_timeout: duration_field("10s", "24h") = "10m"  # type: ignore[valid-type]
     """Maximum time from the start of a pod until its model is ready, 10s to 24h. The progress deadline of a rollout is
     one minute longer. Default: 10m."""

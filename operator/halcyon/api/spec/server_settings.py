@@ -23,21 +23,20 @@ class ServerSettings(Documented):
     """Options of the Triton server."""
 
     response_cache: ResponseCache | None = None
-    """Cache of responses: a request with the same input tensors as an earlier one is answered without an execution. The
-    key consists of the model's name, its version and the inputs only; it does not include request parameters and
-    headers. Set the cache only for models whose response depends on nothing else. Each pod has a cache of its own,
-    which is empty after a start. Triton supports no cache for models with `sequence_batching` or a decoupled
-    transaction policy. Default: none."""
+    """Cache of responses. A request with the same input tensors as an earlier one is answered without an execution. The
+    cache ignores request parameters and headers, so use it only for models whose response depends on nothing but the
+    inputs. Each pod has its own cache, which is empty after a start. Triton supports no cache for models with
+    `sequence_batching` or a decoupled transaction policy. Default: none."""
     pinned_memory_pool: quantity_field("0", "1Ti") | None = None  # type: ignore[valid-type]
-    """Page-locked host memory for copies to and from the GPUs, for example `512Mi`, 0 to 1Ti. Without a GPU it has no
-    effect. Default: Triton's default, 256Mi."""
+    """Page-locked host memory for copies to and from the GPUs, for example `512Mi`, 0 to 1Ti. It has no effect without
+    a GPU. Default: Triton's default, 256Mi."""
     cuda_memory_pool: quantity_field("0", "1Ti") | None = None  # type: ignore[valid-type]
-    """Memory on each GPU of the pod that Triton reserves for tensors, for example `128Mi`, 0 to 1Ti. Requires `gpu`.
+    """Memory that Triton reserves for tensors on each GPU of the pod, for example `128Mi`, 0 to 1Ti. Requires `gpu`.
     Default: Triton's default, 64Mi."""
     forwarded_headers: Annotated[tuple[HeaderName, ...], Field(min_length=1, max_length=32), ListSet()] | None = None
-    """Names of HTTP headers and gRPC metadata that the model gets as request parameters, for example `x-tenant`. Names
-    are compared without regard to case. In requests through a balancer or over gRPC, the names are in lower case.
-    Default: none."""
+    """Names of the HTTP headers and gRPC metadata that the model receives as request parameters, for example
+    `x-tenant`. Upper and lower case are treated as equal. In requests through a balancer or over gRPC, the model
+    receives the names in lower case. Default: none."""
     log_level: Literal["Error", "Warning", "Info", "Verbose"] = "Info"
     """Minimum severity of the messages in Triton's log. `Verbose` logs several lines for each request. Default:
     Info."""

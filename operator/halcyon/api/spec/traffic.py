@@ -16,85 +16,85 @@ class Stickiness(Documented):
     """Routing of related requests to one pod: those of a sequence, or of a conversation whose cache the pod has."""
 
     header: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,62}$", min_length=1, max_length=63)]
-    """Header (in gRPC: metadata) that clients send with each request, for example `x-sequence-id`. Requests with the
-    same value go to the same pod, even while it drains. The balancer cannot read a sequence id in the body. A change
-    starts a rollout."""
+    """HTTP header or gRPC metadata that clients send with each request, for example `x-sequence-id`. Requests with the
+    same value go to the same pod, even while the pod drains. The balancer cannot read a sequence id in the request
+    body. A change of this field starts a rollout."""
 
 
 class Overload(Documented):
     """Handling of requests while more requests arrive than the ready pods can answer."""
 
     mode: Literal["Reject", "Wait"]
-    """What happens to a request that would wait too long. `Reject`: it is rejected at once, with 429 or
-    RESOURCE_EXHAUSTED. The limit follows from scaling.targets.latency and the measured throughput of a pod. A burst of
-    at most twice the objective is answered late. Rejection begins when requests have waited longer than the objective
-    for at least the duration of the objective. `Wait`: it waits, up to queueLimit and queueTimeout."""
+    """Action on a request that would wait too long. `Reject`: the request is rejected at once, with 429 or
+    RESOURCE_EXHAUSTED. Halcyon computes the limit of the queue from scaling.targets.latency and the throughput of a
+    pod. A short burst of up to twice this limit is answered late instead of rejected. `Wait`: the request waits, within
+    queueLimit and queueTimeout."""
 
 
 class Traffic(Documented):
     """Routing of requests to the server pods."""
 
     mode: Mode = "Balancer"
-    """Path of requests to the server pods. `Balancer`: requests go through balancer pods, which queue requests, hold
-    them while there are zero replicas, retry them, drain server pods, and send a canary its share. `Direct`: requests
-    go straight to the server pods, through kube-proxy or a client that does its own load balancing, without any of
-    these functions. `Gateway`: requests go from a Gateway straight to the server pods. Of these functions, only traffic
-    splitting for canaries is available. A change to or from Balancer starts a rollout. Default: Balancer."""
+    """Path of requests to the server pods. `Balancer`: through balancer pods, which queue, hold and retry requests,
+    drain server pods, and split traffic for canaries. `Direct`: through kube-proxy or a client with its own load
+    balancing, without these functions. `Gateway`: through your Gateway; of these functions, only traffic splitting for
+    canaries is available. A change to or from Balancer starts a rollout. Default: Balancer."""
     balancer_replicas: Annotated[int, Field(ge=1, le=10)] = 2
-    """Number of balancer pods, 1 to 10. With 1, a restart of that pod interrupts traffic. Default: 2."""
+    """Number of balancer pods, 1 to 10. With only 1, a restart of that pod interrupts traffic. Default: 2."""
     max_concurrency: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Maximum number of requests in progress in one server pod, over all balancers and both protocols; a stream counts
-    as one request. Further requests wait in the balancers, where any pod can take them. 1 to 1024, and with
-    batching.maxBatchSize at least one full batch. Default with dynamic batching: enough for the next batches. Default
-    without it: the balancers measure the number. It is one request in each instance and about one that waits for it. It
-    is larger if the model computes more requests at once by itself, and answers them faster that way."""
+    """Maximum number of requests in progress in one server pod, over all balancers and both protocols, 1 to 1024. A
+    stream counts as one request. Further requests wait in the balancers, where any pod can take them. The value must be
+    at least batching.maxBatchSize. Default with dynamic batching: enough for the next batches. Default without dynamic
+    batching: one request per instance and about one in advance, or more if Halcyon measures that the model answers
+    faster that way."""
     queue_limit: Annotated[int, Field(ge=1, le=100000)] | None = None
-    """Maximum number of requests that wait in one balancer pod, HTTP and gRPC together. Further requests are rejected
-    with 429 or RESOURCE_EXHAUSTED. 1 to 100000. Default: no fixed number with overload.mode Reject, otherwise 200."""
+    """Maximum number of requests that wait in one balancer pod, HTTP and gRPC together, 1 to 100000. Further requests
+    are rejected with 429 or RESOURCE_EXHAUSTED. Default: 200, or no fixed number if overload.mode is Reject."""
     overload: Overload | None = None
     """Handling of requests while more requests arrive than the ready pods can answer. Default: mode Reject if
-    scaling.targets.latency is set and queueLimit is not; else mode Wait."""
+    scaling.targets.latency is set and queueLimit is not, else mode Wait."""
     source_share: Annotated[int, Field(ge=1, le=100)] = 100
-    """Maximum share of the queue, in percent, for requests from one source address. 100 means no limit per address.
-    Keep 100 if clients connect through a gateway, because all requests then have the same source address. Default:
+    """Maximum share of the balancer's queue, in percent, for requests of one source address, 1 to 100. 100 means no
+    limit per address. Behind a gateway, leave it at 100, because all requests have the gateway's address. Default:
     100."""
     queue_timeout: duration_field("10ms", "1h") | None = None  # type: ignore[valid-type]
     """Maximum time that a request waits in the balancer for a server, 10ms to 1h. A request that waits longer is
-    rejected with 503 or UNAVAILABLE. Default: 1m. With minReplicas 0, a request that arrives at zero replicas waits
-    longer by default if the last start of a pod took longer: 1.5 times the start, rounded up to 2m, 4m, 8m and so on."""
+    rejected with 503 or UNAVAILABLE. Default: 1m. With minReplicas 0, requests that arrive at zero replicas have
+    another default. It is 1.5 times the last start of a pod, rounded up to 1m, 2m, 4m and so on."""
     response_timeout: duration_field("10ms", "1h") = "1m"  # type: ignore[valid-type]
-    """Maximum time from sending a request to a server until the server responds, 10ms to 1h. A request that takes
-    longer fails with 504 or DEADLINE_EXCEEDED. Default: 1m."""
+    """Maximum time that a server takes to respond to a request, 10ms to 1h. A request that takes longer fails with 504
+    or DEADLINE_EXCEEDED. Default: 1m."""
     drain_timeout: duration_field("1s", "1h") = "30s"  # type: ignore[valid-type]
-    """Time for in-flight requests to finish when a server pod stops, 1s to 1h. It determines the grace period of the
-    pod. Default: 30s."""
+    """Time that a terminating server pod has to finish its requests, 1s to 1h. The grace period of the pod depends on
+    this time. Default: 30s."""
     max_request_size: quantity_field("1Ki", "1Gi") = "64Mi"  # type: ignore[valid-type]
-    """Maximum size of a request body, 1Ki to 1Gi. Larger requests are rejected with 413 or RESOURCE_EXHAUSTED. For gRPC
-    the limit applies to each message and not to a whole stream. Above 64Mi, a change starts a rollout, because Triton
-    has a limit of 64Mi for HTTP bodies of its own. Default: 64Mi."""
+    """Maximum size of a request body, 1Ki to 1Gi. Larger requests are rejected with 413 or RESOURCE_EXHAUSTED. For
+    gRPC, the limit applies to each message, not to a whole stream. A change to or from a size above 64Mi starts a
+    rollout, because it also changes Triton's own limit for HTTP bodies. Default: 64Mi."""
     access_log: Literal["None", "Errors", "All"] = "None"
-    """Requests that the balancer's `haproxy` container logs, each as a line of JSON. `None`: no requests. `Errors`:
-    requests that failed, were rejected, were cut off or were retried. `All`: every request. If requests are logged,
-    each has an id, which is taken from its x-request-id header or newly generated. Default: None."""
+    """Requests that the balancer logs as lines of JSON, in its container `haproxy`. `None`: no requests. `Errors`:
+    requests that failed, were rejected, were aborted or were retried. `All`: every request. With `Errors` and `All`,
+    each request has an id, which is its header x-request-id or a generated one. Default: None."""
     stickiness: Stickiness | None = None
-    """Routing of related requests to the same pod: requests of one sequence, or of one conversation whose cache is held
-    by a pod. Required for a model with sequence_batching in its config.pbtxt if there may be more than one replica.
-    Default: none; each request goes to the least loaded pod."""
+    """Routing of related requests to the same pod, for example the requests of one sequence. Required if a model with
+    sequence_batching in its config.pbtxt may have more than one replica. Default: none; each request goes to the least
+    loaded pod."""
     gateway: Gateway | None = None
-    """Gateway of the Gateway API (`gateway.networking.k8s.io`) through which clients connect. The cluster's operators
-    run the Gateway; Halcyon writes the routes. If `mode` is Balancer, the routes lead to the balancers. If it is
-    Gateway, they lead to the server pods. Default: none."""
+    """Gateway of the Gateway API (`gateway.networking.k8s.io`) through which clients connect. Halcyon does not run the
+    Gateway; it only writes the routes. With `mode` Balancer, the routes lead to the balancers. With `mode` Gateway,
+    they lead to the server pods. Default: none."""
     service: Service = Service()
-    """The Service that clients connect to. It has the name of the ModelDeployment and the ports 8000 (HTTP) and 8001 (gRPC)."""
+    """The Service to which clients connect. Its name is that of the ModelDeployment. Its ports are 8000 (HTTP) and 8001
+    (gRPC)."""
     tls: Tls | None = None
-    """TLS between clients and the balancers, on the same ports. Changes to a Secret take effect without a restart; an
-    invalid Secret is ignored, and the previous certificate stays in use. Changing this field replaces the balancer pods
-    one by one: until that is complete, clients may reach balancers with either the old or the new setting. Default:
-    none, plain text."""
+    """TLS between clients and the balancers, on the same ports. Changes to a Secret take effect without a restart. An
+    invalid Secret is ignored, and the previous certificate stays in use. A change of this field replaces the balancer
+    pods one by one; until then, clients may reach balancers with the old or the new setting. Default: none, plain
+    text."""
     api_keys: ApiKeys | None = None
     """API keys that clients must send, as `Authorization: Bearer KEY` or `x-api-key: KEY` in an HTTP header or in gRPC
-    metadata. Use TLS as well, here or in front of the balancers, so that keys cannot be read in transit. Changing this
-    field, unlike changing the Secret, replaces the balancer pods one by one. Default: none; clients need no key."""
+    metadata. Use TLS as well, here or in front of the balancers, so that nobody can read the keys in transit. A change
+    of this field replaces the balancer pods one by one. Default: none; clients need no key."""
 
     rules: ClassVar = (
         Rule(
