@@ -1,16 +1,16 @@
 """Exceptions of the fetcher, with messages for the owner of the model.
 
-    FetchError            FetchFailed          a problem in the pod, for example a full disk or a missing mount
-    ├── SourceError       ModelSourceNotFound  the source has no such folder, no version folder, or a link without a target
-    ├── StoreError        ModelDownloadFailed  the object store or web server cannot be reached, or denies access
-    ├── ModelConfigError  ModelConfigInvalid   config.pbtxt is not a valid model configuration
-    │   ├── UnknownFieldError                  config.pbtxt has a field or value that is unknown to this version
-    │   └── BackendError                       the model uses or contains a backend that the site does not allow
-    ├── ConflictError     ModelConfigConflict  config.pbtxt and the ModelDeployment contradict each other
-    └── DocumentError     OverlayInvalid       this version cannot parse the overlay
-
-The second column is the reason in the termination message, from which the operator copies it to the condition.
+Each exception has a reason for the termination message, from which the operator copies it to the condition.
 """
+
+# FetchError            FetchFailed          a problem in the pod, for example a full disk or a missing mount
+# ├── SourceError       ModelSourceNotFound  the source has no such folder, no version folder, or a link without a target
+# ├── StoreError        ModelDownloadFailed  the object store or web server cannot be reached, or denies access
+# ├── ModelConfigError  ModelConfigInvalid   config.pbtxt is not a valid model configuration
+# │   ├── UnknownFieldError                  config.pbtxt has a field or value that is unknown to this version
+# │   └── BackendError                       the model uses or contains a backend that the site does not allow
+# ├── ConflictError     ModelConfigConflict  config.pbtxt and the ModelDeployment contradict each other
+# └── DocumentError     OverlayInvalid       this version cannot parse the overlay
 
 from __future__ import annotations
 

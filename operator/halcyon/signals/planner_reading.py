@@ -1,12 +1,7 @@
 """The planner's `Reading`, built from a model's snapshot and its pods in Kubernetes. Pure.
 
-| value                        | known if                                                                              |
-| ---------------------------- | ------------------------------------------------------------------------------------- |
-| arrived, rejected, inflight  | every existing balancer has reported within `MAX_AGE_S`                               |
-| waiting                      | the same, and at least half of the ready pods report their queue                      |
-| gpu                          | at least half of the ready pods report it                                             |
-| engine_used                  | every ready pod reports it                                                            |
-| batches, rows                | at least one pod has ever reported them                                               |
+Demand is known if every existing balancer has reported within `MAX_AGE_S`. Values of pods are known if at least half of
+the ready pods report them; `engine_used` needs all ready pods, `batches` and `rows` only one.
 
 If some ready pods don't report a value, the mean of the others is used for them. If a balancer's agent is silent
 although its pod exists, this balancer may be the one that receives the requests. The values are then unknown, not
@@ -19,6 +14,14 @@ of all counts at one common time: the time of the last count of the slowest busy
 A pod with a dead backend (state maintenance) counts as broken and is left out. Out of scope: plausibility of the values
 (`scaling.planner.plausibility`), age of reports (`observation_store`), phases of pods in Kubernetes (`control`).
 """
+
+# | value                        | known if                                                                              |
+# | ---------------------------- | ------------------------------------------------------------------------------------- |
+# | arrived, rejected, inflight  | every existing balancer has reported within `MAX_AGE_S`                               |
+# | waiting                      | the same, and at least half of the ready pods report their queue                      |
+# | gpu                          | at least half of the ready pods report it                                             |
+# | engine_used                  | every ready pod reports it                                                            |
+# | batches, rows                | at least one pod has ever reported them                                               |
 
 from __future__ import annotations
 

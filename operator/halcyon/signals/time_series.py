@@ -194,18 +194,19 @@ class Ring:
 class Counters:
     """Totals of several counters of one process, which never fall even if the process restarts.
 
-    Growth is added to the total once the next value confirms it, so a single bad value has no effect.
-
-        | value of a counter                                    | growth added to its total                           |
-        | ----------------------------------------------------- | --------------------------------------------------- |
-        | grows                                                 | the growth, once confirmed                          |
-        | falls, but not below the value before the last        | only what is left of the last growth                |
-        | falls below that                                      | none yet: a restart, or a bad value                 |
-        | next reaches the value before the fall again          | growth since then: there was a bad value            |
-        | next is still lower                                   | growth from zero: the process restarted             |
-        | grows faster than `max_per_s`                         | none: the counter is faulty                         |
-        | is unknown                                            | none; the total is returned as NaN                  |
+    Growth is added to the total once the next value confirms it, so a single bad value has no effect. A value that
+    falls is a restart if the next one stays low. If a value is unknown, the total is NaN.
     """
+
+    # | value of a counter                                    | growth added to its total                           |
+    # | ----------------------------------------------------- | --------------------------------------------------- |
+    # | grows                                                 | the growth, once confirmed                          |
+    # | falls, but not below the value before the last        | only what is left of the last growth                |
+    # | falls below that                                      | none yet: a restart, or a bad value                 |
+    # | next reaches the value before the fall again          | growth since then: there was a bad value            |
+    # | next is still lower                                   | growth from zero: the process restarted             |
+    # | grows faster than `max_per_s`                         | none: the counter is faulty                         |
+    # | is unknown                                            | none; the total is returned as NaN                  |
 
     __slots__ = ("_at", "_max_per_s", "_state")
 

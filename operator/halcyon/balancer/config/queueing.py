@@ -1,12 +1,7 @@
 """Rules of haproxy.cfg for an inference request from its arrival until it is in a server's queue. Pure.
 
-    state at arrival                      | result
-    too many requests in progress         | 429, gRPC 8 (`client_limits`)
-    no server is up                       | the request is held (`hold.lua`)
-    queueLimit requests are queued        | 429, gRPC 8
-    latency objective exceeded            | 429, gRPC 8 (`overload_rules`)
-    it would be late at the current rate  | 429, gRPC 8
-    otherwise                             | it goes to a slot's back end, where it is queued for at most queueTimeout
+A request is rejected, held while no server is up, or passed to a slot's back end. There it is queued for at most
+queueTimeout.
 
 Requests of batch inference (`LOWER_CLASS_HEADER`) wait in `lower.lua` until servers have free capacity beside all other
 requests. The latency objective does not reject them. After the queue timeout, or if too many wait, the client may
@@ -25,6 +20,14 @@ end of held requests. It is in maintenance, except while the agent takes the las
 The current rate is the variable `proc.rate`, in responses per 1000 s, which the agent measures and sets. If it is 0, the rate is
 unknown, and no request is rejected because of it.
 """
+
+# state at arrival                      | result
+# too many requests in progress         | 429, gRPC 8 (`client_limits`)
+# no server is up                       | the request is held (`hold.lua`)
+# queueLimit requests are queued        | 429, gRPC 8
+# latency objective exceeded            | 429, gRPC 8 (`overload_rules`)
+# it would be late at the current rate  | 429, gRPC 8
+# otherwise                             | it goes to a slot's back end, where it is queued for at most queueTimeout
 
 from __future__ import annotations
 

@@ -3,12 +3,14 @@
 It writes after the status has the desired replicas. If status writes are late, scale-ups don't wait for them: an
 overloaded API server would otherwise have to write each status before the replicas.
 
-mode        actuator   scale up             scale down      scale to 0
-Active      HPA        /scale (fast path)   by the HPA      /scale
-Active      Direct     /scale               /scale          /scale
-Recommend   any        -                    -               -
-Paused      any        -                    -               -
+It writes only in the mode Active. There it writes all changes, except scale-downs that an HPA makes itself.
 """
+
+# mode        actuator   scale up             scale down      scale to 0
+# Active      HPA        /scale (fast path)   by the HPA      /scale
+# Active      Direct     /scale               /scale          /scale
+# Recommend   any        -                    -               -
+# Paused      any        -                    -               -
 
 from __future__ import annotations
 

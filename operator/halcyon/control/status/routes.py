@@ -1,14 +1,17 @@
 """The condition RoutesAccepted: whether the Gateway has accepted a model's routes. Pure.
 
-the API has the kinds   the routes exist       an older one claims     their Gateway reports    RoutesAccepted
-                                               the same requests
-no                      -                      -                       -                        False    GatewayAPIMissing
-yes                     no                     -                       -                        Unknown  RoutesPending
-yes                     yes                    -                       a condition isn't True   False    RoutesRejected, with its message
-yes                     yes                    yes                     anything else            False    RouteConflict
-yes                     yes                    no                      nothing                  Unknown  RoutesPending
-yes                     yes                    no                      all are True             True     RoutesAccepted
+The condition is False if the API lacks the kinds, if the Gateway rejects the routes, or if an older route claims the
+same requests. It is Unknown until the routes exist and the Gateway reports on them. Otherwise it is True.
 """
+
+# the API has the kinds   the routes exist       an older one claims     their Gateway reports    RoutesAccepted
+#                                                the same requests
+# no                      -                      -                       -                        False    GatewayAPIMissing
+# yes                     no                     -                       -                        Unknown  RoutesPending
+# yes                     yes                    -                       a condition isn't True   False    RoutesRejected, with its message
+# yes                     yes                    yes                     anything else            False    RouteConflict
+# yes                     yes                    no                      nothing                  Unknown  RoutesPending
+# yes                     yes                    no                      all are True             True     RoutesAccepted
 
 from __future__ import annotations
 

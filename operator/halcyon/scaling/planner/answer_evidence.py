@@ -11,21 +11,21 @@ which is the number of requests in execution. By Little's law, a ready pod answe
 sent and answered. It is correct from the first answer on. A rate of answers is correct only after several times that
 time, because answers come in bursts.
 
-| question                          | the answer is yes if                                                            |
-| --------------------------------- | ------------------------------------------------------------------------------- |
-| Is the service line contradicted? | requests take three times as long as full batches would, or full pods answer    |
-|                                   | less than half of the requests that the line predicts                           |
-| Are the pods full?                | requests wait all the time, or time in the pod grows together with the requests |
-|                                   | in it, or GPUs are full and requests take longer than alone, or engines report  |
-|                                   | that they are full                                                              |
-| Do the pods share a limit?        | full pods answer hardly more than fewer full pods did (`shared_limit`)          |
-
-The last question doesn't depend on the first. If pods share a lock within `execute`, batches take longer the more pods
-there are. The batch times are then correct, but don't show what more pods would answer.
-
-The answers of pods that aren't full only show a lower bound of their capacity. Out of scope: how the plan uses the
-result (`plan`, `parts`).
+Three questions are answered: whether the service line is contradicted, whether the pods are full, and whether the pods
+share a limit. The last question doesn't depend on the first. If pods share a lock within `execute`, batches take longer
+the more pods there are. The batch times are then correct, but don't show what more pods would answer. The answers of
+pods that aren't full only show a lower bound of their capacity. Out of scope: how the plan uses the result (`plan`,
+`parts`).
 """
+
+# | question                          | the answer is yes if                                                            |
+# | --------------------------------- | ------------------------------------------------------------------------------- |
+# | Is the service line contradicted? | requests take three times as long as full batches would, or full pods answer    |
+# |                                   | less than half of the requests that the line predicts                           |
+# | Are the pods full?                | requests wait all the time, or time in the pod grows together with the requests |
+# |                                   | in it, or GPUs are full and requests take longer than alone, or engines report  |
+# |                                   | that they are full                                                              |
+# | Do the pods share a limit?        | full pods answer hardly more than fewer full pods did (`shared_limit`)          |
 
 from __future__ import annotations
 
