@@ -51,7 +51,7 @@ class Certificates:
     ca: Pair
     """CA that signs serving certificates."""
     next_ca: Pair | None = None
-    """New CA that is published but does not sign yet. None if there is no such CA."""
+    """New CA that is published but does not sign yet; None if there is no such CA."""
     former_cas: tuple[str, ...] = ()
     """Certificates of earlier CAs, which stay trusted until they expire."""
 

@@ -73,7 +73,7 @@ class Connection:
     """Time of the last response on the connection, on the caller's clock, in seconds. Before the first response, it is
     the time at which the connection was accepted."""
     caller: str = ""
-    """Name of the last authenticated caller on this connection. Empty if no caller has been authenticated yet."""
+    """Name of the last authenticated caller on this connection; empty if no caller has been authenticated yet."""
     in_request: bool = False
     has_streamed: bool = False
     is_counted_idle: bool = False

@@ -88,7 +88,8 @@ class SignalMemory:
     array, it has no new batches."""
     seconds: Mapping[int, tuple[int, float]] | None = None
     """Counts in `batches`, in the form that the planner reads: (executions, seconds) by number of rows in the batch.
-    None if there are none."""
+    The value is None if there are none.
+    """
     rejected: MergedCounter = field(default_factory=MergedCounter)
     """Number of requests rejected up to each balancer's last report. It is newer than `arrived`, because it is only
     used to determine whether requests are being rejected."""
@@ -105,7 +106,7 @@ class ReadingResult:
     memory: SignalMemory
     """Memory to pass to the next call of `reading`."""
     unknown: tuple[str, ...] = ()
-    """Reasons why values of the reading are unknown, one sentence each. Empty if all values are known."""
+    """Reasons why values of the reading are unknown, one sentence each; empty if all values are known."""
 
 
 def reading(

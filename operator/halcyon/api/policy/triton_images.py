@@ -35,7 +35,7 @@ _RELEASE = re.compile(r"(?:^|/)tritonserver:(\d\d\.\d\d)(?:[-.][A-Za-z0-9_.-]*)?
 _NVIDIA = re.compile(r"(?:^|/)nvidia/tritonserver:(\d\d\.\d\d)-(?:([a-z0-9]+)-python-)?py3(?:-([a-z]+))?$")
 _FLAVOURS = {"vllm": "vllm", "trtllm": "tensorrtllm", "pyt": "pytorch"}
 _LANGUAGE_MODELS = {"vllm": "vllm", "tensorrtllm": "trtllm"}
-"""Backends that the full Triton image lacks. For each, the variant of the image that has the backend."""
+"""Variant of the Triton image that has a backend, for each backend that the full image lacks."""
 _NEED_GPU = frozenset(("tensorrt", "tensorrt_plan", "tensorrtllm", "vllm"))
 
 

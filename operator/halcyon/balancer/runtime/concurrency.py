@@ -82,7 +82,7 @@ class Concurrency:
         self.others: tuple[BalancerLoad, ...] = ()
         """Newest known loads of the model's other balancers."""
         self.own = BalancerLoad(agent)
-        """Load of this balancer, as of the last call of `limits`. Its agent publishes it to the other balancers."""
+        """Load of this balancer, as of the last call of `limits`. The agent publishes it to the other balancers."""
         self.found = dict(found or {})
         """Measured maximum concurrency of a pod, by revision. The newest revision is the last."""
         self.facts: dict[str, ModelConcurrency] = {}
@@ -230,7 +230,7 @@ class Concurrency:
     def users_part(self) -> float | None:
         """Share of users in the requests in progress at pods, over all balancers.
 
-        None while there are no requests of batch inference.
+        The result is None while there are no requests of batch inference.
         """
         loads = (self.own, *self.others)
         inside, lower = sum(load.inflight for load in loads), sum(load.lower_sent for load in loads)

@@ -237,7 +237,7 @@ class OverloadLimits:
     def _add_answers(self, reading: HaproxyStats, pods: Mapping[str, PodStatistics], now: float) -> float | None:
         """Update the rows per request, and return this balancer's share of the pods' responses.
 
-        None if there were too few responses.
+        The result is None if there were too few responses.
         """
         self._answers.append((now, reading, dict(pods)))
         while now - self._answers[0][0] > MAX_AGE_S or self._answers[0][1].process != reading.process:

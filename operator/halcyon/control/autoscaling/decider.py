@@ -103,7 +103,7 @@ class _Model:
     """Schedules in force at the last decision, and the spec from which they come."""
     ruled: _Ruled | None = None
     partial_since: float | None = None
-    """Monotonic time since which the planner hasn't known the load, in seconds. None if the load is known."""
+    """Monotonic time since which the planner hasn't known the load, in seconds; None if the load is known."""
 
 
 @dataclass

@@ -123,10 +123,12 @@ class ModelSignals:
     clock: Clock
     sampled: Callable[[str, str], Sampled | None] | None = None
     """Function that returns a pod's GPU utilisation from the site's Prometheus. Its arguments are the namespace and the
-    name of the pod. None if the site has no Prometheus."""
+    name of the pod. The value is None if the site has no Prometheus.
+    """
     queried: Callable[[Key, str], Value | Missing] | None = None
-    """Function that returns a model's result of one of the site's queries, by the query's name. None if the site has no
-    Prometheus."""
+    """Function that returns a model's result of one of the site's queries, by the query's name; None if the site has no
+    Prometheus.
+    """
 
     _models: dict[Key, _Model] = field(default_factory=dict)
     _utilization: GpuUtilizationSources = field(default_factory=GpuUtilizationSources)

@@ -88,7 +88,7 @@ class ScaleWriter:
     def goes_first(self, model: ModelState) -> bool:
         """Return whether the replicas are written before the status.
 
-        They are for a scale-up while status writes are late.
+        This is the case for a scale-up while status writes are late.
         """
         wanted = self.wanted(model)
         return wanted is not None and wanted > self.caches.replicas(model.key) and self.statuses_are_late

@@ -69,8 +69,9 @@ class ReconcilePlan:
     """Whether balancer pods that are no longer needed still exist. After they have ended, more objects must be
     deleted."""
     outdated: tuple[str, ...] = ()
-    """Differences between the stored rendering of the requested revision and a new rendering by this operator. Empty if
-    there is no stored rendering."""
+    """Differences between the stored rendering of the requested revision and a new rendering by this operator; empty if
+    there is no stored rendering.
+    """
 
     @property
     def target(self) -> Revision | None:

@@ -119,7 +119,7 @@ def _container(status: Mapping[str, Any], ahead_s: float) -> Object:
 
 
 def is_live(pod: Object) -> bool:
-    """Return whether the pod has neither ended nor is being deleted."""
+    """Return whether the pod has not ended and is not being deleted."""
     return pod["metadata"]["deletionTimestamp"] is None and pod["status"]["phase"] not in {"Failed", "Succeeded"}
 
 

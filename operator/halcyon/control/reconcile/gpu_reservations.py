@@ -64,7 +64,7 @@ class GpuReservations:
     """Whether the site limits the GPUs of a namespace. If it doesn't, nothing is reserved."""
 
     _shares: dict[str, dict[Key, _Share]] | None = None
-    """GPUs that are reserved for each model, by namespace. None until reservations are first needed."""
+    """GPUs that are reserved for each model, by namespace; None until reservations are first needed."""
     _refused: set[Key] = field(default_factory=set)
 
     def gpus(self, key: Key) -> Gpus:

@@ -78,7 +78,7 @@ _PROMISED = 0.5
 _GPU_FULL = 95.0
 """GPU utilisation, in percent per ready pod, from which a GPU counts as full."""
 _ENGINE_FULL = 0.95
-"""Used share of an engine's capacity for requests from which the engine counts as full."""
+"""Minimum used share of an engine's capacity for requests at which the engine counts as full."""
 _SHARED_S = 1800.0
 """Seconds after which a shared limit is tested again with more replicas."""
 _PROVISIONAL = 10.0
@@ -112,7 +112,9 @@ class AnswerEvidence:
     is_in_force: bool = False
     """Whether the pods' answers contradict Triton's batch times, so that `rps` is used as the capacity."""
     line_rps: float | None = None
-    """Requests per second of a replica by Triton's batch times at the last comparison; None if there are none."""
+    """Requests per second of a replica, computed from Triton's batch times at the last comparison; None if there are
+    none.
+    """
     peaks: Peaks = ()
     """Rates of answers of full pods by number of pods: (ready pods, requests per second of all of them together, time).
     The entries are sorted by number of pods."""
@@ -124,11 +126,14 @@ class AnswerEvidence:
     """Recent samples, oldest first; empty while answers agree with the batch times and hardly any request waits."""
     found_by: str = ""
     """Method by which `rps` was found. `TimeInPods`: Little's law. `Answers`: counted answers. `EngineMetrics`: counted
-    answers while engines reported that they were full. `MEASURED`: `halcyon bench`. Empty if `rps` is unknown."""
+    answers while engines reported that they were full. `MEASURED`: the result of `halcyon bench`. The value is empty if
+    `rps` is unknown.
+    """
     alone: tuple[int, float, float] | None = None
-    """Capacity of a pod by its batch times while few pods were ready: (ready pods, requests per second of each, time).
-    The answers agreed with the batch times then. It is from the time with the fewest ready pods in the last minutes,
-    because a lock that pods share makes batches longer. None if unknown."""
+    """Capacity of a pod, computed from its batch times while few pods were ready: (ready pods, requests per second of
+    each, time). The answers agreed with these batch times. Of the last minutes, the time with the fewest ready pods is
+    used, because a lock that pods share makes batches longer. The value is None if unknown.
+    """
 
     @property
     def is_unseen(self) -> bool:

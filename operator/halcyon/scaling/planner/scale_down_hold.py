@@ -48,8 +48,9 @@ class ScaleDownHold:
     """Recent numbers of replicas needed that still affect the result, as (time, replicas). Times ascend and replicas
     descend."""
     patience_s: float | None = None
-    """Learnt time, in seconds, for which replicas are kept after they were last needed. None until it has first doubled
-    or halved."""
+    """Learnt time, in seconds, for which replicas are kept after they were last needed; None until it has first doubled
+    or halved.
+    """
     min_s: float = MIN_HOLD_S
     """Minimum time, in seconds, for which replicas are kept after they were last needed."""
     lowered_at: float | None = None
@@ -87,10 +88,10 @@ class ScaleDownHold:
     ) -> tuple[int, ScaleDownHold]:
         """Return the number of replicas to keep now, and the updated state.
 
-        `need` is the number of replicas needed now. `bare` is the same number without replicas that are kept only
-        because the noise is not learnt yet; its default is `need`. `foreseen` is true if the time of the next rise is
-        known, so that a rise doesn't make a release a mistake. `dispersion` is the variance over the mean of the number
-        of arrivals in a short time; it is used until a hold is learnt.
+        `need` is the number of replicas needed now. `bare` is the number that would be needed if the noise of the load
+        were fully learnt; its default is `need`. `foreseen` is true if the time of the next rise is known, so that
+        scaling down before this rise doesn't count as a mistake. `dispersion` is the variance over the mean of the
+        number of arrivals in a short time; it is used until a hold is learnt.
         """
         bare = need if bare is None else bare
         span = self.seconds(start_s, foreseen=foreseen, dispersion=dispersion)
