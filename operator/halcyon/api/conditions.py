@@ -272,8 +272,7 @@ INHERITED: Final[Mapping[Type, str]] = {
     "spec.rollout.onFailure `Stay`.",
 }
 """Condition types that can also take over the reason of another condition, each with a sentence for the reference that
-explains when.
-"""
+explains when."""
 
 
 @dataclass(frozen=True)

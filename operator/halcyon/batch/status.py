@@ -184,8 +184,8 @@ def _failed(seen: Observed, before: Mapping[str, Any] | None) -> _Found:
 def _rows(before: Mapping[str, Any], progress: BatchProgress | None) -> Mapping[str, int] | None:
     """Return the number of rows by state.
 
-    A runner that has just started does not know these numbers yet. Until it does, those in the present status are
-    returned.
+    A runner that has just started does not have these numbers yet. Until it reports them, those in the present status
+    are returned.
     """
     if progress is None or progress.total is None or (progress.waiting and not progress.done):
         return before.get("rows")

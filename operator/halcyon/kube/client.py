@@ -140,7 +140,7 @@ class KubeClient(Kube):
 
         Args:
             api: client of the `kubernetes` package; `close` closes it.
-            fence: fence to check before each write, except to a Lease. None: this process needs no lease for its
+            fence: fence to check before each write, except to a Lease. If None, this process needs no lease for its
                 writes.
             tracer: tracer that records a span for each request.
             clock: clock of this process; a ClusterClock is set by each response.

@@ -54,7 +54,7 @@ class Revision:
     """Text of the annotation `NOTE`; empty if there is no such annotation."""
     base: str = ""
     """Key of the spec, if an older revision has the same spec and this revision is a newer rendering of it. Otherwise
-    empty, because `key` is then the key of the spec."""
+    the value is empty, because `key` is then the key of the spec."""
     version: str = ""
     """Version of the operator that rendered the template; empty if unknown."""
     site: str = ""

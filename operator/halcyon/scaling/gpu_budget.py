@@ -73,8 +73,7 @@ class Budget:
     """Whether a model may be scaled down to its floor in favour of a model with higher priority or greater need."""
     fill: bool = False
     """Whether a model with smaller replicas may get the GPUs that are left if they are too few for the next replica in
-    the order.
-    """
+    the order."""
 
 
 class Grant(NamedTuple):

@@ -217,8 +217,7 @@ class Cost:
     idle: float | None
     """Share of the last day's GPU time in which the GPUs were idle. Time in an unknown state is divided between busy
     and idle in the ratio of the known time. The value is None if less than half of the time is known. `busy` is
-    computed likewise.
-    """
+    computed likewise."""
 
 
 def cost(ledger: Ledger, price: float | None) -> Cost:

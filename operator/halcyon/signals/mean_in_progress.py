@@ -53,7 +53,7 @@ class MeanInProgress:
         self._ring = Ring(3, max_age_s=MAX_WINDOW_S, step_s=_STEP_S)
 
     def update(self, at: float, ended: float, spent_us: float) -> float | None:
-        """Add a sample and return the mean number of requests in progress; It is None until there are two samples.
+        """Add a sample and return the mean number of requests in progress; None until there are two samples.
 
         Args:
             at: time of the sample, in seconds.

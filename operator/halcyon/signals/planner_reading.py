@@ -88,8 +88,7 @@ class SignalMemory:
     array, it has no new batches."""
     seconds: Mapping[int, tuple[int, float]] | None = None
     """Counts in `batches`, in the form that the planner reads: (executions, seconds) by number of rows in the batch.
-    The value is None if there are none.
-    """
+    The value is None if there are none."""
     rejected: MergedCounter = field(default_factory=MergedCounter)
     """Number of requests rejected up to each balancer's last report. It is newer than `arrived`, because it is only
     used to determine whether requests are being rejected."""
@@ -131,7 +130,8 @@ def reading(
         balancers: names of the balancer pods that are ready in Kubernetes. If None (unknown), every silent agent is assumed to
             have a pod.
         revision: revision that is being rolled out, or that was rolled out last.
-        of_revision: names of the pods of that revision, whose batches are counted. None: all pods.
+        of_revision: names of the pods of that revision, whose batches are counted. If None, all
+                pods count.
     """
     now = snapshot.at
     pods_read = _with_broken_pods(pods, snapshot.pods)

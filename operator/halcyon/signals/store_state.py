@@ -141,8 +141,7 @@ class ObservedPod:
     """Counter of the time of the batches of all sizes in the last read, in microseconds; None if unknown."""
     fallen_at: float | None = None
     """Time of the first read in which the batch counters had fallen, until a second read confirms this; None at all
-    other times.
-    """
+    other times."""
 
 
 class PodSnapshot(NamedTuple):

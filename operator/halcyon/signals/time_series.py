@@ -215,7 +215,8 @@ class Counters:
 
         Args:
             totals: initial total of each counter; NaN if it was never known.
-            max_per_s: maximum plausible growth of each counter per second, in its unit. None: growth is not limited.
+            max_per_s: maximum plausible growth of each counter per second, in its unit; None if growth is
+                not limited.
         """
         self._at = -math.inf
         self._max_per_s = [math.inf] * len(totals) if max_per_s is None else max_per_s

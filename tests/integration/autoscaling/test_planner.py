@@ -344,7 +344,7 @@ async def test_free_gpus_limit_no_replicas_and_the_scheduler_names_the_shortage(
         )
         message = await reached(
             lambda: space.condition("ScalingActive")[2],
-            lambda text: "Of 5 desired pods, 2 are ready, 0 are starting and 3 are unschedulable (" in text,
+            lambda text: "2 of 5 desired pods are ready, 0 starting, 3 unschedulable (" in text,
             what="it is said",
         )
         assert "Insufficient nvidia.com/gpu" in message.partition("3 are unschedulable (")[2]

@@ -93,8 +93,7 @@ class MeasuredCapacity(ApiModel):
     """Triton image with which the measurement was made."""
     gpu_product: _Name | None = None
     """GPU product of the node: the value of its label nvidia.com/gpu.product. The value is None if the node has no such
-    label.
-    """
+    label."""
     lines: Annotated[tuple[MeasuredLine, ...], Field(min_length=1, max_length=8)]
     """Measured execution times. There is at most one entry for each number of model instances."""
 

@@ -55,8 +55,7 @@ class BatchStats:
     """Counters for each batch size. The time of a batch includes input, inference and output."""
     spent_us: int | None = None
     """Counter of the execution time of all batches, in microseconds. It includes sizes that are missing in `sizes`. The
-    value is None if an older agent does not report it.
-    """
+    value is None if an older agent does not report it."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +108,7 @@ class BalancerSample:
     """Response times for each slot; empty unless the model has two slots, whose revisions are then compared."""
     clients: ReportedHistogram | None = None
     """Histogram of the time from a request's arrival until its response starts; None if an older agent does not report
-    it.
-    """
+    it."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +150,7 @@ class PodSample:
     the statistics of some pods only."""
     engine_used: float | None = None
     """Used share of an inference engine's capacity, from 0 to 1. The capacity is its KV cache blocks, or the number of
-    requests that it can execute at once. The value is None if no engine reports it.
-    """
+    requests that it can execute at once. The value is None if no engine reports it."""
     backend_failure: str | None = None
     """Description of a failure of the pod's backend. If the state is maintenance or starting, it says why the backend
     is dead. If the state is ready, it says that every request fails."""
@@ -184,8 +181,7 @@ class AgentReport:
     sent: float | None = None
     """Time at which the report was sent, from the agent's clock; None if an older agent does not report it.
 
-    It can be later than `at`, because a report may wait for the minimum interval or for a connection.
-    """
+    It can be later than `at`, because a report may wait for the minimum interval or for a connection."""
 
     def to_json(self) -> str:
         """Return the report as one line of JSON."""

@@ -20,8 +20,7 @@ class SiteDownloads(ApiModel):
     """Hosts that are reached without the proxy: names, suffixes that begin with a dot, addresses, and networks in CIDR notation."""
     ca_config_map: DnsName | None = None
     """Name of a ConfigMap that each model's namespace has, with trusted CA certificates in its key `ca.crt`; None if
-    there is none.
-    """
+    there is none."""
 
 
 NO_DOWNLOADS = SiteDownloads()

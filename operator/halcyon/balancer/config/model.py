@@ -31,8 +31,7 @@ class TlsFiles:
 
     certificate: str = ""
     """File with the server's certificate chain and key; empty if there is none yet, in which case no client can
-    connect.
-    """
+    connect."""
     clients: str = ""
     """File with the CAs of client certificates; empty if clients need no certificate."""
 

@@ -60,8 +60,7 @@ class Load:
     """Number of requests that have ended since the previous load."""
     computing: int | None = None
     """Minimum number of requests in the last second that were in pods but not in Triton's queue; None without a new
-    sample of the pods.
-    """
+    sample of the pods."""
     execution_s: float | None = None
     """Mean time of an execution, in seconds; None before any execution."""
 

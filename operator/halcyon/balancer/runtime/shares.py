@@ -2,7 +2,7 @@
 
 HAProxy limits the requests in progress per server of a back end (`maxconn`), so each balancer and each protocol has a
 limit of its own for every pod. Each agent computes its own limits from the same data, the loads that all agents
-publish. Shares are proportional to the demand. A share grows only into what the others have released.
+publish. A share is proportional to the demand. It grows only into what the other shares have released.
 """
 
 # demand                  | limit for a pod

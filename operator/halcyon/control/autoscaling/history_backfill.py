@@ -80,7 +80,10 @@ def _closed_bins(history: History) -> dict[int, float]:
 
 
 class HistoryBackfill:
-    """Queue of models whose history must be imported, and the task that queries Prometheus. Not thread-safe."""
+    """Queue of models whose history must be imported, and the task that queries Prometheus.
+
+    The class is not thread-safe.
+    """
 
     def __init__(self, ask: Ask, *, clock: Clock) -> None:
         """Initialize with an empty queue. `ask` is the function that runs a query."""

@@ -48,8 +48,8 @@ class WriteOutcome(Enum):
 
     WRITTEN = "written"
     PARTLY_WRITTEN = "partly written"
-    """The replicas that the status showed were written. A newer decision needs more replicas, which are written once
-    the status has them."""
+    """The write succeeded, with the replicas in the status. A newer decision needs more replicas, which are written
+    once the status has them."""
     FAILED = "failed"
     NOT_NEEDED = "not needed"
     """There was nothing left to write at the end of the wait for the status."""

@@ -36,8 +36,7 @@ class ExternalHpa:
     """Sentence about what a user can do so that Halcyon scales the model again."""
     count: int | None = None
     """Replicas that the external HPA has set on a server Deployment, within the limits; None if spec.replicas is in
-    force.
-    """
+    force."""
 
 
 def autoscaler(view: Scope, spec: Spec) -> ExternalHpa | None:

@@ -70,8 +70,7 @@ class ReconcilePlan:
     deleted."""
     outdated: tuple[str, ...] = ()
     """Differences between the stored rendering of the requested revision and a new rendering by this operator; empty if
-    there is no stored rendering.
-    """
+    there is no stored rendering."""
 
     @property
     def target(self) -> Revision | None:

@@ -29,8 +29,7 @@ class SlotState:
     ready: int
     timed_out: bool = False
     """Whether the Deployment made no progress within its deadline; False until the Deployment controller has observed
-    the current generation.
-    """
+    the current generation."""
     paused: bool = False
     """Whether someone other than Halcyon has paused the Deployment, so that a new pod template is not rolled out."""
     refusal: str = ""

@@ -41,8 +41,7 @@ class RolloutPlan:
     pace: SurgeSettings = SURGE
     trouble: RevisionFailure | None = None
     """Reason why the requested revision has failed or is blocked, or why its pods aren't ready; None if there is no
-    such reason.
-    """
+    such reason."""
     overdue: bool = False
     """Whether the progress deadline has passed without a ready pod of the requested revision."""
     has_time: bool = False

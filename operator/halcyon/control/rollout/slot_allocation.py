@@ -54,7 +54,7 @@ def lone_slots(
 ) -> tuple[SlotAllocation, ...]:
     """Return the allocation of the slots if all desired pods are in one slot.
 
-    Pods that are left in the other slot are removed according to the table in the module's docstring.
+    Pods that are left in the other slot are removed according to the table at the top of the module.
 
     Args:
         seen: the observed state.

@@ -14,8 +14,7 @@ _FILES = ("memory.max", "memory/memory.limit_in_bytes")
 """Files that contain the memory limit: the first for cgroup version 2, the second for version 1."""
 _NONE = 1 << 60
 """Minimum value in a file of control groups that means "no limit". Version 1 writes the largest number of pages, and
-version 2 a word.
-"""
+version 2 a word."""
 
 
 def read(mount: Path = MOUNT) -> float | None:

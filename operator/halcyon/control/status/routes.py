@@ -105,7 +105,7 @@ def _result(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str
                     f"({condition.get('reason')}): {condition.get('message')}"
                 )
     if not found or any(c.get(wanted, {}).get("status") != "True" for c in found for wanted in _REQUIRED):
-        return None, f"no result yet for {kind.kind} {view.key.name}"
+        return None, f"the Gateway has not reported on {kind.kind} {view.key.name} yet"
     return True, f"{kind.kind} {view.key.name}"
 
 

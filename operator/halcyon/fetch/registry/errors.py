@@ -27,5 +27,4 @@ class RegistryFailure(Exception):  # noqa: N818  # RegistryError is the registry
         super().__init__(message)
         self.is_missing = is_missing
         """Whether the failure is that the model doesn't exist or has no valid layout. If false, the download of the
-        model failed.
-        """
+        model failed."""

@@ -11,11 +11,10 @@ which is the number of requests in execution. By Little's law, a ready pod answe
 sent and answered. It is correct from the first answer on. A rate of answers is correct only after several times that
 time, because answers come in bursts.
 
-Three questions are answered: whether the service line is contradicted, whether the pods are full, and whether the pods
-share a limit. The last question doesn't depend on the first. If pods share a lock within `execute`, batches take longer
-the more pods there are. The batch times are then correct, but don't show what more pods would answer. The answers of
-pods that aren't full only show a lower bound of their capacity. Out of scope: how the plan uses the result (`plan`,
-`parts`).
+Three questions are answered: is the service line contradicted, are the pods full, and do they share a limit? The last
+one doesn't depend on the first. If pods share a lock within `execute`, batches take longer the more pods there are. The
+batch times are then correct, but don't show what more pods would answer. The answers of pods that aren't full only show
+a lower bound of their capacity. Out of scope: how the plan uses the result (`plan`, `parts`).
 """
 
 # | question                          | the answer is yes if                                                            |
@@ -112,9 +111,7 @@ class AnswerEvidence:
     is_in_force: bool = False
     """Whether the pods' answers contradict Triton's batch times, so that `rps` is used as the capacity."""
     line_rps: float | None = None
-    """Requests per second of a replica, computed from Triton's batch times at the last comparison; None if there are
-    none.
-    """
+    """Requests per second of a replica from Triton's batch times at the last comparison; None if there are none."""
     peaks: Peaks = ()
     """Rates of answers of full pods by number of pods: (ready pods, requests per second of all of them together, time).
     The entries are sorted by number of pods."""
@@ -125,15 +122,13 @@ class AnswerEvidence:
     samples: tuple[Sample, ...] = ()
     """Recent samples, oldest first; empty while answers agree with the batch times and hardly any request waits."""
     found_by: str = ""
-    """Method by which `rps` was found. `TimeInPods`: Little's law. `Answers`: counted answers. `EngineMetrics`: counted
-    answers while engines reported that they were full. `MEASURED`: the result of `halcyon bench`. The value is empty if
-    `rps` is unknown.
-    """
+    """Method of finding `rps`; empty if unknown. `TimeInPods`: Little's law. `Answers`: counted answers.
+    `EngineMetrics`: counted answers while engines reported that they were full. `MEASURED`: the result of `halcyon
+    bench`."""
     alone: tuple[int, float, float] | None = None
     """Capacity of a pod, computed from its batch times while few pods were ready: (ready pods, requests per second of
     each, time). The answers agreed with these batch times. Of the last minutes, the time with the fewest ready pods is
-    used, because a lock that pods share makes batches longer. The value is None if unknown.
-    """
+    used, because a lock that pods share makes batches longer. The value is None if unknown."""
 
     @property
     def is_unseen(self) -> bool:
@@ -198,7 +193,7 @@ class AnswerEvidence:
         return self._judged(at, samples, anchor, replica, limit_s, reading)
 
     def replica(self) -> Replica | None:
-        """Return the capacity of a replica by its answers; None if batch times are used or no pod has been full."""
+        """Return the capacity of a replica from its answers; None if batch times are used or no pod has been full."""
         if not self.is_in_force or self.rps is None:
             return None
         slots = max(round(self.at_once), 1)

@@ -49,8 +49,7 @@ class ScaleDownHold:
     descend."""
     patience_s: float | None = None
     """Learnt time, in seconds, for which replicas are kept after they were last needed; None until it has first doubled
-    or halved.
-    """
+    or halved."""
     min_s: float = MIN_HOLD_S
     """Minimum time, in seconds, for which replicas are kept after they were last needed."""
     lowered_at: float | None = None
@@ -60,8 +59,8 @@ class ScaleDownHold:
     held: int | None = None
     """Number of replicas to keep, as returned by the last call."""
     bare: tuple[tuple[float, int], ...] = ()
-    """Same as `needs`, but without the replicas that are kept only because the noise of the load is not fully learnt
-    yet."""
+    """Recent numbers of replicas needed, as in `needs`, but without the replicas that are kept only because the noise
+    of the load is not fully learnt yet."""
     bare_held: int | None = None
     """Number of replicas that the last call would have returned if it had used `bare` instead of `needs`."""
 

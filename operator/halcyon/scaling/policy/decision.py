@@ -59,13 +59,11 @@ class Signal:
     source: str = "agents"
     missing: str = ""
     """Reason why the signal's value is missing; empty if the value is known, or if there is nothing to measure because
-    no pod is ready.
-    """
+    no pod is ready."""
     shown: float | None = None
     """Measured number that is shown to users: queued requests, or the mean GPU utilisation of the ready pods in
     percent. Unlike `value`, it includes neither rejected requests nor estimates for pods that don't report. The value
-    is None if it is unknown.
-    """
+    is None if it is unknown."""
 
 
 @immutable(frozen=True, slots=True)

@@ -125,7 +125,7 @@ class PrometheusSource:
         return self._site.queries
 
     async def run(self) -> None:
-        """Query the GPU utilisation of all pods periodically until cancelled. Never fails."""
+        """Query the GPU utilisation of all pods periodically until cancelled. The method never fails."""
         while True:
             pause_s = await self.poll()
             await asyncio.sleep(pause_s)

@@ -80,8 +80,7 @@ class Capacity:
     """Revision that executed the batches; empty if unknown."""
     measured: tuple[tuple[int, float], ...] = ()
     """Batch times that `halcyon bench` measured before any traffic, as (rows in the batch, seconds); empty if there is
-    no measurement.
-    """
+    no measurement."""
     batches: float = 0.0
     """Number of batches that the revision has executed. The batches in the first report of each batch size are not
     counted. The more batches are executed, the less weight the measured batch times have."""
