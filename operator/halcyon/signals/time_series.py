@@ -1,8 +1,8 @@
 """Storage of samples: ring buffers of rows, and counters that keep their totals if the counting process restarts.
 
-Rows are stored in arrays of doubles, because a thousand models have a million numbers, which would take ten times the memory as
-Python objects. NaN means "unknown" in a row; it is never passed to other packages. Out of scope: the meaning of the columns
-(`observation_store`).
+Rows are stored in arrays of doubles, because a thousand models have a million numbers. As Python objects, these would
+take ten times the memory. NaN means "unknown" in a row; it is never passed to other packages. Out of scope: the meaning
+of the columns (`observation_store`).
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ of a batch, the measured rate and this balancer's share of the requests (`overlo
 
 Requests that were held at zero replicas, and those that arrive until they are answered, are not limited.
 
-With API keys, a client is rejected only if it has at least its share of all requests that wait: then other clients do not suffer from
-one client that sends too many.
+With API keys, a client is rejected only if it has at least its share of all requests that wait. Other clients therefore
+do not suffer from one client that sends too many.
 """
 
 # requests that wait in this balancer   | and for as long as the objective  | a new request

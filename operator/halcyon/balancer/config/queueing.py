@@ -7,9 +7,10 @@ Requests of batch inference (`LOWER_CLASS_HEADER`) wait in `lower.lua` until ser
 requests. The latency objective does not reject them. After the queue timeout, or if too many wait, the client may
 repeat them.
 
-HAProxy detects the disconnect of an HTTP/1.1 client only after its request has been sent towards a server. It detects the reset of an
-HTTP/2 stream at any time. Therefore an HTTP/1.1 request is held behind a hop: back end `wait_http` sends it as HTTP/2 through a unix
-socket to front end `wait_http` of the same process. If the client disconnects, the hop resets the HTTP/2 stream. gRPC needs no hop.
+HAProxy detects the disconnect of an HTTP/1.1 client only after its request has been sent towards a server. It detects
+the reset of an HTTP/2 stream at any time. Therefore an HTTP/1.1 request is held behind a hop. Back end `wait_http`
+sends the request as HTTP/2 through a unix socket to front end `wait_http` of the same process. If the client
+disconnects, the hop resets the HTTP/2 stream. gRPC needs no hop.
 
 After a reload, the old process does not receive new servers any more. It passes its held requests on to the new process, which listens
 on the same sockets.

@@ -1,7 +1,7 @@
 """Limits on the queue of one balancer that follow from the latency objective. Pure.
 
-The limits follow from four numbers of requests per pod: those computed at once, those answered within the objective and
-within twice the objective, and those sent to the pod.
+The limits follow from four numbers of requests per pod. They are those computed at once, those answered within the
+objective or within twice the objective, and those sent to the pod.
 
 The number of requests sent to a pod is limited only while an overload lasts. In a burst it would keep pods idle,
 because the shares of balancers follow the demand only after a second.

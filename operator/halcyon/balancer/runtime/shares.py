@@ -1,7 +1,7 @@
 """Shares of the requests that a pod may have in progress, between the model's balancers and their protocols. Pure.
 
-HAProxy limits the requests in progress per server of a back end (`maxconn`), so each balancer and each protocol has a
-limit of its own for every pod. Each agent computes its own limits from the same data, the loads that all agents
+HAProxy limits the requests in progress per server of a back end (`maxconn`). Therefore each balancer and each protocol
+has a limit of its own for every pod. Each agent computes its own limits from the same data, the loads that all agents
 publish. A share is proportional to the demand. It grows only into what the other shares have released.
 """
 
