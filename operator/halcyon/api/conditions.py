@@ -272,7 +272,7 @@ INHERITED: Final[Mapping[Type, str]] = {
     Type.STALLED: "Otherwise the reason is that of `Accepted` or `ModelLoaded`, or that of a rollout that failed with "
     "spec.rollout.onFailure `Stay`.",
 }
-"""Condition types that can also take over the reason of another condition. For each, a sentence for the reference
+"""Condition types that can also take over the reason of another condition, each with a sentence for the reference that
 explains when."""
 
 

@@ -1,13 +1,16 @@
 """Calculation of how much of a shared resource limit one model may use. Pure.
 
-| limit                                    | counted usage                                     | checked                          |
-| ---------------------------------------- | ------------------------------------------------- | -------------------------------- |
-| ResourceQuotas of a namespace            | existing pods, and replicas granted since         | if replicas increase             |
-| GPU budget of the site                   | replicas that are granted or in force             | if replicas increase             |
-| GPUs per namespace, in the site policy   | accepted specs, at their maximum replicas         | if a spec is accepted            |
+There are three limits: ResourceQuotas of a namespace, the GPU budget of the site, and the site policy's GPUs per
+namespace. They differ in the usage that is counted, and in when it is checked.
 
 A limit never takes away resources that a model already uses. Out of scope: counting the usage of other models.
 """
+
+# | limit                                    | counted usage                                     | checked                          |
+# | ---------------------------------------- | ------------------------------------------------- | -------------------------------- |
+# | ResourceQuotas of a namespace            | existing pods, and replicas granted since         | if replicas increase             |
+# | GPU budget of the site                   | replicas that are granted or in force             | if replicas increase             |
+# | GPUs per namespace, in the site policy   | accepted specs, at their maximum replicas         | if a spec is accepted            |
 
 from __future__ import annotations
 

@@ -1,11 +1,14 @@
 """Status of a BatchInference, computed from its Job, its pod and the progress of its runner. Pure.
 
-condition   true if                                     otherwise
-Complete    the runner has written all results          false; the reason is what the batch does or waits for
-Failed      the Job has failed, or can't be created     absent
-Suspended   spec.suspend is true                        absent
-OnTime      the present rate meets the deadline         false; absent without a deadline, or while the end is unknown
+The status has the conditions Complete, Failed, Suspended and OnTime. Failed and Suspended are absent if they aren't
+true, and OnTime is absent without a deadline.
 """
+
+# condition   true if                                     otherwise
+# Complete    the runner has written all results          false; the reason is what the batch does or waits for
+# Failed      the Job has failed, or can't be created     absent
+# Suspended   spec.suspend is true                        absent
+# OnTime      the present rate meets the deadline         false; absent without a deadline, or while the end is unknown
 
 from __future__ import annotations
 
@@ -197,8 +200,8 @@ def _failed(seen: Observed, before: Mapping[str, Any] | None) -> _Found:
 def _rows(before: Mapping[str, Any], progress: BatchProgress | None) -> Mapping[str, int] | None:
     """Return the number of rows by state.
 
-    A runner that has just started does not know these numbers yet. Until it does, those in the present status are
-    returned.
+    A runner that has just started does not have these numbers yet. Until it reports them, those in the present status
+    are returned.
     """
     if progress is None or progress.total is None or (progress.waiting and not progress.done):
         return before.get("rows")

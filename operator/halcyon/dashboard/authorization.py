@@ -1,12 +1,7 @@
 """Authentication of the user of a request, and the namespaces that this user may see.
 
-| request                                   | user                                                                                |
-| ----------------------------------------- | ----------------------------------------------------------------------------------- |
-| sign-in is off (localhost only)           | anyone who can reach the port (`kubectl port-forward`); may see everything          |
-| from a trusted proxy                      | the user in the proxy's headers                                                     |
-| with a token, in `Authorization: Bearer`  | the user of the token (TokenReview)                                                 |
-| or in the session cookie                  |                                                                                     |
-| any other                                 | none: 401; headers from an untrusted proxy are ignored                              |
+The user is named by a trusted proxy, or by a token in a header or in the session cookie. Any other request is rejected
+with 401, unless sign-in is off.
 
 A session is the token itself, in a cookie that scripts cannot read. Replicas therefore store no sessions, any replica can serve a
 session, and a revoked token stops working within `ALLOWED_TTL_S`. Users see the namespaces in which they may `list` ModelDeployments
@@ -14,6 +9,14 @@ session, and a revoked token stops working within `ALLOWED_TTL_S`. Users see the
 
 Out of scope: the reviews themselves (`halcyon.kube.auth`).
 """
+
+# | request                                   | user                                                                                |
+# | ----------------------------------------- | ----------------------------------------------------------------------------------- |
+# | sign-in is off (localhost only)           | anyone who can reach the port (`kubectl port-forward`); may see everything          |
+# | from a trusted proxy                      | the user in the proxy's headers                                                     |
+# | with a token, in `Authorization: Bearer`  | the user of the token (TokenReview)                                                 |
+# | or in the session cookie                  |                                                                                     |
+# | any other                                 | none: 401; headers from an untrusted proxy are ignored                              |
 
 from __future__ import annotations
 

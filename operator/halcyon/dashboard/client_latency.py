@@ -1,13 +1,16 @@
 """Quantiles of the latency of clients between two samples of the balancers' counters. Pure.
 
-| balancer                                | responses that are counted                                   |
-| --------------------------------------- | ------------------------------------------------------------ |
-| in the last sample                      | the growth of its counters                                   |
-| in the last sample, a counter decreased | its whole counters, because HAProxy has restarted            |
-| not in the last sample                  | none, because it is unknown when they were counted           |
+Responses are counted from the growth of the counters of each balancer in the last sample. If a counter decreased, all
+of its value is counted, because HAProxy has restarted.
 
 Out of scope: counting the responses (`halcyon.balancer.config.latency_buckets`), storing the quantiles (`history`).
 """
+
+# | balancer                                | responses that are counted                                   |
+# | --------------------------------------- | ------------------------------------------------------------ |
+# | in the last sample                      | the growth of its counters                                   |
+# | in the last sample, a counter decreased | its whole counters, because HAProxy has restarted            |
+# | not in the last sample                  | none, because it is unknown when they were counted           |
 
 from __future__ import annotations
 

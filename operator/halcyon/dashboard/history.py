@@ -1,9 +1,9 @@
 """History of each model for its charts: one hour, with a point every 10 s. It takes 9.0 KiB of memory per model.
 
-A point is a row of 25 bytes in a ring buffer: 5,000 models have 25 million numbers, and as Python objects these would
-take 30 times as much memory. The history is lost when the process ends. The planner stores the arrivals of earlier days
-(`ports.Past`), and Prometheus can store all other values. This module reads no clock; the caller passes `at`, in
-seconds since the epoch.
+A point is a row of 25 bytes in a ring buffer. The histories of 5,000 models have 25 million numbers, which would take
+30 times as much memory as Python objects. The history is lost when the process ends. The planner stores the arrivals of
+earlier days (`ports.Past`), and Prometheus can store all other values. This module reads no clock; the caller passes
+`at`, in seconds since the epoch.
 """
 
 from __future__ import annotations

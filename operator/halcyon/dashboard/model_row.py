@@ -1,20 +1,20 @@
 """Row of one model in the table, its problems, and the totals over rows. Pure.
 
-`PROBLEMS` lists the problems that a model can have, the most urgent first. The state of a model is the first one in
-this table whose condition is true:
-
-| state       | condition                                                |
-| ----------- | -------------------------------------------------------- |
-| stalled     | Stalled is True: a user must act                         |
-| progressing | Reconciling is True                                      |
-| unready     | Ready is False                                           |
-| zero        | Ready is True, and spec.replicas is 0                    |
-| limited     | Ready is True, and a limit prevents more replicas        |
-| ready       | Ready is True                                            |
-| unknown     | any other                                                |
+`PROBLEMS` lists the problems that a model can have, the most urgent first. The state of a model is the first one whose
+condition is true, of these: stalled, progressing, unready, zero, limited, ready, unknown.
 
 Out of scope: which rows are shown (`model_table`).
 """
+
+# | state       | condition                                                |
+# | ----------- | -------------------------------------------------------- |
+# | stalled     | Stalled is True: a user must act                         |
+# | progressing | Reconciling is True                                      |
+# | unready     | Ready is False                                           |
+# | zero        | Ready is True, and spec.replicas is 0                    |
+# | limited     | Ready is True, and a limit prevents more replicas        |
+# | ready       | Ready is True                                            |
+# | unknown     | any other                                                |
 
 from __future__ import annotations
 

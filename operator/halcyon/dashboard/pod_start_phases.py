@@ -3,16 +3,19 @@
 Times are in seconds since the epoch, with a resolution of one second, as in Kubernetes. Phases whose times were overwritten by a restart
 are omitted.
 
-| phase      | from                     | to                                  |
-| ---------- | ------------------------ | ----------------------------------- |
-| pending    | the pod is created       | the pod is scheduled                |
-| pulling    | end of the last phase    | the first container runs            |
-| fetching   | the fetcher runs         | the fetcher has ended               |
-| starting   | end of the last phase    | the server container runs           |
-| loading    | end of the last phase    | Ready: the model is loaded and warm |
+The phases are pending, pulling, fetching, starting and loading. They follow each other from the pod's creation until it
+is ready.
 
 Out of scope: the current stage of a pod (`control.objects.pod_stage`), and the cold start in the status (`control.status`).
 """
+
+# | phase      | from                     | to                                  |
+# | ---------- | ------------------------ | ----------------------------------- |
+# | pending    | the pod is created       | the pod is scheduled                |
+# | pulling    | end of the last phase    | the first container runs            |
+# | fetching   | the fetcher runs         | the fetcher has ended               |
+# | starting   | end of the last phase    | the server container runs           |
+# | loading    | end of the last phase    | Ready: the model is loaded and warm |
 
 from __future__ import annotations
 

@@ -1,20 +1,21 @@
 """HTTP handlers of the dashboard: pages, documents, streams of documents, and security headers.
 
-    GET    /                                    the page
-    GET    /static/PATH                         files of the page
-    GET    /api/session                         the signed-in user
-    POST   /api/session {"token": ...}          sign in: set a cookie with the token
-    DELETE /api/session                         sign out
-    GET    /api/models?text=&state=&sort=&order=&offset=&limit=
-    GET    /api/models/NAMESPACE/NAME[/spec|/revisions|/measured|/batches]
-    GET    /api/models/NAMESPACE/NAME/history?hours=
-    GET    /api/models/NAMESPACE/NAME/logs?pod=    last lines, read with the user's own token
-    GET    /api/models/NAMESPACE/NAME/whatif?latency=&min=&max=&hours=
-    GET    /api/stream/models?...               documents of /api/models as server-sent events
-    GET    /api/stream/models/NAMESPACE/NAME    documents of /api/models/NAMESPACE/NAME as server-sent events
-
-Errors are JSON: {"error": MESSAGE}. No request changes the cluster.
+The API has the session, the models, and one model's spec, revisions, history, logs and what-if. Errors are JSON:
+{"error": MESSAGE}. No request changes the cluster.
 """
+
+# GET    /                                    the page
+# GET    /static/PATH                         files of the page
+# GET    /api/session                         the signed-in user
+# POST   /api/session {"token": ...}          sign in: set a cookie with the token
+# DELETE /api/session                         sign out
+# GET    /api/models?text=&state=&sort=&order=&offset=&limit=
+# GET    /api/models/NAMESPACE/NAME[/spec|/revisions|/measured|/batches]
+# GET    /api/models/NAMESPACE/NAME/history?hours=
+# GET    /api/models/NAMESPACE/NAME/logs?pod=    last lines, read with the user's own token
+# GET    /api/models/NAMESPACE/NAME/whatif?latency=&min=&max=&hours=
+# GET    /api/stream/models?...               documents of /api/models as server-sent events
+# GET    /api/stream/models/NAMESPACE/NAME    documents of /api/models/NAMESPACE/NAME as server-sent events
 
 from __future__ import annotations
 

@@ -1,12 +1,15 @@
 """Additions of a site to the dashboard: links to its other tools, and values from its Prometheus.
 
-| value                | query                                                    | without Prometheus                                |
-| -------------------- | -------------------------------------------------------- | ------------------------------------------------- |
-| allocatable GPUs     | kube-state-metrics' series of nodes, once a minute       | unknown: the operator may not read nodes          |
-| history of a model   | one query for all fields, for up to `MAX_HOURS`          | one hour, from memory, and the planner's arrivals |
+The number of allocatable GPUs is unknown without Prometheus. The history of a model then covers only one hour and the
+planner's arrivals.
 
 Out of scope: running a query (`signals.prometheus`), the history in memory (`history`).
 """
+
+# | value                | query                                                    | without Prometheus                                |
+# | -------------------- | -------------------------------------------------------- | ------------------------------------------------- |
+# | allocatable GPUs     | kube-state-metrics' series of nodes, once a minute       | unknown: the operator may not read nodes          |
+# | history of a model   | one query for all fields, for up to `MAX_HOURS`          | one hour, from memory, and the planner's arrivals |
 
 from __future__ import annotations
 

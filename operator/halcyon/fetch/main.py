@@ -1,8 +1,8 @@
 """Entry point of `halcyon fetch`, the process in the init container.
 
-Success: exit code 0 and a summary line on stdout. For a stateful model, also `sequence_batching.REPORT` in the termination log.
-Failure: exit code 1 and a line of JSON, `{"reason": ..., "message": ...}`, on stderr and in the termination log, from which the operator
-reads it.
+If the process succeeds, its exit code is 0, and stdout has a summary line. For a stateful model, the termination log
+has `sequence_batching.REPORT`. If the process fails, its exit code is 1. Stderr and the termination log, from which the
+operator reads, then have a line of JSON: `{"reason": ..., "message": ...}`.
 """
 
 from __future__ import annotations

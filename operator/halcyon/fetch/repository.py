@@ -5,10 +5,10 @@ the source, which is the same in Triton's container. Triton follows links to ver
 Triton 2.51).
 
 Only the stub executable of a Python model is copied. ConfigMaps and buckets store no execute bit. Triton also changes
-the mode of a stub that does not run on its own (because its libraries are in an environment that is not active yet),
-even if the mode is right. In the source, the change would fail, because the source is mounted read-only. The copy
-belongs to Triton's user, because all containers of the pod run as the same user.
-Source: triton-inference-server/python_backend, src/stub_launcher.cc, Launch.
+the mode of a stub that does not run on its own, even if the mode is right. Such a stub has its libraries in an
+environment that is not active yet. In the source, the change would fail, because the source is mounted read-only. The
+copy belongs to Triton's user, because all containers of the pod run as the same user. Source:
+triton-inference-server/python_backend, src/stub_launcher.cc, Launch.
 """
 
 from __future__ import annotations

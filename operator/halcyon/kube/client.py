@@ -140,7 +140,7 @@ class KubeClient(Kube):
 
         Args:
             api: client of the `kubernetes` package; `close` closes it.
-            fence: fence to check before each write, except to a Lease. None: this process needs no lease for its
+            fence: fence to check before each write, except to a Lease. If None, this process needs no lease for its
                 writes.
             tracer: tracer that records a span for each request.
             clock: clock of this process; a ClusterClock is set by each response.
@@ -157,7 +157,7 @@ class KubeClient(Kube):
     def endpoint(self) -> tuple[str, str | None]:
         """Connection data of the API server: its URL without a path, and the path of the PEM file with its CA.
 
-        None for the path means the system's CAs.
+        If the path is None, the system's CAs are used.
         """
         return self._transport.host, self._api.configuration.ssl_ca_cert or None
 

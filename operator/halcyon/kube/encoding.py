@@ -30,7 +30,7 @@ def as_yaml(obj: dict[str, Any]) -> bytes:
 def creating(obj: dict[str, Any]) -> dict[str, Any]:
     """Return the body of an apply that only creates an object.
 
-    It fails with `Conflicted` if an object of this name exists.
+    The apply fails with `Conflicted` if an object of this name exists.
 
     The API server compares the resource version only with that of an existing object. A POST also creates an object,
     but its fields would not belong to this field manager's applies. A later apply that omits a field would then not

@@ -86,7 +86,7 @@ class LeaderElector:
         """Identity of the leader, as last read from the Lease; empty if unknown."""
         self._seen: tuple[str, float] | None = None
         self._ours: dict[str, Any] | None = None
-        """Lease as this replica last wrote it. None if the Lease may have been changed since then."""
+        """Lease as this replica last wrote it; None if the Lease may have been changed since then."""
 
     @property
     def has_leader(self) -> bool:

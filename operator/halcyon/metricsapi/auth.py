@@ -1,17 +1,20 @@
 """Authentication and authorization of callers of the metrics API.
 
-| the connection has                                             | the user is                                                     |
-| -------------------------------------------------------------- | --------------------------------------------------------------- |
-| a client certificate from the request-header CA, with an       | the user in the X-Remote headers, whom the API server has       |
-| allowed name                                                   | already authenticated and authorized                            |
-| no such certificate, but a valid bearer token                  | the user of the token, who must have permission to list metrics |
-| neither                                                        | unknown: 401; X-Remote headers are ignored                      |
+The user is named by the front proxy in its X-Remote headers, or by a bearer token. Anyone else is unknown, and the
+response is 401.
 
 Callers without the front proxy's certificate are rate limited (`rate_limit`) before their token is reviewed. The API server itself is
 not limited, because it forwards the requests of all HPAs, and limits its own callers.
 
 Out of scope: the reviews themselves, which the caller provides.
 """
+
+# | the connection has                                             | the user is                                                     |
+# | -------------------------------------------------------------- | --------------------------------------------------------------- |
+# | a client certificate from the request-header CA, with an       | the user in the X-Remote headers, whom the API server has       |
+# | allowed name                                                   | already authenticated and authorized                            |
+# | no such certificate, but a valid bearer token                  | the user of the token, who must have permission to list metrics |
+# | neither                                                        | unknown: 401; X-Remote headers are ignored                      |
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Certificates:
     ca: Pair
     """CA that signs serving certificates."""
     next_ca: Pair | None = None
-    """New CA that is published but does not sign yet. None if there is no such CA."""
+    """New CA that is published but does not sign yet; None if there is no such CA."""
     former_cas: tuple[str, ...] = ()
     """Certificates of earlier CAs, which stay trusted until they expire."""
 
@@ -140,14 +140,16 @@ def needs_rotation(cert_pem: str, now: datetime) -> bool:
 def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) -> Certificates:
     """Return the certificates to store now; equal to `stored` if none needs to be renewed.
 
-    | stored                                            | result                                                  |
-    | ------------------------------------------------- | ------------------------------------------------------- |
-    | nothing, or only expired CAs                      | new CA and new serving certificate                      |
-    | CA with less than a third left, no new CA         | new CA, only published                                  |
-    | new CA that has been published for `SPREAD`       | it signs; the old CA stays trusted until it expires     |
-    | serving certificate with less than a third left   | new serving certificate                                 |
-    | serving certificate with other names or other CA  | new serving certificate                                 |
+    A certificate with less than a third of its time left is renewed, and so is one with wrong names or a wrong CA. A
+    new CA is published before it signs.
     """
+    # | stored                                            | result                                                  |
+    # | ------------------------------------------------- | ------------------------------------------------------- |
+    # | nothing, or only expired CAs                      | new CA and new serving certificate                      |
+    # | CA with less than a third left, no new CA         | new CA, only published                                  |
+    # | new CA that has been published for `SPREAD`       | it signs; the old CA stays trusted until it expires     |
+    # | serving certificate with less than a third left   | new serving certificate                                 |
+    # | serving certificate with other names or other CA  | new serving certificate                                 |
     unique_names = list(dict.fromkeys(names))
     if stored is None or all(load(ca.cert_pem).not_valid_after_utc <= now for ca in (stored.ca, stored.next_ca) if ca):
         ca = make_ca(now)

@@ -1,12 +1,7 @@
 """Connection limits of one port: which connections to accept, to replace, and to keep open after a response. Pure.
 
-| state of the connection                | limits                                                                      |
-| -------------------------------------- | --------------------------------------------------------------------------- |
-| unidentified: no request on it had an  | `unidentified` in total; if more than half are in use, also `per_source`    |
-| authenticated caller yet               | for each source address                                                     |
-| identified, with a request or a stream | none here: streams of agents are limited per model, of pages per replica    |
-| identified and idle                    | `idle` in total and `idle_per_caller` for each caller; above a limit, a     |
-|                                        | connection is closed after its response                                     |
+The limits depend on the state of a connection: unidentified, identified with a request or a stream, or identified and
+idle.
 
 Agents behind one NAT, the API server and an Ingress can share an address. Therefore connections are limited per address only under
 pressure, and only until the caller is authenticated.
@@ -20,6 +15,14 @@ A new connection above a limit replaces an older one without a request, if there
 
 Out of scope: timeouts and sockets (`listener`).
 """
+
+# | state of the connection                | limits                                                                      |
+# | -------------------------------------- | --------------------------------------------------------------------------- |
+# | unidentified: no request on it had an  | `unidentified` in total; if more than half are in use, also `per_source`    |
+# | authenticated caller yet               | for each source address                                                     |
+# | identified, with a request or a stream | none here: streams of agents are limited per model, of pages per replica    |
+# | identified and idle                    | `idle` in total and `idle_per_caller` for each caller; above a limit, a     |
+# |                                        | connection is closed after its response                                     |
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ class Connection:
     """Time of the last response on the connection, on the caller's clock, in seconds. Before the first response, it is
     the time at which the connection was accepted."""
     caller: str = ""
-    """Name of the last authenticated caller on this connection. Empty if no caller has been authenticated yet."""
+    """Name of the last authenticated caller on this connection; empty if no caller has been authenticated yet."""
     in_request: bool = False
     has_streamed: bool = False
     is_counted_idle: bool = False

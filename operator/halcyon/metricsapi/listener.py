@@ -1,17 +1,20 @@
 """Listening ports of the operator, on IPv4 and IPv6, with timeouts, connection limits, and TLS with small buffers.
 
-| timeout                | applies to                                                                              |
-| ---------------------- | --------------------------------------------------------------------------------------- |
-| `REQUEST_TIMEOUT_S`    | TLS handshake and first request head together, from accept on; the body of each request |
-| `KEEP_ALIVE_TIMEOUT_S` | the next request head, from the end of a response on                                    |
-| `RESPONSE_TIMEOUT_S`   | a client that does not read its response                                                |
-| none                   | a request in its handler; streams of agents and pages have heartbeats instead           |
+Timeouts limit the first request head, each next one, each request body, and a client that doesn't read its response. A
+request in its handler has no timeout.
 
 aiohttp has no connection limit, waits 3,630 s for a request, and receives a connection only after its TLS handshake. Therefore this
 module accepts the sockets itself, and passes only accepted connections to aiohttp. See docs/decisions/0038-connections.md.
 
 Out of scope: the connection limits themselves (`connections`), and the applications that are served.
 """
+
+# | timeout                | applies to                                                                              |
+# | ---------------------- | --------------------------------------------------------------------------------------- |
+# | `REQUEST_TIMEOUT_S`    | TLS handshake and first request head together, from accept on; the body of each request |
+# | `KEEP_ALIVE_TIMEOUT_S` | the next request head, from the end of a response on                                    |
+# | `RESPONSE_TIMEOUT_S`   | a client that does not read its response                                                |
+# | none                   | a request in its handler; streams of agents and pages have heartbeats instead           |
 
 from __future__ import annotations
 

@@ -51,10 +51,10 @@ class Revision:
     startup_timeout_s: int
     number: int
     note: str = ""
-    """Text of the annotation `NOTE`. Empty if there is no such annotation."""
+    """Text of the annotation `NOTE`; empty if there is no such annotation."""
     base: str = ""
     """Key of the spec, if an older revision has the same spec and this revision is a newer rendering of it. Otherwise
-    empty, because `key` is then the key of the spec."""
+    the value is empty, because `key` is then the key of the spec."""
     version: str = ""
     """Version of the operator that rendered the template; empty if unknown."""
     site: str = ""
@@ -62,7 +62,7 @@ class Revision:
     spec: Mapping[str, Any] | None = None
     """Parts `model`, `runtime` and `batching` of the spec, without defaults; None if an older version stored the revision."""
     seal: str = ""
-    """Digest of the accepted spec, from the annotation `SEAL`. Empty if there is no such annotation."""
+    """Digest of the accepted spec, from the annotation `SEAL`; empty if there is no such annotation."""
 
     @property
     def asks(self) -> str:

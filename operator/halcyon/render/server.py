@@ -230,7 +230,7 @@ def _pre_stop(spec: Spec) -> str:
 def _environment(spec: Spec) -> list[Object]:
     """Return Halcyon's environment variables, unless the spec sets them, and then those of the spec.
 
-    The The folder HOME of the image is on the read-only root file system. By default, libraries have their caches under
+    The folder HOME of the image is on the read-only root file system. By default, libraries have their caches under
     HOME (XDG, Hugging Face, PyTorch, Numba, Matplotlib, the Triton language, CUDA), so no other variable is set, and
     those of the image still apply. USER is set because libraries request the user's name, and the image may have none
     for the pod's user. Halcyon's variables come first, because later ones may refer to `$(HOME)`.

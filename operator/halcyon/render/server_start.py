@@ -1,17 +1,19 @@
 """Start of the Triton container, and its arguments for gRPC connections of clients without a balancer.
 
-The command is a POSIX shell script that adapts the start of Triton to its image and its pod.
-
-| difference between images and pods | what the script does |
-| --- | --- |
-| an option that this release of Triton doesn't list in `--help` | leaves it out if serving doesn't need it, and logs that |
-| a pod with an IPv6 address | lets HTTP and metrics listen on IPv6: by default they listen on IPv4 only, gRPC on both |
-| the fetcher has marked the configuration as complete | disables auto-complete: it starts a Python model twice (`fetch.auto_complete`) |
-| a Python stub process ended | creates a folder that agents find in the repository index; Triton itself doesn't restart the process |
-| Triton was killed | deletes the shared memory of its Python stubs: a pod's /dev/shm outlives its containers |
-| the operator orders a restart | sends SIGTERM: Triton closes its port, so that the liveness probe fails |
-| an NVIDIA image | starts Triton through the image's entrypoint, which selects the CUDA libraries for the node's driver |
+The command is a POSIX shell script that adapts the start of Triton to its image and its pod. It handles unknown
+options, IPv6 addresses, complete configurations, dead Python stubs, leftover shared memory, ordered restarts, and
+NVIDIA's entrypoint.
 """
+
+# | difference between images and pods | what the script does |
+# | --- | --- |
+# | an option that this release of Triton doesn't list in `--help` | leaves it out if serving doesn't need it, and logs that |
+# | a pod with an IPv6 address | lets HTTP and metrics listen on IPv6: by default they listen on IPv4 only, gRPC on both |
+# | the fetcher has marked the configuration as complete | disables auto-complete: it starts a Python model twice (`fetch.auto_complete`) |
+# | a Python stub process ended | creates a folder that agents find in the repository index; Triton itself doesn't restart the process |
+# | Triton was killed | deletes the shared memory of its Python stubs: a pod's /dev/shm outlives its containers |
+# | the operator orders a restart | sends SIGTERM: Triton closes its port, so that the liveness probe fails |
+# | an NVIDIA image | starts Triton through the image's entrypoint, which selects the CUDA libraries for the node's driver |
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Site:
     server_image: str
     """Triton image for models whose spec names none."""
     collector: CollectorAddress | None
-    """Address to which agents send reports. None until the operator has its serving certificate."""
+    """Address to which agents send reports; None until the operator has its serving certificate."""
     pull_secrets: tuple[str, ...] = ()
     """Names of the Secrets for pulling Halcyon's images, in the namespace of the ModelDeployment."""
     service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
@@ -64,7 +64,7 @@ class Site:
     balancers: Placement = ANYWHERE
     """Placement of balancer pods on nodes."""
     network: SiteNetwork | None = None
-    """Peers and rules for NetworkPolicies. None if no NetworkPolicies are created."""
+    """Peers and rules for NetworkPolicies; None if no NetworkPolicies are created."""
     port: int = 10250
     """TLS port of the operator pods to which agents connect."""
     has_prometheus: bool = False

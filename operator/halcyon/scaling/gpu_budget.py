@@ -72,7 +72,8 @@ class Budget:
     preempt: bool = True
     """Whether a model may be scaled down to its floor in favour of a model with higher priority or greater need."""
     fill: bool = False
-    """Whether GPUs that are too few for the next replica in the order are given to a model with smaller replicas."""
+    """Whether a model with smaller replicas may get the GPUs that are left if they are too few for the next replica in
+    the order."""
 
 
 class Grant(NamedTuple):

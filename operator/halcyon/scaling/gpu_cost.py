@@ -1,15 +1,18 @@
 """GPU time of a model by state, and its cost. Pure: the caller passes times and prices.
 
-| state    | GPU time counted                                                                          |
-| -------- | ----------------------------------------------------------------------------------------- |
-| starting | pods that have a node but aren't ready: they pull images, load the model, or fail         |
-| busy     | pods that are ready or finish their last requests, while the GPU is in use                |
-| idle     | the same pods, while the GPU is not in use                                                |
-| unknown  | the same pods, while their GPU utilisation is unknown                                     |
+The states of a pod with a node are starting, busy, idle and unknown. The last three apply once it is ready, and depend
+on the utilisation of its GPU.
 
 GPU time is stored per hour for the last day. The cost per inference therefore reacts to changes within a day, but in
 the morning it still includes the night. Unknown values are None: without a price the cost is None, not 0.
 """
+
+# | state    | GPU time counted                                                                          |
+# | -------- | ----------------------------------------------------------------------------------------- |
+# | starting | pods that have a node but aren't ready: they pull images, load the model, or fail         |
+# | busy     | pods that are ready or finish their last requests, while the GPU is in use                |
+# | idle     | the same pods, while the GPU is not in use                                                |
+# | unknown  | the same pods, while their GPU utilisation is unknown                                     |
 
 from __future__ import annotations
 
@@ -213,8 +216,8 @@ class Cost:
     busy: float | None
     idle: float | None
     """Share of the last day's GPU time in which the GPUs were idle. Time in an unknown state is divided between busy
-    and idle in the ratio of the known time. None if less than half of the time is known. `busy` is computed
-    likewise."""
+    and idle in the ratio of the known time. The value is None if less than half of the time is known. `busy` is
+    computed likewise."""
 
 
 def cost(ledger: Ledger, price: float | None) -> Cost:

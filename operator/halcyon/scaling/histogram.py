@@ -63,7 +63,7 @@ class Histogram:
     def least_bound(self, share: float) -> float | None:
         """Return the lowest bound that at least `share` of the responses did not exceed.
 
-        None if there are no responses, or if fewer than `share` of them are within the last bound.
+        The result is None if there are no responses, or if fewer than `share` of them are within the last bound.
         """
         needed = share * self.total
         if not self.total:
@@ -73,7 +73,7 @@ class Histogram:
     def quantile(self, share: float) -> float | None:
         """Return the latency in seconds that `share` of the responses did not exceed, interpolated within its bucket.
 
-        None if there are no responses, or if fewer than `share` of them are within the last bound.
+        The result is None if there are no responses, or if fewer than `share` of them are within the last bound.
         """
         found = quantile(self.bounds_s, self.counts, share)
         return None if found is None or math.isinf(found) else found

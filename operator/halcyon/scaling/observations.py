@@ -80,10 +80,10 @@ class PodObservation:
     load_error: str | None = None
     versions: tuple[str, ...] = ()
     batches: Batches | None = None
-    """Triton's counters by batch size, from the last time they were read. They restart at zero with the container. None
-    if they were never read."""
+    """Triton's counters by batch size, from the last time they were read. They restart at zero with the container. The
+    value is None if they were never read."""
     spent_us: int | None = None
-    """Counter of the time of all batches, including sizes that are not in `batches`, in microseconds. None if it is
+    """Counter of the time of all batches, including sizes that are not in `batches`, in microseconds; None if it is
     unknown, or if an older agent doesn't report it."""
     backend_failure: str | None = None
     """Failure of the pod's backend, as an agent reports it; None if the backend doesn't fail."""

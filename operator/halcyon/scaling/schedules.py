@@ -71,7 +71,7 @@ class InForce:
     low: int | None = None
     high: int | None = None
     conflict: str | None = None
-    """Description of a conflict, in which one open schedule sets `low` above the `high` of another. None if there is no
+    """Description of a conflict, in which one open schedule sets `low` above the `high` of another; None if there is no
     conflict."""
     upcoming: Opening | None = None
     """Window that opens next; None if no window will open."""

@@ -8,20 +8,22 @@ The estimate is the mean over the instances in a pod, not the utilisation of the
 is busy, the estimate is 50, no matter how much of the GPU that instance uses. The time of a batch includes input,
 inference and output, for every backend including Python.
 
-Agents report the counters of their last read until the next read, so reads are detected from changes:
-
-| the counters                                          | interpretation                                                  |
-| ----------------------------------------------------- | --------------------------------------------------------------- |
-| are reported for the first time                       | the time of this read is unknown, so it is not used             |
-| grew                                                  | a read at the time of the pod's newest sample (the same poll)   |
-| are unchanged, and so is the execution count          | the pod is idle: a read, after `MIN_IDLE_S`                     |
-| are unchanged; executions grew or are unknown         | no new read: the estimate gets older                            |
-| fell, or a batch size is missing                      | the container restarted: all earlier reads are dropped          |
-| have the maximum number of sizes, and these differ    | if the total time is unknown: all earlier reads are dropped     |
+Agents report the counters of their last read until the next read, so reads are detected from changes. If the counters
+grew, there was a read. If they are unchanged, the pod is idle, or there was no new read. If they fell, the container
+restarted, and all earlier reads are dropped.
 
 A batch is counted when it ends, so batches of several seconds make the estimate jump. Out of scope: when the estimate
 replaces a measurement (`control.autoscaling.sources.gpu_utilization`).
 """
+
+# | the counters                                          | interpretation                                                  |
+# | ----------------------------------------------------- | --------------------------------------------------------------- |
+# | are reported for the first time                       | the time of this read is unknown, so it is not used             |
+# | grew                                                  | a read at the time of the pod's newest sample (the same poll)   |
+# | are unchanged, and so is the execution count          | the pod is idle: a read, after `MIN_IDLE_S`                     |
+# | are unchanged; executions grew or are unknown         | no new read: the estimate gets older                            |
+# | fell, or a batch size is missing                      | the container restarted: all earlier reads are dropped          |
+# | have the maximum number of sizes, and these differ    | if the total time is unknown: all earlier reads are dropped     |
 
 from __future__ import annotations
 

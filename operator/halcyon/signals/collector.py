@@ -1,31 +1,32 @@
 """WebSocket server that receives the agents' reports and sends them notices.
 
-It checks which model an agent may report about, and limits the number and size of reports:
-
-| input                                                 | response                                       |
-| ----------------------------------------------------- | ---------------------------------------------- |
-| no bearer token, or an invalid one                    | 401                                            |
-| many invalid tokens from one address                  | 429 with Retry-After                           |
-| a token of any account but `NAMESPACE/NAME-balancer`, | 403                                            |
-| or bound to no pod                                    |                                                |
-| a token for a model that doesn't exist                | 403                                            |
-| the authenticator is unavailable                      | 503: the agent retries                         |
-| the operator starts, or more than `MAX_WAITING` agents | 503 with Retry-After                          |
-| wait for a review                                     |                                                |
-| a report about a model, or by an agent, other than    | close 1008                                     |
-| the token's                                           |                                                |
-| a pod that doesn't exist under the model              | the pod is left out                            |
-| more than `MAX_REPORTS_PER_S`, after `MAX_BURST`      | close 1008                                     |
-| more CPU time than the model's budget                 | the stream is not read until the budget allows |
-| a message that is not a valid report                  | close 1007                                     |
-| a message larger than `MAX_BYTES`                     | close 1009                                     |
-| more than `MAX_STREAMS` streams for one model         | 503                                            |
-| the model is deleted                                  | close 1008                                     |
-| the operator stops                                    | close 1001: the agent reconnects immediately   |
+It checks which model an agent may report about, and limits the number and size of reports. An invalid token or report
+ends the connection. If the operator is busy, the agent retries later.
 
 A report is processed in slices of at most `SLICE_S`, between which other tasks run. Out of scope: parsing (`report_parsing`) and
 storing a report (`observation_store`), and validating a token (the caller's `Authenticator`).
 """
+
+# | input                                                 | response                                       |
+# | ----------------------------------------------------- | ---------------------------------------------- |
+# | no bearer token, or an invalid one                    | 401                                            |
+# | many invalid tokens from one address                  | 429 with Retry-After                           |
+# | a token of any account but `NAMESPACE/NAME-balancer`, | 403                                            |
+# | or bound to no pod                                    |                                                |
+# | a token for a model that doesn't exist                | 403                                            |
+# | the authenticator is unavailable                      | 503: the agent retries                         |
+# | the operator starts, or more than `MAX_WAITING` agents | 503 with Retry-After                          |
+# | wait for a review                                     |                                                |
+# | a report about a model, or by an agent, other than    | close 1008                                     |
+# | the token's                                           |                                                |
+# | a pod that doesn't exist under the model              | the pod is left out                            |
+# | more than `MAX_REPORTS_PER_S`, after `MAX_BURST`      | close 1008                                     |
+# | more CPU time than the model's budget                 | the stream is not read until the budget allows |
+# | a message that is not a valid report                  | close 1007                                     |
+# | a message larger than `MAX_BYTES`                     | close 1009                                     |
+# | more than `MAX_STREAMS` streams for one model         | 503                                            |
+# | the model is deleted                                  | close 1008                                     |
+# | the operator stops                                    | close 1001: the agent reconnects immediately   |
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Mean number of requests in progress, from a counter of the time that they took, by Little's law. Pure.
 
 A request adds all of its time to the counter when it ends. If the window is shorter than one request, the growth per
-second is therefore not the number of requests: with ten requests that end together every 30 s, it would be 0 for 29 s
+second is therefore not the number of requests. With ten requests that end together every 30 s, it would be 0 for 29 s
 and 300 for one. For this reason, the window
 
 - begins and ends with a sample in which requests have ended, and has at least `_MIN_ENDS` of these,
@@ -53,7 +53,7 @@ class MeanInProgress:
         self._ring = Ring(3, max_age_s=MAX_WINDOW_S, step_s=_STEP_S)
 
     def update(self, at: float, ended: float, spent_us: float) -> float | None:
-        """Add a sample and return the mean number of requests in progress; It is None until there are two samples.
+        """Add a sample and return the mean number of requests in progress; None until there are two samples.
 
         Args:
             at: time of the sample, in seconds.

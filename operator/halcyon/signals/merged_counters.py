@@ -1,12 +1,7 @@
 """Sums of the counters of several processes that never fall, even if processes start, stop or restart.
 
-| state of a process             | effect on `MergedCounter`           | effect on `MergedBatches`                               |
-| ------------------------------ | ----------------------------------- | ------------------------------------------------------- |
-| value grew                     | adds its growth                     | adds its growth, by batch size                          |
-| reported for the first time    | none: when it grew is unknown       | none, except for sizes that no other pod has reported   |
-| value fell                     | none: it restarted                  | as if reported for the first time                       |
-| new batch size                 | -                                   | as if reported for the first time                       |
-| not reported                   | its last value is dropped           | its last values are kept while the pod exists           |
+The growth of a known value is added. A value that is reported for the first time, or that fell because the process
+restarted, adds nothing to a `MergedCounter`.
 
 The load therefore never appears to jump because an agent reports again. A pod's first report of a batch size includes
 the first execution, which on a GPU took 3 to 300 times as long as later ones (docs/benchmarks/gpu.md). If ten pods
@@ -16,6 +11,14 @@ if there is no other data about the size.
 `time_series.Counters` handles restarts of a balancer's counter before this module. The values are immutable. Out of
 scope: which values are recent enough to use (`planner_reading`).
 """
+
+# | state of a process             | effect on `MergedCounter`           | effect on `MergedBatches`                               |
+# | ------------------------------ | ----------------------------------- | ------------------------------------------------------- |
+# | value grew                     | adds its growth                     | adds its growth, by batch size                          |
+# | reported for the first time    | none: when it grew is unknown       | none, except for sizes that no other pod has reported   |
+# | value fell                     | none: it restarted                  | as if reported for the first time                       |
+# | new batch size                 | -                                   | as if reported for the first time                       |
+# | not reported                   | its last value is dropped           | its last values are kept while the pod exists           |
 
 from __future__ import annotations
 

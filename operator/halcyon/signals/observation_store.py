@@ -1,12 +1,8 @@
 """Store that merges the reports of many agents into one observation per model.
 
-| value                 | how the reports of several agents are merged                                                      |
-| --------------------- | ------------------------------------------------------------------------------------------------- |
-| balancer samples      | one series per agent; readers add them up                                                         |
-| a pod's values        | the newest sample; counter growth is computed per agent, so a late report doesn't look like a reset |
-| a pod's batches       | the last read; if a counter fell, only after a second read confirms it                            |
-| a pod's state         | the first in the order maintenance, draining, ready, starting, unreachable that any agent reports |
-| existing pods         | all in the last report of any agent                                                               |
+Samples of balancers are kept per agent, and readers add them up. For a pod's values and batches, the newest ones apply.
+If agents report different states of a pod, the first of these applies: maintenance, draining, ready, starting,
+unreachable.
 
 An agent without a report for `MAX_AGE_S` is called silent and is left out. If its balancer pod no longer exists, there is no
 queue to count. If only the agent has stopped, its balancer's queue is unknown and only the other queues are counted. The sum is
@@ -20,6 +16,14 @@ never compared. An agent's silence is measured from the receipt of its last repo
 Out of scope: connections (`collector`), plausibility of values (`validation`), decisions (`halcyon.scaling`). The module reads
 no clock: `now` is the caller's monotonic time in seconds.
 """
+
+# | value                 | how the reports of several agents are merged                                                      |
+# | --------------------- | ------------------------------------------------------------------------------------------------- |
+# | balancer samples      | one series per agent; readers add them up                                                         |
+# | a pod's values        | the newest sample; counter growth is computed per agent, so a late report doesn't look like a reset |
+# | a pod's batches       | the last read; if a counter fell, only after a second read confirms it                            |
+# | a pod's state         | the first in the order maintenance, draining, ready, starting, unreachable that any agent reports |
+# | existing pods         | all in the last report of any agent                                                               |
 
 from __future__ import annotations
 

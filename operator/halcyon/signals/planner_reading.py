@@ -1,12 +1,7 @@
 """The planner's `Reading`, built from a model's snapshot and its pods in Kubernetes. Pure.
 
-| value                        | known if                                                                              |
-| ---------------------------- | ------------------------------------------------------------------------------------- |
-| arrived, rejected, inflight  | every existing balancer has reported within `MAX_AGE_S`                               |
-| waiting                      | the same, and at least half of the ready pods report their queue                      |
-| gpu                          | at least half of the ready pods report it                                             |
-| engine_used                  | every ready pod reports it                                                            |
-| batches, rows                | at least one pod has ever reported them                                               |
+Demand is known if every existing balancer has reported within `MAX_AGE_S`. Values of pods are known if at least half of
+the ready pods report them; `engine_used` needs all ready pods, `batches` and `rows` only one.
 
 If some ready pods don't report a value, the mean of the others is used for them. If a balancer's agent is silent
 although its pod exists, this balancer may be the one that receives the requests. The values are then unknown, not
@@ -19,6 +14,14 @@ of all counts at one common time: the time of the last count of the slowest busy
 A pod with a dead backend (state maintenance) counts as broken and is left out. Out of scope: plausibility of the values
 (`scaling.planner.plausibility`), age of reports (`observation_store`), phases of pods in Kubernetes (`control`).
 """
+
+# | value                        | known if                                                                              |
+# | ---------------------------- | ------------------------------------------------------------------------------------- |
+# | arrived, rejected, inflight  | every existing balancer has reported within `MAX_AGE_S`                               |
+# | waiting                      | the same, and at least half of the ready pods report their queue                      |
+# | gpu                          | at least half of the ready pods report it                                             |
+# | engine_used                  | every ready pod reports it                                                            |
+# | batches, rows                | at least one pod has ever reported them                                               |
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ class SignalMemory:
     array, it has no new batches."""
     seconds: Mapping[int, tuple[int, float]] | None = None
     """Counts in `batches`, in the form that the planner reads: (executions, seconds) by number of rows in the batch.
-    None if there are none."""
+    The value is None if there are none."""
     rejected: MergedCounter = field(default_factory=MergedCounter)
     """Number of requests rejected up to each balancer's last report. It is newer than `arrived`, because it is only
     used to determine whether requests are being rejected."""
@@ -102,7 +105,7 @@ class ReadingResult:
     memory: SignalMemory
     """Memory to pass to the next call of `reading`."""
     unknown: tuple[str, ...] = ()
-    """Reasons why values of the reading are unknown, one sentence each. Empty if all values are known."""
+    """Reasons why values of the reading are unknown, one sentence each; empty if all values are known."""
 
 
 def reading(
@@ -127,7 +130,8 @@ def reading(
         balancers: names of the balancer pods that are ready in Kubernetes. If None (unknown), every silent agent is assumed to
             have a pod.
         revision: revision that is being rolled out, or that was rolled out last.
-        of_revision: names of the pods of that revision, whose batches are counted. None: all pods.
+        of_revision: names of the pods of that revision, whose batches are counted. If None, all
+                pods count.
     """
     now = snapshot.at
     pods_read = _with_broken_pods(pods, snapshot.pods)

@@ -1,7 +1,7 @@
 """Parsing and validation of a report in steps of a few pods, between which other tasks can run.
 
-A report has up to 2,048 pods. Pods that don't exist under the sender's model are left out before they are parsed, so
-that the CPU time and memory of a report are bounded by the pods that exist. Out of scope: the limits per stream and
+A report has up to 2,048 pods. Pods that don't exist under the sender's model are left out before they are parsed. The
+CPU time and memory of a report are therefore bounded by the pods that exist. Out of scope: the limits per stream and
 model (`collector`).
 """
 

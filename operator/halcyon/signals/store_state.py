@@ -128,19 +128,19 @@ class ObservedPod:
     totals: array[float] = field(default_factory=lambda: array("d", [math.nan] * len(POD_COUNTERS)))
     counters: dict[str, Counters] = field(default_factory=dict)
     in_queue: MeanInProgress | None = None
-    """Samples of the time that requests waited in Triton's queue. None if Triton has a gauge of waiting requests."""
+    """Samples of the time that requests waited in Triton's queue; None if Triton has a gauge of waiting requests."""
     engine_used: float | None = None
-    """Used share of the engine's capacity for requests in the last sample, from 0 to 1. None if no engine reports
-    it."""
+    """Used share of the engine's capacity for requests in the last sample, from 0 to 1; None if no engine
+    reports it."""
     batches_at: float = -math.inf
     """Time at which the batch counters in `batches` were read."""
     batches: array[int] | None = None
     """Batch counters of the last read in one array, with rows, executions and microseconds for each batch size in turn.
     An array saves memory, because thousands of pods have dozens of sizes each."""
     spent_us: int | None = None
-    """Counter of the time of the batches of all sizes in the last read, in microseconds. None if unknown."""
+    """Counter of the time of the batches of all sizes in the last read, in microseconds; None if unknown."""
     fallen_at: float | None = None
-    """Time of the first read in which the batch counters had fallen, until a second read confirms this. None at all
+    """Time of the first read in which the batch counters had fallen, until a second read confirms this; None at all
     other times."""
 
 
@@ -153,12 +153,12 @@ class PodSnapshot(NamedTuple):
     name: str
     facts: PodFacts
     ring: Ring | None
-    """Samples of the pod, as rows with the fields of `PodPoint` in the same order. None if no value was reported."""
+    """Samples of the pod, as rows with the fields of `PodPoint` in the same order; None if no value was reported."""
     batches: array[int] | None
     """Batch counters of the last read, in the form of `ObservedPod.batches`. Each new read is a new array."""
     engine_used: float | None = None
-    """Used share of the engine's capacity for requests in the last sample, from 0 to 1. None if no engine reports
-    it."""
+    """Used share of the engine's capacity for requests in the last sample, from 0 to 1; None if no engine
+    reports it."""
 
     @property
     def state(self) -> PodState:

@@ -1,8 +1,8 @@
 """Storage of samples: ring buffers of rows, and counters that keep their totals if the counting process restarts.
 
-Rows are stored in arrays of doubles, because a thousand models have a million numbers, which would take ten times the memory as
-Python objects. NaN means "unknown" in a row; it is never passed to other packages. Out of scope: the meaning of the columns
-(`observation_store`).
+Rows are stored in arrays of doubles, because a thousand models have a million numbers. As Python objects, these would
+take ten times the memory. NaN means "unknown" in a row; it is never passed to other packages. Out of scope: the meaning
+of the columns (`observation_store`).
 """
 
 from __future__ import annotations
@@ -194,18 +194,19 @@ class Ring:
 class Counters:
     """Totals of several counters of one process, which never fall even if the process restarts.
 
-    Growth is added to the total once the next value confirms it, so a single bad value has no effect.
-
-        | value of a counter                                    | growth added to its total                           |
-        | ----------------------------------------------------- | --------------------------------------------------- |
-        | grows                                                 | the growth, once confirmed                          |
-        | falls, but not below the value before the last        | only what is left of the last growth                |
-        | falls below that                                      | none yet: a restart, or a bad value                 |
-        | next reaches the value before the fall again          | growth since then: there was a bad value            |
-        | next is still lower                                   | growth from zero: the process restarted             |
-        | grows faster than `max_per_s`                         | none: the counter is faulty                         |
-        | is unknown                                            | none; the total is returned as NaN                  |
+    Growth is added to the total once the next value confirms it, so a single bad value has no effect. A value that
+    falls is a restart if the next one stays low. If a value is unknown, the total is NaN.
     """
+
+    # | value of a counter                                    | growth added to its total                           |
+    # | ----------------------------------------------------- | --------------------------------------------------- |
+    # | grows                                                 | the growth, once confirmed                          |
+    # | falls, but not below the value before the last        | only what is left of the last growth                |
+    # | falls below that                                      | none yet: a restart, or a bad value                 |
+    # | next reaches the value before the fall again          | growth since then: there was a bad value            |
+    # | next is still lower                                   | growth from zero: the process restarted             |
+    # | grows faster than `max_per_s`                         | none: the counter is faulty                         |
+    # | is unknown                                            | none; the total is returned as NaN                  |
 
     __slots__ = ("_at", "_max_per_s", "_state")
 
@@ -214,7 +215,8 @@ class Counters:
 
         Args:
             totals: initial total of each counter; NaN if it was never known.
-            max_per_s: maximum plausible growth of each counter per second, in its unit. None: growth is not limited.
+            max_per_s: maximum plausible growth of each counter per second, in its unit; None if growth is
+                not limited.
         """
         self._at = -math.inf
         self._max_per_s = [math.inf] * len(totals) if max_per_s is None else max_per_s

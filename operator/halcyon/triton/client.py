@@ -104,7 +104,7 @@ class Index:
     load_error: str | None = None
     """Triton's reasons why versions could not be loaded; None if all were loaded."""
     stub_exit: str | None = None
-    """How a Python stub process of the pod ended, for example `exit-139`. None if all stub processes run."""
+    """How a Python stub process of the pod ended, for example `exit-139`; None if all stub processes run."""
 
 
 @dataclass(frozen=True)

@@ -344,10 +344,10 @@ async def test_free_gpus_limit_no_replicas_and_the_scheduler_names_the_shortage(
         )
         message = await reached(
             lambda: space.condition("ScalingActive")[2],
-            lambda text: "Of 5 desired pods, 2 are ready, 0 are starting and 3 are unschedulable (" in text,
+            lambda text: "2 of 5 desired pods are ready, 0 starting, 3 unschedulable (" in text,
             what="it is said",
         )
-        assert "Insufficient nvidia.com/gpu" in message.partition("3 are unschedulable (")[2]
+        assert "Insufficient nvidia.com/gpu" in message.partition("3 unschedulable (")[2]
         await asyncio.to_thread(always, lambda: count(space), lambda n: n == 5, what="the count asked for", for_s=5)
         assert scaling_of(space)["desired"] == 5
         assert "quota" not in scaling_of(space).get("limitedBy", ())

@@ -105,8 +105,8 @@ class BalancerPlan:
     sequences: bool = False
     """Whether the model keeps state between requests, so that requests must not be retried."""
     sticky_header: str = ""
-    """Name of the HTTP header for sticky routing: requests with the same value go to the same pod. Empty if routing is
-    not sticky."""
+    """Name of the HTTP header for sticky routing: requests with the same value go to the same pod. The value is empty
+    if routing is not sticky."""
     max_request_bytes: int = 0
     """Maximum size of a request, in bytes; 0 means that the balancer sets no limit."""
     access_log: str = "None"

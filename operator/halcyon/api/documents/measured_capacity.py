@@ -92,7 +92,8 @@ class MeasuredCapacity(ApiModel):
     image: _Name
     """Triton image with which the measurement was made."""
     gpu_product: _Name | None = None
-    """GPU product of the node: the value of its label nvidia.com/gpu.product. None if the node has no such label."""
+    """GPU product of the node: the value of its label nvidia.com/gpu.product. The value is None if the node has no such
+    label."""
     lines: Annotated[tuple[MeasuredLine, ...], Field(min_length=1, max_length=8)]
     """Measured execution times. There is at most one entry for each number of model instances."""
 

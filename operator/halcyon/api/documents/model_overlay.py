@@ -99,7 +99,7 @@ class OverlayWarmup:
 
 @dataclass(frozen=True)
 class Overlay:
-    """Settings that replace those in the model's own configuration. None or empty replaces nothing."""
+    """Settings that replace those in the model's own configuration. A setting that is None or empty replaces nothing."""
 
     model_name: str
     """Name of the model in Triton, and of its folder in the repository."""

@@ -54,8 +54,8 @@ class BatchStats:
     sizes: Batches
     """Counters for each batch size. The time of a batch includes input, inference and output."""
     spent_us: int | None = None
-    """Counter of the execution time of all batches, in microseconds. It includes sizes that are missing in `sizes`.
-    None if an older agent does not report it."""
+    """Counter of the execution time of all batches, in microseconds. It includes sizes that are missing in `sizes`. The
+    value is None if an older agent does not report it."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,10 @@ class BalancerSample:
     problem: str = ""
     """Reason why the balancer does not fulfil its plan completely; empty if it does."""
     latency: tuple[SlotLatency, ...] = ()
-    """Response times for each slot. Empty unless the model has two slots, whose revisions are then compared."""
+    """Response times for each slot; empty unless the model has two slots, whose revisions are then compared."""
     clients: ReportedHistogram | None = None
-    """Histogram of the time from a request's arrival until its response starts. None if an older agent does not report it."""
+    """Histogram of the time from a request's arrival until its response starts; None if an older agent does not report
+    it."""
 
 
 @dataclass(frozen=True)
@@ -137,19 +138,19 @@ class PodSample:
     compute_us: int | None = None
     """Counter of the computing time of requests, in microseconds."""
     gpu: float | None = None
-    """GPU utilisation from 0 to 1, as the mean over the pod's GPUs. None if Triton does not report it."""
+    """GPU utilisation from 0 to 1, as the mean over the pod's GPUs; None if Triton does not report it."""
     load_error: str | None = None
     """Triton's error message if the model could not be loaded; else None."""
     versions: tuple[str, ...] = ()
     """Versions of the model that are ready in the pod."""
     canceled: int | None = None
-    """Counter of requests that their clients canceled. None if an older agent does not report it."""
+    """Counter of requests that their clients canceled; None if an older agent does not report it."""
     batches: BatchStats | None = None
     """Batch statistics of the pod. They are read less often than the other values. With many pods, a report includes
     the statistics of some pods only."""
     engine_used: float | None = None
     """Used share of an inference engine's capacity, from 0 to 1. The capacity is its KV cache blocks, or the number of
-    requests that it can execute at once. None if no engine reports it."""
+    requests that it can execute at once. The value is None if no engine reports it."""
     backend_failure: str | None = None
     """Description of a failure of the pod's backend. If the state is maintenance or starting, it says why the backend
     is dead. If the state is ready, it says that every request fails."""
@@ -178,10 +179,9 @@ class AgentReport:
     """Measurements of HAProxy; None if HAProxy does not respond."""
     pods: tuple[PodSample, ...] = ()
     sent: float | None = None
-    """Time at which the report was sent, from the agent's clock. None if an older agent does not report it.
+    """Time at which the report was sent, from the agent's clock; None if an older agent does not report it.
 
-    It can be later than `at`, because a report may wait for the minimum interval or for a connection.
-    """
+    It can be later than `at`, because a report may wait for the minimum interval or for a connection."""
 
     def to_json(self) -> str:
         """Return the report as one line of JSON."""

@@ -19,8 +19,7 @@ class StoreIdentity:
     """ARN of the AWS role, client id of the Entra application, or resource name of Google's workload identity
     provider."""
     also: str = ""
-    """Id of the Entra tenant, or e-mail address of the Google service account to impersonate. Empty if there is
-    none."""
+    """Id of the Entra tenant, or e-mail address of the Google service account to impersonate; empty if there is none."""
     endpoint: str | None = None
     """URL of the token service. None means the cloud's own token service."""
 

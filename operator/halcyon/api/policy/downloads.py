@@ -19,7 +19,7 @@ class SiteDownloads(ApiModel):
     no_proxy: tuple[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:_/-]+$", max_length=300)], ...] = ()
     """Hosts that are reached without the proxy: names, suffixes that begin with a dot, addresses, and networks in CIDR notation."""
     ca_config_map: DnsName | None = None
-    """Name of a ConfigMap that each model's namespace has, with trusted CA certificates in its key `ca.crt`. None if
+    """Name of a ConfigMap that each model's namespace has, with trusted CA certificates in its key `ca.crt`; None if
     there is none."""
 
 

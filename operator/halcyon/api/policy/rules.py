@@ -36,8 +36,8 @@ class PolicyRule:
     the limit."""
     action: Literal["Deny", "Warn"] = "Deny"
     unset: Any = None
-    """Limit that the operator applies if the site sets none. The admission policy has no such fallback. None: no
-    limit."""
+    """Limit that the operator applies if the site sets none. The admission policy has no such fallback. If it is None,
+    there is no such limit."""
 
     def limit(self, policy: SitePolicy) -> Any:  # the limit's own type
         """Return the limit in the site policy; None if the policy has none."""

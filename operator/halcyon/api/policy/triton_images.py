@@ -1,18 +1,21 @@
 """Backends and GPU support of Triton images, as far as an image's name shows them.
 
-| image | backends | GPUs |
-| --- | --- | --- |
-| `.../nvidia/tritonserver:YY.MM-py3` | all but those for language models | yes |
-| `.../nvidia/tritonserver:YY.MM-vllm-python-py3` | python, vllm | yes |
-| `.../nvidia/tritonserver:YY.MM-trtllm-python-py3` | python, tensorrtllm | yes |
-| `.../nvidia/tritonserver:YY.MM-pyt-python-py3` | python, pytorch | yes |
-| `.../nvidia/tritonserver:YY.MM-py3-min`, `-py3-sdk` | none: they have no server | - |
-| `.../tritonserver-cpu` | python: Halcyon's own build for tests | no |
-| `localhost/...` | an image that was loaded into the node by hand, as in the demo: nothing is checked | - |
-| any other name | unknown, so nothing is checked | unknown |
+The name distinguishes NVIDIA's variants of the image and the CPU-only build for Halcyon's tests. An image with another
+name, or one that was loaded by hand, isn't checked.
 
 Source: the containers' release notes of Triton Inference Server 26.07.
 """
+
+# | image | backends | GPUs |
+# | --- | --- | --- |
+# | `.../nvidia/tritonserver:YY.MM-py3` | all but those for language models | yes |
+# | `.../nvidia/tritonserver:YY.MM-vllm-python-py3` | python, vllm | yes |
+# | `.../nvidia/tritonserver:YY.MM-trtllm-python-py3` | python, tensorrtllm | yes |
+# | `.../nvidia/tritonserver:YY.MM-pyt-python-py3` | python, pytorch | yes |
+# | `.../nvidia/tritonserver:YY.MM-py3-min`, `-py3-sdk` | none: they have no server | - |
+# | `.../tritonserver-cpu` | python: Halcyon's own build for tests | no |
+# | `localhost/...` | an image that was loaded into the node by hand, as in the demo: nothing is checked | - |
+# | any other name | unknown, so nothing is checked | unknown |
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _RELEASE = re.compile(r"(?:^|/)tritonserver:(\d\d\.\d\d)(?:[-.][A-Za-z0-9_.-]*)?
 _NVIDIA = re.compile(r"(?:^|/)nvidia/tritonserver:(\d\d\.\d\d)-(?:([a-z0-9]+)-python-)?py3(?:-([a-z]+))?$")
 _FLAVOURS = {"vllm": "vllm", "trtllm": "tensorrtllm", "pyt": "pytorch"}
 _LANGUAGE_MODELS = {"vllm": "vllm", "tensorrtllm": "trtllm"}
-"""Backends that the full Triton image lacks. For each, the variant of the image that has the backend."""
+"""Variant of the Triton image that has a backend, for each backend that the full image lacks."""
 _NEED_GPU = frozenset(("tensorrt", "tensorrt_plan", "tensorrtllm", "vllm"))
 
 

@@ -79,7 +79,10 @@ def objective_s(spec: Spec) -> float | None:
 
 
 def overload_mode(spec: Spec) -> Literal["Reject", "Wait"]:
-    """Return what happens to a request that would wait too long. Without a latency objective, it can only wait."""
+    """Return what happens to a request that would wait too long.
+
+    Without a latency objective, the request can only wait.
+    """
     if objective_s(spec) is None:
         return "Wait"
     if spec.traffic.overload is not None:

@@ -134,7 +134,7 @@ def example(path: str) -> str:
 def fields(path: str) -> tuple[str, ...]:
     """Return the names of the fields of the object at a path such as `spec.runtime.env[0]`.
 
-    Return none if the path leads to no object.
+    The result is empty if the path leads to no object.
     """
     current: type[BaseModel] | None = Spec
     for name in _INDEX.sub("", path).split(".")[1:]:

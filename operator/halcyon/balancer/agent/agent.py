@@ -197,7 +197,7 @@ class Agent:
         """Make the balancer unready, disconnect its clients, and wait until the caller may stop HAProxy.
 
         The method returns after `delay_s`. If requests are held until a first server is ready, it waits longer, by at
-        most the plan's drain time, because a stopping HAProxy does not receive new servers.
+        most the plan's drain time. The reason is that a stopping HAProxy does not receive new servers.
 
         If HAProxy still runs `stop_within_s` seconds after the return, the agent becomes ready again.
         """

@@ -1,4 +1,4 @@
-"""Reads that the Kubernetes API denies to the agent, for its probes and reports.
+"""Record of the reads that the Kubernetes API denies to the agent. Its probes and reports show them.
 
 The agent exits if it can't start because of denied reads.
 """

@@ -23,9 +23,9 @@ def why_unready(
 ) -> str | None:
     """Return the reason why the balancer isn't ready; None if it is ready.
 
-    It is ready if HAProxy and its front ends respond, HAProxy runs an accepted plan, and the endpoints are known from
-    the API server or from a previous agent. It stays ready if all connections of a port are in use; otherwise its
-    clients would overload the next balancer.
+    It is ready if HAProxy and its front ends respond, and HAProxy runs an accepted plan. The endpoints must also be
+    known, from the API server or from a previous agent. It stays ready if all connections of a port are in use;
+    otherwise its clients would overload the next balancer.
     """
     if is_leaving:
         return "draining"

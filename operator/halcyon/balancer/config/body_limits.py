@@ -1,14 +1,17 @@
 """Rules of haproxy.cfg that limit the size of a request. Pure.
 
-    the size is known from                         | response above the limit
-    Content-Length                                 | 413, gRPC 8; before it counts as a request
-    gRPC: the length in front of a message         | gRPC 8
-    HTTP without Content-Length: bytes received    | 413; 411 from `retries.MAX_BYTES` on, because a longer body could only be measured
-                                                   | while it is sent to a server
+A request that is too large is rejected with HTTP status 413, or with gRPC status 8. When this happens depends on where
+the size is known from: Content-Length, the length in front of a gRPC message, or the bytes received.
 
-For the last two rows HAProxy waits for the first `MAX_BYTES` of the body, or for all of a shorter one, before it chooses a server.
-It does not wait for streams, because their size is unlimited.
+Without Content-Length, HAProxy waits for the first `MAX_BYTES` of the body, or for all of a shorter one, before it
+chooses a server. It does not wait for streams, because their size is unlimited.
 """
+
+# the size is known from                         | response above the limit
+# Content-Length                                 | 413, gRPC 8; before it counts as a request
+# gRPC: the length in front of a message         | gRPC 8
+# HTTP without Content-Length: bytes received    | 413; 411 from `retries.MAX_BYTES` on, because a longer body could only be measured
+#                                                | while it is sent to a server
 
 from __future__ import annotations
 

@@ -1,12 +1,7 @@
 """Rules of haproxy.cfg that limit each client source, so that other clients always have some capacity. Pure.
 
-    in use, of the maximum     | and this source has more than | effect
-    1/2 of the connections     | -                             | HTTP/1.1 responses have `Connection: close`
-    3/4 of the connections     | 1/4 of them                   | its new connections are closed at once
-    7/8 of the connections     | 1/16 of them                  | its new connections are closed at once
-    1/2 of the requests        | 1/4 of them, since then       | 429, gRPC 8; connection closed if it does not read its responses
-    7/8 of the requests        | 1/16 of them                  | 429, gRPC 8; connection closed if it does not read its responses
-    all requests               | -                             | 429, gRPC 8; connection closed far beyond the maximum
+The more of the maximum is in use, the less of it one source may use. Beyond that, its new connections are closed, and
+its new requests are rejected.
 
 A single source may use up to three quarters of the capacity: it may be an Ingress, a NAT gateway or a node with many clients. Each
 further source that takes all it can reduces the rest; only four or five such sources together exhaust it.
@@ -15,16 +10,26 @@ A source is an IPv4 address or an IPv6 /64 network. Connections are counted per 
 (`memory_budget`), before HAProxy waits for any part of a body. Requests are counted per source only while more than half of the
 maximum is in use; below that, each request costs one comparison.
 
-Clients that wait for a server share the queue. A client is an API key, or a source if the model has no keys:
+Clients that wait for a server share the queue. A client is an API key, or a source if the model has no keys.
 
-    in the queue                    | and this client has          | effect
-    queueLimit                      | more than half of its share  | 429, gRPC 8
-    5/4 of queueLimit               | -                            | 429, gRPC 8
-    -                               | 3/2 of its share; a key only | other clients' requests are up to 5 s ahead of it
+If the queue is full, requests of a client that has more than half of its share are rejected.
 
-Its share is the total divided by the number of clients that wait. The order does not depend on sources, because one may be an Ingress or
-a NAT gateway with many clients.
+The share of a client is the total divided by the number of clients that wait. The order does not depend on sources,
+because one may be an Ingress or a NAT gateway with many clients.
 """
+
+# in use, of the maximum     | and this source has more than | effect
+# 1/2 of the connections     | -                             | HTTP/1.1 responses have `Connection: close`
+# 3/4 of the connections     | 1/4 of them                   | its new connections are closed at once
+# 7/8 of the connections     | 1/16 of them                  | its new connections are closed at once
+# 1/2 of the requests        | 1/4 of them, since then       | 429, gRPC 8; connection closed if it does not read its responses
+# 7/8 of the requests        | 1/16 of them                  | 429, gRPC 8; connection closed if it does not read its responses
+# all requests               | -                             | 429, gRPC 8; connection closed far beyond the maximum
+
+# in the queue                    | and this client has          | effect
+# queueLimit                      | more than half of its share  | 429, gRPC 8
+# 5/4 of queueLimit               | -                            | 429, gRPC 8
+# -                               | 3/2 of its share; a key only | other clients' requests are up to 5 s ahead of it
 
 from __future__ import annotations
 

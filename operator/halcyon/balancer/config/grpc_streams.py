@@ -1,7 +1,6 @@
 """Sections of haproxy.cfg through which gRPC streams (`ModelStreamInfer`) pass from a front end to a slot's back end. Pure.
 
-    front end `grpc` --> streams --> streams_end --> front end `streams_in` --> back end of a slot
-        HTTP/2            HTTP/1.1    bytes           HTTP/1.1                   HTTP/2
+On its way, a stream is converted from HTTP/2 to HTTP/1.1 and back to HTTP/2.
 
 A stream stays on one server from its first message on, for an unlimited time. It is cut if its server disappears or does not finish
 within the drain time. In HTTP/2, HAProxy could only reset the stream, which gRPC clients report as CANCELLED. In HTTP/1.1, the response
@@ -9,6 +8,9 @@ can be completed: `streams.lua`, in section `streams_end`, ends it with gRPC sta
 
 All hops are unix sockets of the same HAProxy process. Each stream has its own connections, and no other requests pass through them.
 """
+
+# front end `grpc` --> streams --> streams_end --> front end `streams_in` --> back end of a slot
+#     HTTP/2            HTTP/1.1    bytes           HTTP/1.1                   HTTP/2
 
 from __future__ import annotations
 

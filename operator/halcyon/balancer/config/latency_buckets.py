@@ -4,10 +4,8 @@ Each counter counts the responses that took at least as long as its bound. The r
 reach, so a response within a millisecond costs one comparison. Prometheus counts responses below each bound instead;
 `Latency.buckets` converts the counts.
 
-    latency     measured from                          until                 bounds       includes
-    of slots    sending the request to a server        the response headers  `BOUNDS_MS`  Triton's own queue
-    of clients  the arrival of the request             the response headers  `SHOWN_MS`   also time held, queued, and receiving the body
-    of streams  the same, only streams                 the first event       `SHOWN_MS`   the same
+There are three histograms: of slots, of clients and of streams. Each measures the time until the response headers; they
+differ in their starts and their bounds.
 
 A stream is a request with many responses: `generate_stream`, ModelStreamInfer. Triton sends its headers with the first event. Streams
 also count in the latency of clients. They have a separate stick table, because the row of counters is full.
@@ -18,6 +16,11 @@ slots compares two revisions. For this comparison its bounds are close: 25 % apa
 The failed responses of a slot's servers are counted, too, because Triton counts a request as successful if a model
 answers it with an error.
 """
+
+# latency     measured from                          until                 bounds       includes
+# of slots    sending the request to a server        the response headers  `BOUNDS_MS`  Triton's own queue
+# of clients  the arrival of the request             the response headers  `SHOWN_MS`   also time held, queued, and receiving the body
+# of streams  the same, only streams                 the first event       `SHOWN_MS`   the same
 
 from __future__ import annotations
 

@@ -10,11 +10,12 @@ In this formula:
 - A stream or a held HTTP/1.1 request counts as two requests, because it passes through HAProxy twice.
 - `connections` includes one HTTP/2 connection for each request, to its server or, while it is held, to the process itself.
 
-The rules of `client_limits` limit connections and requests. As a last resort, HAProxy itself limits the buffers (`tune.buffers.limit`):
-while none is free, it reads no new data and completes the requests that it already has. Reaching the limit must stay an exception,
-because HAProxy 3.0 then lets some requests wait for seconds, even when buffers are free again. A connection on which a request head is
-incomplete uses one buffer, a waiting request two, and so does a request for which no rule has been evaluated yet (`BURST_BUFFERS`). The
-limit exceeds the number of buffers that a single source can use in these ways (`HaproxyLimits.lone_source`).
+The rules of `client_limits` limit connections and requests. As a last resort, HAProxy itself limits the buffers
+(`tune.buffers.limit`): while none is free, it reads no new data and completes the requests that it already has.
+Reaching the limit must stay an exception, because HAProxy 3.0 then lets some requests wait for seconds, even when
+buffers are free again. A connection on which a request head is incomplete uses one buffer. A waiting request uses two,
+and so does a request for which no rule has been evaluated yet (`BURST_BUFFERS`). The limit exceeds the number of
+buffers that a single source can use in these ways (`HaproxyLimits.lone_source`).
 """
 
 from __future__ import annotations

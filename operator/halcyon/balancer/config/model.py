@@ -30,7 +30,7 @@ class TlsFiles:
     """Names of the certificate files in the folder of the runtime socket."""
 
     certificate: str = ""
-    """File with the server's certificate chain and key. Empty if there is none yet, in which case no client can
+    """File with the server's certificate chain and key; empty if there is none yet, in which case no client can
     connect."""
     clients: str = ""
     """File with the CAs of client certificates; empty if clients need no certificate."""

@@ -1,19 +1,23 @@
 """Rules of haproxy.cfg that reject requests while more arrive than can be answered within the latency objective. Pure.
 
-    requests that wait in this balancer   | and for as long as the objective  | a new request
-    up to what can be answered in time    | -                                 | waits
-    up to twice as long                   | fewer waited at some time         | waits: it is late, but the burst is answered
-    more than can be answered in time     | as many waited all the time       | is rejected
-    more than twice as long               | -                                 | is rejected
+A new request is rejected if the queue is longer than can be answered within the objective, and was so for as long as
+the objective. It is also rejected if the queue is more than twice as long. A shorter burst waits: its requests are
+late, but they are answered.
 
 Rejection ends when the queue was below its limit for as long as the objective. The agent sets the limits once per second, from the time
 of a batch, the measured rate and this balancer's share of the requests (`overload_limits`). While they are 0, none is rejected.
 
 Requests that were held at zero replicas, and those that arrive until they are answered, are not limited.
 
-With API keys, a client is rejected only if it has at least its share of all requests that wait: then other clients do not suffer from
-one client that sends too many.
+With API keys, a client is rejected only if it has at least its share of all requests that wait. Other clients therefore
+do not suffer from one client that sends too many.
 """
+
+# requests that wait in this balancer   | and for as long as the objective  | a new request
+# up to what can be answered in time    | -                                 | waits
+# up to twice as long                   | fewer waited at some time         | waits: it is late, but the burst is answered
+# more than can be answered in time     | as many waited all the time       | is rejected
+# more than twice as long               | -                                 | is rejected
 
 from __future__ import annotations
 

@@ -1,20 +1,16 @@
 """Rules of haproxy.cfg for an inference request from its arrival until it is in a server's queue. Pure.
 
-    state at arrival                      | result
-    too many requests in progress         | 429, gRPC 8 (`client_limits`)
-    no server is up                       | the request is held (`hold.lua`)
-    queueLimit requests are queued        | 429, gRPC 8
-    latency objective exceeded            | 429, gRPC 8 (`overload_rules`)
-    it would be late at the current rate  | 429, gRPC 8
-    otherwise                             | it goes to a slot's back end, where it is queued for at most queueTimeout
+A request is rejected, held while no server is up, or passed to a slot's back end. There it is queued for at most
+queueTimeout.
 
 Requests of batch inference (`LOWER_CLASS_HEADER`) wait in `lower.lua` until servers have free capacity beside all other
 requests. The latency objective does not reject them. After the queue timeout, or if too many wait, the client may
 repeat them.
 
-HAProxy detects the disconnect of an HTTP/1.1 client only after its request has been sent towards a server. It detects the reset of an
-HTTP/2 stream at any time. Therefore an HTTP/1.1 request is held behind a hop: back end `wait_http` sends it as HTTP/2 through a unix
-socket to front end `wait_http` of the same process. If the client disconnects, the hop resets the HTTP/2 stream. gRPC needs no hop.
+HAProxy detects the disconnect of an HTTP/1.1 client only after its request has been sent towards a server. It detects
+the reset of an HTTP/2 stream at any time. Therefore an HTTP/1.1 request is held behind a hop. Back end `wait_http`
+sends the request as HTTP/2 through a unix socket to front end `wait_http` of the same process. If the client
+disconnects, the hop resets the HTTP/2 stream. gRPC needs no hop.
 
 After a reload, the old process does not receive new servers any more. It passes its held requests on to the new process, which listens
 on the same sockets.
@@ -25,6 +21,14 @@ end of held requests. It is in maintenance, except while the agent takes the las
 The current rate is the variable `proc.rate`, in responses per 1000 s, which the agent measures and sets. If it is 0, the rate is
 unknown, and no request is rejected because of it.
 """
+
+# state at arrival                      | result
+# too many requests in progress         | 429, gRPC 8 (`client_limits`)
+# no server is up                       | the request is held (`hold.lua`)
+# queueLimit requests are queued        | 429, gRPC 8
+# latency objective exceeded            | 429, gRPC 8 (`overload_rules`)
+# it would be late at the current rate  | 429, gRPC 8
+# otherwise                             | it goes to a slot's back end, where it is queued for at most queueTimeout
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
 """Rules of haproxy.cfg that select the requests that may be retried on another server. Pure.
 
-    what failed                                    | retried
-    the connection to the server                   | always, once
-    the response, before its headers               | once, if all of these are true: HAProxy has the complete request in its buffer
-                                                   | (at most `MAX_BYTES`); it is not a stream; the model keeps no state between
-                                                   | requests (`sequences`); the retry budget allows it
-    the response, after its headers                | never: the client has already received a part
+Whether a request is retried depends on when it failed: while connecting to the server, before the response headers, or
+after them.
 
 A retried request may be computed twice. That costs time but does no harm, because inference changes only the server's own counters.
 Sequences are the exception. HAProxy cannot recognize them, because their id is in the body.
@@ -13,6 +9,13 @@ Sequences are the exception. HAProxy cannot recognize them, because their id is 
 HAProxy can copy a request only if it has received all of it before it sends the first byte, so it waits for the body. A body larger
 than `MAX_BYTES` is sent as it arrives.
 """
+
+# what failed                                    | retried
+# the connection to the server                   | always, once
+# the response, before its headers               | once, if all of these are true: HAProxy has the complete request in its buffer
+#                                                | (at most `MAX_BYTES`); it is not a stream; the model keeps no state between
+#                                                | requests (`sequences`); the retry budget allows it
+# the response, after its headers                | never: the client has already received a part
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Rules of haproxy.cfg for sticky routing: all requests with the same value in a header go to the same pod. Pure.
 
-    the header's value                    | the request goes to
-    missing                               | the next pod
-    in the stick table, its pod serves    | that pod, even while it drains
-    otherwise                             | a pod that takes requests, chosen by a hash of the value
+A value in the stick table selects its pod, even while this pod drains. For any other value, a hash chooses the pod. A
+request without the header goes to the next pod.
 
 The hash depends on the pods' addresses only, so all balancers choose the same pod for a value. They can differ only for a value that
 one balancer has in its table and another does not, if pods were added or removed since. The table is lost when the process ends, so
@@ -15,6 +13,11 @@ its share of the values, not of the requests.
 Requests for statistics are sticky, too. Clients compute the difference of two readings, which must come from the same pod
 (perf_analyzer fails if nothing was counted in between). Each balancer sends them to one pod per slot for as long as this pod serves.
 """
+
+# the header's value                    | the request goes to
+# missing                               | the next pod
+# in the stick table, its pod serves    | that pod, even while it drains
+# otherwise                             | a pod that takes requests, chosen by a hash of the value
 
 from __future__ import annotations
 

@@ -4,11 +4,15 @@ It replaces the kubernetes package, whose import alone takes 55 MiB, more than t
 with aiohttp and the token of the pod's ServiceAccount, which rotates and is therefore read for each request. Out of scope: the meaning
 of the objects.
 
-    list -> snapshot -> watch from its resourceVersion -> changed snapshot -> ...
-      410, an ERROR event, or an unreadable line:          list again
-      the stream ends, or is silent for too long:          resume the watch from the last resourceVersion seen
-      the API server is unavailable:                       retry after 0.5 to 15 s; the last snapshot stays in force
+The client lists the objects first, and then watches their changes. If the stream ends, the watch is resumed. After an
+error, the objects are listed again. While the API server is unavailable, requests are retried, and the last snapshot
+stays in force.
 """
+
+# list -> snapshot -> watch from its resourceVersion -> changed snapshot -> ...
+#   410, an ERROR event, or an unreadable line:          list again
+#   the stream ends, or is silent for too long:          resume the watch from the last resourceVersion seen
+#   the API server is unavailable:                       retry after 0.5 to 15 s; the last snapshot stays in force
 
 from __future__ import annotations
 

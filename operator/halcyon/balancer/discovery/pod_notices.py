@@ -1,12 +1,15 @@
 """Endpoints from EndpointSlices, updated with the operator's newer notices about pods. Pure.
 
-    notice     | until the slices agree, at most `MAX_HELD_S`, the pod counts as    | then
-    ready      | serving, even if missing or not serving in the slices          | as in the slices
-    unready    | not serving                                                    | as in the slices
-    leaving    | terminating, for as long as the slices list it                 | (no limit)
+A notice says that a pod is ready, unready or leaving. It takes precedence over the slices until they agree, for at most
+`MAX_HELD_S`.
 
 If a notice is wrong or lost, the slices correct it. If there are two notices about one pod, the later one applies.
 """
+
+# notice     | until the slices agree, at most `MAX_HELD_S`, the pod counts as    | then
+# ready      | serving, even if missing or not serving in the slices          | as in the slices
+# unready    | not serving                                                    | as in the slices
+# leaving    | terminating, for as long as the slices list it                 | (no limit)
 
 from __future__ import annotations
 

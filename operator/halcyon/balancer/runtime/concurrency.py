@@ -1,14 +1,17 @@
 """Concurrency limits of HAProxy's servers, so that no pod receives more requests than it can process at once.
 
-    field that is set in the plan       | maximum concurrency of a pod, over all balancers and both protocols
-    `max_concurrency`                   | `max_concurrency`
-    `finds_concurrency`                 | measured (`concurrency_finder`) by one agent, the one with the lowest name
-    `objective_ms`                      | at most what the latency objective allows (`overload_limits`)
-    none, or the model has a batcher    | none: each server has the plan's `max_connections`, for each protocol
+The maximum concurrency of a pod is set, measured, or limited by the latency objective. Without any of these, or if the
+model has a batcher, it is unlimited. It applies to all balancers and both protocols together.
 
-The maximum concurrency, called the bound in the code, is divided between the balancers (`shares`). If it was measured,
-it applies to one revision, which the name of the pods' ReplicaSet identifies.
+The maximum, called the bound in the code, is divided between the balancers (`shares`). If it was measured, it applies
+to one revision, which the name of the pods' ReplicaSet identifies.
 """
+
+# field that is set in the plan       | maximum concurrency of a pod, over all balancers and both protocols
+# `max_concurrency`                   | `max_concurrency`
+# `finds_concurrency`                 | measured (`concurrency_finder`) by one agent, the one with the lowest name
+# `objective_ms`                      | at most what the latency objective allows (`overload_limits`)
+# none, or the model has a batcher    | none: each server has the plan's `max_connections`, for each protocol
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ class Concurrency:
         self.others: tuple[BalancerLoad, ...] = ()
         """Newest known loads of the model's other balancers."""
         self.own = BalancerLoad(agent)
-        """Load of this balancer, as of the last call of `limits`. Its agent publishes it to the other balancers."""
+        """Load of this balancer, as of the last call of `limits`. The agent publishes it to the other balancers."""
         self.found = dict(found or {})
         """Measured maximum concurrency of a pod, by revision. The newest revision is the last."""
         self.facts: dict[str, ModelConcurrency] = {}
@@ -227,7 +230,7 @@ class Concurrency:
     def users_part(self) -> float | None:
         """Share of users in the requests in progress at pods, over all balancers.
 
-        None while there are no requests of batch inference.
+        The result is None while there are no requests of batch inference.
         """
         loads = (self.own, *self.others)
         inside, lower = sum(load.inflight for load in loads), sum(load.lower_sent for load in loads)

@@ -1,16 +1,19 @@
 """Search for the number of requests that a pod may have in progress, if neither the spec nor the batcher sets it. Pure.
 
-    the model                                       | maximum concurrency of a pod (the bound)
-    computes one request per instance at a time     | one per instance, and as many more as take `AHEAD_S`, at least one
-    computes more than its instances at once        | doubled while requests wait and throughput grows by `MIN_GAIN`; else
-    (decoupled, or Triton's queue stays empty)      | halved while throughput doesn't shrink by as much
+For a model that computes one request per instance at a time, the maximum follows from its instances. For a model that
+computes more at once, it is found by doubling and halving, while the throughput is measured.
 
-A model of the second kind batches by itself (vLLM, TensorRT-LLM, asynchronous Python), and only its throughput shows
-how many requests it computes at once. While requests wait and all pods are full, this module measures the turnover: the
-time in which a pod answers as many requests as it holds. The turnover stays the same if a doubled bound doubles the
-throughput, and doubles if the additional requests only wait in the pod. A bound is never more than a stopping pod can
-answer within the drain time.
+A model that computes more at once batches by itself (vLLM, TensorRT-LLM, asynchronous Python), and only its throughput
+shows how many requests it computes at once. While requests wait and all pods are full, this module measures the
+turnover: the time in which a pod answers as many requests as it holds. The turnover stays the same if a doubled bound
+doubles the throughput, and doubles if the additional requests only wait in the pod. A bound is never more than a
+stopping pod can answer within the drain time.
 """
+
+# the model                                       | maximum concurrency of a pod (the bound)
+# computes one request per instance at a time     | one per instance, and as many more as take `AHEAD_S`, at least one
+# computes more than its instances at once        | doubled while requests wait and throughput grows by `MIN_GAIN`; else
+# (decoupled, or Triton's queue stays empty)      | halved while throughput doesn't shrink by as much
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ class Load:
     answered: int
     """Number of requests that have ended since the previous load."""
     computing: int | None = None
-    """Minimum number of requests in the last second that were in pods but not in Triton's queue. None without a new
+    """Minimum number of requests in the last second that were in pods but not in Triton's queue; None without a new
     sample of the pods."""
     execution_s: float | None = None
     """Mean time of an execution, in seconds; None before any execution."""

@@ -82,7 +82,7 @@ class BackendLoads:
     """Number of queued requests in each slot."""
     servers: Mapping[ServerKey, PodLoad] = field(default_factory=dict)
     responses: Mapping[ServerKey, int] = field(default_factory=dict)
-    """Counter of responses from each server whose headers have arrived, for HTTP and gRPC together."""
+    """Number of responses of each server whose headers have arrived, for HTTP and gRPC together."""
     classes: ClassLoad | None = None
     """Requests of users and of batch inference; None if they were not read."""
 

@@ -1,10 +1,7 @@
 """Room for batch inference: the number of rows at servers up to which a balancer sends its requests. Pure.
 
-    a pod                             | rows up to which batch inference is sent to it
-    computes single requests          | those that it computes at once: one in each instance
-    the same, in less than `GAP_S`    | and as many more as it computes during a round trip to the pod
-    computes batches                  | a full batch, and most of what the users leave free in the next one
-    users wait in any balancer        | none
+The room of a pod is what the pod can compute beside the requests of users. It is zero while users' requests wait in any
+balancer.
 
 Users leave a part of each batch free: the batch without the rows that they send in the time of a batch. Their requests
 count as rows at servers, but never wait for room, so each of them uses up room at once. `lower.lua` compares the rows
@@ -17,6 +14,12 @@ Each balancer counts only its own requests. Therefore the room is divided betwee
 the rates of users' requests, which use this part. The rest is divided by the requests of batch inference. Executions of
 a second and longer outlast the exchange of loads. For them, the requests in progress are used instead.
 """
+
+# a pod                             | rows up to which batch inference is sent to it
+# computes single requests          | those that it computes at once: one in each instance
+# the same, in less than `GAP_S`    | and as many more as it computes during a round trip to the pod
+# computes batches                  | a full batch, and most of what the users leave free in the next one
+# users wait in any balancer        | none
 
 from __future__ import annotations
 

@@ -1,13 +1,10 @@
 """Limits on the queue of one balancer that follow from the latency objective. Pure.
 
-    per pod                              | requests
-    computed at once                     | one batch in each instance
-    answered within the objective        | objective / time of a batch, in whole batches
-    answered within twice the objective  | the same for twice the objective
-    sent to the pod                      | what can be answered in time, at most three batches: with two, Triton computes smaller ones
+The limits follow from four numbers of requests per pod. They are those computed at once, those answered within the
+objective or within twice the objective, and those sent to the pod.
 
-The last row applies only while an overload lasts. In a burst it would keep pods idle, because the shares of balancers
-follow the demand only after a second.
+The number of requests sent to a pod is limited only while an overload lasts. In a burst it would keep pods idle,
+because the shares of balancers follow the demand only after a second.
 
 Each balancer gets its share of these numbers, or what the other balancers leave if that is more, because a burst may
 reach one balancer alone. While an overload lasts, it gets only its share. Requests that are sent to pods are not
@@ -17,6 +14,12 @@ The time of a batch is taken from Triton's statistics. If the rate at which the 
 contradicts these statistics, the rate replaces them. They are wrong for models that return before the answer, and for
 pods that share a GPU or a database.
 """
+
+# per pod                              | requests
+# computed at once                     | one batch in each instance
+# answered within the objective        | objective / time of a batch, in whole batches
+# answered within twice the objective  | the same for twice the objective
+# sent to the pod                      | what can be answered in time, at most three batches: with two, Triton computes smaller ones
 
 from __future__ import annotations
 
@@ -234,7 +237,7 @@ class OverloadLimits:
     def _add_answers(self, reading: HaproxyStats, pods: Mapping[str, PodStatistics], now: float) -> float | None:
         """Update the rows per request, and return this balancer's share of the pods' responses.
 
-        None if there were too few responses.
+        The result is None if there were too few responses.
         """
         self._answers.append((now, reading, dict(pods)))
         while now - self._answers[0][0] > MAX_AGE_S or self._answers[0][1].process != reading.process:

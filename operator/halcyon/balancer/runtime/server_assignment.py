@@ -1,16 +1,19 @@
 """Assignment of pods to HAProxy servers. Pure.
 
-    server    | its pod is                         | HAProxy's admin state | leaves this state
-    free      | none                               | maint                 | when a ready pod needs a server; longest free one first
-    ready     | serving                            | ready                 | when the pod stops serving, or the agent takes it out
-    draining  | terminating, gone, not ready, dead | drain                 | when no session is left, or the drain time is over;
-              |                                    |                       | back to ready if the same pod serves again
-    closing   | as above, its drain time is over   | drain, sessions cut   | when no session is left
+A server is free, ready, draining or closing. Each state follows from the state of the server's pod, and corresponds to
+an admin state in HAProxy.
 
 Only the change to `maint` closes idle connections to the pod, and only those that are idle at that moment. A server is therefore set to
 `maint` after its last session, so that no connection delays the exit of Triton. A server is assigned to another pod only after it was
 `free`, so sessions of two pods never mix.
 """
+
+# server    | its pod is                         | HAProxy's admin state | leaves this state
+# free      | none                               | maint                 | when a ready pod needs a server; longest free one first
+# ready     | serving                            | ready                 | when the pod stops serving, or the agent takes it out
+# draining  | terminating, gone, not ready, dead | drain                 | when no session is left, or the drain time is over;
+#           |                                    |                       | back to ready if the same pod serves again
+# closing   | as above, its drain time is over   | drain, sessions cut   | when no session is left
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
 """Measurement of the servers' throughput at full load, from HAProxy's counters. Pure.
 
-    requests are queued in two successive samples | the responses in between measure
-    yes                                           | the capacity of the servers
-    no                                            | the demand, which says nothing about the capacity
-
-While requests are queued, the number of responses measures the capacity, independent of the model, its batches and its hardware. The
-rate is stored per server, so that it stays valid when the number of servers changes. It expires `MAX_AGE_S` after the last sample with
-queued requests, because an outdated rate would reject requests that could be served now. A new rate is measured as soon as requests are
-queued again.
+If requests are queued in two successive samples, the number of responses in between measures the capacity, independent
+of the model, its batches and its hardware. Otherwise it only measures the demand. The rate is stored per server, so
+that it stays valid when the number of servers changes. It expires `MAX_AGE_S` after the last sample with queued
+requests, because an outdated rate would reject requests that could be served now. A new rate is measured as soon as
+requests are queued again.
 """
+
+# requests are queued in two successive samples | the responses in between measure
+# yes                                           | the capacity of the servers
+# no                                            | the demand, which says nothing about the capacity
 
 from __future__ import annotations
 

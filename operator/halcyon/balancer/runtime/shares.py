@@ -1,14 +1,15 @@
 """Shares of the requests that a pod may have in progress, between the model's balancers and their protocols. Pure.
 
-HAProxy limits the requests in progress per server of a back end (`maxconn`), so each balancer and each protocol has a limit of its own for
-every pod. Each agent computes its own limits from the same data, the loads that all agents publish:
-
-    demand                  | limit for a pod
-    no balancer has any     | an equal share of the bound
-    some have               | those: a share in proportion to their demand; the others: 1
-    a share grows           | only into what the others have released, so the limits in force never add up to more than the bound
-    a share is below 1      | 1, because HAProxy takes 0 as unlimited; each balancer and protocol may so exceed the bound by one request
+HAProxy limits the requests in progress per server of a back end (`maxconn`). Therefore each balancer and each protocol
+has a limit of its own for every pod. Each agent computes its own limits from the same data, the loads that all agents
+publish. A share is proportional to the demand. It grows only into what the other shares have released.
 """
+
+# demand                  | limit for a pod
+# no balancer has any     | an equal share of the bound
+# some have               | those: a share in proportion to their demand; the others: 1
+# a share grows           | only into what the others have released, so the limits in force never add up to more than the bound
+# a share is below 1      | 1, because HAProxy takes 0 as unlimited; each balancer and protocol may so exceed the bound by one request
 
 from __future__ import annotations
 

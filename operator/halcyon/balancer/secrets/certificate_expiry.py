@@ -1,11 +1,11 @@
 """Validity period of certificates, with warnings before they expire. Pure.
 
-The standard library reads this period only from CA certificates, and the agent avoids large imports because its memory is limited.
-Therefore this module reads the two times from their position in the DER encoding (RFC 5280, section 4.1):
-
-    Certificate  ::= SEQUENCE { tbsCertificate, ... }
-    tbsCertificate ::= SEQUENCE { [0] version OPTIONAL, serialNumber, signature, issuer, validity SEQUENCE { notBefore, notAfter }, ... }
+The standard library reads this period only from CA certificates, and the agent avoids large imports because its memory
+is limited. Therefore this module reads the two times from their position in the DER encoding (RFC 5280, section 4.1).
 """
+
+# Certificate  ::= SEQUENCE { tbsCertificate, ... }
+# tbsCertificate ::= SEQUENCE { [0] version OPTIONAL, serialNumber, signature, issuer, validity SEQUENCE { notBefore, notAfter }, ... }
 
 from __future__ import annotations
 

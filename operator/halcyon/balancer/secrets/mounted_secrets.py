@@ -1,17 +1,20 @@
 """Files for HAProxy from mounted Secrets: the server certificate, the CAs of client certificates, and the API keys.
 
-    mounted Secret                    | files so far | effect
-    valid                             | any          | the new content is in use after one reload
-    TLS, invalid (missing, mismatch)  | valid        | the last valid certificate stays in use; the problem is reported
-    TLS, invalid                      | none         | no client can connect: HAProxy opens no client port; never plain text
-    TLS, expired                      | valid        | the last valid certificate stays in use for as long as it is valid
-    TLS, expired                      | none         | the expired certificate is used, and clients reject it; this is reported
-    API keys, missing or invalid      | any          | only the valid keys work, possibly none; a removed key stops working
+A mounted Secret with valid content is used after one reload. If it becomes invalid, the last valid certificate stays in
+use, but of the API keys only the valid ones work.
 
 The name of a file contains a digest of its content, and files never change. The configuration that HAProxy runs, the previous one and a
 restarted HAProxy therefore always find the certificate that they name. A new agent finds the last valid certificate by its file. A
 certificate in use that expires soon is reported (`certificate_expiry`).
 """
+
+# mounted Secret                    | files so far | effect
+# valid                             | any          | the new content is in use after one reload
+# TLS, invalid (missing, mismatch)  | valid        | the last valid certificate stays in use; the problem is reported
+# TLS, invalid                      | none         | no client can connect: HAProxy opens no client port; never plain text
+# TLS, expired                      | valid        | the last valid certificate stays in use for as long as it is valid
+# TLS, expired                      | none         | the expired certificate is used, and clients reject it; this is reported
+# API keys, missing or invalid      | any          | only the valid keys work, possibly none; a removed key stops working
 
 from __future__ import annotations
 

@@ -2,14 +2,17 @@
 
 A stream always sends the newest report; reports are not queued, and an unsent one is replaced.
 
-no change              a report every 4.5 s
-a change               at most one report per second
-urgent report          sent at once, together with the unsent report before it
-replica unavailable    reconnect after 0.1 s, which doubles with each attempt: up to 1 s while connections are refused, else up to 30 s,
-                       or later if the replica requests it.
-                       Resolve the name again for a new replica; other streams are not affected
-incoming message       a notice about a pod, which is passed to the caller
+Without changes, a report is sent every 4.5 s. Changes are reported at most once per second, and urgent reports at once.
+If a replica is unavailable, the agent reconnects with growing delays.
 """
+
+# no change              a report every 4.5 s
+# a change               at most one report per second
+# urgent report          sent at once, together with the unsent report before it
+# replica unavailable    reconnect after 0.1 s, which doubles with each attempt: up to 1 s while connections are refused, else up to 30 s,
+#                        or later if the replica requests it.
+#                        Resolve the name again for a new replica; other streams are not affected
+# incoming message       a notice about a pod, which is passed to the caller
 
 from __future__ import annotations
 

@@ -4,15 +4,18 @@ The leader writes a spec to the ConfigMap after accepting it; both operator repl
 components never read the spec of the ModelDeployment itself. Tenants may edit the ConfigMap too, so its text is used
 only if it matches the digest on the newest ControllerRevision (`accepted_spec_digest`).
 
-ConfigMap                                      digest matches   spec in force
-exists, owned by the model                     yes              the text in the ConfigMap
-exists, owned by the model                     no               the last text that matched, if this process has seen one
-deleted, or no longer owned by the model       -                the last text that matched, if this process has seen one
-any, but the ModelDeployment was deleted       -                none
+If the text doesn't match, or the ConfigMap is deleted, the last text that matched stays in force. If the
+ModelDeployment is deleted, it has no spec in force.
 
 Without a spec in force no decision is made, and the replicas stay as they are. A ControllerRevision is written before
 the text that it protects, so a new spec is in force once both are in the cache.
 """
+
+# ConfigMap                                      digest matches   spec in force
+# exists, owned by the model                     yes              the text in the ConfigMap
+# exists, owned by the model                     no               the last text that matched, if this process has seen one
+# deleted, or no longer owned by the model       -                the last text that matched, if this process has seen one
+# any, but the ModelDeployment was deleted       -                none
 
 from __future__ import annotations
 

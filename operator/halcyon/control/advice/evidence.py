@@ -50,7 +50,7 @@ class ModelEvidence:
     gpu: float | None = None
     """Mean GPU utilisation from 0 to 1, as measured at the GPU. It is never derived from batch times."""
     line: ServiceLine | None = None
-    """Execution time of a batch as a function of its number of rows. None if too few batch sizes were executed to
+    """Execution time of a batch as a function of its number of rows; None if too few batch sizes were executed to
     measure it."""
     largest_rows: int | None = None
     """Number of rows in the largest batch that was ever executed."""

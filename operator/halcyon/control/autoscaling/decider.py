@@ -1,17 +1,17 @@
 """Scaling decision for a model by its policy, with the state that is kept from one decision to the next.
 
-    policy     actuator   batches observed   decided by
-    Planner    any        yes                the planner
-    Planner    any        no                 the HPA's rules, because the capacity of a replica isn't known yet
-    Planner    any        partly unknown     the HPA's rules, upwards only, `PARTIAL_AFTER_S` after a balancer's last report
-    Rules      Direct     -                  the HPA's rules
-    Rules      HPA        -                  the HPA itself, outside this module
-
-If the planner has less than a day of a model's history, it is requested from the site's Prometheus, if there is one.
-Decisions don't wait for the response.
-
-Out of scope: when decisions are made and carried out (`loop`), and the algorithms (`scaling.planner`, `scaling.hpa`).
+With the policy Planner, the HPA's rules decide while data about batches is missing. If the planner has less than a day
+of a model's history, it is requested from the site's Prometheus, if there is one. Decisions don't wait for the
+response. Out of scope: when decisions are made and carried out (`loop`), and the algorithms (`scaling.planner`,
+`scaling.hpa`).
 """
+
+# policy     actuator   batches observed   decided by
+# Planner    any        yes                the planner
+# Planner    any        no                 the HPA's rules, because the capacity of a replica isn't known yet
+# Planner    any        partly unknown     the HPA's rules, upwards only, `PARTIAL_AFTER_S` after a balancer's last report
+# Rules      Direct     -                  the HPA's rules
+# Rules      HPA        -                  the HPA itself, outside this module
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class _Model:
     """Schedules in force at the last decision, and the spec from which they come."""
     ruled: _Ruled | None = None
     partial_since: float | None = None
-    """Monotonic time since which the planner hasn't known the load, in seconds. None if the load is known."""
+    """Monotonic time since which the planner hasn't known the load, in seconds; None if the load is known."""
 
 
 @dataclass

@@ -1,13 +1,14 @@
 """Histograms of the duration of decisions and of the age of the models' current decisions.
 
-    metric                          counts          value
-    halcyon_decision_seconds        decisions       time for reading, planning and publishing, until the next model's turn
-    halcyon_decision_age_seconds    model-seconds   age of the model's current decision
-
-The age is measured continuously: each second of each model counts, with the age of the model's decision at that time. A
-quantile is therefore that of the age for a random model at a random time. If the metric counted decisions instead, it
-wouldn't show a model without new decisions. Recording a value takes less than a microsecond.
+The duration is the time for reading, planning and publishing, until the next model's turn. The age is measured
+continuously: each second of each model counts, with the age of the model's decision at that time. A quantile is
+therefore that of the age for a random model at a random time. If the metric counted decisions instead, it wouldn't show
+a model without new decisions. Recording a value takes less than a microsecond.
 """
+
+# metric                          counts          value
+# halcyon_decision_seconds        decisions       time for reading, planning and publishing, until the next model's turn
+# halcyon_decision_age_seconds    model-seconds   age of the model's current decision
 
 from __future__ import annotations
 

@@ -42,12 +42,9 @@ class ExternalWriters:
 
         Without a competing writer the message is empty.
 
-        Args:
-            key: the model.
-            replicas: replicas in force.
-            desired: replicas that Halcyon requests from now on.
-            writer: field manager that set spec.replicas last, by managedFields; empty if they name none.
-            now: monotonic, in seconds.
+        Args: key: the model. replicas: replicas in force. desired: replicas that Halcyon requests from now on. writer:
+        field manager that set spec.replicas last, according to managedFields; empty if they name none. now: monotonic,
+        in seconds.
         """
         before = self._seen.get(key)
         known = self._asked.get(key)

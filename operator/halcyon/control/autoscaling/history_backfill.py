@@ -1,16 +1,17 @@
 """One-time import of models' past request rates from the site's Prometheus, for planners with little history.
 
-Queries run in the background, one at a time.
-
-| response                     | effect                                                                 |
-| ---------------------------- | ---------------------------------------------------------------------- |
-| a history                    | it is merged with the planner's own history                            |
-| no data                      | none                                                                   |
-| no response                  | all queries wait for `RETRY_S`; the Prometheus source logs the failure |
-| an unusable response         | this model is queried again after `REFUSED_S`; other queries continue  |
+Queries run in the background, one at a time. If Prometheus doesn't respond, all queries wait. If a response is
+unusable, only this model's query waits.
 
 Out of scope: the query (`signals.prometheus.arrival_history`), and which models need it (`decider`).
 """
+
+# | response                     | effect                                                                 |
+# | ---------------------------- | ---------------------------------------------------------------------- |
+# | a history                    | it is merged with the planner's own history                            |
+# | no data                      | none                                                                   |
+# | no response                  | all queries wait for `RETRY_S`; the Prometheus source logs the failure |
+# | an unusable response         | this model is queried again after `REFUSED_S`; other queries continue  |
 
 from __future__ import annotations
 
@@ -79,7 +80,10 @@ def _closed_bins(history: History) -> dict[int, float]:
 
 
 class HistoryBackfill:
-    """Queue of models whose history must be imported, and the task that queries Prometheus. Not thread-safe."""
+    """Queue of models whose history must be imported, and the task that queries Prometheus.
+
+    The class is not thread-safe.
+    """
 
     def __init__(self, ask: Ask, *, clock: Clock) -> None:
         """Initialize with an empty queue. `ask` is the function that runs a query."""

@@ -4,17 +4,20 @@ A model is due when one of its agents has sent a new report, but at most once a 
 growth. Without a new report it is due at the time that its last decision set. The standby decides too, so that its
 memory is current when it becomes the leader.
 
-    phase of a model's turn    module
-    read signals and decide    `decider`, with `model_signals`
-    add for batch inference    `batch_replicas`
-    limit                      `replica_limits`: quotas and the site's GPU budget
-    detect external writers    `external_writers`
-    store the memory           `planner_memory_store`, for the next process
-    publish                    `status_updates`, and `control.status.scaling` in the next reconcile
-    write                      `scale_writer`
+A model's turn has several phases, each in its own module. They go from reading signals, over the decision and its
+limits, to publishing it and writing the replicas.
 
 Only the leader publishes and writes. Out of scope: the values that the metrics API serves (`served_metrics`).
 """
+
+# phase of a model's turn    module
+# read signals and decide    `decider`, with `model_signals`
+# add for batch inference    `batch_replicas`
+# limit                      `replica_limits`: quotas and the site's GPU budget
+# detect external writers    `external_writers`
+# store the memory           `planner_memory_store`, for the next process
+# publish                    `status_updates`, and `control.status.scaling` in the next reconcile
+# write                      `scale_writer`
 
 from __future__ import annotations
 

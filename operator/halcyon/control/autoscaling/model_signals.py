@@ -123,9 +123,9 @@ class ModelSignals:
     clock: Clock
     sampled: Callable[[str, str], Sampled | None] | None = None
     """Function that returns a pod's GPU utilisation from the site's Prometheus. Its arguments are the namespace and the
-    name of the pod. None if the site has no Prometheus."""
+    name of the pod. The value is None if the site has no Prometheus."""
     queried: Callable[[Key, str], Value | Missing] | None = None
-    """Function that returns a model's result of one of the site's queries, by the query's name. None if the site has no
+    """Function that returns a model's result of one of the site's queries, by the query's name; None if the site has no
     Prometheus."""
 
     _models: dict[Key, _Model] = field(default_factory=dict)
@@ -342,7 +342,10 @@ def _shown(
 
 
 def _failures(observation: Observation, state: PodState) -> dict[str, str]:
-    """Return the backend failure of each pod in this state that has one. Each pod in the state maintenance has one."""
+    """Return the backend failures of the pods in this state, by pod.
+
+    Each pod in the state maintenance has a failure; in other states, only some pods have one.
+    """
     return {
         pod.name: pod.backend_failure or "its agent gave no reason"
         for pod in observation.pods

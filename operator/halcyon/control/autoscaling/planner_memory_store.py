@@ -1,13 +1,13 @@
 """Store of planner memories in ConfigMaps (shards), so that they outlive the operator's processes.
 
-    halcyon-memory-000, -001, ...    binaryData: NAMESPACE.NAME -> zlib of {"uid", "at", "sign", "memory", "cost"}
-
 The shards are in the operator's namespace. Their names begin with the name of the Helm release, so that two releases in
 one namespace have separate ConfigMaps. The shard of a model is the hash of NAMESPACE.NAME modulo the number of shards,
 which is a power of two. Only the leader writes. A model's GPU time is stored with its memory. A change of the GPU time
 alone causes no write, so the stored GPU time is as old as the memory. Out of scope: the content of a memory and its
 JSON (`scaling.planner.serialization`), and the use of restored memories.
 """
+
+# halcyon-memory-000, -001, ...    binaryData: NAMESPACE.NAME -> zlib of {"uid", "at", "sign", "memory", "cost"}
 
 from __future__ import annotations
 

@@ -3,12 +3,14 @@
 It writes after the status has the desired replicas. If status writes are late, scale-ups don't wait for them: an
 overloaded API server would otherwise have to write each status before the replicas.
 
-mode        actuator   scale up             scale down      scale to 0
-Active      HPA        /scale (fast path)   by the HPA      /scale
-Active      Direct     /scale               /scale          /scale
-Recommend   any        -                    -               -
-Paused      any        -                    -               -
+It writes only in the mode Active. There it writes all changes, except scale-downs that an HPA makes itself.
 """
+
+# mode        actuator   scale up             scale down      scale to 0
+# Active      HPA        /scale (fast path)   by the HPA      /scale
+# Active      Direct     /scale               /scale          /scale
+# Recommend   any        -                    -               -
+# Paused      any        -                    -               -
 
 from __future__ import annotations
 
@@ -46,8 +48,8 @@ class WriteOutcome(Enum):
 
     WRITTEN = "written"
     PARTLY_WRITTEN = "partly written"
-    """The replicas that the status showed were written. A newer decision needs more replicas, which are written once
-    the status has them."""
+    """The write succeeded, with the replicas in the status. A newer decision needs more replicas, which are written
+    once the status has them."""
     FAILED = "failed"
     NOT_NEEDED = "not needed"
     """There was nothing left to write at the end of the wait for the status."""
@@ -86,7 +88,7 @@ class ScaleWriter:
     def goes_first(self, model: ModelState) -> bool:
         """Return whether the replicas are written before the status.
 
-        They are for a scale-up while status writes are late.
+        This is the case for a scale-up while status writes are late.
         """
         wanted = self.wanted(model)
         return wanted is not None and wanted > self.caches.replicas(model.key) and self.statuses_are_late

@@ -1,14 +1,17 @@
 """Estimate of a balancer's counters from the servers' counters, for models without balancers. Pure.
 
-| balancer counter | derived from                                                                              |
-| ---------------- | ----------------------------------------------------------------------------------------- |
-| requests         | growth of the number of succeeded, failed, canceled and waiting requests in each server   |
-| inflight         | requests that wait in servers, plus the mean number being computed                        |
-|                  | (`signals.mean_in_progress`)                                                              |
-| queued, rejected | 0, because without a balancer no request is queued before a server or rejected            |
+Requests are counted from the growth of the servers' counters, and requests in progress from those that wait or are
+being computed. Nothing is queued or rejected before a server.
 
 Requests to a new or a terminating pod may be missed. No request is counted twice.
 """
+
+# | balancer counter | derived from                                                                              |
+# | ---------------- | ----------------------------------------------------------------------------------------- |
+# | requests         | growth of the number of succeeded, failed, canceled and waiting requests in each server   |
+# | inflight         | requests that wait in servers, plus the mean number being computed                        |
+# |                  | (`signals.mean_in_progress`)                                                              |
+# | queued, rejected | 0, because without a balancer no request is queued before a server or rejected            |
 
 from __future__ import annotations
 

@@ -2,15 +2,18 @@
 
 Halcyon stops scaling a model that has an external HPA. An HPA that targets the ModelDeployment writes spec.replicas, as
 Halcyon's own HPA does. An HPA that targets a Deployment bypasses spec.replicas. Halcyon then adopts the Deployment's
-replicas. Otherwise the HPA and Halcyon would undo each other's writes, and pods would be created and deleted every 15
-s.
+replicas. If it didn't, the HPA and Halcyon would undo each other's writes, and pods would be created and deleted every
+15 s.
 
-spec.replicas   Deployment's replicas   other slot has replicas   HPA on the Deployment
-0               -                       -                         ignored: 0 switches scaling off
--               0                       -                         ignored: an HPA is inactive at 0 replicas
--               -                       yes                       ignored: the slots share the replicas during a canary
-else                                                              adopted, within the limits of the spec and the site
+An HPA on a Deployment is ignored if scaling is off, if the HPA is inactive, or if both slots have replicas. Otherwise
+its replicas are adopted, within the limits of the spec and the site.
 """
+
+# spec.replicas   Deployment's replicas   other slot has replicas   HPA on the Deployment
+# 0               -                       -                         ignored: 0 switches scaling off
+# -               0                       -                         ignored: an HPA is inactive at 0 replicas
+# -               -                       yes                       ignored: the slots share the replicas during a canary
+# else                                                              adopted, within the limits of the spec and the site
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class ExternalHpa:
     undo: str
     """Sentence about what a user can do so that Halcyon scales the model again."""
     count: int | None = None
-    """Replicas that the external HPA has set on a server Deployment, within the limits. None if spec.replicas is in
+    """Replicas that the external HPA has set on a server Deployment, within the limits; None if spec.replicas is in
     force."""
 
 

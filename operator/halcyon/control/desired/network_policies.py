@@ -1,14 +1,17 @@
 """NetworkPolicies of a model, which depend on its routing mode and its source. Pure.
 
-spec.traffic.mode   balancer pods   headless Service exists   servers accept traffic from   policy for balancers
-Balancer            -               no                        balancers                     yes
-Balancer            -               yes                       balancers, clients            yes
-else                some            -                         clients, balancers            yes
-else                none            -                         clients                       no
+Servers accept traffic from the balancers, and from clients if clients may send requests directly to them. There is a
+policy for the balancers in the mode Balancer, and while balancer pods exist.
 
 After a change of the routing mode to Balancer, the headless Service exists until clients no longer send requests
 directly to the servers (`routing`).
 """
+
+# spec.traffic.mode   balancer pods   headless Service exists   servers accept traffic from   policy for balancers
+# Balancer            -               no                        balancers                     yes
+# Balancer            -               yes                       balancers, clients            yes
+# else                some            -                         clients, balancers            yes
+# else                none            -                         clients                       no
 
 from __future__ import annotations
 

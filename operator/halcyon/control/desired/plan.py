@@ -1,19 +1,23 @@
 """The plan of a reconcile, computed from its scope: the objects that should exist. Pure.
 
-spec      source    a spec was accepted before   spec in force             revision
-valid     exists    -                            the current spec          rendered now, or from its ControllerRevision
-valid     missing   yes                          the last accepted spec    the newest
-invalid   -         yes                          the last accepted spec    the newest
-valid     missing   no                           none: only the status is written
-invalid   -         no                           none: only the status is written
+The plan uses the current spec if it is valid and its source exists. Otherwise it uses the last accepted spec. If there
+is none, only the status is written.
 
-If the revision in the last column has failed, the servers run the previous revision (`control/rollout/rollout.py`).
+The plan also names the revision to run. If that revision has failed, the servers run the previous revision
+(`control/rollout/rollout.py`).
 
 A source with an invalid config.pbtxt counts as missing.
 
 Out of scope: the choice of the requested revision (`requested_revision`), existing objects with another owner
 (`name_conflicts`), and deletions (`surplus`).
 """
+
+# spec      source    a spec was accepted before   spec in force             revision
+# valid     exists    -                            the current spec          rendered now, or from its ControllerRevision
+# valid     missing   yes                          the last accepted spec    the newest
+# invalid   -         yes                          the last accepted spec    the newest
+# valid     missing   no                           none: only the status is written
+# invalid   -         no                           none: only the status is written
 
 from __future__ import annotations
 
@@ -67,7 +71,7 @@ class ReconcilePlan:
     """Whether balancer pods that are no longer needed still exist. After they have ended, more objects must be
     deleted."""
     outdated: tuple[str, ...] = ()
-    """Differences between the stored rendering of the requested revision and a new rendering by this operator. Empty if
+    """Differences between the stored rendering of the requested revision and a new rendering by this operator; empty if
     there is no stored rendering."""
 
     @property

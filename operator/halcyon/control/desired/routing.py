@@ -1,14 +1,17 @@
 """Objects that a model's routing mode needs, and the change from one mode to another. Pure.
 
-spec.traffic.mode   a balancer is available   Service selects now   Service should select
-Balancer            yes                       -                     the balancers
-Balancer            no                        the servers           the servers, until a balancer is available
-Balancer            no                        else                  the balancers
-else                -                         -                     the servers
+The Service selects the balancers in the mode Balancer, and the servers in other modes. After a change to Balancer, it
+selects the servers until a balancer is available.
 
 Balancers that are no longer needed are deleted after the Service selects the servers. The agents need their
 ServiceAccount and RBAC objects to drain, so these objects are deleted after the last balancer pod.
 """
+
+# spec.traffic.mode   a balancer is available   Service selects now   Service should select
+# Balancer            yes                       -                     the balancers
+# Balancer            no                        the servers           the servers, until a balancer is available
+# Balancer            no                        else                  the balancers
+# else                -                         -                     the servers
 
 from __future__ import annotations
 

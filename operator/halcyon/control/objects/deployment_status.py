@@ -28,7 +28,7 @@ class SlotState:
     """Whether every pod has the pod template that the Deployment controller last observed."""
     ready: int
     timed_out: bool = False
-    """Whether the Deployment made no progress within its deadline. False until the Deployment controller has observed
+    """Whether the Deployment made no progress within its deadline; False until the Deployment controller has observed
     the current generation."""
     paused: bool = False
     """Whether someone other than Halcyon has paused the Deployment, so that a new pod template is not rolled out."""

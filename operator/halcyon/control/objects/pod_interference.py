@@ -21,13 +21,15 @@ _CREATING = {"", "PodInitializing", "ContainerCreating"}
 def start_blocker(pod: Object) -> str:
     """Return a sentence about a gate or container of others that keeps the pod from becoming ready; empty if there is none.
 
-    pod            our containers       injected containers                result
-    has a gate     -                    -                                  the gate
-    -              -                    one fails                          its failure
-    -              not created          an init container hasn't ended     the container
-    -              done or ready        one isn't ready                    the container
-    else                                                                   (empty)
+    A gate of the pod comes first. It is followed by an injected container that fails, and by one that isn't ready or
+    hasn't ended.
     """
+    # pod            our containers       injected containers                result
+    # has a gate     -                    -                                  the gate
+    # -              -                    one fails                          its failure
+    # -              not created          an init container hasn't ended     the container
+    # -              done or ready        one isn't ready                    the container
+    # else                                                                   (empty)
     if gates := pod["status"].get("gates"):
         return f"scheduling gate {', '.join(gates)}"
     injected = pod["status"].get("injected") or ()

@@ -119,7 +119,7 @@ def _container(status: Mapping[str, Any], ahead_s: float) -> Object:
 
 
 def is_live(pod: Object) -> bool:
-    """Return whether the pod has neither ended nor is being deleted."""
+    """Return whether the pod has not ended and is not being deleted."""
     return pod["metadata"]["deletionTimestamp"] is None and pod["status"]["phase"] not in {"Failed", "Succeeded"}
 
 
@@ -163,14 +163,16 @@ def reading(pod: Object, ready_at: float | None) -> PodReading | None:
     `ready_at` is the time at which the pod first became ready, in seconds since the epoch. It is None if the pod never
     was ready, or if the time is unknown.
 
-    being deleted   ended   unschedulable   Ready   was ready, or restarted   phase
-    yes             -       -               -       -                         draining
-    no              yes     -               -       -                         (no reading)
-    no              no      yes             -       -                         unschedulable
-    no              no      no              yes     -                         ready
-    no              no      no              no      yes                       broken: no capacity is expected from it soon
-    no              no      no              no      no                        starting
+    The phase is the first one that applies: draining, unschedulable, ready, broken, or starting. No capacity is
+    expected soon from a broken pod, which was ready or restarted before.
     """
+    # being deleted   ended   unschedulable   Ready   was ready, or restarted   phase
+    # yes             -       -               -       -                         draining
+    # no              yes     -               -       -                         (no reading)
+    # no              no      yes             -       -                         unschedulable
+    # no              no      no              yes     -                         ready
+    # no              no      no              no      yes                       broken: no capacity is expected from it soon
+    # no              no      no              no      no                        starting
     meta = pod["metadata"]
     created = start_began_at(pod) or 0.0
     if meta["deletionTimestamp"] is not None:

@@ -6,12 +6,15 @@ A pod is restarted in place, so that it keeps its node and GPU. The operator cha
 container receives the annotation through a volume of the downward API, and stops Triton. The kubelet's liveness probe
 then fails, and the kubelet restarts the container.
 
-restarted before | another pod is restarting | other pods serve | since its last restart | action
-any              | yes                       | yes              | any                    | none: one at a time
-0 or 1           | no, or none serves        |                  | < backoff              | none: wait
-0 or 1           | no, or none serves        |                  | >= backoff             | restart
-2                | no, or none serves        |                  | >= backoff             | evict
+Only one pod at a time is restarted while other pods serve. After two restarts the pod is evicted. A backoff delays each
+attempt.
 """
+
+# restarted before | another pod is restarting | other pods serve | since its last restart | action
+# any              | yes                       | yes              | any                    | none: one at a time
+# 0 or 1           | no, or none serves        |                  | < backoff              | none: wait
+# 0 or 1           | no, or none serves        |                  | >= backoff             | restart
+# 2                | no, or none serves        |                  | >= backoff             | evict
 
 from __future__ import annotations
 

@@ -3,11 +3,14 @@
 Each write is conditional on the object that the reconcile has read, so that it can't change another object. If the
 object has changed since, `Conflicted` is raised, and the model is reconciled again with the current objects.
 
-object that was read     condition of the write
-none                     no object has this name
-an object of ours        the same uid; of a kind without a status (`kinds.WITH_STATUS`), the same resourceVersion too
-a surplus object         the same uid and resourceVersion
+A write requires the same uid; for a deletion, or a kind without a status, also the same resourceVersion. To create an
+object, its name must be free.
 """
+
+# object that was read     condition of the write
+# none                     no object has this name
+# an object of ours        the same uid; of a kind without a status (`kinds.WITH_STATUS`), the same resourceVersion too
+# a surplus object         the same uid and resourceVersion
 
 from __future__ import annotations
 

@@ -2,23 +2,23 @@
 
 Each model has three numbers of GPUs, and the largest of them counts against the limit:
 
-granted   GPUs of the last plan that was written completely
-sent      GPUs of a plan of which server Deployments were written, or may have been written
-asked     GPUs of the plan of the reconcile in progress
-
-event                                                        granted          sent                  asked
-a plan was checked                                           -                -                     its GPUs
-server Deployments were written, or may have been            -                max(sent, asked)      -
-all of the plan was written                                  asked            0                     0
-the reconcile ended earlier: rejected or failed              -                -                     0
-the ModelDeployment was deleted, its Deployments still exist 0                GPUs of Deployments   0
-the ModelDeployment and its Deployments were deleted         (forgotten)
+- `granted`: GPUs of the last plan that was written completely.
+- `sent`: GPUs of a plan of which server Deployments were written, or may have been written.
+- `asked`: GPUs of the plan of the reconcile in progress.
 
 A plan's GPUs are reserved before anything is awaited. Otherwise two plans made at the same time could both use the last
 free GPUs. GPUs are released only when no pod can hold them any more. If the limit is lowered, a model keeps its GPUs in
 `granted`, but not those that are only in `sent` or `asked`. After a restart, `granted` is the number of GPUs of the
 accepted spec, or of the Deployments if that is larger.
 """
+
+# event                                                        granted          sent                  asked
+# a plan was checked                                           -                -                     its GPUs
+# server Deployments were written, or may have been            -                max(sent, asked)      -
+# all of the plan was written                                  asked            0                     0
+# the reconcile ended earlier: rejected or failed              -                -                     0
+# the ModelDeployment was deleted, its Deployments still exist 0                GPUs of Deployments   0
+# the ModelDeployment and its Deployments were deleted         (forgotten)
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class GpuReservations:
     """Whether the site limits the GPUs of a namespace. If it doesn't, nothing is reserved."""
 
     _shares: dict[str, dict[Key, _Share]] | None = None
-    """GPUs that are reserved for each model, by namespace. None until reservations are first needed."""
+    """GPUs that are reserved for each model, by namespace; None until reservations are first needed."""
     _refused: set[Key] = field(default_factory=set)
 
     def gpus(self, key: Key) -> Gpus:

@@ -42,7 +42,7 @@ class PodNotices:
 def of_change(before: Object | None, after: Object) -> Notice | None:
     """Return the notice about a change of a pod; None if the balancers don't need one.
 
-    The first appearance of a pod in the cache needs no notice: a new pod isn't ready yet, and the balancers already
+    The first appearance of a pod in the cache needs no notice. A new pod isn't ready yet, and the balancers already
     have the data of an older pod.
     """
     if before is None or before["metadata"]["uid"] != after["metadata"]["uid"] or not pods.is_server(after):

@@ -1,15 +1,18 @@
 """The reconcile of one ModelDeployment, which is identified by its key.
 
-phase            module               task
-overlap          `release_overlap`    leave the model alone if another Halcyon release manages it
-fetch, scope     `scope_builder`      collect all input, and fetch objects that the caches don't hold
-plan             `desired.plan`       compute the objects that should exist, and reserve their GPUs before anything is awaited
-notify           observers            adopt the plan, for example the actuator or a canary to analyse
-apply children   `children_writer`    write the objects that differ; the status reports rejected writes
-repair           `backend_restart`    restart one pod with a dead backend
-status           `status_writer`      write the status: always, and last
-requeue          this module          return when to reconcile again if nothing changes before
+A reconcile has several phases, most in a module of their own. It collects all input, computes the plan, applies the
+objects, and writes the status last.
 """
+
+# phase            module               task
+# overlap          `release_overlap`    leave the model alone if another Halcyon release manages it
+# fetch, scope     `scope_builder`      collect all input, and fetch objects that the caches don't hold
+# plan             `desired.plan`       compute the objects that should exist, and reserve their GPUs before anything is awaited
+# notify           observers            adopt the plan, for example the actuator or a canary to analyse
+# apply children   `children_writer`    write the objects that differ; the status reports rejected writes
+# repair           `backend_restart`    restart one pod with a dead backend
+# status           `status_writer`      write the status: always, and last
+# requeue          this module          return when to reconcile again if nothing changes before
 
 from __future__ import annotations
 

@@ -3,12 +3,16 @@
 status.operator of a ModelDeployment names the release that manages it, by its Lease. Any service account may read that
 Lease.
 
-status.operator                               this release
-none, or this release                         manages the model
-a release whose Lease is renewed              writes only the condition `OperatorConflict`
-a release whose Lease is released, missing    manages the model from now on
-or expired
+If no other release is named, this release manages the model. If the Lease of the other release is renewed, this one
+writes only the condition `OperatorConflict`. If that Lease is released, missing or expired, this release manages the
+model from then on.
 """
+
+# status.operator                               this release
+# none, or this release                         manages the model
+# a release whose Lease is renewed              writes only the condition `OperatorConflict`
+# a release whose Lease is released, missing    manages the model from now on
+# or expired
 
 from __future__ import annotations
 

@@ -2,16 +2,19 @@
 
 Both replicas of the operator take samples, so that the standby has the same data when it becomes the leader. Models
 without GPUs are not included. The shares of GPU time over the last day change slowly even if a model is idle, because
-time passes. New values are therefore published only as follows, and the status keeps the last published ones:
+time passes. New values are therefore published rarely, and the status keeps the last published ones.
 
-| change                                    | published                                                                     |
-| ----------------------------------------- | ----------------------------------------------------------------------------- |
-| in the number of GPUs that a model holds  | at once                                                                       |
-| in its shares of GPU time, if large       | every ten minutes while it serves requests, once when it becomes idle, and    |
-|                                           | every hour while it is idle                                                   |
+A change in the number of GPUs is published at once. A large change of the shares is published every ten minutes to one
+hour, depending on the model's load.
 
 Out of scope: how GPU time is counted (`scaling.gpu_cost`).
 """
+
+# | change                                    | published                                                                     |
+# | ----------------------------------------- | ----------------------------------------------------------------------------- |
+# | in the number of GPUs that a model holds  | at once                                                                       |
+# | in its shares of GPU time, if large       | every ten minutes while it serves requests, once when it becomes idle, and    |
+# |                                           | every hour while it is idle                                                   |
 
 from __future__ import annotations
 

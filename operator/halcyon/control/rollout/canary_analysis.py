@@ -1,9 +1,7 @@
 """Analysis of canaries: samples of the stable revision and of the canary, and the current verdict on each canary.
 
-data                                           source
-failures                                       the balancers' counters, for each slot; else Triton's, for each pod
-executions, time in Triton's queue             Triton's counters, for each pod
-response times                                 the balancers' histograms, for each slot; not compared without balancers
+The balancers count failures and response times, for each slot. Triton counts executions and the time in its queue, for
+each pod. Without balancers, Triton's failures are used, and response times are not compared.
 
 Triton counts a request as successful even if the model answers it with an error. Balancers count errors by the status
 of each response.
@@ -13,6 +11,11 @@ for a reconcile. A process uses only samples that it has collected itself, so a 
 scratch. This delays the verdict, but doesn't make it less reliable. Out of scope: what follows from a verdict
 (`canary_progress`), and the statistics (`halcyon.scaling.canary.analysis`).
 """
+
+# data                                           source
+# failures                                       the balancers' counters, for each slot; else Triton's, for each pod
+# executions, time in Triton's queue             Triton's counters, for each pod
+# response times                                 the balancers' histograms, for each slot; not compared without balancers
 
 from __future__ import annotations
 

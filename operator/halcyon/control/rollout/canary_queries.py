@@ -1,16 +1,19 @@
 """Queries of the site's Prometheus for canary analysis: `spec.rollout.canary.analysis.metrics`.
 
-| last result of a metric           | effect                                          |
-| --------------------------------- | ----------------------------------------------- |
-| within its limit                  | none; all metrics within: promotion is possible |
-| beyond it, `failureLimit` in a row | rollback                                        |
-| beyond it, fewer in a row         | no promotion                                    |
-| none, or stale                    | no promotion; earlier values keep counting      |
+A result beyond its limit prevents the promotion, and `failureLimit` such results in a row cause a rollback. A missing
+or stale result prevents the promotion, too.
 
 Queries run one at a time, only on the leader, and independently of reconciles. A new leader starts from scratch, which
 delays a promotion but is safe.
 Out of scope: the comparison of both revisions (`canary_analysis`), running a query (`signals.prometheus.source`).
 """
+
+# | last result of a metric           | effect                                          |
+# | --------------------------------- | ----------------------------------------------- |
+# | within its limit                  | none; all metrics within: promotion is possible |
+# | beyond it, `failureLimit` in a row | rollback                                        |
+# | beyond it, fewer in a row         | no promotion                                    |
+# | none, or stale                    | no promotion; earlier values keep counting      |
 
 from __future__ import annotations
 

@@ -4,11 +4,8 @@ Each reconcile derives the decision from the current state: the slots' Deploymen
 Out of scope: surge settings (`surge_strategy`), the steps of a canary (`canary_progress`), the distribution of pods
 over slots (`slot_allocation`), and the status (`control/status/rollout.py`).
 
-requested revision   onFailure   another revision was served before   the servers run
-has not failed       -           -                                    the requested revision
-has failed           Stay        -                                    the requested revision
-has failed           Rollback    no                                   the requested revision, as there is none to roll back to
-has failed           Rollback    yes                                  the revision that was served before
+The servers run the requested revision. If it has failed and onFailure is Rollback, they run the revision that was
+served before, if there is one.
 
 A revision fails if none of its pods is ready and one of these is true:
 - One of its pods reports that it can't load the model, and fewer pods of other revisions are ready than desired. It fails at once.
@@ -18,6 +15,12 @@ A revision fails if none of its pods is ready and one of these is true:
 After one of its pods was ready, only a user or the canary analysis ends a rollout: a rollback would be no safer than
 the rollout.
 """
+
+# requested revision   onFailure   another revision was served before   the servers run
+# has not failed       -           -                                    the requested revision
+# has failed           Stay        -                                    the requested revision
+# has failed           Rollback    no                                   the requested revision, as there is none to roll back to
+# has failed           Rollback    yes                                  the revision that was served before
 
 from __future__ import annotations
 

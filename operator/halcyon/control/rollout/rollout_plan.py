@@ -40,7 +40,7 @@ class RolloutPlan:
     """Desired state of each slot. The first one is the home slot."""
     pace: SurgeSettings = SURGE
     trouble: RevisionFailure | None = None
-    """Reason why the requested revision has failed or is blocked, or why its pods aren't ready. None if there is no
+    """Reason why the requested revision has failed or is blocked, or why its pods aren't ready; None if there is no
     such reason."""
     overdue: bool = False
     """Whether the progress deadline has passed without a ready pod of the requested revision."""

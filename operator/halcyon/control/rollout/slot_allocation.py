@@ -1,17 +1,20 @@
 """Allocation of a rollout's slots: each has a revision, a number of pods and a share of the requests. Pure.
 
-Two slots share the replicas of a model. A slot that is no longer needed exists until its last pod has ended. The table
-shows what happens to such slots:
+Two slots share the replicas of a model. A slot that is no longer needed exists until its last pod has ended.
 
-revision of the slot                       its pods                                its share of the requests
-failed, as a canary or otherwise           removed at once                         none
-serves another model name than requests    removed at once                         none
-are routed to
-else, without ready pods                   removed at once                         none
-else, with ready pods                      ready ones are removed as pods in the   proportional to its ready pods, but no more than
-                                           other slot become ready, at the pace    its weight as a canary; all requests while the
-                                           of the rollout; unready ones at once    other slot has no ready pod
+If the revision of such a slot has failed, serves another model name or has no ready pods, its pods are removed at once.
+Otherwise its ready pods are removed as the other slot's pods become ready, and its share of the requests is
+proportional to them.
 """
+
+# revision of the slot                       its pods                                its share of the requests
+# failed, as a canary or otherwise           removed at once                         none
+# serves another model name than requests    removed at once                         none
+# are routed to
+# else, without ready pods                   removed at once                         none
+# else, with ready pods                      ready ones are removed as pods in the   proportional to its ready pods, but no more than
+#                                            other slot become ready, at the pace    its weight as a canary; all requests while the
+#                                            of the rollout; unready ones at once    other slot has no ready pod
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def lone_slots(
 ) -> tuple[SlotAllocation, ...]:
     """Return the allocation of the slots if all desired pods are in one slot.
 
-    Pods that are left in the other slot are removed according to the table in the module's docstring.
+    Pods that are left in the other slot are removed according to the table at the top of the module.
 
     Args:
         seen: the observed state.

@@ -1,14 +1,18 @@
 """Rollout records of revisions that the spec no longer requests. Pure.
 
-| state of the revision       | verdict on it               | its rollout record                           |
-| --------------------------- | --------------------------- | -------------------------------------------- |
-| in progress                 | -                           | superseded                                   |
-| in progress or superseded,  | aborted by a user, or       | failed: its pods are removed at once, and it |
-| with pods in a slot         | rejected by the analysis    | is tried again if the spec requests it again |
-| served, or failed           | -                           | unchanged; after a failure it may be retried |
+If the spec requests another revision, the record of one in progress becomes superseded. It becomes failed if a user
+aborts this revision, or if the analysis rejects it. The record of a revision that was served or has failed doesn't
+change.
 
 Out of scope: the pods of such revisions (`slot_allocation`).
 """
+
+# | state of the revision       | verdict on it               | its rollout record                           |
+# | --------------------------- | --------------------------- | -------------------------------------------- |
+# | in progress                 | -                           | superseded                                   |
+# | in progress or superseded,  | aborted by a user, or       | failed: its pods are removed at once, and it |
+# | with pods in a slot         | rejected by the analysis    | is tried again if the spec requests it again |
+# | served, or failed           | -                           | unchanged; after a failure it may be retried |
 
 from __future__ import annotations
 

@@ -75,7 +75,10 @@ def reader(client: Kube) -> Callable[[str], Awaitable[Sequence[Object]]]:
 
 
 def class_of(batches: tuple[RunningBatch, ...]) -> LowerClass:
-    """Return how much capacity balancers give to these batches. It is `Gentle` only if all of them are gentle."""
+    """Return how much capacity balancers give to the given BatchInferences.
+
+    The result is `Gentle` only if all of them are gentle.
+    """
     if not batches:
         return "None"
     return "Gentle" if all(batch.gentle for batch in batches) else "Fill"

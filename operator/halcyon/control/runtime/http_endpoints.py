@@ -35,12 +35,9 @@ def build(
 ) -> web.Application:
     """Build the web application with /healthz, /readyz and /metrics.
 
-    Args:
-        registry: metrics of the operator.
-        live: checks of /healthz, by name. The response lists the failed ones.
-        ready: checks of /readyz, by name. The response lists the failed ones.
-        of_models: function that returns the per-model metrics in the Prometheus text format. None may also be in
-            `registry`.
+    Args: registry: metrics of the operator. live: checks of /healthz, by name. The response lists the failed ones.
+    ready: checks of /readyz, by name. The response lists the failed ones. of_models: function that returns the
+    per-model metrics in the Prometheus text format. `registry` must not contain any of them.
     """
 
     def probe(checks: Mapping[str, Check]) -> Callable[[web.Request], object]:

@@ -13,8 +13,8 @@ MOUNT = Path("/sys/fs/cgroup")
 _FILES = ("memory.max", "memory/memory.limit_in_bytes")
 """Files that contain the memory limit: the first for cgroup version 2, the second for version 1."""
 _NONE = 1 << 60
-"""Number from which a value in the file means "no limit". Version 1 writes the largest number of pages instead of a
-word."""
+"""Minimum value in a file of control groups that means "no limit". Version 1 writes the largest number of pages, and
+version 2 a word."""
 
 
 def read(mount: Path = MOUNT) -> float | None:

@@ -1,13 +1,14 @@
 """The operator process, which starts all its parts and stops them in order.
 
-    run on                   parts
-    both replicas            caches, leader election, certificates, TLS server (metrics API, collector), plain HTTP server, kopf,
-                             decision loop, dashboard, GPU costs, scraping of servers without an agent, queries to Prometheus
-    the leader only          workers, events, saving of planner memories, batch inference, check of which server serves the metrics API
-
-The standby has filled caches and the agents' reports, so that it can serve the metrics API too, and can become the
-leader at once.
+Most parts run on both replicas of the operator. The workers and other parts that write run only on the leader. The
+standby has filled caches and the agents' reports, so that it can serve the metrics API too, and can become the leader
+at once.
 """
+
+# run on                   parts
+# both replicas            caches, leader election, certificates, TLS server (metrics API, collector), plain HTTP server, kopf,
+#                          decision loop, dashboard, GPU costs, scraping of servers without an agent, queries to Prometheus
+# the leader only          workers, events, saving of planner memories, batch inference, check of which server serves the metrics API
 
 from __future__ import annotations
 

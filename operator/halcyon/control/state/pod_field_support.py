@@ -2,11 +2,14 @@
 
 A field is checked by a dry run once a model uses it, because versions and feature gates of clusters differ.
 
-| field | by default from | an older API server |
-| --- | --- | --- |
-| image volumes | Kubernetes 1.35 (KEP-4639) | drops it, and then rejects a volume without a source |
-| resource claims | Kubernetes 1.34 (KEP-4381) | drops it |
+Older API servers drop these fields: image volumes before Kubernetes 1.35, and resource claims before 1.34. They then
+reject an image volume, because it has no source.
 """
+
+# | field | by default from | an older API server |
+# | --- | --- | --- |
+# | image volumes | Kubernetes 1.35 (KEP-4639) | drops it, and then rejects a volume without a source |
+# | resource claims | Kubernetes 1.34 (KEP-4381) | drops it |
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class SourceState:
     missing: str = ""
     """Sentence about the object or key that is missing; empty if the source exists."""
     exclusive: Mapping[str, str] = field(default_factory=dict)
-    """Access modes of the PersistentVolumeClaim that is the source, by its name. Empty unless its volume can be
+    """Access modes of the PersistentVolumeClaim that is the source, by its name; empty unless its volume can be
     attached to only one node at a time."""
     lacking: str = ""
     """Sentence about a feature that the source or a ResourceClaim needs but the cluster lacks; empty if the cluster has
@@ -155,15 +155,15 @@ class Scope:
     """Verdict on the model's canary; None if there is no canary, or if no request has been measured yet."""
     costs: PublishedCosts = PublishedCosts()
     advice: AdviceSelection | None = None
-    """Advice that is selected for the model. None if none has been selected yet; the status then keeps its previous
-    advice."""
+    """Advice that is selected for the model. If the value is None, none has been selected yet, and the status keeps its
+    previous advice."""
     accepted: Spec | None = None
     """Last accepted spec; None if this process has not read one with a valid digest."""
     now: float = 0.0
     """Time at which the scope was built, in seconds since the epoch."""
     lower_class: LowerClass | None = None
-    """How much capacity the balancers give to batch inference. None if that isn't known yet; the plan then keeps its
-    previous value."""
+    """How much capacity the balancers give to batch inference. If the value is None, it isn't known yet, and the plan
+    keeps its previous value."""
     gpus: Gpus = Gpus()
     """Numbers of GPUs that are reserved in the namespace. All are zero if the site doesn't limit the GPUs of a
     namespace."""

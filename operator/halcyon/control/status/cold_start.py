@@ -1,16 +1,19 @@
 """The field `status.coldStart`: the duration of the last start of a server pod, in total and by part. Pure.
 
-| part       | from                                 | to                              |
-| ---------- | ------------------------------------ | ------------------------------- |
-| scheduling | the pod was created                  | it was scheduled                |
-| pulling    | it was scheduled                     | its first container started     |
-| fetching   | the fetcher started                  | the fetcher ended               |
-| loading    | the fetcher ended                    | the pod became ready            |
+The parts are scheduling, pulling, fetching and loading. They follow each other from the pod's creation until it is
+ready.
 
 Kubernetes reports whole seconds. Pulling includes mounting the volumes. Loading includes pulling the Triton image if
 the node doesn't have it yet. A restart of a pod's container, and a pod that becomes ready again, don't count as a
 start.
 """
+
+# | part       | from                                 | to                              |
+# | ---------- | ------------------------------------ | ------------------------------- |
+# | scheduling | the pod was created                  | it was scheduled                |
+# | pulling    | it was scheduled                     | its first container started     |
+# | fetching   | the fetcher started                  | the fetcher ended               |
+# | loading    | the fetcher ended                    | the pod became ready            |
 
 from __future__ import annotations
 

@@ -1,14 +1,17 @@
 """The condition RoutesAccepted: whether the Gateway has accepted a model's routes. Pure.
 
-the API has the kinds   the routes exist       an older one claims     their Gateway reports    RoutesAccepted
-                                               the same requests
-no                      -                      -                       -                        False    GatewayAPIMissing
-yes                     no                     -                       -                        Unknown  RoutesPending
-yes                     yes                    -                       a condition isn't True   False    RoutesRejected, with its message
-yes                     yes                    yes                     anything else            False    RouteConflict
-yes                     yes                    no                      nothing                  Unknown  RoutesPending
-yes                     yes                    no                      all are True             True     RoutesAccepted
+The condition is False if the API lacks the kinds, if the Gateway rejects the routes, or if an older route claims the
+same requests. It is Unknown until the routes exist and the Gateway reports on them. Otherwise it is True.
 """
+
+# the API has the kinds   the routes exist       an older one claims     their Gateway reports    RoutesAccepted
+#                                                the same requests
+# no                      -                      -                       -                        False    GatewayAPIMissing
+# yes                     no                     -                       -                        Unknown  RoutesPending
+# yes                     yes                    -                       a condition isn't True   False    RoutesRejected, with its message
+# yes                     yes                    yes                     anything else            False    RouteConflict
+# yes                     yes                    no                      nothing                  Unknown  RoutesPending
+# yes                     yes                    no                      all are True             True     RoutesAccepted
 
 from __future__ import annotations
 
@@ -102,7 +105,7 @@ def _result(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str
                     f"({condition.get('reason')}): {condition.get('message')}"
                 )
     if not found or any(c.get(wanted, {}).get("status") != "True" for c in found for wanted in _REQUIRED):
-        return None, f"no result yet for {kind.kind} {view.key.name}"
+        return None, f"the Gateway has not reported on {kind.kind} {view.key.name} yet"
     return True, f"{kind.kind} {view.key.name}"
 
 

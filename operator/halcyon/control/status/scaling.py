@@ -1,7 +1,7 @@
 """Scaling data in the status of a ModelDeployment. Pure.
 
 The data consists of the conditions ScalingActive, AutoscalerConflict and FieldIgnored, the field `status.scaling`, and
-columns of `kubectl get`. Each condition has one function, with its truth table above.
+columns of `kubectl get`. Each condition has one function. Its truth table is above the function.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
         # An HPA is always inactive at 0 replicas. That is no failure, because the operator scales up from 0 itself.
         if found.get("status") == "False" and plan.replicas > 0:
             return Condition(kind, status=False, reason=Reason.HPA_INACTIVE, message=str(found.get("message")))
-    text = f"scaled by {plan.actuator.value}: {_explanation(verdict)}{_pods_not_ready(view, plan)}"
-    return Condition(kind, status=True, reason=Reason.SCALING_ACTIVE, message=text)
+    sentences = f"scaled by {plan.actuator.value}: {_explanation(verdict)}", _pods_not_ready(view, plan)
+    return Condition(kind, status=True, reason=Reason.SCALING_ACTIVE, message=". ".join(filter(None, sentences)))
 
 
 def published_decision(view: Scope) -> Decision | None:
@@ -112,18 +112,13 @@ def _pods_not_ready(view: Scope, plan: ReconcilePlan) -> str:
     if ready >= wanted:
         return ""
     stuck = [p for p in view.pods if pods.is_unschedulable(p)]
-    text = f"Of {wanted} desired pods, {_are(ready)} ready"
-    starting = _are(max(there - ready - len(stuck), 0))
+    starting = max(there - ready - len(stuck), 0)
+    text = f"{ready} of {wanted} desired pods are ready, {starting} starting"
     if not stuck:
-        return f". {text} and {starting} starting"
-    found, waiting = pods.failure(stuck), _are(len(stuck))
+        return text
+    found = pods.failure(stuck)
     cause = f" ({found.message})" if found else ""
-    return f". {text}, {starting} starting and {waiting} unschedulable{cause}"
-
-
-def _are(count: int) -> str:
-    verb = "is" if count == 1 else "are"
-    return f"{count} {verb}"
+    return f"{text}, {len(stuck)} unschedulable{cause}"
 
 
 # an external HPA                  another writer, repeatedly             AutoscalerConflict

@@ -1,6 +1,6 @@
 """Conditions of a model's servers: ModelLoaded and ServersReady. Pure.
 
-Each condition has one function, with its truth table above.
+Each condition has one function. Its truth table is above the function.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The status of a ModelDeployment, computed from scratch in every reconcile. Pure.
 
-Each condition has one function, with its truth table above. If something is unknown, the condition is Unknown.
-Out of scope: scaling, rollouts, routes, cold starts and costs. Each has its own module in this package.
+Each condition has one function. Its truth table is above the function. If something is unknown, the condition is
+Unknown. Out of scope: scaling, rollouts, routes, cold starts and costs. Each has its own module in this package.
 """
 
 from __future__ import annotations

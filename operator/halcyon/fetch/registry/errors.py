@@ -26,5 +26,5 @@ class RegistryFailure(Exception):  # noqa: N818  # RegistryError is the registry
     def __init__(self, message: str, *, is_missing: bool = False) -> None:
         super().__init__(message)
         self.is_missing = is_missing
-        """Whether the reason is that the model doesn't exist or has no valid layout. If false, the download of the
+        """Whether the failure is that the model doesn't exist or has no valid layout. If false, the download of the
         model failed."""

@@ -1,15 +1,16 @@
 """Identity of callers of the operator's servers, with a cache for the results of reviews.
 
-Three servers authenticate their callers:
-
-| server                | credentials                                              | permission that is checked                    |
-| --------------------- | -------------------------------------------------------- | --------------------------------------------- |
-| collector of reports  | a token for the audience of the collector                | to report for the model of its ServiceAccount |
-| metrics API           | the front proxy's certificate, or a token                | to list a metric in a namespace               |
-| dashboard             | a trusted proxy's headers, a token, or a cookie with one | to list or get ModelDeployments               |
+Three servers authenticate their callers: the collector of reports, the metrics API and the dashboard. They differ in
+the credentials that they accept, and in the permission that they check.
 
 Out of scope: the reviews themselves (`reviews`, `namespaced_reviews`).
 """
+
+# | server                | credentials                                              | permission that is checked                    |
+# | --------------------- | -------------------------------------------------------- | --------------------------------------------- |
+# | collector of reports  | a token for the audience of the collector                | to report for the model of its ServiceAccount |
+# | metrics API           | the front proxy's certificate, or a token                | to list a metric in a namespace               |
+# | dashboard             | a trusted proxy's headers, a token, or a cookie with one | to list or get ModelDeployments               |
 
 from __future__ import annotations
 

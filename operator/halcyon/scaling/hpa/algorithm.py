@@ -52,14 +52,17 @@ def desired(
     `current` is spec.replicas, `low` and `high` are minReplicas and maxReplicas. All times are in seconds on the same
     clock.
 
-        | current                 | metrics                                      | replicas                               |
-        | ----------------------- | -------------------------------------------- | -------------------------------------- |
-        | 0, and low is above 0   | any                                          | 0: scaling is off                      |
-        | above high / below low  | any                                          | high / low                             |
-        | between low and high    | all missing                                  | current                                |
-        | between low and high    | some missing, the others propose fewer       | current                                |
-        | between low and high    | otherwise                                    | the largest proposal, after `behavior` |
+    If scaling is off (`current` is 0 and `low` is not), the result is 0. If `current` is beyond `low` or `high`, the
+    result is that limit. If all metrics are missing, or some are and the others propose fewer replicas, it is
+    `current`. Otherwise it is the largest proposal of the metrics, after `behavior`.
     """
+    # | current                 | metrics                                      | replicas                               |
+    # | ----------------------- | -------------------------------------------- | -------------------------------------- |
+    # | 0, and low is above 0   | any                                          | 0: scaling is off                      |
+    # | above high / below low  | any                                          | high / low                             |
+    # | between low and high    | all missing                                  | current                                |
+    # | between low and high    | some missing, the others propose fewer       | current                                |
+    # | between low and high    | otherwise                                    | the largest proposal, after `behavior` |
     memory = first_seen(memory, now=now, current=current)
     if current == 0 and low != 0:
         return _decide(now, 0, Reasons(current, None, limits=(RecommendationLimit("off", 0),)), memory, behavior)

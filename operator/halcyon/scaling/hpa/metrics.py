@@ -47,11 +47,12 @@ class RulesReading:
     gpu_utilization: Value | Missing | None
     """GPU utilisation in percent, summed over pods; None if the user set no target for it."""
     waiting: float | None = None
-    """Number of queued requests as measured: `queue_depth` without rejected requests and estimates. None if unknown."""
+    """Number of queued requests as measured: `queue_depth` without rejected requests and estimates. The value is None
+    if unknown."""
     gpu_mean: float | None = None
     """Mean GPU utilisation in percent of the ready pods that report it; None if unknown, or if no pod is ready."""
     concurrency: Value | Missing | None = None
-    """Number of requests in progress or waiting, plus the number of rejected requests per second. None if the user set
+    """Number of requests in progress or waiting, plus the number of rejected requests per second; None if the user set
     no target for concurrency."""
     metric: Value | Missing | None = None
     """Result of the site's query; None if the user set no target for it."""

@@ -27,7 +27,7 @@ class SignalProposal:
     value: float | None = None
     """Value of the signal for the whole model; None if it is missing."""
     ratio: float | None = None
-    """Ratio of the signal's value to the product of its target and the number of existing pods. None if the value is
+    """Ratio of the signal's value to the product of its target and the number of existing pods; None if the value is
     missing."""
     proposal: int | None = None
     """Number of replicas that the signal proposes; None if its value is missing."""

@@ -11,21 +11,20 @@ which is the number of requests in execution. By Little's law, a ready pod answe
 sent and answered. It is correct from the first answer on. A rate of answers is correct only after several times that
 time, because answers come in bursts.
 
-| question                          | the answer is yes if                                                            |
-| --------------------------------- | ------------------------------------------------------------------------------- |
-| Is the service line contradicted? | requests take three times as long as full batches would, or full pods answer    |
-|                                   | less than half of the requests that the line predicts                           |
-| Are the pods full?                | requests wait all the time, or time in the pod grows together with the requests |
-|                                   | in it, or GPUs are full and requests take longer than alone, or engines report  |
-|                                   | that they are full                                                              |
-| Do the pods share a limit?        | full pods answer hardly more than fewer full pods did (`shared_limit`)          |
-
-The last question doesn't depend on the first. If pods share a lock within `execute`, batches take longer the more pods
-there are. The batch times are then correct, but don't show what more pods would answer.
-
-The answers of pods that aren't full only show a lower bound of their capacity. Out of scope: how the plan uses the
-result (`plan`, `parts`).
+Three questions are answered: is the service line contradicted, are the pods full, and do they share a limit? The last
+one doesn't depend on the first. If pods share a lock within `execute`, batches take longer the more pods there are. The
+batch times are then correct, but don't show what more pods would answer. The answers of pods that aren't full only show
+a lower bound of their capacity. Out of scope: how the plan uses the result (`plan`, `parts`).
 """
+
+# | question                          | the answer is yes if                                                            |
+# | --------------------------------- | ------------------------------------------------------------------------------- |
+# | Is the service line contradicted? | requests take three times as long as full batches would, or full pods answer    |
+# |                                   | less than half of the requests that the line predicts                           |
+# | Are the pods full?                | requests wait all the time, or time in the pod grows together with the requests |
+# |                                   | in it, or GPUs are full and requests take longer than alone, or engines report  |
+# |                                   | that they are full                                                              |
+# | Do the pods share a limit?        | full pods answer hardly more than fewer full pods did (`shared_limit`)          |
 
 from __future__ import annotations
 
@@ -78,7 +77,7 @@ _PROMISED = 0.5
 _GPU_FULL = 95.0
 """GPU utilisation, in percent per ready pod, from which a GPU counts as full."""
 _ENGINE_FULL = 0.95
-"""Used share of an engine's capacity for requests from which the engine counts as full."""
+"""Minimum used share of an engine's capacity for requests at which the engine counts as full."""
 _SHARED_S = 1800.0
 """Seconds after which a shared limit is tested again with more replicas."""
 _PROVISIONAL = 10.0
@@ -112,7 +111,7 @@ class AnswerEvidence:
     is_in_force: bool = False
     """Whether the pods' answers contradict Triton's batch times, so that `rps` is used as the capacity."""
     line_rps: float | None = None
-    """Requests per second of a replica by Triton's batch times at the last comparison; None if there are none."""
+    """Requests per second of a replica from Triton's batch times at the last comparison; None if there are none."""
     peaks: Peaks = ()
     """Rates of answers of full pods by number of pods: (ready pods, requests per second of all of them together, time).
     The entries are sorted by number of pods."""
@@ -123,12 +122,13 @@ class AnswerEvidence:
     samples: tuple[Sample, ...] = ()
     """Recent samples, oldest first; empty while answers agree with the batch times and hardly any request waits."""
     found_by: str = ""
-    """Method by which `rps` was found. `TimeInPods`: Little's law. `Answers`: counted answers. `EngineMetrics`: counted
-    answers while engines reported that they were full. `MEASURED`: `halcyon bench`. Empty if `rps` is unknown."""
+    """Method of finding `rps`; empty if unknown. `TimeInPods`: Little's law. `Answers`: counted answers.
+    `EngineMetrics`: counted answers while engines reported that they were full. `MEASURED`: the result of `halcyon
+    bench`."""
     alone: tuple[int, float, float] | None = None
-    """Capacity of a pod by its batch times while few pods were ready: (ready pods, requests per second of each, time).
-    The answers agreed with the batch times then. It is from the time with the fewest ready pods in the last minutes,
-    because a lock that pods share makes batches longer. None if unknown."""
+    """Capacity of a pod, computed from its batch times while few pods were ready: (ready pods, requests per second of
+    each, time). The answers agreed with these batch times. Of the last minutes, the time with the fewest ready pods is
+    used, because a lock that pods share makes batches longer. The value is None if unknown."""
 
     @property
     def is_unseen(self) -> bool:
@@ -193,7 +193,7 @@ class AnswerEvidence:
         return self._judged(at, samples, anchor, replica, limit_s, reading)
 
     def replica(self) -> Replica | None:
-        """Return the capacity of a replica by its answers; None if batch times are used or no pod has been full."""
+        """Return the capacity of a replica from its answers; None if batch times are used or no pod has been full."""
         if not self.is_in_force or self.rps is None:
             return None
         slots = max(round(self.at_once), 1)

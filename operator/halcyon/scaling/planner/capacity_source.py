@@ -40,10 +40,10 @@ class CapacitySource:
     contradiction: str | None = None
     """Kind of contradiction between the sources (`Contradiction`); None if there is none."""
     replica: Replica | None = None
-    """Capacity with which the planner calculates: batch times, batch size and instances of one replica. None if the
-    capacity is unknown."""
+    """Capacity with which the planner calculates: batch times, batch size and instances of one replica. The value is
+    None if the capacity is unknown."""
     line: ServiceLine | None = None
-    """Service time of a batch as a function of its number of rows. None if it is unknown, or if the pods' answers
+    """Service time of a batch as a function of its number of rows; None if it is unknown, or if the pods' answers
     contradict it."""
     objectives: Objectives | None = None
 

@@ -54,9 +54,9 @@ def objectives(
         idle_after_s: if `low` is 0, seconds without a request before the model scales to zero; instead of idleTimeout.
         drain_s: seconds within which a backlog should be cleared.
         start_s: start time of a pod in seconds, used until one has been measured.
-        largest_seen: rows in the largest batch that pods have executed (`largest`). Used if the spec doesn't limit the
-            batch size. If it is below the model's own limit, more replicas than needed are planned until load fills the
-            batches. If it were above this limit, too few replicas would be planned.
+        largest_seen: rows in the largest batch that pods have executed (`largest`). It is used if the spec doesn't
+            limit the batch size. If it is below the model's own limit, more replicas than needed are planned until load
+            fills the batches. If it were above this limit, too few replicas would be planned.
         windows: schedules that are open now (see `windows`).
         batch_prior: seconds that a batch takes, by its number of rows, from the warm-up.
         measured_batches: seconds that a batch takes, by its number of rows, as `halcyon bench` measured it.

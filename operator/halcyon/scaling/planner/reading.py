@@ -65,7 +65,7 @@ class Reading:
     """Number of requests queued in the balancers alone; None if unknown."""
     engine_used: float | None = None
     """Used share of the capacity that a pod's engine has for requests, from 0 to 1. The value is that of the ready pod
-    with the lowest share. None unless every ready pod reports its share."""
+    with the lowest share, or None unless every ready pod reports its share."""
 
 
 @dataclass(frozen=True)
@@ -117,4 +117,5 @@ class Objectives:
     """Seconds that a batch takes, by its number of rows, as `halcyon bench` measured it; None without a measurement."""
     measured_answers: tuple[float, float] | None = None
     """Capacity of a pod as `halcyon bench` measured it: (requests that a pod executes at once, seconds that each
-    takes). It is used for a model whose batch times don't show its capacity. None if there is no measurement."""
+    takes). It is used for a model whose batch times don't show its capacity. The value is None if there is no
+    measurement."""

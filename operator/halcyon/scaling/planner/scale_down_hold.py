@@ -48,7 +48,7 @@ class ScaleDownHold:
     """Recent numbers of replicas needed that still affect the result, as (time, replicas). Times ascend and replicas
     descend."""
     patience_s: float | None = None
-    """Learnt time, in seconds, for which replicas are kept after they were last needed. None until it has first doubled
+    """Learnt time, in seconds, for which replicas are kept after they were last needed; None until it has first doubled
     or halved."""
     min_s: float = MIN_HOLD_S
     """Minimum time, in seconds, for which replicas are kept after they were last needed."""
@@ -59,8 +59,8 @@ class ScaleDownHold:
     held: int | None = None
     """Number of replicas to keep, as returned by the last call."""
     bare: tuple[tuple[float, int], ...] = ()
-    """Same as `needs`, but without the replicas that are kept only because the noise of the load is not fully learnt
-    yet."""
+    """Recent numbers of replicas needed, as in `needs`, but without the replicas that are kept only because the noise
+    of the load is not fully learnt yet."""
     bare_held: int | None = None
     """Number of replicas that the last call would have returned if it had used `bare` instead of `needs`."""
 
@@ -87,10 +87,10 @@ class ScaleDownHold:
     ) -> tuple[int, ScaleDownHold]:
         """Return the number of replicas to keep now, and the updated state.
 
-        `need` is the number of replicas needed now. `bare` is the same number without replicas that are kept only
-        because the noise is not learnt yet; its default is `need`. `foreseen` is true if the time of the next rise is
-        known, so that a rise doesn't make a release a mistake. `dispersion` is the variance over the mean of the number
-        of arrivals in a short time; it is used until a hold is learnt.
+        `need` is the number of replicas needed now. `bare` is the number that would be needed if the noise of the load
+        were fully learnt; its default is `need`. `foreseen` is true if the time of the next rise is known, so that
+        scaling down before this rise doesn't count as a mistake. `dispersion` is the variance over the mean of the
+        number of arrivals in a short time; it is used until a hold is learnt.
         """
         bare = need if bare is None else bare
         span = self.seconds(start_s, foreseen=foreseen, dispersion=dispersion)

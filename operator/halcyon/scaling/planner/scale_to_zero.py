@@ -36,7 +36,8 @@ class IdleTimeout:
     left: tuple[float, int] | None = None
     """Last scale to zero, as (time, number of replicas before it)."""
     back: tuple[float, int] | None = None
-    """Return from the last scale to zero, as (time of the first scale-up, highest number of replicas since then)."""
+    """Time and size of the return from the last scale to zero: (time of the first scale-up, highest number of replicas
+    since then)."""
 
     def wait_s(self, idle_after_s: float) -> float:
         """Return the seconds without a request after which the model scales to zero."""

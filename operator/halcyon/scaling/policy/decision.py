@@ -58,12 +58,12 @@ class Signal:
     """Time at which the signal's value was measured."""
     source: str = "agents"
     missing: str = ""
-    """Reason why the signal's value is missing. Empty if the value is known, or if there is nothing to measure because
+    """Reason why the signal's value is missing; empty if the value is known, or if there is nothing to measure because
     no pod is ready."""
     shown: float | None = None
     """Measured number that is shown to users: queued requests, or the mean GPU utilisation of the ready pods in
-    percent. Unlike `value`, it includes neither rejected requests nor estimates for pods that don't report. None if it
-    is unknown."""
+    percent. Unlike `value`, it includes neither rejected requests nor estimates for pods that don't report. The value
+    is None if it is unknown."""
 
 
 @immutable(frozen=True, slots=True)
@@ -84,14 +84,13 @@ class Decision:
     parts: tuple[PlanPart, ...] = ()
     signals: tuple[Signal, ...] = ()
     unknown: str = ""
-    """Reason why the replicas are unchanged because signals are missing or implausible. Empty if this is not the
-    case."""
+    """Reason why the replicas are unchanged because signals are missing or implausible; empty if this is not the case."""
     has_reports: bool = True
     """Whether any agent has ever sent a report about the model."""
     next_decision_at: float = math.inf
     """Time at which the policy requires the next decision."""
     capacity: CapacitySource | None = None
-    """Capacity of a replica that was used for the decision, and its source. None if the decision uses no capacity."""
+    """Capacity of a replica that was used for the decision, and its source; None if the decision uses no capacity."""
 
     @property
     def why(self) -> str:

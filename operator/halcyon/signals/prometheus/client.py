@@ -5,11 +5,12 @@ loads them. Each query opens its own connection. A renewed token or CA therefore
 no query uses a connection that Prometheus has closed. Proxies and passwords from the environment (`HTTP_PROXY`, .netrc)
 are not used.
 
-    PrometheusError
-    └── PrometheusUnavailable    no response, or access denied: other queries would fail too
-
-Out of scope: when to query (`source`), what to query (`dcgm`, `arrival_history`).
+If Prometheus does not respond, or denies access, other queries would fail too; this has its own exception. Out of
+scope: when to query (`source`), what to query (`dcgm`, `arrival_history`).
 """
+
+# PrometheusError
+# └── PrometheusUnavailable    no response, or access denied: other queries would fail too
 
 from __future__ import annotations
 

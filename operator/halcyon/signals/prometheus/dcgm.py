@@ -1,20 +1,21 @@
 """GPU utilisation per pod from a Prometheus that scrapes NVIDIA's DCGM exporter.
 
-This module builds the query and parses its result:
-
-| series of a pod                                          | interpretation                                               |
-| -------------------------------------------------------- | ------------------------------------------------------------ |
-| `DCGM_FI_PROF_GR_ENGINE_ACTIVE`, 0 to 1                  | utilisation; the only metric that is correct for a MIG slice |
-| else `DCGM_FI_DEV_GPU_UTIL`, 0 to 100                    | utilisation, if the pod has no MIG slice                     |
-| several GPUs or slices                                   | mean of the known values, with the age of the oldest         |
-| label `exported_pod`                                     | the pod; `pod` is then the exporter (`honorLabels: false`)   |
-| else label `pod`                                         | the pod                                                      |
-| NaN, negative, above its maximum, older than `MAX_AGE_S` | unknown, never zero                                          |
+This module builds the query and parses its result. It prefers the profiling metric, the only one that is correct for a
+MIG slice. An implausible or old value is unknown, never zero.
 
 An age is the difference between two times on Prometheus's clock, so that clock need not be correct. DCGM's blank values
 (about 9.2e18) are above the maximum. An exporter that repeats its last value forever can't be distinguished from a
 constant load. Out of scope: running the query (`source`).
 """
+
+# | series of a pod                                          | interpretation                                               |
+# | -------------------------------------------------------- | ------------------------------------------------------------ |
+# | `DCGM_FI_PROF_GR_ENGINE_ACTIVE`, 0 to 1                  | utilisation; the only metric that is correct for a MIG slice |
+# | else `DCGM_FI_DEV_GPU_UTIL`, 0 to 100                    | utilisation, if the pod has no MIG slice                     |
+# | several GPUs or slices                                   | mean of the known values, with the age of the oldest         |
+# | label `exported_pod`                                     | the pod; `pod` is then the exporter (`honorLabels: false`)   |
+# | else label `pod`                                         | the pod                                                      |
+# | NaN, negative, above its maximum, older than `MAX_AGE_S` | unknown, never zero                                          |
 
 from __future__ import annotations
 

@@ -3,17 +3,20 @@
 The address is a setting of the site, never a field of a ModelDeployment. Otherwise a tenant could make the operator call any
 address.
 
-| event                                          | result                                                                 |
-| ---------------------------------------------- | ---------------------------------------------------------------------- |
-| a valid response                               | replaces all values; a pod without a value in it is unknown            |
-| no response, or an invalid one                 | the last values are used until they are `MAX_AGE_S` old; the intervals |
-|                                                | between attempts grow, with jitter                                     |
-| no response within `timeout_s`                 | the same; no other query is sent until the request has ended           |
-| a history query while Prometheus is unavailable | `PrometheusError` at once, so that models don't each wait for a timeout |
+A valid response replaces all values. If there is none, the last values are used until they are `MAX_AGE_S` old, and the
+intervals between attempts grow.
 
 Only one request runs at a time, in a daemon thread, for which the process does not wait when it exits. Out of scope: building
 queries and parsing results (`dcgm`, `arrival_history`), the client (`client`), the use of a value.
 """
+
+# | event                                          | result                                                                 |
+# | ---------------------------------------------- | ---------------------------------------------------------------------- |
+# | a valid response                               | replaces all values; a pod without a value in it is unknown            |
+# | no response, or an invalid one                 | the last values are used until they are `MAX_AGE_S` old; the intervals |
+# |                                                | between attempts grow, with jitter                                     |
+# | no response within `timeout_s`                 | the same; no other query is sent until the request has ended           |
+# | a history query while Prometheus is unavailable | `PrometheusError` at once, so that models don't each wait for a timeout |
 
 from __future__ import annotations
 
@@ -122,7 +125,7 @@ class PrometheusSource:
         return self._site.queries
 
     async def run(self) -> None:
-        """Query the GPU utilisation of all pods periodically until cancelled. Never fails."""
+        """Query the GPU utilisation of all pods periodically until cancelled. The method never fails."""
         while True:
             pause_s = await self.poll()
             await asyncio.sleep(pause_s)

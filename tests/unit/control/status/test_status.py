@@ -344,8 +344,8 @@ def test_an_active_scaling_shows_its_decision_and_the_pods_state() -> None:
     message = condition(replace(now, pods=(*now.pods, stuck)), "ScalingActive")[2]
 
     assert message == (
-        "scaled by Direct: 2 replicas: 30 req/s needs 2; no limit applies; next decision within 5 s. Of 4 "
-        "desired pods, 2 are ready, 1 is starting and 1 is unschedulable (0/1 nodes are available: 1 Insufficient "
+        "scaled by Direct: 2 replicas: 30 req/s needs 2; no limit applies; next decision within 5 s. 2 of 4 "
+        "desired pods are ready, 1 starting, 1 unschedulable (0/1 nodes are available: 1 Insufficient "
         "nvidia.com/gpu.)"
     )
 

@@ -1,14 +1,17 @@
 """The site's switch that stops all scaling down: a ConfigMap in the operator's namespace.
 
-| ConfigMap                       | effect                                                       |
-| ------------------------------- | ------------------------------------------------------------ |
-| `holdScaleDown` has a text      | no decision and no HPA of Halcyon lowers a model's replicas  |
-| `holdScaleDown` empty or absent | none                                                         |
-| can't be read                   | that of the last successful read                             |
+The switch is on if the value of `holdScaleDown` in the ConfigMap is not empty. If the ConfigMap can't be read, the
+switch stays as it was.
 
 Changes of a spec still apply, for example a lower maxReplicas. Both replicas of the operator poll the ConfigMap, so that a new leader
 has the current state of the switch.
 """
+
+# | ConfigMap                       | effect                                                       |
+# | ------------------------------- | ------------------------------------------------------------ |
+# | `holdScaleDown` has a text      | no decision and no HPA of Halcyon lowers a model's replicas  |
+# | `holdScaleDown` empty or absent | none                                                         |
+# | can't be read                   | that of the last successful read                             |
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
 """GPU utilisation of a model's ready pods: from the agents, from Prometheus, or derived from the busy time of instances.
 
-The first source with values for at least half of the ready pods is used. The other pods are assumed to have the same mean.
-
-| source     | meaning                                            | valid for                       |
-| ---------- | -------------------------------------------------- | ------------------------------- |
-| agents     | Triton's metric nv_gpu_utilization                 | `observations.MAX_AGE_S`, 10 s  |
-| prometheus | DCGM's metric, if the site has a Prometheus        | `dcgm.MAX_AGE_S`, 30 s          |
-| derived    | busy share of Triton's instances, if pods have GPUs | `busy_fraction.MAX_AGE_S`, 12 s |
+The first source with values for at least half of the ready pods is used. The other pods are assumed to have the same
+mean. Values of each source are valid for 10 to 30 s.
 """
+
+# | source     | meaning                                            | valid for                       |
+# | ---------- | -------------------------------------------------- | ------------------------------- |
+# | agents     | Triton's metric nv_gpu_utilization                 | `observations.MAX_AGE_S`, 10 s  |
+# | prometheus | DCGM's metric, if the site has a Prometheus        | `dcgm.MAX_AGE_S`, 30 s          |
+# | derived    | busy share of Triton's instances, if pods have GPUs | `busy_fraction.MAX_AGE_S`, 12 s |
 
 from __future__ import annotations
 

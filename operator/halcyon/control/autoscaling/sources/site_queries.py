@@ -3,11 +3,13 @@
 The site defines the queries, and a spec only names one of them. Otherwise a tenant could read the metrics of other
 tenants. Both replicas of the operator run the queries, one at a time, so that a new leader has values.
 
-| last result                | value                                                            |
-| -------------------------- | ---------------------------------------------------------------- |
-| finite number, at least 0  | that number, until it is `MAX_AGE_S` old                       |
-| no series, or an error     | the last valid number until it is `MAX_AGE_S` old, then missing  |
+The last valid result is used until it is `MAX_AGE_S` old. After that, the value is missing.
 """
+
+# | last result                | value                                                            |
+# | -------------------------- | ---------------------------------------------------------------- |
+# | finite number, at least 0  | that number, until it is `MAX_AGE_S` old                       |
+# | no series, or an error     | the last valid number until it is `MAX_AGE_S` old, then missing  |
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Capacity:
     revision: str = ""
     """Revision that executed the batches; empty if unknown."""
     measured: tuple[tuple[int, float], ...] = ()
-    """Batch times that `halcyon bench` measured before any traffic, as (rows in the batch, seconds). Empty if there is
+    """Batch times that `halcyon bench` measured before any traffic, as (rows in the batch, seconds); empty if there is
     no measurement."""
     batches: float = 0.0
     """Number of batches that the revision has executed. The batches in the first report of each batch size are not

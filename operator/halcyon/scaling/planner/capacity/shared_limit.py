@@ -62,9 +62,9 @@ def with_peak(
     """Return the stored answer rates and the shared limit after a new measurement.
 
     The measurement is that `ready` full pods have answered `rate` requests per second. `slack` is the error of `rate`,
-    in requests per second. `alone` is (pods, requests per second of each), the capacity of fewer pods by their batch
-    times. It is only used to find a limit below the number of ready pods, because running fewer pods then tests the
-    limit.
+    in requests per second. `alone` is (pods, requests per second of each), the capacity of fewer pods, computed from
+    their batch times. It is only used to find a limit below the number of ready pods, because running fewer pods then
+    tests the limit.
     """
     kept = {count: (total, seen) for count, total, seen in peaks if at - seen <= _PEAK_S}
     known = kept.get(ready)

@@ -253,7 +253,7 @@ class ArrivalRate:
         return math.sqrt(self.spread.doubt * count) / max(span, 1.0)
 
     def proven(self, window_s: float) -> float:
-        """Return a lower bound of the rate (requests/s) by the arrivals of the last `window_s` seconds.
+        """Return a lower bound of the rate (requests/s), computed from the arrivals of the last `window_s` seconds.
 
         The actual rate is above this bound with 95 % confidence. A higher rate may be due to chance.
         """

@@ -23,8 +23,8 @@ distinguished from noise."""
 _UNSEEN = 13.0
 """Dispersion assumed before the first sample: that of the burstiest known trace."""
 _MIN_DIFFERENCES = 5
-"""Minimum number of differences between neighbouring blocks for an estimate of the dispersion. With 8, the results for
-the first hours of constant loads are the same."""
+"""Minimum number of differences between neighbouring blocks for an estimate of the dispersion. A minimum of 8 gives the
+same results for the first hours of constant loads."""
 _FIRST = 31
 """Number of differences between neighbouring blocks from which the first estimate, a median, is computed. With blocks
 of one second, they take half a minute. The error of the estimate is then 50 %, and 25 % one minute later."""

@@ -91,7 +91,8 @@ Score = tuple[float, float, float, float, float]
 weights, absolute errors of the model, absolute errors of each forecast without a season)."""
 Choice = tuple[float, int, float, float] | None
 """Season model that forecasts the rate a certain number of bins ahead. The fields are (forecast rate, index of the
-model in `SOURCES`, its mean absolute error, that of the best forecast without a season). None if no model is used."""
+model in `SOURCES`, its mean absolute error, that of the best forecast without a season). The value is None if no model
+is used."""
 
 UNCHOSEN: tuple[Choice, ...] = (None,) * AHEAD
 """Value of `Fit.choices` while no season model is used, for example during the first day."""
@@ -117,18 +118,18 @@ class Fit:
     spread: float = 0.0
     """Mean absolute innovation (forecast error) of Holt-Winters, in requests per second."""
     season: tuple[float, ...] = ()
-    """Difference from the Holt-Winters level for each bin of the day, in requests per second. Empty until one day has
+    """Difference from the Holt-Winters level for each bin of the day, in requests per second; empty until one day has
     been observed."""
     day: tuple[float | None, ...] = (None,) * USUAL
-    """Usual arrival rates by the daily model, for the last `NEAR` and the next `AHEAD` bins. The field `week` contains
-    the rates by the weekly model."""
+    """Usual arrival rates according to the daily model, for the last `NEAR` and the next `AHEAD` bins. The field `week`
+    contains the rates according to the weekly model."""
     week: tuple[float | None, ...] = (None,) * USUAL
     rows: tuple[Row, ...] = ()
     """Forecasts that were made at the end of the last `AHEAD` bins, newest first."""
     scores: tuple[Score, ...] = (_UNSCORED,) * (len(SOURCES) * AHEAD)
     """Scores of the season models, sorted by model and then by the number of bins ahead."""
     choices: tuple[Choice, ...] = UNCHOSEN
-    """Season model that is used for each number of bins ahead. None if no model is good enough."""
+    """Season model that is used for each number of bins ahead; None if no model is good enough."""
 
 
 def fitted(fit: Fit, bins: Sequence[float | None], number: int) -> Fit:
