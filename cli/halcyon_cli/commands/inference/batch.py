@@ -37,8 +37,7 @@ _EPILOG = """\
 examples:
   halcyon batch digits --input pvc://sets/rows.npz --output pvc://sets/out
   halcyon batch digits --input pvc://s/a.jsonl --output pvc://s/a -o yaml
-  halcyon batch digits --input s3://sets/rows.npz --output s3://out/1 \\
-    --credentials sets-s3
+  halcyon batch digits --input s3://s/a --output s3://s/b --credentials s3
   halcyon batch list -A
   halcyon batch follow digits-batch
   halcyon batch suspend digits-batch
