@@ -76,7 +76,7 @@ def test_a_new_memory_comes_back_as_it_was() -> None:
     assert again(PlannerMemory()) == PlannerMemory()
 
 
-@draws(0.8)
+@draws(0.5)
 @given(st.integers(1, 6), st.integers(1, 120), st.booleans())
 def test_a_restored_memory_is_equal_to_nine_digits_and_plans_the_same(seed: int, seconds: int, old: bool) -> None:
     memory = WEEKS(seed) if old else lived(seed, seconds=seconds)
