@@ -24,7 +24,7 @@ import pytest
 
 from tests import figures
 
-_DRAWN = 10_000
+_DRAWN = 5_000
 """Weight of a test with drawn examples, in bytes."""
 
 
@@ -56,7 +56,19 @@ def run(folder: Path, options: Sequence[str]) -> int:
     A part that was ended by a signal, with a negative status, counts as failed.
     """
     parts = divided(list(folder.rglob("test_*.py")), os.cpu_count() or 1)
-    command = [sys.executable, "-m", "pytest", *options]
+    # Plugins without a use here: they divide tests among processes themselves, and measure the coverage.
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:xdist.looponfail",
+        "-p",
+        "no:pytest_cov",
+        *options,
+    ]
     # Bytecode is kept, or each run would compile every test module again: a tenth of its time.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     # Each part has one core. Threads of linear algebra would spin while they wait for each other: two thirds of some tests' time.

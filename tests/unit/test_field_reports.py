@@ -21,6 +21,9 @@ from tests.unit.render import rendered
 from tests.unit.signals.prometheus.test_source import NOW, SITE
 from tests.unit.test_tree import ROOT
 
+WEIGHT_BYTES = 80_000
+"""Minutes of load are simulated."""
+
 
 def deployment(spec: dict[str, Any]) -> dict[str, Any]:
     found = rendered.children(parse("digits", {"model": {"source": PVC}, **spec}))

@@ -8,6 +8,9 @@ import pytest
 
 from tests.parts import divided, run
 
+WEIGHT_BYTES = 55_000
+"""Processes of pytest are started."""
+
 
 @pytest.fixture(autouse=True)
 def _without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
