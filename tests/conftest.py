@@ -6,6 +6,7 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 _USUAL = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Use the same examples in every run, so that a difference is caused by the change under test. `make properties` draws
@@ -26,7 +27,7 @@ def pytest_configure() -> None:
         pytest.MonkeyPatch().setattr(providers, "_get_local_constants", lambda: _NO_CONSTANTS)
 
 
-_NO_CONSTANTS = providers.Constants()
+_NO_CONSTANTS = Constants()
 
 # Thousands of tests create hundreds of thousands of objects that live to the end, and each collection visits them. So
 # collections are less frequent; they still find the garbage that a test leaves behind.

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from halcyon.api.types import ApiModel, ListMap
-
-Short = Annotated[str, Field(max_length=253)]
-Long = Annotated[str, Field(max_length=1024)]
-Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
-Count = Annotated[int, Field(ge=0, le=1000000)]
+from halcyon.api.rollout_status import RevisionStatus, RolloutStatus
+from halcyon.api.types import Count, Documented, ListMap, Long, Short, Time
 
 
-class _Documented(ApiModel):
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-
-class ConditionStatus(_Documented):
+class ConditionStatus(Documented):
     """One condition, as in the Kubernetes API conventions."""
 
     type: Short
@@ -35,7 +27,7 @@ class ConditionStatus(_Documented):
     """Time at which the condition's status last changed."""
 
 
-class Summary(_Documented):
+class Summary(Documented):
     """Short texts for the columns of `kubectl get`."""
 
     ready: Short | None = None
@@ -55,7 +47,7 @@ class Summary(_Documented):
     """Mean number of rows in a batch."""
 
 
-class PodsStatus(_Documented):
+class PodsStatus(Documented):
     """Number of server pods, in total and by state."""
 
     total: Count
@@ -83,7 +75,7 @@ class PodsStatus(_Documented):
     """Pods that are stopping and finishing their in-flight requests; not included in `total`."""
 
 
-class Address(_Documented):
+class Address(Documented):
     """Addresses of the model inside the cluster."""
 
     url: Short
@@ -95,7 +87,7 @@ class Address(_Documented):
     if spec.traffic.mode is not Balancer."""
 
 
-class ModelStatus(_Documented):
+class ModelStatus(Documented):
     """The model, as Triton reports it."""
 
     name: Short
@@ -106,7 +98,7 @@ class ModelStatus(_Documented):
     """Triton's error message if the model is not loaded."""
 
 
-class SignalStatus(_Documented):
+class SignalStatus(Documented):
     """One signal that scaling uses."""
 
     name: Short
@@ -127,7 +119,7 @@ class SignalStatus(_Documented):
     """Reason why there is no value, if there is none."""
 
 
-class PartStatus(_Documented):
+class PartStatus(Documented):
     """One part of a decision."""
 
     name: Short
@@ -138,7 +130,7 @@ class PartStatus(_Documented):
     """Explanation, with numbers."""
 
 
-class ServiceLineStatus(_Documented):
+class ServiceLineStatus(Documented):
     """Time of a batch with b rows: constant + b x per row, in one replica with this number of instances."""
 
     instances: Count
@@ -151,7 +143,7 @@ class ServiceLineStatus(_Documented):
     """Number of rows in the largest batch."""
 
 
-class CapacityStatus(_Documented):
+class CapacityStatus(Documented):
     """Capacity of a replica, and its source."""
 
     source: Short | None = None
@@ -184,7 +176,7 @@ class CapacityStatus(_Documented):
     """Reason why the ConfigMap NAME-capacity, a measured capacity, is ignored; absent if it isn't, or if there is none."""
 
 
-class DecisionStatus(_Documented):
+class DecisionStatus(Documented):
     """A change to the desired replicas."""
 
     time: Time
@@ -197,7 +189,7 @@ class DecisionStatus(_Documented):
     """Explanation in one sentence."""
 
 
-class ScalingStatus(_Documented):
+class ScalingStatus(Documented):
     """State of scaling: the last decision, and what it was based on."""
 
     actuator: Literal["HPA", "Direct"]
@@ -227,7 +219,7 @@ class ScalingStatus(_Documented):
     """Most recent changes to the desired replicas, newest first, 10 at most."""
 
 
-class ColdStartStatus(_Documented):
+class ColdStartStatus(Documented):
     """Duration of the last start of a server pod, in whole seconds."""
 
     pod: Short
@@ -250,7 +242,7 @@ class ColdStartStatus(_Documented):
 Percent = Annotated[int, Field(ge=-1000000, le=100)]
 
 
-class CostStatus(_Documented):
+class CostStatus(Documented):
     """Cost and use of the model's GPUs over the last day.
 
     The period is shorter if the operator has not been recording for that long. Values are rounded; shares are
@@ -276,7 +268,7 @@ class CostStatus(_Documented):
     """Share of the GPU time, in percent, during which the GPUs of ready pods were not in use."""
 
 
-class AdviceStatus(_Documented):
+class AdviceStatus(Documented):
     """A change of the spec that would help, from the signals of the last minutes. Halcyon never makes it."""
 
     rule: Short
@@ -297,77 +289,7 @@ class AdviceStatus(_Documented):
     """Time since which the rule has applied."""
 
 
-class RevisionStatus(_Documented):
-    """Revisions, identified by the names of their ControllerRevisions."""
-
-    current: Short | None = None
-    """Revision that is serving requests."""
-    target: Short | None = None
-    """Revision that the accepted spec requires."""
-
-
-class FailedRevision(_Documented):
-    """The target revision, if it failed and does not serve."""
-
-    revision: Short
-    """Name of its ControllerRevision."""
-    reason: Short
-    """Reason in one word, as in the conditions."""
-    message: Long
-    """Cause of the failure; Triton's error message if there is one."""
-    finished_at: Time
-    """Time at which the rollout was given up."""
-
-
-class PastRollout(_Documented):
-    """Result of the most recent rollout of a revision."""
-
-    revision: Short
-    """Name of the ControllerRevision."""
-    result: Literal["Served", "Failed", "Superseded"]
-    """Result of the rollout. Superseded: the spec changed to another revision before this one was reached."""
-    finished_at: Time
-    """Time at which the rollout ended."""
-    message: Long | None = None
-    """Reason why the revision did not go into service, if it did not."""
-
-
-class CanaryStatus(_Documented):
-    """A canary in progress."""
-
-    step: Count
-    """Number of the current step, from 1."""
-    weight: Count
-    """Share of the requests, in percent, that the canary receives once one of its pods is ready."""
-    pods: Count
-    """Number of pods of the canary."""
-    paused: bool | None = None
-    """True while the step waits for a person; absent otherwise. The message says how to go on."""
-
-
-class RolloutStatus(_Documented):
-    """State of the rollout to the target revision."""
-
-    phase: Literal["Complete", "Progressing", "Blocked", "Failed", "RollingBack", "RolledBack"]
-    """Phase of the rollout. Blocked: there is no capacity for the target revision. Failed: the target revision failed
-    and stays in place. RolledBack: the target revision failed, and the previous revision is serving."""
-    strategy: Literal["Surge", "Replace", "Canary"]
-    """Strategy in use; if spec.rollout.strategy is Auto, the one that it has chosen."""
-    strategy_reason: Long | None = None
-    """Reason why the strategy in use is Replace."""
-    canary: CanaryStatus | None = None
-    """State of the canary; present only while one is in progress."""
-    message: Long | None = None
-    """State, cause, and what to do."""
-    started_at: Time | None = None
-    """Time at which the rollout to the target revision started."""
-    failed: FailedRevision | None = None
-    """The target revision, if it failed. It is not tried again until the spec changes."""
-    history: Annotated[tuple[PastRollout, ...], Field(max_length=10)] | None = None
-    """Results of the last rollouts, newest first."""
-
-
-class Status(_Documented):
+class Status(Documented):
     """Observed state of a ModelDeployment."""
 
     observed_generation: int | None = None
