@@ -172,7 +172,7 @@ def _configuration(folder: mounted_source.ModelFolder, overlay: Overlay) -> tupl
         try:
             own = config_pbtxt.parse(folder.config)
         except UnknownFieldError as error:
-            if overlay.says_nothing and config_pbtxt.declared_name(folder.config) in {"", overlay.model_name}:
+            if overlay.is_empty and config_pbtxt.declared_name(folder.config) in {"", overlay.model_name}:
                 return folder.config, f"config.pbtxt used unchanged ({error})"
             raise UnknownFieldError(
                 f"{error}. Halcyon can't change a file with unknown fields: correct or remove the line, or "

@@ -82,7 +82,7 @@ class ClusterState:
     """Function that is called with the key of each ModelDeployment that a change affects."""
     namespaces: tuple[str, ...] = ()
     """Namespaces to watch; all namespaces if empty."""
-    walls: bool = False
+    has_network_policies: bool = False
     """Whether the site enables NetworkPolicies. Only if it does, the operator has the permission to read them."""
     clock: Clock = SYSTEM_CLOCK
 
@@ -99,7 +99,7 @@ class ClusterState:
         )
         self.children: dict[Kind, Informer] = {
             kind: self._informer(kind, index=_owner_index, listener=self._child_changed)
-            for kind in (*CHILDREN, *(kinds.WALLS if self.walls else ()))
+            for kind in (*CHILDREN, *(kinds.OPTIONAL if self.has_network_policies else ()))
             if kind is not kinds.HPA
         }
         # Cache all HPAs, not only Halcyon's: an external HPA is found by its scale target.
@@ -190,7 +190,7 @@ class ClusterState:
         return {
             (kind, name): child
             for kind, name in every_child(key.name)
-            if (self.walls or kind not in kinds.WALLS)
+            if (self.has_network_policies or kind not in kinds.OPTIONAL)
             and (child := self._cache_of(kind).get(Key(key.namespace, name))) is not None
         }
 

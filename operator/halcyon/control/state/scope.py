@@ -53,20 +53,20 @@ class Signals:
 
 @dataclass(frozen=True)
 class CanaryResult:
-    """Verdict of the canary analysis on a revision, from all samples since the analysis began."""
+    """Result of the canary analysis on a revision, from all samples since the analysis began."""
 
     revision: str
     """Key of the canary's revision."""
     action: Literal["promote", "wait", "rollback"]
     why: str
-    """Sentence with the numbers that the verdict is based on."""
+    """Sentence with the numbers that the result is based on."""
 
 
 @dataclass(frozen=True)
 class PublishedScaling:
     """The last published scaling decision for a model."""
 
-    verdict: Decision | None = None
+    decision: Decision | None = None
     """The last published decision; None if no agent has reported yet."""
     changes: tuple[Change, ...] = ()
     """The last changes to the desired replicas, newest first."""
@@ -149,7 +149,7 @@ class Scope:
     scaling: PublishedScaling = PublishedScaling()
     measured: Measured = Measured()
     canary: CanaryResult | None = None
-    """Verdict on the canary; None if there is no canary, or if no request was measured yet."""
+    """Result of the canary; None if there is no canary, or if no request was measured yet."""
     costs: PublishedCosts = PublishedCosts()
     advice: AdviceSelection | None = None
     """Selected advice; None if none was selected yet. If so, the status keeps its previous advice."""

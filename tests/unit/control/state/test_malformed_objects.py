@@ -510,12 +510,12 @@ def test_a_failing_row_reports_it_beside_the_others() -> None:
 
 def test_failures_in_a_guarded_block_are_noted_except_cancellation() -> None:
     found = Malformed()
-    with found.passed_over("Pod", GOOD, "metrics"):
+    with found.skipping_errors("Pod", GOOD, "metrics"):
         raise ValueError("x")
     assert found.counts() == {"Pod": 1}
 
-    with pytest.raises(asyncio.CancelledError), found.passed_over("Pod", GOOD, "metrics"):
+    with pytest.raises(asyncio.CancelledError), found.skipping_errors("Pod", GOOD, "metrics"):
         raise asyncio.CancelledError
-    with found.passed_over("Pod", GOOD, "metrics"):
+    with found.skipping_errors("Pod", GOOD, "metrics"):
         pass
     assert found.counts() == {}
