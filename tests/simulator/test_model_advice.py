@@ -15,9 +15,6 @@ from tests.unit.control.leadership import FixedLeadership
 from tests.unit.control.scope_builders import PVC, resource, scope_of
 from tests.unit.signals.records import EPOCH, haproxy, record, triton
 
-WEIGHT_BYTES = 120_000
-"""Minutes of reports are simulated."""
-
 SETTINGS = {"batching": {"maxBatchSize": 32, "maxQueueDelay": "50ms"}}
 
 

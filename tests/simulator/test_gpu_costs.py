@@ -22,9 +22,6 @@ from tests.unit.control.leadership import FixedLeadership
 from tests.unit.control.scope_builders import PVC, scope_of
 from tests.unit.signals.records import haproxy, record, triton
 
-WEIGHT_BYTES = 50_000
-"""Hours of load are simulated."""
-
 PRICES = Prices("EUR", {"NVIDIA-L4": 0.8}, 2.5)
 
 
