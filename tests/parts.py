@@ -5,6 +5,9 @@ thousands of tests that take half a minute on two cores, this costs a sixth of t
 weight, the heaviest first, to the process with the least weight. A file's weight is its size plus a constant for each
 test with drawn examples. On two cores the durations differ by 1 % (by 25 % if only the size counts). The output of the
 first process is shown immediately, that of the others after they have ended.
+
+The tests run with plain assertions: pytest's rewriting of each test module would be a sixth of the first run on a fresh
+clone, as in CI. Tests that fail run again with rewritten assertions, which show the values.
 """
 
 import os
@@ -17,9 +20,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from tests import figures
 
-_DRAWN = 10_000
+_DRAWN = 5_000
 """Weight of a test with drawn examples, in bytes."""
 
 
@@ -51,18 +56,35 @@ def run(folder: Path, options: Sequence[str]) -> int:
     A part that was ended by a signal, with a negative status, counts as failed.
     """
     parts = divided(list(folder.rglob("test_*.py")), os.cpu_count() or 1)
-    # Otherwise each part would overwrite the others' cache of failed tests.
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
-    # Bytecode is kept, or each run would rewrite and compile every test module again: a tenth of its time.
+    # Plugins without a use here: they divide tests among processes themselves, and measure the coverage.
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:xdist.looponfail",
+        "-p",
+        "no:pytest_cov",
+        *options,
+    ]
+    # Bytecode is kept, or each run would compile every test module again: a tenth of its time.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     # Each part has one core. Threads of linear algebra would spin while they wait for each other: two thirds of some tests' time.
     environment["OPENBLAS_NUM_THREADS"] = "1"
     with ExitStack() as stack:
+        # Each part has its own cache of failed tests, so that no part overwrites another's.
+        caches = [stack.enter_context(tempfile.TemporaryDirectory()) for _ in parts]
+        commands = [
+            [*command, "-o", f"cache_dir={cache}", *map(str, sorted(part))]
+            for part, cache in zip(parts, caches, strict=True)
+        ]
         # Output goes to files, because a part with much output would block on a full pipe.
         later = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in parts[1:]]
         running = [
-            subprocess.Popen([*command, *map(str, sorted(part))], stdout=out, env=environment)
-            for part, out in zip(parts, [None, *later], strict=True)
+            subprocess.Popen([*one, "--assert=plain"], stdout=out, env=environment)
+            for one, out in zip(commands, [None, *later], strict=True)
         ]
         try:
             ended = [process.wait() for process in running]
@@ -72,6 +94,13 @@ def run(folder: Path, options: Sequence[str]) -> int:
         for out in later:
             out.seek(0)
             sys.stdout.write(out.read())
+        sys.stdout.flush()
+        # What a second run finds changes nothing: a test that failed once has failed.
+        for one, status in zip(commands, ended, strict=True):
+            if status == pytest.ExitCode.TESTS_FAILED:
+                sys.stdout.write("\nThe failed tests again, with the values of their assertions:\n")
+                sys.stdout.flush()
+                subprocess.run([*one, "--last-failed", "--last-failed-no-failures=none"], env=environment, check=False)
     return int(any(ended))
 
 

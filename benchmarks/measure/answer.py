@@ -34,7 +34,7 @@ from halcyon_measure.sampling.sampler import SamplingSettings, Source
 from halcyon_measure.schedule import arrivals
 from halcyon_measure.schedule.scenario import Scenario
 from tests.bench_documents import bench_document
-from tests.unit.measure.capacity.simulated_server import SimulatedServer, poisson
+from tests.simulator.measure.simulated_server import SimulatedServer, poisson
 
 LAWS = 100
 RUNS_ABOVE = 200

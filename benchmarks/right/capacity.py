@@ -26,7 +26,7 @@ from benchmarks.right.simulated_capacity import KINDS, LOADS, LOCKED, loop, resu
 from e2e.cluster.progress import say
 from halcyon.api.documents.balancer_plan import BalancerPlan
 from halcyon.api.spec.parse import parse
-from halcyon.render.server_connections import finds_concurrency, server_connections
+from halcyon.render.server_maxconn import finds_concurrency, server_connections
 from halcyon.scaling.planner.capacity_source import source
 from halcyon.scaling.planner.objectives import largest, objectives
 from halcyon.scaling.planner.outputs import PlannerMemory

@@ -20,7 +20,7 @@ from benchmarks.quality.rows import Row, record
 from e2e.cluster.progress import say
 from halcyon.api.documents.balancer_plan import BalancerPlan
 from halcyon.api.spec.parse import parse
-from halcyon.render.server_connections import finds_concurrency, server_connections
+from halcyon.render.server_maxconn import finds_concurrency, server_connections
 
 BALANCERS = 2
 BURST, PODS = 30, 4

@@ -29,7 +29,7 @@ from benchmarks.rows import quantile
 from e2e.cluster.progress import say
 from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
 from halcyon.api.spec import Spec
-from halcyon.render.server_connections import server_connections
+from halcyon.render.server_maxconn import server_connections
 
 MODEL = "sleeps"
 _TIMES = 3.0

@@ -32,7 +32,7 @@ from halcyon.api.spec.parse import parse
 from halcyon.api.types import duration_s
 from halcyon.control.advice.evidence import ModelEvidence, Window, executed, is_measured, with_learnt
 from halcyon.control.advice.rules import RULES, AdviceFinding, opinions
-from halcyon.render.server_connections import server_connections
+from halcyon.render.server_maxconn import server_connections
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.triton.client import TritonClient
 from halcyon_measure.results.document import BenchDocument

@@ -17,7 +17,7 @@ from halcyon.api.types import duration_s, quantity
 from halcyon.control.advice.evidence import ModelEvidence, Window, executed, is_measured, with_learnt
 from halcyon.control.advice.rules import RULES, opinions
 from halcyon.control.advice.selection import Advice, AdviceSelection
-from halcyon.render.server_connections import server_connections
+from halcyon.render.server_maxconn import server_connections
 from halcyon.scaling.planner.plan import replica_of
 from halcyon.scaling.planner.whatif import Known
 from halcyon_simulator.engine.case import Case, ServiceLaw

@@ -20,6 +20,9 @@ from packaging.requirements import Requirement
 
 from halcyon_cli.commands.app import COMMANDS
 
+WEIGHT_BYTES = 90_000
+"""All modules are parsed."""
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "operator" / "halcyon"
 FOLDERS = {

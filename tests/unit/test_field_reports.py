@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -20,6 +20,9 @@ from tests.unit.api.spec_cases import PVC
 from tests.unit.render import rendered
 from tests.unit.signals.prometheus.test_source import NOW, SITE
 from tests.unit.test_tree import ROOT
+
+WEIGHT_BYTES = 80_000
+"""Minutes of load are simulated."""
 
 
 def deployment(spec: dict[str, Any]) -> dict[str, Any]:
@@ -157,7 +160,8 @@ def test_77_a_burst_is_one_rise_and_one_fall() -> None:
 
 @pytest.mark.parametrize("last", [0.0, 80.0])
 def test_79_the_last_sample_does_not_decide_alone(last: float) -> None:
-    draw = random.Random(79)
+    # Of 2,000 users, each sends a request within a second with a probability of 2 %.
+    drawn = np.random.Generator(np.random.PCG64(79)).binomial(2000, 0.02, 600)
     driven = Driven(replicas=5)
-    before = driven.run([sum(draw.expovariate(1) < 0.02 for _ in range(2000)) for _ in range(600)])[-1]
+    before = driven.run(drawn.astype(float).tolist())[-1]
     assert driven.run([last])[-1] == before

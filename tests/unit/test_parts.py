@@ -8,6 +8,9 @@ import pytest
 
 from tests.parts import divided, run
 
+WEIGHT_BYTES = 55_000
+"""Processes of pytest are started."""
+
 
 @pytest.fixture(autouse=True)
 def _without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,13 +43,16 @@ def test_a_file_with_drawn_examples_outweighs_larger_ones(tmp_path: Path) -> Non
 
 def test_a_failure_in_any_part_fails_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "test_large.py").write_text("def test_large(): pass\n" + "#" * 100)
-    (tmp_path / "test_small.py").write_text("def test_small(): assert not 'small'\n")
+    (tmp_path / "test_small.py").write_text("def test_small(): assert len('small') == 6\n")
 
     assert run(tmp_path, ["-q"]) == 1
 
     said = capfd.readouterr().out
     assert "1 passed" in said
-    assert "assert not 'small'" in said
+    assert "assert len('small') == 6" in said
+    # Plain at first, and then with the values, of the failed test alone.
+    assert said.count("1 failed") == 2
+    assert said.count("assert 5 == 6") == 1
 
 
 def test_a_part_that_is_killed_fails_the_run(tmp_path: Path) -> None:

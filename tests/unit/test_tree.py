@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+WEIGHT_BYTES = 80_000
+"""All modules are parsed."""
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "operator" / "halcyon"
 DISTRIBUTIONS = {

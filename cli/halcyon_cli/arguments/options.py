@@ -21,6 +21,7 @@ from typing_extensions import override
 from halcyon.api.types import duration_s
 from halcyon_cli.kube.client import TIMEOUT_S, Target
 from halcyon_cli.kube.model_names import model_names
+from halcyon_cli.output.plain_yaml import PlainDumper
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 OutputForm = Literal["table", "wide", "name", "json", "yaml", "report", "sarif", "github", "html"]
@@ -138,14 +139,6 @@ def _use_color(no_color: bool) -> bool:
     return not no_color and not os.environ.get("NO_COLOR") and sys.stdout.isatty()
 
 
-class _PlainDumper(yaml.SafeDumper):
-    """YAML dumper that repeats a value instead of referring to it by an anchor. No Kubernetes tool writes anchors."""
-
-    @override
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
 @dataclass(frozen=True)
 class Output:
     """Format and color of a command's output."""
@@ -163,7 +156,7 @@ class Output:
         if self.form in {"json", "report"}:
             emit(json.dumps(value, indent=2))
         else:
-            emit(yaml.dump(value, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=120).rstrip())
+            emit(yaml.dump(value, Dumper=PlainDumper, sort_keys=False, allow_unicode=True, width=120).rstrip())
 
     def changed(self, value: Mapping[str, Any], what: str, then: str = "") -> None:
         """Print the result of a change as kubectl does, for example `modeldeployment.serving.halcyon.dev/x scaled`.

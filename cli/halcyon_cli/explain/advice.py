@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from halcyon.control.advice.rules import RULES
-from halcyon_cli.kube import fields
+from halcyon_cli.kube import fields, merge_patch
 
 _NUMBERS = frozenset(rule.field for rule in RULES if rule.is_number)
 _FIELD = re.compile(r"spec(\.[A-Za-z]+)+")
@@ -51,16 +51,12 @@ def read(status: Mapping[str, Any]) -> tuple[ShownAdvice, ...]:
                 gain=fields.text(entry.get("gain")) or "",
                 gain_percent=fields.count(entry.get("gainPercent")),
                 since=fields.time(entry.get("since")),
-                patch=merge_patch(field, value),
+                patch=merge_patch.of_field(field, _json_value(field, value)),
             )
         )
     return tuple(found)
 
 
-def merge_patch(field: str, value: str) -> dict[str, Any]:
-    """Return the merge patch that sets a field such as `spec.batching.maxBatchSize` to the advised value."""
-    made: Any = int(value) if field in _NUMBERS and value.isdigit() else value
-    for name in reversed(field.split(".")):
-        made = {name: made}
-    patch: dict[str, Any] = made
-    return patch
+def _json_value(field: str, value: str) -> int | str:
+    """Return an advised value as the field has it in JSON."""
+    return int(value) if field in _NUMBERS and value.isdigit() else value

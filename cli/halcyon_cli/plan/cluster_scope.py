@@ -72,7 +72,7 @@ def live_scope(cluster: Cluster, document: Object) -> PlannedScope:
     live = cluster.find(kinds.MODEL_DEPLOYMENT, name)
     resource = _dry_run_resource(cluster, name, document, live, notes)
     options = _operator_options(cluster)
-    kinds_to_read = (*CHILDREN, *kinds.ROUTES, *(kinds.WALLS if "network-policies" in options else ()))
+    kinds_to_read = (*CHILDREN, *kinds.ROUTES, *(kinds.OPTIONAL if "network-policies" in options else ()))
     children = _children(cluster, name, kinds_to_read, notes) if live is not None else {}
     for kind, needed in every_child(name):
         if kind not in kinds_to_read:

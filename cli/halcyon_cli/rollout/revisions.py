@@ -10,7 +10,7 @@ from typing import Any
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.render import revision
-from halcyon_cli.kube import fields
+from halcyon_cli.kube import fields, merge_patch
 
 Json = Mapping[str, Any]
 _PARTS = ("model", "runtime", "batching")
@@ -87,8 +87,8 @@ def restoring_patch(name: str, spec: Json, past: Json) -> dict[str, Any]:
     now = _without_defaults(name, spec)
     for part in _PARTS:
         # A spec without runtime has all of its defaults, but one without batching has none.
-        change = merge_patch(now.get(part, {} if part == "runtime" else None), past.get(part))
-        if change is not _SAME:
+        change = merge_patch.difference(now.get(part, {} if part == "runtime" else None), past.get(part))
+        if change is not merge_patch.SAME:
             patch[part] = change
     return patch
 
@@ -100,18 +100,3 @@ def _without_defaults(name: str, spec: Json) -> Json:
     except SpecError:
         return spec
     return known.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-
-
-_SAME = object()
-
-
-def merge_patch(now: Any, wanted: Any) -> Any:  # JSON values
-    """Return the JSON merge patch that turns `now` into `wanted`; `_SAME` if they are equal."""
-    if isinstance(now, Mapping) and isinstance(wanted, Mapping):
-        patch: dict[str, Any] = {}
-        for key in {**now, **wanted}:
-            change = merge_patch(now.get(key), wanted.get(key))
-            if change is not _SAME:
-                patch[key] = change
-        return patch or _SAME
-    return _SAME if now == wanted else wanted

@@ -11,8 +11,18 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError
 
 from halcyon.api.batch_bucket import BatchCredentials, BucketEndpoint, BucketRegion, BucketUri, bucket_rules
-from halcyon.api.status import ConditionStatus, Short, Time
-from halcyon.api.types import ApiModel, DnsName, Documented, ListMap, RelativePath, Rule, quantity_field
+from halcyon.api.status import ConditionStatus
+from halcyon.api.types import (
+    ApiModel,
+    DnsName,
+    Documented,
+    ListMap,
+    RelativePath,
+    Rule,
+    Short,
+    Time,
+    quantity_field,
+)
 
 _FUNCTION = r"^[-._a-zA-Z0-9]+\.py:[A-Za-z_][A-Za-z0-9_]*$"
 _FIXED = ("modelDeployment", "input", "output", "hooks")

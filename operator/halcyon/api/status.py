@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from halcyon.api.types import ApiModel, ListMap
-
-Short = Annotated[str, Field(max_length=253)]
-Long = Annotated[str, Field(max_length=1024)]
-Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
-Count = Annotated[int, Field(ge=0, le=1000000)]
+from halcyon.api.rollout_status import RevisionStatus, RolloutStatus
+from halcyon.api.types import Count, Documented, ListMap, Long, Short, Time
 
 
-class _Documented(ApiModel):
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-
-class ConditionStatus(_Documented):
+class ConditionStatus(Documented):
     """One condition, as in the Kubernetes API conventions."""
 
     type: Short
@@ -35,7 +27,7 @@ class ConditionStatus(_Documented):
     """Time at which the condition's status last changed."""
 
 
-class Summary(_Documented):
+class Summary(Documented):
     """Short texts for the columns of `kubectl get`."""
 
     ready: Short | None = None
@@ -68,7 +60,7 @@ FailureCause = Literal[
 """Causes for which failed pods are counted apart."""
 
 
-class FailureCount(_Documented):
+class FailureCount(Documented):
     """Number of pods that have failed for one cause."""
 
     reason: FailureCause
@@ -79,7 +71,7 @@ class FailureCount(_Documented):
     """Number of pods that have failed for this cause."""
 
 
-class PodsStatus(_Documented):
+class PodsStatus(Documented):
     """Number of server pods, in total and by state."""
 
     total: Count
@@ -110,7 +102,7 @@ class PodsStatus(_Documented):
     there are none."""
 
 
-class Address(_Documented):
+class Address(Documented):
     """Addresses of the model inside the cluster."""
 
     url: Short
@@ -122,7 +114,7 @@ class Address(_Documented):
     if spec.traffic.mode is not Balancer."""
 
 
-class ModelStatus(_Documented):
+class ModelStatus(Documented):
     """The model as reported by Triton."""
 
     name: Short
@@ -133,7 +125,7 @@ class ModelStatus(_Documented):
     """Triton's error message if the model could not be loaded. Absent otherwise."""
 
 
-class SignalStatus(_Documented):
+class SignalStatus(Documented):
     """One signal that scaling uses, for example the request rate."""
 
     name: Short
@@ -155,7 +147,7 @@ class SignalStatus(_Documented):
     """Reason why the signal has no value. Absent if it has one."""
 
 
-class PartStatus(_Documented):
+class PartStatus(Documented):
     """One part of a scaling decision, for example the part for the request rate."""
 
     name: Short
@@ -166,7 +158,7 @@ class PartStatus(_Documented):
     """Reason for this number of replicas, in one sentence, with numbers."""
 
 
-class ServiceLineStatus(_Documented):
+class ServiceLineStatus(Documented):
     """Formula for the execution time of a batch, for one number of instances.
 
     The time is constantMilliseconds, plus perRowMilliseconds for each row.
@@ -182,7 +174,7 @@ class ServiceLineStatus(_Documented):
     """Maximum number of rows in a batch, as set in the spec or else as observed."""
 
 
-class CapacityStatus(_Documented):
+class CapacityStatus(Documented):
     """Capacity of a replica, and its source."""
 
     source: Short | None = None
@@ -217,7 +209,7 @@ class CapacityStatus(_Documented):
     no such ConfigMap."""
 
 
-class DecisionStatus(_Documented):
+class DecisionStatus(Documented):
     """One change of the desired replicas."""
 
     time: Time
@@ -230,7 +222,7 @@ class DecisionStatus(_Documented):
     """Reason for this change, in one sentence."""
 
 
-class ScalingStatus(_Documented):
+class ScalingStatus(Documented):
     """State of scaling: the last decision, and the signals and parts from which it was made."""
 
     actuator: Literal["HPA", "Direct"]
@@ -261,7 +253,7 @@ class ScalingStatus(_Documented):
     """Most recent changes to the desired replicas, newest first, 10 at most."""
 
 
-class ColdStartStatus(_Documented):
+class ColdStartStatus(Documented):
     """Duration of the last start of a server pod, in whole seconds."""
 
     pod: Short
@@ -286,7 +278,7 @@ class ColdStartStatus(_Documented):
 Percent = Annotated[int, Field(ge=-1000000, le=100)]
 
 
-class CostStatus(_Documented):
+class CostStatus(Documented):
     """Cost and use of the model's GPUs over the last day, or since the operator began to record."""
 
     gpus: Count
@@ -309,7 +301,7 @@ class CostStatus(_Documented):
     """Share of the GPU time, in percent, in which the GPUs of ready pods were not in use."""
 
 
-class AdviceStatus(_Documented):
+class AdviceStatus(Documented):
     """A change of the spec that would help, based on the signals of the last minutes.
 
     Halcyon never makes the change itself.
@@ -333,79 +325,7 @@ class AdviceStatus(_Documented):
     """Time from which the rule has applied."""
 
 
-class RevisionStatus(_Documented):
-    """Names of the serving revision and of the revision that the spec requires."""
-
-    current: Short | None = None
-    """Name of the serving revision's ControllerRevision."""
-    target: Short | None = None
-    """Name of the ControllerRevision of the revision that the accepted spec requires."""
-
-
-class FailedRevision(_Documented):
-    """Failure of the target revision, if it failed and does not serve."""
-
-    revision: Short
-    """Name of the failed revision's ControllerRevision."""
-    reason: Short
-    """Reason for the failure in one word, for example `LoadFailed`."""
-    message: Long
-    """Cause of the failure, for example Triton's error message."""
-    finished_at: Time
-    """Time at which the operator gave up the rollout."""
-
-
-class PastRollout(_Documented):
-    """Result of the last rollout to one revision."""
-
-    revision: Short
-    """Name of the revision's ControllerRevision."""
-    result: Literal["Served", "Failed", "Superseded"]
-    """Result of the rollout. `Superseded` means that the spec changed to another revision before the rollout was
-    complete."""
-    finished_at: Time
-    """Time at which the rollout ended."""
-    message: Long | None = None
-    """Reason why the rollout did not complete. Absent if it completed."""
-
-
-class CanaryStatus(_Documented):
-    """A canary in progress."""
-
-    step: Count
-    """Number of the current step, counted from 1."""
-    weight: Count
-    """Share of the requests, in percent, that the canary receives once one of its pods is ready."""
-    pods: Count
-    """Number of pods of the canary."""
-    paused: bool | None = None
-    """True while the step waits for a person; absent otherwise. `status.rollout.message` explains how to continue."""
-
-
-class RolloutStatus(_Documented):
-    """State of the rollout to the target revision."""
-
-    phase: Literal["Complete", "Progressing", "Blocked", "Failed", "RollingBack", "RolledBack"]
-    """Phase of the rollout. Blocked: there is no capacity for the target revision. Failed: the target revision failed
-    and stays in place. RolledBack: the target revision failed, and the previous revision is serving."""
-    strategy: Literal["Surge", "Replace", "Canary"]
-    """Strategy of the rollout. If spec.rollout.strategy is Auto, this is the strategy that Auto has chosen: Surge or
-    Replace."""
-    strategy_reason: Long | None = None
-    """Reason why pods are replaced with the strategy Replace. Absent for other strategies."""
-    canary: CanaryStatus | None = None
-    """State of the canary. Present only while a canary is in progress."""
-    message: Long | None = None
-    """State of the rollout, its cause, and what you can do."""
-    started_at: Time | None = None
-    """Time at which the rollout to the target revision started."""
-    failed: FailedRevision | None = None
-    """Failure of the target revision, if it failed. Halcyon does not retry the revision until the spec changes."""
-    history: Annotated[tuple[PastRollout, ...], Field(max_length=10)] | None = None
-    """Results of the last rollouts, one for each revision, newest first."""
-
-
-class Status(_Documented):
+class Status(Documented):
     """Observed state of a ModelDeployment."""
 
     observed_generation: int | None = None

@@ -343,6 +343,12 @@ LabelKey = Annotated[
 Cidr = Annotated[str, StringConstraints(pattern=_CIDR, min_length=1, max_length=43)]
 """Range of IP addresses in CIDR notation. IPv6 addresses must be in lower case."""
 Text = Annotated[str, Field(max_length=4096)]
+Short = Annotated[str, Field(max_length=253)]
+"""A name or a word in a status."""
+Long = Annotated[str, Field(max_length=1024)]
+"""Sentences in a status."""
+Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
+Count = Annotated[int, Field(ge=0, le=1000000)]
 
 
 class Documented(ApiModel):

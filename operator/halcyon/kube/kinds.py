@@ -92,11 +92,11 @@ ROUTES = (HTTP_ROUTE, GRPC_ROUTE)
 WITH_STATUS = frozenset({MODEL_DEPLOYMENT, DEPLOYMENT, SERVICE, HPA, PDB, *ROUTES})
 """Kinds of objects that have a status. A change of the status changes the resource version, although the fields that
 the operator writes stay the same."""
-WALLS = (NETWORK_POLICY,)
+OPTIONAL = (NETWORK_POLICY,)
 """Kinds that the operator creates only if the installation enables them. Otherwise the operator has no permission to
 read them."""
 
-_BY_NAME = {(k.api_version, k.kind): k for k in (*CHILDREN, *ROUTES, *WALLS)}
+_BY_NAME = {(k.api_version, k.kind): k for k in (*CHILDREN, *ROUTES, *OPTIONAL)}
 
 
 def kind_of(obj: dict[str, object]) -> Kind:

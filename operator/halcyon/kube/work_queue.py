@@ -30,7 +30,7 @@ class Priority(IntEnum):
 
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MOST_S = 60.0
-BREATH_S = 1.0
+MIN_RETRY_S = 1.0
 """Minimum time until a failed key is retried, in seconds, even if it is added again meanwhile.
 
 Without it, objects that change often would cause retries at the rate of their changes. If the key's backoff is shorter,
@@ -112,7 +112,7 @@ class WorkQueue:
         count = self._failures[key] = self._failures.get(key, 0) + 1
         backoff: float = min(BACKOFF_FIRST_S * 2.0 ** min(count - 1, 20), BACKOFF_MOST_S)
         delay = max(backoff * (0.5 + self._jitter() / 2), at_least_s)
-        self._resting[key] = self._clock.monotonic() + min(delay, max(BREATH_S, at_least_s))
+        self._resting[key] = self._clock.monotonic() + min(delay, max(MIN_RETRY_S, at_least_s))
         self.add_after(key, delay, Priority.CHANGE)
         return delay
 

@@ -20,7 +20,7 @@ def of(own: bytes | None, overlay: Overlay) -> tuple[bytes, str]:
         try:
             config = config_pbtxt.parse(own)
         except UnknownFieldError as error:
-            if overlay.says_nothing and config_pbtxt.declared_name(own) in {"", overlay.model_name}:
+            if overlay.is_empty and config_pbtxt.declared_name(own) in {"", overlay.model_name}:
                 return own, f"config.pbtxt used unchanged ({error})"
             raise UnknownFieldError(
                 f"{error}. Halcyon can't change a file with unknown fields: correct or remove the line, or "

@@ -25,7 +25,7 @@ from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_secur
 from halcyon.render.model_overlay import model_name
 from halcyon.render.names import Slot
 from halcyon.render.server import drain_s
-from halcyon.render.server_connections import finds_concurrency, server_connections
+from halcyon.render.server_maxconn import finds_concurrency, server_connections
 from halcyon.render.site import Site, Subject
 
 ACCEPTED_KEY = "accepted.json"

@@ -26,8 +26,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from halcyon.triton.client import Answer, TritonClient, TritonError
-from halcyon.triton.dead_backend import DeadBackends, ProbedRevision, Suspicion, revision_of
+from halcyon.triton.dead_backend import DeadBackends, ProbedRevision, Suspicion
 from halcyon.triton.json_log import log
+from halcyon.triton.pod_revision import revision_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -25,6 +25,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from halcyon.triton.pod_revision import revision_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -203,11 +205,6 @@ class DeadBackends:
             return "silent"
         # A probe beside a client's request could take its place in a short queue.
         return "idle" if succeeded and not revision.tried and not due else None
-
-
-def revision_of(pod: str) -> str:
-    """Return the part of a pod's name that all pods of a revision share: the name of its ReplicaSet."""
-    return pod.rpartition("-")[0]
 
 
 def _rise(before: int | None, after: int | None) -> int | None:

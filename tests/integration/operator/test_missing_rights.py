@@ -28,7 +28,7 @@ from tests import figures
 from tests.integration.autoscaling.test_direct_scaling import Agent, record, servers
 from tests.integration.charts import Object, Values, render
 from tests.integration.operator.test_leader_election import metrics_response, token
-from tests.integration.operator.test_rights import ROLES, SELECTED, WALLED, WALLS
+from tests.integration.operator.test_rights import OPTIONAL, ROLES, SELECTED, WALLED
 from tests.integration.operator_process import Operator, install
 from tests.integration.operator_space import Space, batch_inference, deployment
 from tests.integration.proxy import Door, Proxy
@@ -128,7 +128,7 @@ def lacking(request: pytest.FixtureRequest, cluster: Cluster, namespace: str, tm
     kubectl = Kubectl(programs=cluster.bin, kubeconfig=cluster.kubeconfig)
     try:
         watched = [namespace] if request.param == "namespaced" else []
-        values: Values = WALLS | ({"watchNamespaces": watched} if watched else {})
+        values: Values = OPTIONAL | ({"watchNamespaces": watched} if watched else {})
         kubectl.apply(*(o for o in render(values, namespace=system) if o["kind"] in ROLES))
         space = Space(cluster.api, namespace)
         of_models = f"namespaces/{namespace}/roles/halcyon-models" if watched else "clusterroles/halcyon"

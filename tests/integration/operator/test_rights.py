@@ -28,7 +28,7 @@ from tests.integration.waiting import PATIENCE, until
 pytestmark = pytest.mark.more
 
 ROLES = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "APIService")
-WALLS: Values = {"networkPolicies": {"models": {"create": True}}}
+OPTIONAL: Values = {"networkPolicies": {"models": {"create": True}}}
 WALLED = '{"operator": [{"podSelector": {}}]}'
 """The same for the operator: who is named in its policies is not of interest here."""
 SELECTED = "--selector=app.kubernetes.io/name=halcyon"
@@ -80,7 +80,7 @@ def installed(
     kubectl = Kubectl(programs=cluster.bin, kubeconfig=cluster.kubeconfig)
     try:
         values: Values = {} if request.param == "cluster" else {"watchNamespaces": [namespace, other]}
-        values |= WALLS
+        values |= OPTIONAL
         objects = [o for o in render(values, namespace=system) if o["kind"] in ROLES]
         kubectl.apply(*objects)
         door = proxy.open(account=f"{system}:halcyon")

@@ -15,7 +15,7 @@ from e2e.cluster.cluster import Cluster
 from halcyon.kube import encoding, errors, kinds
 from halcyon.kube.client import FIELD_MANAGER, KubeClient, connect
 from halcyon.kube.http_transport import UNACKNOWLEDGED_S
-from halcyon.kube.kinds import CHILDREN, WALLS, WITH_STATUS, Kind
+from halcyon.kube.kinds import CHILDREN, OPTIONAL, WITH_STATUS, Kind
 from tests.integration.operator_process import Operator, install
 from tests.integration.operator_space import Object, Space, deployment, files
 from tests.integration.proxy import Answer, Door, Fault, Proxy, Request
@@ -84,7 +84,7 @@ def test_every_kind_is_created_once_and_changed_only_as_it_was_seen(cluster: Clu
     async def scenario() -> None:
         client = await connect(str(cluster.kubeconfig))
         try:
-            for kind in (*CHILDREN, *WALLS):
+            for kind in (*CHILDREN, *OPTIONAL):
                 await each(client, kind)
             port = urlsplit(cluster.api.identity.url).port
             assert timeouts(port) == {int(UNACKNOWLEDGED_S * 1000)}
@@ -112,12 +112,12 @@ def timeouts(port: int | None) -> set[int]:
 def test_kinds_with_a_status_are_those_of_the_api_server(cluster: Cluster) -> None:
     """By the API server's own documents."""
     found = set()
-    for kind in (*CHILDREN, *WALLS):
+    for kind in (*CHILDREN, *OPTIONAL):
         root = kind.path().rpartition("/")[0]
         listed = cluster.api.call("GET", root).body["resources"]  # type: ignore[index]
         if any(resource["name"] == f"{kind.plural}/status" for resource in listed):
             found.add(kind)
-    assert found == WITH_STATUS & {*CHILDREN, *WALLS}
+    assert found == WITH_STATUS & {*CHILDREN, *OPTIONAL}
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon_batch.errors import BatchError
 from halcyon_batch.output_parts import FAILURES, MANIFEST, Manifest, OutputParts, RowResult, plain, rows_per_part
 from halcyon_batch.storage import FolderStorage
+from tests.drawn import draws
 
 MANIFEST_OF_23 = Manifest(
     owner="u", name="b", digest="sha256:1", total=23, rows_per_part=5, format="Npz", made_with="sha256:2"
@@ -128,7 +129,7 @@ def rows_of(folder: Path) -> Iterator[tuple[int, Any]]:
                 yield found["row"], found["outputs"]["y"]
 
 
-@settings(max_examples=120, deadline=None)
+@draws(4)
 @given(
     kills=st.lists(st.tuples(st.integers(1, 16), st.booleans()), max_size=8),
     bad=st.frozensets(st.integers(0, 22), max_size=8),
@@ -153,7 +154,6 @@ def test_each_row_is_stored_once_after_kills_at_any_write(
     assert json.loads((folder / MANIFEST).read_text())["complete"] == {"rows": 23 - len(bad), "failed": len(bad)}
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     order=st.lists(st.booleans(), max_size=60),
     bad=st.tuples(st.frozensets(st.integers(0, 22), max_size=8), st.frozensets(st.integers(0, 22), max_size=8)),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from halcyon.kube.kinds import Key
-from halcyon.kube.work_queue import BACKOFF_MOST_S, BREATH_S, Priority, WorkQueue
+from halcyon.kube.work_queue import BACKOFF_MOST_S, MIN_RETRY_S, Priority, WorkQueue
 from tests.clocks import DrivenClock
 from tests.drawn import draws
 from tests.unit.kube.virtual_time import VirtualTime, run
@@ -113,7 +113,7 @@ class Machine(RuleBasedStateMachine):
         else:
             delay_s = self.queue.fail(key)
             self.put_off(key, self.clock.now + delay_s)
-            self.resting[key] = self.clock.now + min(delay_s, BREATH_S)
+            self.resting[key] = self.clock.now + min(delay_s, MIN_RETRY_S)
         self.queue.done(key)
         self.working.discard(key)
         if key in self.soon:

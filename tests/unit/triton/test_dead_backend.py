@@ -10,8 +10,8 @@ from halcyon.triton.dead_backend import (
     PodRequests,
     ProbedRevision,
     Suspicion,
-    revision_of,
 )
+from halcyon.triton.pod_revision import revision_of
 from halcyon.triton.pod_sampler import ScrapedPod
 
 

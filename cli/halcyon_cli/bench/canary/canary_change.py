@@ -15,8 +15,7 @@ from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.spec.rollout import Canary, CanaryStep
 from halcyon.api.types import duration_s
 from halcyon.control.rollout.canary_progress import ABORT, DEFAULT_STEPS, PROMOTE, PROMOTE_STEP
-from halcyon_cli.kube import fields
-from halcyon_cli.rollout.revisions import merge_patch
+from halcyon_cli.kube import fields, merge_patch
 
 Json = Mapping[str, Any]
 
@@ -41,7 +40,7 @@ class WrittenChange:
         found = {}
         for part in _PARTS:
             if self.after.get(part) != self.before.get(part):
-                found[part] = merge_patch(self.after.get(part), self.before.get(part))
+                found[part] = merge_patch.difference(self.after.get(part), self.before.get(part))
         return found
 
     def rollout_undo(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import API_VERSION, GROUP, KIND
 from halcyon_cli.bench.place.client_job import owner
 from halcyon_cli.errors import InputError
-from halcyon_cli.kube import fields
+from halcyon_cli.kube import fields, merge_patch
 from halcyon_cli.rollout.revisions import PastRevision, restoring_patch
 
 Json = Mapping[str, Any]
@@ -119,7 +119,7 @@ def copied(model: Json, past: Sequence[PastRevision], *, replicas: int = 1, prio
     serving = next((one for one in past if one.state == "serving"), None)
     revision = str(fields.mapping(fields.mapping(model.get("status")).get("revision")).get("current"))
     if serving is not None and serving.spec is not None and (patch := restoring_patch(name, spec, serving.spec)):
-        spec = _merged(spec, patch)
+        spec = merge_patch.applied(spec, patch)
         notes.append(f"the spec of {name} has changed since; the copy is of revision {serving.number}, which serves")
     served = fields.text(fields.mapping(fields.mapping(model.get("status")).get("model")).get("name"))
     spec["model"]["name"] = served or spec["model"].get("name") or name
@@ -198,16 +198,3 @@ def _reduce_traffic(spec: dict[str, Any], notes: list[str]) -> str:
         notes.append("the copy has no route of the Gateway; requests go to its Service")
     traffic["drainTimeout"] = _DRAIN
     return str(fields.mapping(traffic.get("apiKeys")).get("secretName") or "")
-
-
-def _merged(value: Any, patch: Any) -> Any:  # JSON values
-    """Return the result of a JSON merge patch."""
-    if not isinstance(patch, Mapping):
-        return patch
-    result = dict(value) if isinstance(value, Mapping) else {}
-    for key, change in patch.items():
-        if change is None:
-            result.pop(key, None)
-        else:
-            result[key] = _merged(result.get(key), change)
-    return result

@@ -18,6 +18,7 @@ from halcyon_cli.bench.place.client_job import labels
 from halcyon_cli.bench.place.site import BenchSite
 from halcyon_cli.bench.readings import site_prices
 from halcyon_cli.errors import InputError
+from halcyon_cli.output.plain_yaml import PlainDumper
 
 _READ = ["get", "list"]
 RULES: tuple[dict[str, Any], ...] = (
@@ -113,11 +114,4 @@ def text(request: BenchRequest, command: click.Command, site: BenchSite, namespa
             },
         },
     ]
-    return "---\n".join(yaml.dump(one, Dumper=_Plain, sort_keys=False, width=120) for one in documents).rstrip()
-
-
-class _Plain(yaml.SafeDumper):
-    """YAML dumper that repeats a value instead of referring to it by an anchor."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
-        return True
+    return "---\n".join(yaml.dump(one, Dumper=PlainDumper, sort_keys=False, width=120) for one in documents).rstrip()

@@ -115,7 +115,7 @@ class Overlay:
     response_cache: bool | None = None
 
     @property
-    def says_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether the overlay sets only the model's name."""
         return replace(self, parameters=dict(self.parameters)) == Overlay(self.model_name)
 

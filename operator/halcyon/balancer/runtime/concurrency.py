@@ -22,6 +22,7 @@ from halcyon.balancer.runtime import shares
 from halcyon.balancer.runtime.concurrency_finder import ConcurrencyFinder, Load, initial_bound
 from halcyon.balancer.runtime.shares import MIN_DEMAND, BalancerLoad
 from halcyon.triton.client import ModelConcurrency
+from halcyon.triton.pod_revision import revision_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -57,11 +58,6 @@ class TritonCounters(Protocol):
     @property
     def compute_us(self) -> int | None:
         """Counter of the time that Triton spent computing requests, in microseconds."""
-
-
-def revision_of(pod: str) -> str:
-    """Return the name of the ReplicaSet of a pod, which identifies the revision of the pod's template."""
-    return pod.rpartition("-")[0]
 
 
 def _most_unproved(plan: BalancerPlan) -> int:

@@ -16,7 +16,7 @@ from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import duration_s, quantity
 from halcyon.control.advice.evidence import ModelEvidence, instances
-from halcyon.render.server_connections import server_connections
+from halcyon.render.server_maxconn import server_connections
 from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine, replicas_within
 
 _EASE = 0.7

@@ -64,7 +64,7 @@ class _Ruled:
 
     at: float
     """Monotonic time of the decision, in seconds."""
-    verdict: Decision
+    decision: Decision
     written: HpaMemory
     unwritten: HpaMemory
 
@@ -73,9 +73,9 @@ class _Ruled:
 
         It is valid if it is recent, was made with all signals, and no other writer has changed the replicas since.
         """
-        if now - self.at >= algorithm.SYNC_INTERVAL_S or self.verdict.unknown:
+        if now - self.at >= algorithm.SYNC_INTERVAL_S or self.decision.unknown:
             return False
-        return current in {self.verdict.current, self.verdict.desired}
+        return current in {self.decision.current, self.decision.desired}
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +282,8 @@ class Decider:
         if spec.scaling is None:
             raise ValueError(f"{key} has no spec.scaling, so nothing is decided")
         low, high = limits or (spec.scaling.min_replicas, spec.scaling.max_replicas)
-        if ruled is not None and ruled.is_good(now, current) and low <= (ruled.verdict.desired or 0) <= high:
-            return ruled.verdict
+        if ruled is not None and ruled.is_good(now, current) and low <= (ruled.decision.desired or 0) <= high:
+            return ruled.decision
         found = self.signals.by_rules(key, spec)
         policy = defaults.policy(spec)
         at = self.signals.epoch.at(now)

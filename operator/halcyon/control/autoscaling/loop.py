@@ -154,7 +154,7 @@ class Autoscaler:
     def stop(self, key: Key) -> None:
         """Stop making decisions for a model, and drop its state."""
         model = self.models.pop(key, None)
-        if model is not None and model.verdict is not None:
+        if model is not None and model.decision is not None:
             self.decision_metrics.ended(self.clock.monotonic() - model.decided)
         self.decider.forget(key)
         self.limits.forget(key)
@@ -192,7 +192,7 @@ class Autoscaler:
         """Allocate the site's GPU budget. Models whose grant has grown become due at once."""
         if self.limits.budget is None:
             return
-        decided = {m.key for m in self.models.values() if m.verdict is not None and m.verdict.desired is not None}
+        decided = {m.key for m in self.models.values() if m.decision is not None and m.decision.desired is not None}
         for key in self.limits.share(decided):
             if (model := self.models.get(key)) is not None:
                 model.due = now
@@ -261,10 +261,10 @@ class Autoscaler:
     def _take(self, model: ModelState, decision: Decision, now: float) -> None:
         """Put a new decision for a model into force."""
         self.decisions += 1
-        if model.verdict is not None:
+        if model.decision is not None:
             self.decision_metrics.ended(now - model.decided)
         model.due = now + decision.next_decision_s
-        model.verdict, model.decided = decision, now
+        model.decision, model.decided = decision, now
 
     def _external_writer(self, model: ModelState, spec: Spec, resource: Object, decision: Decision, now: float) -> str:
         """Return a message about another writer of the model's replicas; empty if there is no other writer."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from halcyon.control.objects.actuator import Actuator
 from halcyon.kube.kinds import Key
-from halcyon.scaling.policy import decision
+from halcyon.scaling.policy import decision as decisions
 from halcyon.scaling.policy.decision import Change, Decision
 
 MOVED_FOR_S = 2.0
@@ -23,7 +23,7 @@ class PublishedDecision:
     """Decision that was last published in the status. Times are monotonic, in seconds."""
 
     at: float
-    verdict: Decision
+    decision: Decision
     rival: str
     moved: float = math.inf
     """Time since which the current values have differed from the published ones; infinite if they don't differ."""
@@ -46,19 +46,19 @@ class ModelState:
     tried: float = -math.inf
     """Time of the last attempt to make a decision, whether it succeeded or not."""
     decided: float = -math.inf
-    """Time at which the decision in `verdict` was made."""
-    verdict: Decision | None = None
+    """Time at which the decision in `decision` was made."""
+    decision: Decision | None = None
     rival: str = ""
     """Message about another writer of the replicas; empty if there is none."""
     shown: PublishedDecision | None = None
-    changes: deque[Change] = field(default_factory=lambda: deque(maxlen=decision.MAX_CHANGES))
+    changes: deque[Change] = field(default_factory=lambda: deque(maxlen=decisions.MAX_CHANGES))
     """Last changes to the desired replicas, newest first."""
     raised: int = 0
     """Number of increases in the desired replicas while this replica of the operator was the leader."""
     lowered: int = 0
     """Number of decreases in the desired replicas while this replica of the operator was the leader."""
     writing: asyncio.Task[None] | None = None
-    untold: bool = False
+    is_status_held: bool = False
     """Whether a status update waits until the replicas are written."""
 
     def is_news(self, made: Decision, rival: str, now: float, every_s: float) -> bool:
@@ -71,7 +71,7 @@ class ModelState:
         published = self.shown
         if published is None:
             return True
-        before = published.verdict
+        before = published.decision
         if (made.current, made.desired, bool(made.unknown), rival) != (
             before.current,
             before.desired,
@@ -79,7 +79,7 @@ class ModelState:
             published.rival,
         ):
             return True
-        published.moved = min(now, published.moved) if decision.has_changed(before, made) else math.inf
+        published.moved = min(now, published.moved) if decisions.has_changed(before, made) else math.inf
         return now - published.at >= every_s and now - published.moved >= MOVED_FOR_S
 
     def may_be_decided(self, now: float, spacing_s: float) -> bool:
@@ -88,7 +88,7 @@ class ModelState:
         It may if the last attempt is at least `spacing_s` ago, or if the report confirms growth. It may also be made at
         0 replicas, because a client is then waiting and reports are rare.
         """
-        is_empty = self.verdict is not None and self.verdict.current == 0
+        is_empty = self.decision is not None and self.decision.current == 0
         return self.confirmed or is_empty or now - self.tried >= spacing_s
 
     def asked(self, made: Decision) -> int | None:
@@ -98,4 +98,4 @@ class ModelState:
 
 def ages_s(models: Mapping[Key, ModelState], now: float) -> Iterator[float]:
     """Yield the age of each model's current decision, in seconds. Models without a decision are skipped."""
-    return (now - model.decided for model in models.values() if model.verdict is not None)
+    return (now - model.decided for model in models.values() if model.decision is not None)

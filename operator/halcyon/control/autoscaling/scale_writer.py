@@ -95,7 +95,7 @@ class ScaleWriter:
 
     def wanted(self, model: ModelState) -> int | None:
         """Return the replicas that Halcyon should write now; None if it should write nothing."""
-        spec, made = self.specs.get(model.key), model.verdict
+        spec, made = self.specs.get(model.key), model.decision
         if spec is None or spec.scaling is None or spec.scaling.mode != "Active" or model.rival:
             return None
         if (
@@ -119,9 +119,9 @@ class ScaleWriter:
         await self._published(model)
         key = model.key
         resource, desired = self.caches.resources.get(key), self.wanted(model)
-        if resource is None or desired is None or model.verdict is None:
+        if resource is None or desired is None or model.decision is None:
             return WriteResult(WriteOutcome.NOT_NEEDED)
-        current, published, why = self.caches.replicas(key), self.caches.published_desired(key), model.verdict.why
+        current, published, why = self.caches.replicas(key), self.caches.published_desired(key), model.decision.why
         is_part = published is not None and current < published < desired
         replicas = published if published is not None and is_part else desired
         self.unanswered.add(key)

@@ -54,19 +54,19 @@ class ServedMetrics:
         model = self.models.get(key)
         if spec.scaling.mode != "Active" or (model is not None and model.rival):
             return Value(self.caches.replicas(key), now)
-        if model is None or model.verdict is None or model.verdict.desired is None:
+        if model is None or model.decision is None or model.decision.desired is None:
             return Missing("nothing was decided yet")
         age = now - model.decided
         if age > MAX_AGE_S:
             return Missing(f"the last decision is {age:.0f} s old; the limit is {MAX_AGE_S:.0f} s")
-        if model.verdict.unknown:
-            return Missing(model.verdict.unknown)
+        if model.decision.unknown:
+            return Missing(model.decision.unknown)
         if not self.leadership.is_leader and self.leadership.has_leader:
             published = self.caches.published_desired(key)
             if published is None:
                 return Missing("the leader has decided nothing yet")
             return Value(float(max(published, self.caches.unpublished_replicas(key))), now)
-        return Value(float(model.verdict.desired), now)
+        return Value(float(model.decision.desired), now)
 
     def unserved(self) -> list[Key]:
         """Return the models with `spec.scaling` whose metrics this replica of the operator can't serve yet."""
@@ -74,7 +74,7 @@ class ServedMetrics:
         for key, spec in with_scaling(self.caches, self.specs):
             if defaults.policy(spec) == "Planner":
                 model = self.models.get(key)
-                if model is None or model.verdict is None or model.verdict.unknown:
+                if model is None or model.decision is None or model.decision.unknown:
                     found.append(key)
             elif isinstance(read := self.signals.by_rules(key, spec).read, Missing) or Missing in {
                 type(read.queue_depth),

@@ -20,7 +20,7 @@ from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import Leadership
 from halcyon.kube.tracing import Tracer
 from halcyon.kube.work_queue import Priority
-from halcyon.scaling.policy import decision
+from halcyon.scaling.policy import decision as decisions
 from halcyon.scaling.policy.decision import Change, Decision
 
 STATUS_INTERVAL_S = 10.0
@@ -72,11 +72,11 @@ class StatusUpdates:
     def published(self, model: ModelState) -> PublishedScaling:
         """Return the last published scaling decision of a model."""
         # A new leader publishes its last decision as a standby, and the changes that the previous leader has published.
-        made = model.verdict if model.shown is None else model.shown.verdict
+        made = model.decision if model.shown is None else model.shown.decision
         changes = model.changes if model.shown is not None else self._changes_before(model.key)
         is_young = self.clock.monotonic() - self._began < SETTLED_S
         return PublishedScaling(
-            verdict=made,
+            decision=made,
             changes=tuple(changes),
             rival=model.rival,
             settling=is_young and (made is None or bool(made.unknown)),
@@ -96,14 +96,14 @@ class StatusUpdates:
         if model.is_news(made, model.rival, now, self.interval_s):
             model.shown = PublishedDecision(now, made, model.rival)
             if self.writer.goes_first(model):
-                model.untold = True  # until the replicas are written
+                model.is_status_held = True  # until the replicas are written
             else:
                 self.enqueue(model.key, Priority.CHANGE if self.writer.wanted(model) is None else Priority.COUNT)
 
     def write_ended(self, model: ModelState) -> None:
         """Request the status update that had to wait for the end of a write to /scale, if there is one."""
-        if model.untold:
-            model.untold = False
+        if model.is_status_held:
+            model.is_status_held = False
             self.enqueue(model.key, Priority.CHANGE)
 
     def settle(self, models: Iterable[ModelState]) -> None:
@@ -115,7 +115,7 @@ class StatusUpdates:
             return
         self._settled = True
         for model in models:
-            if model.verdict is not None and model.verdict.unknown and self.leadership.is_leader:
+            if model.decision is not None and model.decision.unknown and self.leadership.is_leader:
                 self.enqueue(model.key, Priority.CHANGE)
 
     async def publish_batches(self, slice_s: float) -> None:
@@ -131,7 +131,7 @@ class StatusUpdates:
             if self.caches.resources.get(key) is None:
                 continue  # the model was deleted, but its balancers still report
             now = self.signals.mean_batch(key)
-            if decision.has_moved(self._batches.get(key), now):
+            if decisions.has_moved(self._batches.get(key), now):
                 self._batches[key] = now
                 self.enqueue(key, Priority.CHANGE)
 
@@ -147,15 +147,15 @@ class StatusUpdates:
         if model.shown is None:
             model.changes.extend(self._changes_before(model.key))
             before = self.caches.published_desired(model.key)
-        elif made.desired is None and model.shown.verdict.desired is not None:
+        elif made.desired is None and model.shown.decision.desired is not None:
             before = None  # the HPA decides from now on; the planner's last desired replicas aren't the HPA's
         else:
-            before = model.asked(model.shown.verdict)
+            before = model.asked(model.shown.decision)
         return made.current if before is None else before
 
     def _remember(self, model: ModelState, made: Decision, before: int, asked: int) -> None:
         """Record a change of the desired replicas from `before` to `asked`, in memory and as a trace span."""
-        why = made.why if made.desired is not None else f"{decision.counted(asked)}: {made.why or 'by the HPA'}"
+        why = made.why if made.desired is not None else f"{decisions.counted(asked)}: {made.why or 'by the HPA'}"
         model.changes.appendleft(Change(made.at, before, asked, why))
         model.raised += asked > before
         model.lowered += asked < before
@@ -174,4 +174,4 @@ class StatusUpdates:
     def _changes_before(self, key: Key) -> list[Change]:
         """Return the changes to the desired replicas that the status lists."""
         status = (self.caches.resources.get(key) or {}).get("status") or {}
-        return decision.changes_from((status.get("scaling") or {}).get("decisions"))
+        return decisions.changes_from((status.get("scaling") or {}).get("decisions"))

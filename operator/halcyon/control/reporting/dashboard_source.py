@@ -167,9 +167,9 @@ class OperatorSource:
         if picture is None:
             return UNKNOWN
         gpu, scaled = _gpu(picture, now), self.autoscaler.state(Key(*name))
-        if gpu is None and scaled is not None and scaled.verdict is not None:
+        if gpu is None and scaled is not None and scaled.decision is not None:
             # Without reports, the scaling decision may have GPU utilisation from Prometheus.
-            gpu = next((s.shown for s in scaled.verdict.signals if s.name == "gpuUtilization"), None)
+            gpu = next((s.shown for s in scaled.decision.signals if s.name == "gpuUtilization"), None)
         return measured(picture, now, gpu=gpu)
 
     def answers(self, name: Name) -> Mapping[str, ReportedHistogram]:

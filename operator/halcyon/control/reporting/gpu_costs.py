@@ -106,7 +106,7 @@ class GpuCosts:
             await asyncio.sleep(EVERY_S)
             began = self.clock.monotonic()
             for key in self.caches.resources.all_keys():
-                with self.caches.malformed.passed_over(kinds.MODEL_DEPLOYMENT.kind, key, "costs"):
+                with self.caches.malformed.skipping_errors(kinds.MODEL_DEPLOYMENT.kind, key, "costs"):
                     self.count(key)
                 if self.clock.monotonic() - began > SLICE_S:
                     await asyncio.sleep(0)

@@ -73,7 +73,7 @@ class ModelAdvice:
             keys = list(self.caches.resources.all_keys()) if self.leadership.is_leader else []
             self._models = {key: self._models[key] for key in keys if key in self._models}
             for key in keys:
-                with self.caches.malformed.passed_over(kinds.MODEL_DEPLOYMENT.kind, key, "advice"):
+                with self.caches.malformed.skipping_errors(kinds.MODEL_DEPLOYMENT.kind, key, "advice"):
                     self.sample(key)
                 if self.clock.monotonic() - began > SLICE_S:
                     await asyncio.sleep(0)
@@ -97,7 +97,7 @@ class ModelAdvice:
             known.selection = AdviceSelection()
         else:
             snapshot, model = self.autoscaler.signals.hub.snapshot(*key, now), self.autoscaler.state(key)
-            _add_sample(known.window, now, snapshot, memory, model.verdict if model else None)
+            _add_sample(known.window, now, snapshot, memory, model.decision if model else None)
             known.samples += 1
         if known.samples == SAMPLES:
             known.samples, shown = 0, frozenset(advice.rule for advice in before.shown)

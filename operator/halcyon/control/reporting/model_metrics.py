@@ -77,7 +77,7 @@ class ModelMetrics:
             resource = self.caches.resources.get(key)
             if resource is None:
                 continue  # the model was deleted
-            with self.caches.malformed.passed_over(kinds.MODEL_DEPLOYMENT.kind, key, "metrics"):
+            with self.caches.malformed.skipping_errors(kinds.MODEL_DEPLOYMENT.kind, key, "metrics"):
                 for metric, text in self._lines(key, resource):
                     lines[metric].append(text)
             if self.clock.monotonic() - began > SLICE_S:
@@ -166,23 +166,23 @@ def _of_spec(spec: Spec, resource: Object) -> Iterator[tuple[Metric, More, float
 def _of_scaling(scaled: ModelState) -> Iterator[tuple[Metric, More, float]]:
     for direction, count in (("up", scaled.raised), ("down", scaled.lowered)):
         yield per_model_metrics.CHANGES, (("direction", direction),), count
-    verdict = scaled.verdict
-    if verdict is None:
+    decision = scaled.decision
+    if decision is None:
         return
-    if verdict.desired is not None:
-        yield per_model_metrics.DESIRED, (), verdict.desired
-    for part in {part.name: part for part in verdict.parts}.values():
+    if decision.desired is not None:
+        yield per_model_metrics.DESIRED, (), decision.desired
+    for part in {part.name: part for part in decision.parts}.values():
         yield per_model_metrics.PART, (("part", part.name),), part.replicas
-    for limit in dict.fromkeys(verdict.limited_by):
+    for limit in dict.fromkeys(decision.limited_by):
         yield per_model_metrics.LIMITED, (("limit", limit),), 1
-    if verdict.capacity is not None and verdict.capacity.rps is not None:
-        yield per_model_metrics.CAPACITY, (("source", verdict.capacity.name),), verdict.capacity.rps
-    if verdict.capacity is not None and (sustained := verdict.capacity.sustained_rps) is not None:
+    if decision.capacity is not None and decision.capacity.rps is not None:
+        yield per_model_metrics.CAPACITY, (("source", decision.capacity.name),), decision.capacity.rps
+    if decision.capacity is not None and (sustained := decision.capacity.sustained_rps) is not None:
         yield per_model_metrics.SUSTAINED, (), sustained
-    if verdict.capacity is not None and (line := verdict.capacity.line) is not None:
+    if decision.capacity is not None and (line := decision.capacity.line) is not None:
         yield per_model_metrics.SERVICE_TIME, (("part", "constant"),), line.t0_s
         yield per_model_metrics.SERVICE_TIME, (("part", "row"),), line.row_s
-    for signal in verdict.signals:
+    for signal in decision.signals:
         yield from _of_signal(signal)
 
 

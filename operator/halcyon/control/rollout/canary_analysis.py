@@ -1,4 +1,4 @@
-"""Analysis of canaries: samples of the stable revision and of the canary, and the current verdict on each canary.
+"""Analysis of canaries: samples of the stable revision and of the canary, and the current result of each canary.
 
 The balancers count failures and response times, for each slot. Triton counts executions and the time in its queue, for
 each pod. Without balancers, Triton's failures are used, and response times are not compared.
@@ -6,9 +6,9 @@ each pod. Without balancers, Triton's failures are used, and response times are 
 Triton counts a request as successful even if the model answers it with an error. Balancers count errors by the status
 of each response.
 
-A sample is taken when an agent reports, so the verdict is as recent as the reports. A changed verdict queues the model
+A sample is taken when an agent reports, so the result is as recent as the reports. A changed result queues the model
 for a reconcile. A process uses only samples that it has collected itself, so a new leader starts the analysis from
-scratch. This delays the verdict, but doesn't make it less reliable. Out of scope: what follows from a verdict
+scratch. This delays the result, but doesn't make it less reliable. Out of scope: what follows from a result
 (`canary_progress`), and the statistics (`halcyon.scaling.canary.analysis`).
 """
 
@@ -89,7 +89,7 @@ class _Watched:
     """Monotonic time of the last attempt to take a sample, in seconds."""
     sampled_at: float = -math.inf
     """Monotonic time at which the last sample ended, in seconds."""
-    verdict: CanaryResult | None = None
+    result: CanaryResult | None = None
 
 
 class RollingOut(Protocol):
@@ -113,7 +113,7 @@ class CanaryAnalysis:
     queries: CanaryQueries | None = None
     """Queries of the site's Prometheus; None if it has none."""
     requeue: Callable[[Key], None] = lambda _: None
-    """Function that is called with the key of a model when the verdict on its canary has changed."""
+    """Function that is called with the key of a model when the result of its canary has changed."""
     _watched: dict[Key, _Watched] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -141,7 +141,7 @@ class CanaryAnalysis:
             self.queries.deleted(key)
 
     def result(self, key: Key, servers: Iterable[Object]) -> CanaryResult | None:
-        """Take a sample if one is due, and return the verdict.
+        """Take a sample if one is due, and return the result.
 
         Return None without a canary, or before any measured request.
         """
@@ -149,20 +149,20 @@ class CanaryAnalysis:
         if watched is not None:
             watched.servers = tuple(servers)
             self._look(key, watched)
-        compared = None if watched is None else watched.verdict
+        compared = None if watched is None else watched.result
         return compared if self.queries is None else self.queries.judged(key, compared)
 
     def _reported(self, key: Key) -> None:
         watched = self._watched.get(key)
         if watched is None:
             return
-        before = watched.verdict and watched.verdict.action
+        before = watched.result and watched.result.action
         self._look(key, watched)
-        if watched.verdict is not None and watched.verdict.action != before:
+        if watched.result is not None and watched.result.action != before:
             self.requeue(key)
 
     def _look(self, key: Key, watched: _Watched) -> None:
-        """Take a sample if one is due, and update the verdict on the canary from it."""
+        """Take a sample if one is due, and update the result of the canary from it."""
         now = self.clock.monotonic()
         if now - watched.looked_at < LOOK_S:
             return
@@ -202,7 +202,7 @@ class CanaryAnalysis:
         if stable.requests or canary.requests:
             judged = judge(stable, canary, watched.rules, watched.memory)
             watched.memory = judged.memory
-            watched.verdict = CanaryResult(watched.canary, judged.action, judged.why)
+            watched.result = CanaryResult(watched.canary, judged.action, judged.why)
 
 
 def _rules(spec: Spec) -> Rules:

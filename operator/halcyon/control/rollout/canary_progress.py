@@ -65,7 +65,7 @@ def share(count: int, weight: int) -> int:
     return max(1, min(count - 1, round(count * weight / 100)))
 
 
-# wish      verdict      its pods are ready   pause over   outcome
+# wish      result       its pods are ready   pause over   outcome
 # abort     -            -                    -            rolled back
 # promote   -            one is               -            promoted
 # -         rollback     -                    -            rolled back
@@ -81,7 +81,7 @@ def advance(
     now: float,
     count: int,
     ready: int,
-    verdict: CanaryResult | None,
+    canary_result: CanaryResult | None,
     wished: Wish,
 ) -> Advance:
     """Return the canary's new state after evaluating its current step.
@@ -92,7 +92,7 @@ def advance(
         now: current time in seconds since the epoch.
         count: number of desired pods, over both revisions.
         ready: number of the canary's ready pods.
-        verdict: verdict of the canary analysis; None if there is none yet.
+        canary_result: result of the canary analysis; None if there is none yet.
         wished: what a user has requested with an annotation.
     """
     steps = rules.steps or DEFAULT_STEPS
@@ -109,8 +109,8 @@ def advance(
     if wished == "promote" and ready:
         return now_at("promoted", f"the canary was promoted by annotation {PROMOTE} in {here}")
     is_judged = rules.analysis.mode == "Enabled"
-    if verdict is not None and verdict.action == "rollback" and is_judged:
-        return now_at("worse", f"{verdict.why} ({here})")
+    if canary_result is not None and canary_result.action == "rollback" and is_judged:
+        return now_at("worse", f"{canary_result.why} ({here})")
     if ready < pods:
         return now_at("goes on", f"{here}; {ready} of {pods} canary pods are ready")
     record = record if record.step_at else replace(record, step_at=rfc3339(now))
@@ -119,18 +119,18 @@ def advance(
     over = (epoch_seconds(record.step_at) or now) + duration_s(step.pause.duration or "0s")
     if now < over and wished != "step":
         return now_at("goes on", f"{here}; the step lasts at least until {rfc3339(over)}", over)
-    if is_judged and wished != "step" and (verdict is None or verdict.action != "promote"):
-        why = verdict.why if verdict else "no measurements yet"
+    if is_judged and wished != "step" and (canary_result is None or canary_result.action != "promote"):
+        why = canary_result.why if canary_result else "no measurements yet"
         return now_at(
             "goes on",
             f"{here}; waiting for analysis: {why}. The annotation {PROMOTE} promotes the canary without analysis, and "
             f"the annotation {ABORT} aborts it",
         )
     if at + 1 == len(steps):
-        return now_at("promoted", verdict.why if verdict else "all steps are completed")
+        return now_at("promoted", canary_result.why if canary_result else "all steps are completed")
     nearer = replace(record, step=at + 1, step_at="")
     # The annotation ends one step only.
-    return advance(nearer, rules, now=now, count=count, ready=ready, verdict=verdict, wished="")
+    return advance(nearer, rules, now=now, count=count, ready=ready, canary_result=canary_result, wished="")
 
 
 DEFAULT_STEPS = tuple(

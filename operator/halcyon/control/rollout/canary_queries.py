@@ -136,7 +136,7 @@ class CanaryQueries:
         self._watched.pop(key, None)
 
     def judged(self, key: Key, compared: CanaryResult | None) -> CanaryResult | None:
-        """Return the combined verdict of the comparison and the metrics; None if nothing has been measured yet."""
+        """Return the combined result of the comparison and the metrics; None if nothing has been measured yet."""
         watched, now = self._watched.get(key), self._clock.monotonic()
         if watched is None:
             return compared

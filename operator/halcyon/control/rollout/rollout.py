@@ -34,7 +34,7 @@ from halcyon.control.objects.deployment_status import SlotState
 from halcyon.control.rollout.canary_progress import Advance, advance, wish
 from halcyon.control.rollout.observed import CANT_LOAD, REPORTS_TIMEOUT_S, ObservedRollout
 from halcyon.control.rollout.rollout_failure import deadlines, failure, is_overdue, replacement_due
-from halcyon.control.rollout.rollout_phase import is_making_room, phase_of
+from halcyon.control.rollout.rollout_phase import is_freeing_capacity, phase_of
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult, away, home, last_good
 from halcyon.control.rollout.sequence_models import keeps_state
@@ -209,7 +209,7 @@ def _planned(seen: ObservedRollout, asked: Revision, placed: _Placement, course:
         known = {**placed.known, noted.key: noted}
         slots = lone_slots(seen, made_of, course.speed, course.stays, known=known, routed=model)
     phase, trouble = phase_of(seen, target, record, seen.slots.get(course.stays), returns=target is not asked)
-    if phase is RolloutPhase.BLOCKED and (step or is_making_room(seen, target, course.speed, slots)):
+    if phase is RolloutPhase.BLOCKED and (step or is_freeing_capacity(seen, target, course.speed, slots)):
         phase = RolloutPhase.PROGRESSING  # a pod was removed for the new one, which is then either scheduled or fails
     slot = seen.slots.get(placed.place)
     return RolloutPlan(
@@ -335,14 +335,14 @@ def _stepped(
     """Return the canary's updated rollout record and its state. The state is None if the canary has ended before."""
     if record.ended:
         return record, None
-    view, verdict = seen.view, seen.view.canary
+    view, canary_result = seen.view, seen.view.canary
     step = advance(
         record,
         seen.spec.rollout.canary or Canary(),
         now=view.now,
         count=seen.count,
         ready=seen.ready(asked.key),
-        verdict=verdict if verdict and verdict.revision == asked.key else None,
+        canary_result=canary_result if canary_result and canary_result.revision == asked.key else None,
         wished=wish(
             view.meta.get("annotations") or {}, asked.key, names.revision(view.key.name, asked.key), record.step
         ),

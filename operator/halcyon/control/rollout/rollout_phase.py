@@ -43,7 +43,7 @@ def phase_of(
     return RolloutPhase.PROGRESSING, None if seen.ready(target.key) else seen.why_not(target.key, slot)
 
 
-def is_making_room(
+def is_freeing_capacity(
     seen: ObservedRollout, target: Revision, speed: SurgeSettings, slots: tuple[SlotAllocation, ...]
 ) -> bool:
     """Return whether pods of other revisions are being removed, one at a time, to free capacity for the target."""

@@ -7,7 +7,7 @@ change.
 Out of scope: the pods of such revisions (`slot_allocation`).
 """
 
-# | state of the revision       | verdict on it               | its rollout record                           |
+# | state of the revision       | canary analysis             | its rollout record                           |
 # | --------------------------- | --------------------------- | -------------------------------------------- |
 # | in progress                 | -                           | superseded                                   |
 # | in progress or superseded,  | aborted by a user, or       | failed: its pods are removed at once, and it |
@@ -43,12 +43,17 @@ def left(seen: ObservedRollout, others: Iterable[Revision], asked: Revision, bes
 
 def _found_bad(seen: ObservedRollout, canary: Revision, asked: Revision) -> RevisionFailure | None:
     """Return the reason why a user or the analysis has rejected a superseded canary; None if neither has."""
-    view, verdict = seen.view, seen.view.canary
+    view, canary_result = seen.view, seen.view.canary
     name = names.revision(view.key.name, canary.key)
     if wish(view.meta.get("annotations") or {}, canary.key, name) == "abort":
         said = f"the canary was aborted by annotation {ABORT} after the spec had changed to revision {asked.key}"
         return RevisionFailure(Reason.CANARY_ABORTED, said)
     is_judged = (seen.spec.rollout.canary or Canary()).analysis.mode == "Enabled"
-    if is_judged and verdict is not None and verdict.revision == canary.key and verdict.action == "rollback":
-        return RevisionFailure(Reason.CANARY_ANALYSIS_FAILED, verdict.why)
+    if (
+        is_judged
+        and canary_result is not None
+        and canary_result.revision == canary.key
+        and canary_result.action == "rollback"
+    ):
+        return RevisionFailure(Reason.CANARY_ANALYSIS_FAILED, canary_result.why)
     return None

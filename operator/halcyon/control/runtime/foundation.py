@@ -61,7 +61,7 @@ def build_foundation(
         client,
         enqueue=queue.add,
         namespaces=settings.watch_namespaces,
-        walls=settings.network is not None,
+        has_network_policies=settings.network is not None,
         clock=clock,
     )
     elector = LeaderElector(client, settings.namespace, settings.lease, settings.pod_name, clock, fence)

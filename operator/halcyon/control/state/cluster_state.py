@@ -85,7 +85,7 @@ class ClusterState:
     """Function that is called with the key of each ModelDeployment that a change affects."""
     namespaces: tuple[str, ...] = ()
     """Namespaces to watch; all namespaces if empty."""
-    walls: bool = False
+    has_network_policies: bool = False
     """Whether the site enables NetworkPolicies. The operator has permission to read them only if it does."""
     clock: Clock = SYSTEM_CLOCK
 
@@ -102,7 +102,7 @@ class ClusterState:
         )
         self.children: dict[Kind, Informer] = {
             kind: self._informer(kind, index=_owner_index, listener=self._child_changed)
-            for kind in (*CHILDREN, *(kinds.WALLS if self.walls else ()))
+            for kind in (*CHILDREN, *(kinds.OPTIONAL if self.has_network_policies else ()))
             if kind is not kinds.HPA
         }
         # Cache all HPAs, not only Halcyon's: an external HPA is found by its scale target.
@@ -196,7 +196,7 @@ class ClusterState:
         return {
             (kind, name): child
             for kind, name in every_child(key.name)
-            if (self.walls or kind not in kinds.WALLS)
+            if (self.has_network_policies or kind not in kinds.OPTIONAL)
             and (child := self._cache_of(kind).get(Key(key.namespace, name))) is not None
         }
 

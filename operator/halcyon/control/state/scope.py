@@ -55,20 +55,20 @@ class Signals:
 
 @dataclass(frozen=True)
 class CanaryResult:
-    """Verdict of the canary analysis on a revision. It is based on all samples since the analysis began."""
+    """Result of the canary analysis on a revision. It is based on all samples since the analysis began."""
 
     revision: str
     """Key of the canary's revision."""
     action: Literal["promote", "wait", "rollback"]
     why: str
-    """Sentence with the numbers on which the verdict is based."""
+    """Sentence with the numbers on which the result is based."""
 
 
 @dataclass(frozen=True)
 class PublishedScaling:
     """Scaling decision for a model that was last published."""
 
-    verdict: Decision | None = None
+    decision: Decision | None = None
     """Decision that was last published; None if no agent has reported yet."""
     changes: tuple[Change, ...] = ()
     """Last changes to the model's desired replicas, newest first."""
@@ -152,7 +152,7 @@ class Scope:
     scaling: PublishedScaling = PublishedScaling()
     measured: Measured = Measured()
     canary: CanaryResult | None = None
-    """Verdict on the model's canary; None if there is no canary, or if no request has been measured yet."""
+    """Result of the model's canary; None if there is no canary, or if no request has been measured yet."""
     costs: PublishedCosts = PublishedCosts()
     advice: AdviceSelection | None = None
     """Advice that is selected for the model. If the value is None, none has been selected yet, and the status keeps its

@@ -29,12 +29,12 @@ _MAX_LINES = 4
 # no                                     no                    (absent)
 def contradicted(view: Scope, plan: ReconcilePlan) -> Condition | None:
     """Return the condition CapacityContradicted; None if the condition doesn't apply."""
-    kind, verdict = Type.CAPACITY_CONTRADICTED, published_decision(view)
+    kind, decision = Type.CAPACITY_CONTRADICTED, published_decision(view)
     if plan.spec is None or plan.spec.scaling is None or plan.foreign is not None:
         return None
-    if verdict is None:
+    if decision is None:
         return previous_condition(view, kind) if view.scaling.settling else None
-    found = verdict.capacity
+    found = decision.capacity
     if found is None or found.contradiction is None:
         return None
     return Condition(kind, status=True, reason=Reason(found.contradiction), message=found.why)
@@ -45,8 +45,8 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
     previous: dict[str, Any] | None = view.status.get("capacity")
     if previous and view.scaling.settling:
         return previous
-    measured, verdict = view.measured, published_decision(view)
-    found = None if verdict is None else verdict.capacity
+    measured, decision = view.measured, published_decision(view)
+    found = None if decision is None else decision.capacity
     if found is None and plan.spec is not None:
         found = _measured_alone(plan.spec, measured)
     if found is None and not measured.ignored:
@@ -56,8 +56,8 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
         document = measured.document if found.name == MEASURED else None
         if document is not None:
             made["observedAt"] = document.measured_at
-        elif verdict is not None:
-            made["observedAt"] = rfc3339(verdict.at)
+        elif decision is not None:
+            made["observedAt"] = rfc3339(decision.at)
         product = measured.served.gpu_product or (document.gpu_product if document is not None else "")
         what = {"revision": measured.served.revision, "image": measured.served.image, "gpuProduct": product}
         made |= {name: value for name, value in what.items() if value}

@@ -43,13 +43,13 @@ def accepted(view: Scope, plan: ReconcilePlan) -> Condition | None:
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.GATEWAY_API_MISSING, message=text)
     where = f"Gateway {gateway.namespace or view.key.namespace}/{gateway.name}"
     results = [_result(view, kind, gateway) for kind in _kinds(gateway)]
-    if rejected := [text for verdict, text in results if verdict is False]:
+    if rejected := [text for accepted, text in results if accepted is False]:
         message = f"{where}: {'; '.join(rejected)}"
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.ROUTES_REJECTED, message=message)
     if conflict := _conflict(view, gateway):
         message = f"{where}: {conflict}"
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.ROUTE_CONFLICT, message=message)
-    if waiting := [text for verdict, text in results if verdict is None]:
+    if waiting := [text for accepted, text in results if accepted is None]:
         message = (
             f"{where}: {'; '.join(waiting)}. Check that the Gateway exists, and that its listeners allow routes "
             f"from namespace {view.key.namespace}"

@@ -48,19 +48,19 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
     if scaling is None:
         text = f"the replicas are fixed at spec.replicas = {plan.replicas}{_user_reason(view)}"
         return Condition(kind, status=True, reason=Reason.FIXED_REPLICAS, message=text)
-    verdict = published_decision(view)
+    decision = published_decision(view)
     if view.scaling.settling and (previous := previous_condition(view, kind)) is not None:
         return previous
-    if verdict is None:
+    if decision is None:
         return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer agent has reported yet")
-    if verdict.unknown:
-        text = f"{verdict.unknown}. The replicas stay as they are"
+    if decision.unknown:
+        text = f"{decision.unknown}. The replicas stay as they are"
         return Condition(kind, status=False, reason=Reason.METRICS_MISSING, message=text)
     if scaling.mode != "Active":
         reason = Reason.PAUSED if scaling.mode == "Paused" else Reason.RECOMMENDING
         text = (
             f"spec.scaling.mode is {scaling.mode}{_user_reason(view)}: the replicas stay at {plan.replicas}. "
-            f"The decision would be {_explanation(verdict)}"
+            f"The decision would be {_explanation(decision)}"
         )
         return Condition(kind, status=False, reason=reason, message=text)
     if plan.actuator is Actuator.HPA:
@@ -68,14 +68,14 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
         # An HPA is always inactive at 0 replicas. That is no failure, because the operator scales up from 0 itself.
         if found.get("status") == "False" and plan.replicas > 0:
             return Condition(kind, status=False, reason=Reason.HPA_INACTIVE, message=str(found.get("message")))
-    sentences = f"scaled by {plan.actuator.value}: {_explanation(verdict)}", _pods_not_ready(view, plan)
+    sentences = f"scaled by {plan.actuator.value}: {_explanation(decision)}", _pods_not_ready(view, plan)
     return Condition(kind, status=True, reason=Reason.SCALING_ACTIVE, message=". ".join(filter(None, sentences)))
 
 
 def published_decision(view: Scope) -> Decision | None:
     """Return the last published scaling decision; None if there is none, or if no agent had reported on the model."""
-    verdict = view.scaling.verdict
-    return verdict if verdict is not None and verdict.has_reports else None
+    decision = view.scaling.decision
+    return decision if decision is not None and decision.has_reports else None
 
 
 def previous_condition(view: Scope, kind: Type) -> Condition | None:
@@ -96,14 +96,14 @@ def _user_reason(view: Scope) -> str:
     return f" ({found})" if found else ""
 
 
-def _explanation(verdict: Decision) -> str:
+def _explanation(decision: Decision) -> str:
     """Return the reason of a decision and the maximum time until the next one.
 
     The time is left out if the HPA decides.
     """
-    if verdict.desired is None:
-        return verdict.why or "as the HPA decides"
-    return f"{verdict.why}; next decision within {math.ceil(verdict.next_decision_s)} s"
+    if decision.desired is None:
+        return decision.why or "as the HPA decides"
+    return f"{decision.why}; next decision within {math.ceil(decision.next_decision_s)} s"
 
 
 def _pods_not_ready(view: Scope, plan: ReconcilePlan) -> str:
@@ -153,28 +153,28 @@ def _hpa_condition(view: Scope, wanted: str) -> dict[str, Any]:
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     """Return the value of `status.scaling` for a model that Halcyon scales, through an HPA or directly."""
-    spec, verdict = plan.spec, published_decision(view)
+    spec, decision = plan.spec, published_decision(view)
     scaling: dict[str, Any] = {
         "actuator": plan.actuator.value,
         "actuatorReason": plan.actuator_why[:_LONG],
         "policy": defaults.policy(spec) if spec else "",
         "mode": spec.scaling.mode if spec and spec.scaling else "",
     }
-    if verdict is not None:
-        scaling["current"] = verdict.current
-        scaling["decidedAt"] = rfc3339(verdict.at)
-        if verdict.why:
-            scaling["why"] = verdict.why[:_LONG]
-        if verdict.limited_by:
-            scaling["limitedBy"] = list(dict.fromkeys(verdict.limited_by))
-        if verdict.parts:
-            scaling["parts"] = [{"name": p.name, "replicas": p.replicas, "why": p.why[:_LONG]} for p in verdict.parts]
-        if verdict.signals:
-            scaling["signals"] = [_signal(s) for s in verdict.signals]
-    if verdict is not None and verdict.desired is not None:
-        scaling["desired"] = verdict.desired
+    if decision is not None:
+        scaling["current"] = decision.current
+        scaling["decidedAt"] = rfc3339(decision.at)
+        if decision.why:
+            scaling["why"] = decision.why[:_LONG]
+        if decision.limited_by:
+            scaling["limitedBy"] = list(dict.fromkeys(decision.limited_by))
+        if decision.parts:
+            scaling["parts"] = [{"name": p.name, "replicas": p.replicas, "why": p.why[:_LONG]} for p in decision.parts]
+        if decision.signals:
+            scaling["signals"] = [_signal(s) for s in decision.signals]
+    if decision is not None and decision.desired is not None:
+        scaling["desired"] = decision.desired
     elif plan.actuator is Actuator.HPA and scaling["policy"] == "Rules":
-        scaling |= _hpa_decision(view, verdict)
+        scaling |= _hpa_decision(view, decision)
     if view.scaling.changes:
         scaling["decisions"] = [_change(change) for change in view.scaling.changes]
     return scaling
@@ -184,8 +184,8 @@ def replica_columns(view: Scope, plan: ReconcilePlan) -> dict[str, str]:
     """Return the number of desired replicas and its range, for the columns of `kubectl get`."""
     if plan.spec is None:
         return {}
-    verdict = published_decision(view)
-    found = {"desired": str(plan.replicas if verdict is None or verdict.desired is None else verdict.desired)}
+    decision = published_decision(view)
+    found = {"desired": str(plan.replicas if decision is None or decision.desired is None else decision.desired)}
     if plan.spec.scaling is not None:
         found["range"] = f"{plan.spec.scaling.min_replicas}-{plan.spec.scaling.max_replicas}"
     return found
@@ -193,8 +193,8 @@ def replica_columns(view: Scope, plan: ReconcilePlan) -> dict[str, str]:
 
 def columns(view: Scope, *, ready: int) -> dict[str, str]:
     """Return the texts for the columns of `kubectl get` about scaling. `ready` is the number of ready pods."""
-    verdict = published_decision(view)
-    values = {s.name: s for s in verdict.signals} if verdict else {}
+    decision = published_decision(view)
+    values = {s.name: s for s in decision.signals} if decision else {}
     found = {}
     if (queue := values.get("queueDepth")) is not None:
         # The target is per replica, the queue is that of all pods: show the target for all ready pods.
@@ -218,7 +218,7 @@ AbleToScale."""
 _HPA_UNREMARKABLE = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"}
 
 
-def _hpa_decision(view: Scope, verdict: Decision | None) -> dict[str, Any]:
+def _hpa_decision(view: Scope, decision: Decision | None) -> dict[str, Any]:
     """Return the fields of `status.scaling` for a decision that the HPA makes, with its signals and messages."""
     hpa = (own(view, kinds.HPA, view.key.name) or {}).get("status") or {}
     desired = hpa.get("desiredReplicas")
@@ -227,7 +227,7 @@ def _hpa_decision(view: Scope, verdict: Decision | None) -> dict[str, Any]:
     limited, able = _hpa_condition(view, "ScalingLimited"), _hpa_condition(view, "AbleToScale")
     news = [limited] if limited.get("status") == "True" else []
     news += [able] if able.get("reason") not in _HPA_UNREMARKABLE else []
-    why = [verdict.why] if verdict is not None and verdict.why else []
+    why = [decision.why] if decision is not None and decision.why else []
     why += [f"HPA: {said['message']}" for said in news if said.get("message")]
     reason = "; ".join(why) or "decided by the HPA"
     found: dict[str, Any] = {"desired": desired, "why": f"{counted(desired)}: {reason}"[:_LONG]}

@@ -241,7 +241,7 @@ class Informer:
         if key is None:
             return None
         kept: Object | None = None
-        with self.malformed.passed_over(self.kind.kind, key, OBJECT):
+        with self.malformed.skipping_errors(self.kind.kind, key, OBJECT):
             made = self.project(obj)
             hash(_version(made))
             hash(frozenset(self.index(made)))
@@ -278,7 +278,7 @@ class Informer:
         if before is not None or obj is not None:
             self.changes += 1
             for number, listener in enumerate(self.listeners):
-                with self.malformed.passed_over(self.kind.kind, key, f"listener {number}"):
+                with self.malformed.skipping_errors(self.kind.kind, key, f"listener {number}"):
                     listener(key, before, obj)
 
 

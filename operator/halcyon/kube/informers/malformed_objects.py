@@ -49,9 +49,9 @@ class Malformed:
         if logged is not None and logged.pop(part, None) is not None and not logged:
             del self._logged[kind, key]
 
-    def passed_over(self, kind: str, key: Key, part: str) -> PassedOver:
+    def skipping_errors(self, kind: str, key: Key, part: str) -> SkippedErrors:
         """Return a context manager that records an error in its block as a malformed object and suppresses it."""
-        return PassedOver(self, kind, key, part)
+        return SkippedErrors(self, kind, key, part)
 
     def counts(self) -> dict[str, int]:
         """Return the number of malformed objects by kind."""
@@ -59,7 +59,7 @@ class Malformed:
 
 
 @dataclass(frozen=True, slots=True)
-class PassedOver:
+class SkippedErrors:
     """Context manager that suppresses errors which a malformed object causes."""
 
     malformed: Malformed

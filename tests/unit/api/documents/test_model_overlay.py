@@ -38,7 +38,7 @@ def test_a_field_missing_from_the_document_is_not_set() -> None:
 
 @given(OVERLAYS)
 def test_an_overlay_says_nothing_when_it_has_only_a_name(overlay: Overlay) -> None:
-    assert overlay.says_nothing == (overlay == Overlay(overlay.model_name))
+    assert overlay.is_empty == (overlay == Overlay(overlay.model_name))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import parse
-from halcyon.render import server_connections
+from halcyon.render import server_maxconn
 from tests.strategies import specs
 
 
@@ -70,7 +70,7 @@ def test_replicas_stay_within_the_limits_of_scaling(
 @given(specs())
 def test_replicas_in_force_never_exceed_the_reserved_maximum(given_spec: Spec) -> None:
     assert 0 <= defaults.wanted_replicas(given_spec) <= defaults.most_replicas(given_spec) <= 1000
-    assert server_connections.server_connections(given_spec) >= 2 * defaults.batch_capacity(given_spec)
+    assert server_maxconn.server_connections(given_spec) >= 2 * defaults.batch_capacity(given_spec)
 
 
 def test_a_cache_with_stickiness_is_a_risk() -> None:

@@ -21,6 +21,9 @@ from halcyon_measure.roofline.text import sections
 from tests.bench_documents import bench_document
 from tests.unit.measure.onnx_count.networks import Network
 
+WEIGHT_BYTES = 45_000
+"""A model runs in a process of its own."""
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given
@@ -118,38 +116,6 @@ def test_every_harmless_line_stays_as_it_is(line: str) -> None:
 def test_the_corpus_has_two_hundred_secrets_and_a_hundred_other_lines() -> None:
     assert len({line for line, _ in secrets()}) >= 200
     assert len(set(HARMLESS)) >= 100
-
-
-UNITS = [
-    "token-", "token_", "tokentoken", "key-", "_key", "a_key_b", "pwd.", "webhook_", "x", "a:", "a: ", "a=b", "password", "password ", "password: ",
-    'password":"', "password\\", 'token\\"', "token=\\", " ", "\n", "key ", 'key: "', 'key: "a" ', 'key: "token" value ', 'key:"a" value: {string_value:',
-    "a://", "http://a:", "http://a:b", "://", "bearer ", "bearer", "basic      ", "eyJ", "-eyJ", "eyJaaaaaaaa.", "eyJaaaaaaaa-", "a.", "a-",
-    "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE ", "PRIVATE KEY ", "-----END ", "sk-", "sk-ant-", "hf_", "xoxb-", "AKIA",
-    "https://hooks.slack.com/", "&sig=", "?key", "sig=", "sig ", 'sig="', "{", "[", '{"a":', "\\u0026sig=", "é",
-    "bot1", "1:AA", "12345678:AA", "AKID", "dp.st.", "dp.st", "a.atlasv1.", ".atlasv1.", "authorization: ", "authorization", "cookie=", "SG.", "SG.a.",
-    "1//0", "Q~", "8Q~", "://aaaaaaaaaaaaaaaaaaaaaaaa", "webhook.office.com/", "&x-signature=", "&x-", "&a-a-", "basic a", "basic aaaaaaaaa ", "glpat-", "gl-",
-    "npm_", "hvs.", "pscale_a_", "lsv2_pt_", "1", "1.", "true", "token: 1 ", "/token: ", "/",
-]  # fmt: skip
-"""What a repetition in a pattern could begin, go on or end with."""
-
-
-def test_lines_are_redacted_without_quadratic_time() -> None:
-    code = """if True:
-        import json, sys
-        from halcyon_cli.diagnose import redaction
-        for unit in json.load(sys.stdin):
-            print("a line of", repr(unit), flush=True)
-            line = (unit * 2**15)[: 2**15]
-            redaction.text(line)
-            redaction.resource({"a": line})
-    """
-    # It takes a second. A time that grows so is 5 s for one line, and many of these lines would take as long.
-    asked = json.dumps(UNITS)
-    done = subprocess.run(
-        [sys.executable, "-c", code], input=asked, text=True, capture_output=True, check=True, timeout=25
-    )
-
-    assert done.stdout.count("a line of") == len(UNITS)
 
 
 def test_values_of_an_object_go_and_names_stay() -> None:

@@ -16,6 +16,9 @@ from halcyon_cli.explain.build import report
 from halcyon_cli.output.report_text import render
 from tests.unit.cli.staged_causes import STAGES
 
+WEIGHT_BYTES = 55_000
+"""Each cause is staged in a simulated operator."""
+
 FILE = Path(__file__).parents[4] / "build/explain.json"
 SAYS = {
     "at-the-most": r"3 replicas, .*needs 5;.* maxReplicas is 3, and 5 are needed",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -307,16 +305,3 @@ def test_times_may_be_written_as_people_write_them_and_omissions_are_unknown() -
     assert one.reading.revision == "0db7c77ec7"
     with pytest.raises(ObservationsError):
         parse_observations("[" * 100_000, file="f")
-
-
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    done = subprocess.run(
-        f"{sys.executable} -m halcyon.main plan -f {DIGITS} --observations {RECORD} | head -1",
-        shell=True,
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'cli'}", "PATH": "/usr/bin:/bin"},
-    )
-    assert done.stdout.startswith("2025-11-21T04:40:00Z  3 replicas")
-    assert done.stderr == ""

@@ -22,7 +22,7 @@ OURS = ExternalMetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io
         (k, n)
         for k, n in every_child("digits")
         if k is not kinds.HPA
-        and k not in (*kinds.ROUTES, *kinds.WALLS)
+        and k not in (*kinds.ROUTES, *kinds.OPTIONAL)
         and not n.endswith(("-b", "-headless", "-route-a"))
     ],
     ids=lambda v: str(v)[-30:],

@@ -75,7 +75,7 @@ def exported_values(status: dict[str, Any] | None = None, *, of: Spec | None = N
 
 
 def test_known_values_are_exported_in_base_units() -> None:
-    scaled = ModelState(DIGITS, 0.0, raised=3, lowered=1, verdict=VERDICT)
+    scaled = ModelState(DIGITS, 0.0, raised=3, lowered=1, decision=VERDICT)
     limits = spec(scaling={"minReplicas": 2, "maxReplicas": 6}, batching={"maxBatchSize": 5})
     assert exported_values(STATUS, of=limits, scaled=scaled, start=PodStart(12.0, 990.0), held=10) == {
         ("condition", "Ready", "True", "Ready"): 1,
@@ -122,11 +122,11 @@ def test_unknown_values_have_no_sample_and_are_never_zero() -> None:
     )
     changes = {("desired_changes_total", "up"): 0, ("desired_changes_total", "down"): 0}
     assert exported_values(scaled=ModelState(DIGITS, 0.0)) == changes
-    assert exported_values(scaled=ModelState(DIGITS, 0.0, verdict=none)) == changes | {
+    assert exported_values(scaled=ModelState(DIGITS, 0.0, decision=none)) == changes | {
         ("signal_missing", "queueDepth"): 1
     }
     unready = replace(VERDICT, signals=(replace(VERDICT.signals[1], value=None, at=None, shown=None),))
-    found = exported_values(scaled=ModelState(DIGITS, 0.0, verdict=unready))
+    found = exported_values(scaled=ModelState(DIGITS, 0.0, decision=unready))
     assert ("gpu_utilization_ratio",) not in found, "a mean of no servers"
     assert found["signal_missing", "gpuUtilization"] == 0, "there is nothing to measure"
 

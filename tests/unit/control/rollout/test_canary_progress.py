@@ -59,7 +59,7 @@ def rules(mode: str = "Enabled", steps: Any = STEPS) -> Canary:
 )
 def test_a_canary_goes_on_by_its_table(case: tuple[Any, ...], outcome: str, step: int, said: str) -> None:
     wished, verdict, ready, now, analysis = case
-    found = advance(READY, rules(analysis), now=now, count=10, ready=ready, verdict=verdict, wished=wished)
+    found = advance(READY, rules(analysis), now=now, count=10, ready=ready, canary_result=verdict, wished=wished)
 
     assert (found.outcome, found.record.step) == (outcome, step)
     assert said in found.say
@@ -85,19 +85,19 @@ def test_a_pause_without_a_duration_ends_by_a_person(
     case: tuple[Any, ...], outcome: str, step: int, paused: bool
 ) -> None:
     wished, verdict, ready, now = case
-    found = advance(READY, rules(steps=MANUAL), now=now, count=10, ready=ready, verdict=verdict, wished=wished)
+    found = advance(READY, rules(steps=MANUAL), now=now, count=10, ready=ready, canary_result=verdict, wished=wished)
 
     assert (found.outcome, found.record.step, found.paused, found.due) == (outcome, step, paused, None)
 
 
 def test_a_step_ended_by_a_person_skips_its_time_and_the_analysis() -> None:
-    assert advance(READY, rules(), now=START, count=10, ready=2, verdict=OPEN, wished="step").record.step == 1
+    assert advance(READY, rules(), now=START, count=10, ready=2, canary_result=OPEN, wished="step").record.step == 1
 
 
 def test_a_canary_gets_every_request_after_its_last_step() -> None:
     last = RolloutRecord(began=rfc3339(START), step=1, step_at=rfc3339(START))
 
-    assert advance(last, rules(), now=OVER, count=10, ready=5, verdict=FINE, wished="").outcome == "promoted"
+    assert advance(last, rules(), now=OVER, count=10, ready=5, canary_result=FINE, wished="").outcome == "promoted"
 
 
 @given(st.integers(1, 1000), st.integers(1, 99))

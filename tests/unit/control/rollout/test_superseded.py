@@ -15,6 +15,9 @@ from halcyon.kube import kinds
 from tests.unit.control.rollout.canary_cluster import begun, decided, request_spec, split, status_of, weights
 from tests.unit.control.rollout.deployment_simulation import Cluster
 
+WEIGHT_BYTES = 50_000
+"""Each case is a whole rollout."""
+
 
 def half(*, count: int = 4, spare: int = 0) -> tuple[Cluster, str, str]:
     """A cluster whose canary has half of the pods and of the requests; (it, the one that serves, the canary)."""

@@ -597,7 +597,7 @@ def test_a_new_generation_is_in_progress_before_it_was_looked_at() -> None:
     old=st.integers(0, 2),
     heard=st.booleans(),
 )
-@draws(2.5)
+@draws(1)
 def test_a_status_always_fits_the_schema(
     document: dict[str, Any], ready: int, starting: int, old: int, heard: bool
 ) -> None:

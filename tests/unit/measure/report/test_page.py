@@ -15,6 +15,9 @@ from halcyon_measure.results.sections.hardware import Hardware, Series
 from halcyon_measure.results.sections.roofline import Roofline
 from tests.bench_documents import answers, bench_document, grid, stored
 
+WEIGHT_BYTES = 50_000
+"""Pages with thousands of results are made."""
+
 LIBRARY = "class uPlot {}\nconst HEIGHT = 1;\nexport { uPlot as default };\n"
 HOSTILE = "</script><img src=x onerror=alert(1)> \u202e & \"'\u2028"
 

@@ -1,5 +1,6 @@
 """Arrivals, backlog, hold and margin: each by itself."""
 
+import functools
 import random
 from itertools import pairwise
 
@@ -139,14 +140,14 @@ def test_the_error_is_unknown_without_samples() -> None:
 
 @pytest.mark.parametrize("group", [1.0, 5.0, 15.0])
 def test_noise_is_known_within_half_a_minute_if_sizes_take_minutes(group: float) -> None:
-    runs = [poisson(seed, 70, group) for seed in range(100)]  # blocks of 2 s
-    assert float(np.median([arrivals.spread.doubt for arrivals in runs])) == pytest.approx(max(group, 1.0), rel=0.35)
-    assert float(np.median([arrivals.spread.value for arrivals in runs])) < 1 + 0.3 * group
+    runs = [poisson_spread(seed, 70, group) for seed in range(100)]  # blocks of 2 s
+    assert float(np.median([spread.doubt for spread in runs])) == pytest.approx(max(group, 1.0), rel=0.35)
+    assert float(np.median([spread.value for spread in runs])) < 1 + 0.3 * group
 
 
 def test_noise_is_known_better_with_every_block_after_the_first_median() -> None:
     def off(seconds: int) -> float:
-        return float(np.std([poisson(seed, seconds, 5.0).spread.noise / 5 for seed in range(100)]))
+        return float(np.std([poisson_spread(seed, seconds, 5.0).noise / 5 for seed in range(100)]))
 
     after = [off(seconds) for seconds in (64, 124, 244)]  # 31, 61 and 121 differences
     assert after[1] < 0.75 * after[0]
@@ -292,26 +293,33 @@ def test_noise_is_no_trend() -> None:
     assert alarms <= 30
 
 
-@pytest.mark.parametrize("horizon_s", [24.0, 62.0, 182.0])
-@pytest.mark.parametrize("stairs", [(0, 20), (50, 100), (20, 200), (0, 35, 210), (50, 100, 200)], ids=str)
-def test_noisy_stairs_are_no_trend(stairs: tuple[int, ...], horizon_s: float) -> None:
-    """A minute each. Where only all blocks have to be a line rather than a step it is up to half of the looks."""
-    foreseen = []
+@functools.cache
+def last_minutes(stairs: tuple[int, ...]) -> list[ArrivalRate]:
+    """The arrivals after each second of the last minute of stairs, drawn fifteen times."""
+    seen = []
     for seed in range(15):
         drawn = np.random.Generator(np.random.PCG64(seed))
         calm = [stairs[0]] * 300 + [rate for rate in stairs[1:-1] for _ in range(60)]
         arrivals = observed_rate([float(count) for count in drawn.poisson(calm)])
         for count in drawn.poisson(stairs[-1], 60).tolist():
             arrivals = observed_rate([float(count)], arrivals)
-            foreseen.append(arrivals.rising(horizon_s) is not None)
+            seen.append(arrivals)
+    return seen
+
+
+@pytest.mark.parametrize("horizon_s", [24.0, 62.0, 182.0])
+@pytest.mark.parametrize("stairs", [(0, 20), (50, 100), (20, 200), (0, 35, 210), (50, 100, 200)], ids=str)
+def test_noisy_stairs_are_no_trend(stairs: tuple[int, ...], horizon_s: float) -> None:
+    """A minute each. Where only all blocks have to be a line rather than a step it is up to half of the looks."""
+    foreseen = [arrivals.rising(horizon_s) is not None for arrivals in last_minutes(stairs)]
     assert sum(foreseen) < 0.2 * len(foreseen)
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 20), (50, 100), (20, 200)])
 def test_a_noisy_step_is_hardly_ever_a_steep_trend(before: int, after: int) -> None:
-    foreseen = []
+    foreseen, calm = [], observed_rate([float(before)] * 300)
     for seed in range(30):
-        arrivals = observed_rate([float(before)] * 300)
+        arrivals = calm
         for count in np.random.Generator(np.random.PCG64(seed)).poisson(after, 60).tolist():
             arrivals = observed_rate([float(count)], arrivals)
             foreseen.append((arrivals.rising(60.0) or 0.0) > (arrivals.rate() or 0.0) + 0.05 * after)

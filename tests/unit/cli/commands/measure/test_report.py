@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -58,12 +56,3 @@ def test_a_form_that_prints_refuses_a_file(result: Path, capsys: pytest.CaptureF
 def test_the_chart_library_is_that_of_the_dashboard() -> None:
     source, style = chart_library()
     assert bool(source) == bool(style)
-
-
-def test_a_report_needs_no_package_of_the_load() -> None:
-    """The command line without its extras reads results."""
-    modules = "halcyon_measure.report.page, halcyon_measure.report.csv_rows, halcyon_measure.report.table_text"
-    extras = {"numpy", "aiohttp", "grpc", "PIL", "tritonclient"}
-    code = f"import sys, {modules}; print(sorted({extras!r} & sys.modules.keys()))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -19,7 +19,7 @@ from halcyon_measure.protocols.target import parse
 from halcyon_measure.results.columns import Columns
 from halcyon_measure.results.run import Run
 from halcyon_measure.schedule.scenario import Scenario
-from tests.unit.measure.capacity.simulated_server import SimulatedServer, poisson
+from tests.simulator.measure.simulated_server import SimulatedServer, poisson
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ import pytest
 
 from halcyon_measure.capacity import late_share
 from halcyon_measure.capacity.search import Goal
-from tests.unit.measure.capacity.simulated_server import SimulatedServer
+from tests.simulator.measure.simulated_server import SimulatedServer
 
 UNBATCHED = SimulatedServer(0.05, 0.0)
 BATCHED = SimulatedServer(0.08, 0.006, batch=8)

@@ -8,7 +8,7 @@ import pytest
 
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
-from halcyon.render import server_connections
+from halcyon.render import server_maxconn
 
 
 def spec(**fields: Any) -> Spec:
@@ -17,4 +17,4 @@ def spec(**fields: Any) -> Spec:
 
 @pytest.mark.parametrize(("balancers", "connections"), [(1, 24), (2, 16), (10, 16)])
 def test_balancers_keep_three_batches_at_a_server_and_each_at_least_two(balancers: int, connections: int) -> None:
-    assert server_connections.server_connections(spec(traffic={"balancerReplicas": balancers})) == connections
+    assert server_maxconn.server_connections(spec(traffic={"balancerReplicas": balancers})) == connections

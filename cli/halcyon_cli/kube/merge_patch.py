@@ -1,0 +1,42 @@
+"""JSON merge patches: of two values, of one field, and their application. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+SAME: Final = object()
+"""Result of `difference` for equal values. None is a patch: it removes a field."""
+
+
+def difference(now: Any, wanted: Any) -> Any:  # JSON values
+    """Return the merge patch that turns `now` into `wanted`; `SAME` if they are equal."""
+    if isinstance(now, Mapping) and isinstance(wanted, Mapping):
+        patch: dict[str, Any] = {}
+        for key in {**now, **wanted}:
+            change = difference(now.get(key), wanted.get(key))
+            if change is not SAME:
+                patch[key] = change
+        return patch or SAME
+    return SAME if now == wanted else wanted
+
+
+def of_field(field: str, value: Any) -> dict[str, Any]:  # a JSON value
+    """Return the merge patch that sets a field such as `spec.batching.maxBatchSize`."""
+    first, *below = field.split(".")
+    for name in reversed(below):
+        value = {name: value}
+    return {first: value}
+
+
+def applied(value: Any, patch: Any) -> Any:  # JSON values
+    """Return the value after a merge patch."""
+    if not isinstance(patch, Mapping):
+        return patch
+    result = dict(value) if isinstance(value, Mapping) else {}
+    for key, change in patch.items():
+        if change is None:
+            result.pop(key, None)
+        else:
+            result[key] = applied(result.get(key), change)
+    return result

@@ -1,0 +1,81 @@
+"""Schema of `status.revision` and `status.rollout` of a ModelDeployment."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from halcyon.api.types import Count, Documented, Long, Short, Time
+
+
+class RevisionStatus(Documented):
+    """Names of the serving revision and of the revision that the spec requires."""
+
+    current: Short | None = None
+    """Name of the serving revision's ControllerRevision."""
+    target: Short | None = None
+    """Name of the ControllerRevision of the revision that the accepted spec requires."""
+
+
+class FailedRevision(Documented):
+    """Failure of the target revision, if it failed and does not serve."""
+
+    revision: Short
+    """Name of the failed revision's ControllerRevision."""
+    reason: Short
+    """Reason for the failure in one word, for example `LoadFailed`."""
+    message: Long
+    """Cause of the failure, for example Triton's error message."""
+    finished_at: Time
+    """Time at which the operator gave up the rollout."""
+
+
+class PastRollout(Documented):
+    """Result of the last rollout to one revision."""
+
+    revision: Short
+    """Name of the revision's ControllerRevision."""
+    result: Literal["Served", "Failed", "Superseded"]
+    """Result of the rollout. `Superseded` means that the spec changed to another revision before the rollout was
+    complete."""
+    finished_at: Time
+    """Time at which the rollout ended."""
+    message: Long | None = None
+    """Reason why the rollout did not complete. Absent if it completed."""
+
+
+class CanaryStatus(Documented):
+    """A canary in progress."""
+
+    step: Count
+    """Number of the current step, counted from 1."""
+    weight: Count
+    """Share of the requests, in percent, that the canary receives once one of its pods is ready."""
+    pods: Count
+    """Number of pods of the canary."""
+    paused: bool | None = None
+    """True while the step waits for a person; absent otherwise. `status.rollout.message` explains how to continue."""
+
+
+class RolloutStatus(Documented):
+    """State of the rollout to the target revision."""
+
+    phase: Literal["Complete", "Progressing", "Blocked", "Failed", "RollingBack", "RolledBack"]
+    """Phase of the rollout. Blocked: there is no capacity for the target revision. Failed: the target revision failed
+    and stays in place. RolledBack: the target revision failed, and the previous revision is serving."""
+    strategy: Literal["Surge", "Replace", "Canary"]
+    """Strategy of the rollout. If spec.rollout.strategy is Auto, this is the strategy that Auto has chosen: Surge or
+    Replace."""
+    strategy_reason: Long | None = None
+    """Reason why pods are replaced with the strategy Replace. Absent for other strategies."""
+    canary: CanaryStatus | None = None
+    """State of the canary. Present only while a canary is in progress."""
+    message: Long | None = None
+    """State of the rollout, its cause, and what you can do."""
+    started_at: Time | None = None
+    """Time at which the rollout to the target revision started."""
+    failed: FailedRevision | None = None
+    """Failure of the target revision, if it failed. Halcyon does not retry the revision until the spec changes."""
+    history: Annotated[tuple[PastRollout, ...], Field(max_length=10)] | None = None
+    """Results of the last rollouts, one for each revision, newest first."""
