@@ -205,8 +205,11 @@ def _same_in_force(before: Seen, during: Seen) -> bool:
 
 
 def _effects(seen: Seen) -> Any:
-    """Return what a user sees of a spec: the objects without the copy of the spec, and the conditions' messages."""
-    objects = current(seen)
+    """Return what a user sees of a spec: the objects without the copy of the spec, and the conditions' messages.
+
+    Names of revisions are a part of it: the files of a revision are in an immutable ConfigMap, which isn't compared.
+    """
+    objects = _of_now(seen)
     model = objects.pop("ModelDeployment MODEL")[0]
     conditions = [(c["type"], c["status"], c["reason"], c["message"]) for c in model["status"].get("conditions", ())]
     text = json.dumps(objects)
@@ -218,10 +221,15 @@ def current(seen: Seen) -> Seen:
 
     Former specs are revisions, immutable ConfigMaps, and ReplicaSets of a Deployment but for the newest.
     """
+    # Names of revisions contain hashes of the model's name too.
+    made: Seen = json.loads(_HASH.sub("HASH", json.dumps(_of_now(seen))))
+    return made
+
+
+def _of_now(seen: Seen) -> Seen:
     kept = {k: v for k, v in seen.items() if k.split()[0] not in _HISTORY and not v[0].get("immutable")}
     kept |= {k: [max(v, key=_revision_number)] for k, v in kept.items() if k.split()[0] == "ReplicaSet"}
-    # Names of revisions contain hashes of the model's name too.
-    made: Seen = json.loads(_HASH.sub("HASH", json.dumps(kept)))
+    made: Seen = json.loads(json.dumps(kept))
     for key, objects in made.items():
         for obj in objects:
             _strip(key.split()[0], obj)
@@ -234,7 +242,8 @@ def _revision_number(replica_set: Object) -> int:
 
 def _strip(kind: str, obj: Object) -> None:
     obj["metadata"].pop("generation", None)
-    obj["metadata"].get("annotations", {}).pop("deployment.kubernetes.io/revision", None)
+    for counter in ("revision", "revision-history"):
+        obj["metadata"].get("annotations", {}).pop(f"deployment.kubernetes.io/{counter}", None)
     obj.get("data", {}).pop("accepted.json", None)
     status = obj.get("status") or {}
     status.pop("observedGeneration", None)
@@ -242,5 +251,7 @@ def _strip(kind: str, obj: Object) -> None:
         obj.pop("status", None)
     for condition in status.get("conditions", ()):
         condition.pop("observedGeneration", None)
+    # A measurement of GPU time, which is published some seconds after the pods.
+    status.pop("cost", None)
     status.pop("rollout", None)
     status.pop("revision", None)

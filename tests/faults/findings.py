@@ -39,4 +39,13 @@ FALSE_ALARMS: tuple[FalseAlarm, ...] = (
     ),
     FalseAlarm("Names and certificates of another installation were compared; the results were discarded", 42),
     FalseAlarm("The key of a balancer's drain was compared; the results were discarded", 12),
+    FalseAlarm("The age of a report in a message was compared; the results were discarded", 1),
+    FalseAlarm(
+        "Secrets were rotated a second time before the balancers ran with the first; the results were discarded", 2
+    ),
+    FalseAlarm(
+        "The first 60 accepted mutations on 2026-11-29: the GPU time of a status, a ReplicaSet's former numbers and pods without a GPU of "
+        "the one node were compared, and names of revisions, by which the files of a model differ, were not; the results were discarded",
+        53,
+    ),
 )

@@ -34,6 +34,7 @@ MASKED: Mapping[str, str] = {
 """Fields that aren't compared, with the reason. At most five."""
 _SCALING = ("mode", "policy", "actuator")
 _TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z?")
+_AGE = re.compile(r"\b\d+ s ago\b")
 _ADDRESS = re.compile(r"\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b")
 _ADDRESSED = {"clusterIP", "clusterIPs", "podIP", "podIPs", "ip", "nodePort", "healthCheckNodePort"}
 _KEYS = (
@@ -100,7 +101,7 @@ def _plain(kind: str, obj: Object, words: Mapping[str, str]) -> Any:
         text = text.replace(word, replacement)
     for pattern, replacement in _KEYS:
         text = pattern.sub(replacement, text)
-    return _values(json.loads(_TIME.sub("TIME", text)))
+    return _values(json.loads(_AGE.sub("AGE", _TIME.sub("TIME", text))))
 
 
 def _values(value: Any, name: str = "") -> Any:

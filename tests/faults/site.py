@@ -33,6 +33,10 @@ _FOREIGN: tuple[tuple[str, Object], ...] = (
 """Objects of others in each namespace, with names that look like those of the model's objects."""
 
 
+_GPUS = "gpus-for-faults"
+"""Node with GPUs for all models of a wave, so that no pod of one waits for another's."""
+
+
 @dataclass
 class Site:
     """The installation, with namespaces to work in."""
@@ -136,6 +140,7 @@ class Site:
                 operator.process.kill()
         self.leave()
         self.api.call("DELETE", f"/api/v1/namespaces/{self.namespace}")
+        self.api.call("DELETE", f"/api/v1/nodes/{_GPUS}")
 
 
 @contextmanager
@@ -145,6 +150,8 @@ def site(cluster: Cluster, directory: Path) -> Iterator[Site]:
         api = Kept(cluster.api.identity, cluster)
         stack.callback(api.close)
         namespace = install(cluster)
+        room = {"cpu": "640", "memory": "5Ti", "ephemeral-storage": "9Ti", "pods": "2000", "nvidia.com/gpu": "1000"}
+        api.create("/api/v1/nodes", {"metadata": {"name": _GPUS}, "status": {"capacity": room, "allocatable": room}})
         proxy = stack.enter_context(Proxy(pki.admin(cluster.place, cluster.network)))
         ledger = stack.enter_context(Ledger(api))
         forks = stack.enter_context(Forks())

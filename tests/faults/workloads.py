@@ -88,6 +88,20 @@ def settled(space: Space) -> bool:
     return space.settled()
 
 
+def balanced(space: Space) -> bool:
+    """Return True if the model serves its current spec, and all balancers are those of its Deployment's template.
+
+    The Deployment controller may skip a template that is replaced at once, so the number of rollouts would depend on its speed.
+    """
+    found = space.must(kinds.DEPLOYMENT, "m-balancer")
+    status, count = found.get("status") or {}, found["spec"]["replicas"]
+    return (
+        space.settled()
+        and status.get("observedGeneration") == found["metadata"]["generation"]
+        and [status.get(name) for name in ("replicas", "updatedReplicas", "readyReplicas")] == [count] * 3
+    )
+
+
 def served_by(count: int) -> Callable[[Space], bool]:
     """Return a function that is true when the model serves with this number of pods."""
     return lambda space: space.settled() and space.status()["pods"]["total"] == count
@@ -230,8 +244,8 @@ WORKLOADS: Mapping[str, Workload] = {
     ),
     "rotate": Workload(
         (
-            Step(_apply(deployment(traffic=_SECURED[0])), settled),
-            Step(_apply(deployment(traffic=_SECURED[1])), settled),
+            Step(_apply(deployment(traffic=_SECURED[0])), balanced),
+            Step(_apply(deployment(traffic=_SECURED[1])), balanced),
         ),
         before=(*_created(), Step(_secrets, settled)),
     ),

@@ -49,6 +49,16 @@ def test_runs_that_differ_in_identities_only_are_equal() -> None:
     assert divergences(outcome("f-one", 1), outcome("f-two", 2)) == []
 
 
+def test_ages_in_a_message_are_measurements_of_the_moment() -> None:
+    def silent_for(seconds: int) -> Any:
+        def change(made: Any) -> None:
+            made[0][1]["status"] = {"message": f"a balancer reported last {seconds} s ago; the limit is 10 s"}
+
+        return change
+
+    assert divergences(outcome("f-one", 1, silent_for(10)), outcome("f-two", 2, silent_for(20))) == []
+
+
 def test_changed_fields_of_any_object_are_differences() -> None:
     def scale(made: Any) -> None:
         made[0][1]["spec"]["replicas"] = 2
