@@ -68,7 +68,11 @@ def rows(found: Sequence[Measured]) -> list[Row]:
     memory = size_page.fit([(one.models, one.busy_mib) for one in found])
     largest = max(found, key=lambda one: one.models)
     law, load = "80 + 6 b ms, batch 8", f"35/s on {BUSY_SHARE:.0%} of the models, steps to 210/s on {STEP_SHARE:.0%}"
-    stand_ins = "; ".join(STAND_INS) + "; one operator process, in place of two replicas"
+    stand_ins = (
+        "; ".join(STAND_INS)
+        + "; one operator process, in place of two replicas; all agents have one address, and the operator limits "
+        "connections per address"
+    )
     return [
         Row(
             id="3.1",

@@ -119,7 +119,9 @@ def text(found: Sequence[Measured]) -> str:
         "![Memory, CPU and times by the number of models](size.svg)",
         "",
         "Not real: pods are simulated by KWOK, so no container runs and each pod is Ready at once. A load generator creates the",
-        "agents' reports and sends them over TLS, with the same client as the agents. One operator runs in place of two.",
+        "agents' reports and sends them over TLS, with the same client as the agents. One operator runs in place of two. All",
+        "agents have the same address here, and the operator limits new connections per address, so agents come back later",
+        "than from addresses of their own.",
         "",
     ]  # fmt: skip
     return "\n".join(lines)

@@ -30,8 +30,6 @@ class Line:
     id: str
     target: str
     judge: str
-    missing: str = _NOT_RECORDED
-    """Reason why it has no row."""
 
 
 SECTIONS: tuple[tuple[str, tuple[Line, ...]], ...] = (
@@ -134,7 +132,7 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _line(one: Line, row: Mapping[str, Any] | None) -> str:
     if row is None:
-        cells = [one.id, one.target, f"none: {one.missing}", "no", one.judge, "-"]
+        cells = [one.id, one.target, f"none: {_NOT_RECORDED}", "no", one.judge, "-"]
     else:
         figure = "; ".join(f"{name.replace('_', ' ')} {_short(value)}" for name, value in row["value"].items())
         why = f" ({row['why']})" if row["why"] else ""

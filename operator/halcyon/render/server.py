@@ -89,8 +89,8 @@ def pod_template(
     pod |= pull_secrets(spec, site) | placed(placement)
     if placement.affinity is not None:
         pod["affinity"] = placement.affinity.to_dict()
-    if runtime.service_account_name:
-        pod["serviceAccountName"] = runtime.service_account_name
+    # Named also if it is the default: the API server keeps the name of a removed account in the old field `serviceAccount`.
+    pod["serviceAccountName"] = runtime.service_account_name or "default"
     labels = names.labels(subject.name, names.SERVER) | {names.REVISION_LABEL: revision}
     labels = dict(runtime.pod_labels or {}) | labels
     local = [v["name"] for v in pod["volumes"] if v.get("emptyDir", {"medium": ""}).get("medium") is None]

@@ -71,5 +71,6 @@ def test_page_of_the_targets_is_up_to_date() -> None:
 
 
 def test_targets_without_a_row_have_a_reason() -> None:
-    assert "| 1.3 |" in measure_page.page([])
-    assert "none: perf_analyzer" in measure_page.page([])
+    assert "none: it isn't recorded yet" in next(
+        line for line in measure_page.page([]).splitlines() if line.startswith("| 1.3 |")
+    )

@@ -42,7 +42,7 @@ def test_a_named_service_account_brings_no_token() -> None:
     pod = server_of("runtime.serviceAccountName", "models")
 
     assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("models", False)
-    assert "serviceAccountName" not in server_of()
+    assert server_of()["serviceAccountName"] == "default"
 
 
 def test_no_pod_has_a_user_or_group_if_the_platform_assigns_them() -> None:
