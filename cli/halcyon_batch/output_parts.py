@@ -51,7 +51,7 @@ class RowResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Settings that are the same for all parts in an output folder."""
+    """Settings that all parts in an output folder of a batch have in common."""
 
     owner: str
     name: str

@@ -15,7 +15,7 @@ class Estimate:
     log_factor: float
     """Logarithm of the factor by which batch times are multiplied so that a simulation has the measured result."""
     error: float
-    """Standard error of `log_factor`."""
+    """Standard error of the estimated `log_factor`."""
     score: float
     """Score of the configuration by this measurement alone; 0 if the configuration keeps the objective at no rate."""
     capacity_rps: float

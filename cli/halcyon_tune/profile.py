@@ -81,11 +81,13 @@ class Profile:
         return ""
 
     def throughput_rps(self, family: Family) -> float:
-        """Return the largest throughput with these instances and threads in steps 1 and 2; 0 without a measurement."""
+        """Return the largest throughput in steps 1 and 2 with a number of instances and threads; 0 if not measured."""
         return max((one.throughput_rps for one in self._done(family)), default=0.0)
 
     def power_w(self, family: Family) -> float | None:
-        """Return the power in watts with these instances and threads at the last measured load; None if unknown."""
+        """Return the power in watts with a number of instances and threads, at their last measured load; None if
+        unknown.
+        """
         return next((one.power_w for one in reversed(self._done(family)) if one.power_w), None)
 
     def _rising(self) -> tuple[int, Configuration, Callers] | None:
@@ -151,9 +153,9 @@ class Profile:
         return found
 
     def _peak(self, times: BatchTimes, family: Family, batch: int) -> float:
-        """Return the requests per second with full batches, for these instances and threads.
+        """Return the requests per second that a number of instances and threads answers with full batches.
 
-        The rate is derived from their batch times. If these are unknown, it is the measured throughput.
+        The rate is derived from their batch times. If the batch times are unknown, it is the measured throughput.
         """
         if not self._done(family):
             return 0.0

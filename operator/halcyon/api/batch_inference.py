@@ -24,7 +24,7 @@ class BatchVolume(Documented):
     """File or folder on a PersistentVolumeClaim in the namespace of the BatchInference."""
 
     claim_name: DnsName
-    """Name of the PersistentVolumeClaim."""
+    """Name of the PersistentVolumeClaim that contains the file or folder."""
     path: RelativePath
     """Path of the file or folder in the volume, for example `sets/2026/images.npz`."""
 
@@ -204,7 +204,7 @@ class BatchReason(StrEnum):
     COMPLETED = "Completed"
     """Every row has a result or is listed in the file of failures."""
     RUNNING = "Running"
-    """Rows are being computed."""
+    """Rows of the data set are being computed."""
     PENDING = "Pending"
     """The runner's pod is not running yet. The message has the cause."""
     WAITING = "Waiting"

@@ -102,8 +102,8 @@ class Credentials(Documented):
     """
 
     secret_name: DnsName | None = None
-    """Name of a Secret in the same namespace, which the kubelet mounts only for the download. Every key is optional.
-    S3: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`. Google Cloud:
+    """Name of a Secret with credentials, in the same namespace. The kubelet mounts the Secret only for the download.
+    Every key is optional. S3: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`. Google Cloud:
     `GOOGLE_SERVICE_ACCOUNT_KEY`, the key file (JSON) of a service account. Azure: `AZURE_STORAGE_ACCOUNT_KEY` or
     `AZURE_STORAGE_SAS_TOKEN`. Hugging Face: `HF_TOKEN`, an access token. Web servers and registries: `authorization`,
     the value of the Authorization header, for example `Bearer TOKEN`. All sources: `ca.crt`, additional CA certificates
