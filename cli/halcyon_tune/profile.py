@@ -85,8 +85,9 @@ class Profile:
         return max((one.throughput_rps for one in self._done(family)), default=0.0)
 
     def power_w(self, family: Family) -> float | None:
-        """Return the power in watts with a number of instances and threads, at their last measured load; None if
-        unknown.
+        """Return the power in watts with a number of instances and threads; None if unknown.
+
+        The power is that of their last successful measurement.
         """
         return next((one.power_w for one in reversed(self._done(family)) if one.power_w), None)
 
