@@ -87,7 +87,7 @@ class Profile:
     def power_w(self, family: Family) -> float | None:
         """Return the power in watts with a number of instances and threads; None if unknown.
 
-        The power is that of their last successful measurement.
+        The power is that of their last measurement with a known power.
         """
         return next((one.power_w for one in reversed(self._done(family)) if one.power_w), None)
 
