@@ -1,4 +1,5 @@
-"""The runner of batch inference: sends the rows of a data set to a served model, and writes the results in parts.
+"""Runner of batch inference: it sends the rows of a data set to a served model, and writes the results in parts.
 
-`python -m halcyon_batch RECIPE` runs it. Out of scope: the Job with its pod (`halcyon.batch`), and the commands (`halcyon_cli`).
+Command: `python -m halcyon_batch RECIPE`. Out of scope: the Job with the runner's pod (`halcyon.batch`), and the
+commands for users (`halcyon_cli`).
 """

@@ -1,8 +1,8 @@
 """Entry point of a batch runner: `python -m halcyon_batch RECIPE`, where RECIPE is the recipe as JSON.
 
-Exit status: 0 if the results are complete; 2 if the user must change something; after any other status, the Job starts
-a new runner, which continues. The progress is served over HTTP during the run, and is in the termination message
-afterwards.
+The exit status is 0 if the results are complete, and 2 if the user must change something. After any other status, the
+Job starts a new runner, which continues. The progress is served over HTTP during the run. Afterwards it is in the
+termination message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TERMINATION_LOG = "/dev/termination-log"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the recipe, and return the exit status."""
+    """Run the recipe of a batch, and return the exit status."""
     try:
         recipe = BatchRecipe.from_json(arguments[0])
     except (IndexError, BatchDocumentError) as error:
@@ -60,7 +60,7 @@ async def _run(recipe: BatchRecipe) -> int:
 
 
 def _leave(text: str) -> None:
-    """Print the last progress, and write it to the termination message, which the kubelet reads."""
+    """Print the last progress of the batch, and write it to the termination message of the container."""
     print(text, flush=True)
     with contextlib.suppress(OSError):
         Path(os.environ.get("HALCYON_TERMINATION_LOG", _TERMINATION_LOG)).write_text(text)
@@ -68,7 +68,7 @@ def _leave(text: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _served(batch: Batch) -> AsyncIterator[None]:
-    """Serve the progress over HTTP."""
+    """Serve the progress of the batch over HTTP."""
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text=batch.progress().to_json(), content_type="application/json")
@@ -85,7 +85,7 @@ async def _served(batch: Batch) -> AsyncIterator[None]:
 
 
 async def _log(batch: Batch) -> None:
-    """Print the progress once a minute."""
+    """Print the progress of the batch once a minute."""
     began = time.monotonic()
     while True:
         await asyncio.sleep(_LOG_INTERVAL_S)

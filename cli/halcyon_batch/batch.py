@@ -1,6 +1,7 @@
-"""One batch, from its recipe to complete results.
+"""Run of one batch, from its recipe to complete results.
 
-Rows are read and sent in order; a part is written once all its rows have an outcome.
+Rows are read and sent in their order. A part of the results is written once each of its rows has a result or has
+failed.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ from halcyon_measure.protocols.target import Target
 
 _Row = tuple[Sample, RowTensors]
 _OPEN_PARTS = 3
-"""Maximum number of parts with rows in memory: one is being read, one is being sent, and one waits for its last
-answers.
+"""Maximum number of parts whose rows are in memory. One part is being read, one is being sent, and one waits for its
+last answers.
 """
 _REQUEST_BYTES = 4 * 2**20
 _REQUESTS_OF_A_BATCH = 4
 """Minimum number of requests into which the model's largest batch is divided."""
 _PREPARED = 16
-"""Minimum number of rows that are prepared together."""
+"""Minimum number of rows that are prepared together for requests."""
 _TIMEOUT_S = 600.0
-"""Timeout of a request, which may wait behind those of users, in seconds."""
+"""Timeout of a request in seconds. A request can wait for a long time behind requests of users."""
 _MODEL_WAIT_S = 5.0
 _QUIET_S = 10.0
 
@@ -59,7 +60,7 @@ class _OpenPart:
 
 @dataclass(frozen=True)
 class _Run:
-    """Objects that all parts of a run share."""
+    """Objects that all parts of one run of a batch share."""
 
     data: InputData
     parts: OutputParts
@@ -67,11 +68,11 @@ class _Run:
     sender: Sender
     group: asyncio.TaskGroup
     room: asyncio.Semaphore
-    """Semaphore with one place for each further part that may be open."""
+    """Semaphore that limits the number of parts whose rows are in memory."""
 
 
 class Batch:
-    """A run of the recipe, which continues where an earlier run ended."""
+    """A run of a batch by its recipe. It continues where an earlier run ended."""
 
     def __init__(self, recipe: BatchRecipe, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._recipe, self._clock = recipe, clock
@@ -82,7 +83,7 @@ class Batch:
         self._begun = 0
         """Number of rows in the parts that earlier runs have written."""
         self._answered = 0
-        """Number of rows with an outcome in this run."""
+        """Number of rows that have a result or have failed in this run."""
         self._failed = 0
         """Number of rows without a result, both in written parts and in memory."""
         self._answered_at_s = clock()
@@ -115,7 +116,7 @@ class Batch:
         return BatchProgress(**{**vars(known), "reason": failure.reason, "message": str(failure)})
 
     async def run(self) -> None:
-        """Make all parts that are missing.
+        """Compute and write all parts of the results that are missing.
 
         Raises:
             BatchError: the batch can't continue unless the user changes something.
@@ -131,7 +132,7 @@ class Batch:
 
     @property
     def _source(self) -> str:
-        """Place of the input, for messages."""
+        """Path or URI of the input, for messages."""
         return self._recipe.input if self._recipe.input_bucket is None else self._recipe.input_bucket.url
 
     def _open_input(self, clients: contextlib.ExitStack) -> InputData:
@@ -197,7 +198,10 @@ class Batch:
             await client.close()
 
     async def _send_part(self, number: int, run: _Run) -> None:
-        """Read, prepare and send the rows of a part. The part is written when its last request is answered."""
+        """Read, prepare and send the rows of a part.
+
+        The part is written when the last of its requests is answered.
+        """
         try:
             samples = await asyncio.to_thread(run.data.read, *run.parts.manifest.rows(number))
         except (OSError, ValueError) as error:
@@ -275,10 +279,10 @@ class Batch:
             )
 
     async def _described(self) -> tuple[Target, int | None]:
-        """Return the model with its inputs, and the maximum number of rows of a request.
+        """Return the model with its inputs, and the maximum number of rows in a request.
 
-        The maximum is 0 if the model doesn't batch, and None if unknown. The function waits until a server describes
-        the model, which may have to start from zero.
+        The maximum is 0 if the model doesn't batch, and None if it is unknown. The function waits until a server
+        describes the model. A model with 0 replicas must first start one.
         """
         recipe = self._recipe
         headers = ((LOWER_CLASS_HEADER, recipe.name), *_key_header(recipe.api_key_file))
@@ -304,11 +308,11 @@ class Batch:
 
 
 def _largest_request(to: Target) -> int | None:
-    """Return the maximum number of rows of a request, from the model's configuration in Triton.
+    """Return the maximum number of rows in a request, from the model's configuration in Triton.
 
     The result is 0 if the model doesn't batch, and None if the server doesn't return its configuration. With dynamic
-    batching, the result is a part of the largest batch: the server batches several requests, so each batch has places
-    for users' requests.
+    batching, the result is only a part of the largest batch. The server combines several requests in a batch, so that
+    requests of users also have places in it.
     """
     try:
         found = connect.fetch(to, f"/v2/models/{quote(to.model, safe='')}/config")
@@ -319,7 +323,10 @@ def _largest_request(to: Target) -> int | None:
 
 
 def _key_header(file: str) -> tuple[tuple[str, str], ...]:
-    """Return the header with the API key from a file, or a folder's first visible file; none if `file` is empty."""
+    """Return the request header with the API key from a file; empty if `file` is empty.
+
+    If `file` is a folder, the key is in its first visible file.
+    """
     if not file:
         return ()
     path = Path(file)
@@ -344,13 +351,16 @@ async def _results(
 
 
 def _alike(waiting: Sequence[_Row], most: int) -> Sequence[_Row]:
-    """Return the first rows that fit in one request: at most `most`, all of the same shape as the first."""
+    """Return the first of these rows that fit in one request: at most `most`, all with the shape of the first row."""
     shape = shape_of(waiting[0][1])
     return [*takewhile(lambda one: shape_of(one[1]) == shape, waiting[:most])]
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first BatchError, whose cause the user must remove; without one, the first error of any type."""
+    """Return the first BatchError of a group of errors, whose cause the user must remove.
+
+    If the group has no BatchError, the result is its first error.
+    """
     found, _ = errors.split(BatchError)
     first: BaseException = found or errors
     while isinstance(first, BaseExceptionGroup):

@@ -1,7 +1,8 @@
-"""A folder or a file in a bucket: S3, Google Cloud Storage or Azure Blob Storage, with the stores and connections of models' downloads.
+"""A folder or a file in a bucket of S3, Google Cloud Storage or Azure Blob Storage.
 
-An object appears completely or not at all. If the store can't be reached, the error is an OSError, after which a new
-runner continues. If the user must act, it is a BatchError.
+Connections are made in the same way as for downloads of models. An object appears completely or not at all. If the
+store can't be reached, the exception is an OSError, after which a new runner continues. If the user must change
+something, it is a BatchError.
 """
 
 from __future__ import annotations
@@ -41,28 +42,32 @@ _MAX_SHOWN = 400
 
 @dataclass(frozen=True)
 class BucketObject:
-    """An object below the place, at the time of a listing."""
+    """Object in a folder of a bucket, at the time of a listing."""
 
     name: str
-    """Path below the place; empty for the object at the place itself."""
+    """Path of the object relative to the opened URI; empty if the URI is that of the object itself."""
     size: int
     etag: str
-    """ETag, or the time of the last change if the store has no ETags."""
+    """ETag of the object, or the time of its last change if the store has no ETags."""
 
 
 class Bucket:
-    """A place in a bucket, and the objects below it."""
+    """Client of a URI in a bucket, and of the objects below that URI."""
 
     def __init__(
         self, store: ObjectStore, url: str, field: str, secrets: Mapping[str, str], proxy: EgressProxy | None
     ) -> None:
-        """Use a store. `field` is `spec.input` or `spec.output`, for messages, in which values of `secrets` are masked."""
+        """Create a client that uses a store.
+
+        Messages name `field`, which is `spec.input` or `spec.output`. They contain the values of `secrets` only in
+        masked form.
+        """
         self.url = url.rstrip("/")
         self._store, self._field, self._secrets, self._proxy = store, field, secrets, proxy
         self._key = urlsplit(url).path.strip("/")
 
     def objects(self) -> list[BucketObject]:
-        """Return the objects below the place, in order of their names. Markers of folders are left out."""
+        """Return the objects below the URI, in order of their names. Objects that only mark a folder are left out."""
         with self._errors(""):
             found = [one for chunk in obstore.list(self._store, prefix=self._key or None) for one in chunk]
         below = {one["path"].removeprefix(f"{self._key}/" if self._key else ""): one for one in found}
@@ -76,9 +81,9 @@ class Bucket:
         return [BucketObject(name, int(one["size"]), _tag(one)) for name, one in files.items() if name not in markers]
 
     def _markers(self, empty: set[str]) -> set[str]:
-        """Return the names of empty objects that are markers of empty folders.
+        """Return the names of empty objects that only mark an empty folder.
 
-        The library removes the slash at the end of their keys. In a listing of one level they are folders.
+        The library removes the slash at the end of their keys. A listing of one level shows them as folders.
         """
         with self._errors(""):
             levels = [
@@ -89,11 +94,11 @@ class Bucket:
         return {name for name in empty if self._path(name) in folders}
 
     def names(self) -> set[str]:
-        """Return the names of all objects below the place."""
+        """Return the names of all objects below the URI."""
         return {one.name for one in self.objects()}
 
     def single(self) -> BucketObject | None:
-        """Return the object at the place itself; None if there is none, because the place is a folder."""
+        """Return the object at the URI itself; None if there is none, because the URI is that of a folder."""
         if not self._key:
             return None
         with self._errors(""):
@@ -107,7 +112,7 @@ class Bucket:
         return BucketObject("", int(found["size"]), _tag(found)) if found["size"] else None
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of an object; None if there is none."""
+        """Return the content of an object in the bucket; None if the object doesn't exist."""
         with self._errors(name):
             try:
                 return bytes(obstore.get(self._store, self._path(name)).bytes())
@@ -115,7 +120,7 @@ class Bucket:
                 return None
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write an object unless it exists; return whether it was written."""
+        """Write an object to the bucket unless it exists, and return whether it was written."""
         with self._errors(name):
             try:
                 obstore.put(self._store, self._path(name), content, mode="create")
@@ -129,17 +134,17 @@ class Bucket:
             return True
 
     def write(self, name: str, content: bytes) -> None:
-        """Write an object, replacing an existing one."""
+        """Write an object to the bucket, and replace an existing one."""
         with self._errors(name):
             obstore.put(self._store, self._path(name), content)
 
     def remove(self, name: str) -> None:
-        """Remove an object if it exists."""
+        """Remove an object from the bucket if it exists."""
         with self._errors(name), contextlib.suppress(FileNotFoundError):
             obstore.delete(self._store, self._path(name))
 
     def download(self, found: Mapping[Path, BucketObject]) -> None:
-        """Write objects to files.
+        """Copy objects of the bucket to local files.
 
         Raises:
             BatchError: an object has changed since the listing, or the disk is full.
@@ -173,7 +178,7 @@ class Bucket:
                 written += os.pwrite(target.fileno(), content[written:], begin + written)
 
     def sha256(self) -> str:
-        """Return the digest of the content of the object at the place itself, as it is now."""
+        """Return the SHA-256 digest of the present content of the object at the URI itself."""
         digest = hashlib.sha256()
         with self._errors(""):
             for chunk in obstore.get(self._store, self._key).stream(min_chunk_size=2**20):
@@ -185,7 +190,10 @@ class Bucket:
 
     @contextlib.contextmanager
     def _errors(self, name: str) -> Iterator[None]:
-        """Convert the library's errors into a BatchError if the user must act, and otherwise into an OSError."""
+        """Return a context manager that converts errors of the library.
+
+        An error becomes a BatchError if the user must change something; otherwise, an OSError.
+        """
         if self._proxy is not None:
             self._proxy.denied_reason = ""  # that of an earlier request
         try:
@@ -239,7 +247,9 @@ def _tag(found: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def opened(given: BatchBucket, field: str) -> Iterator[Bucket]:
-    """Return a context manager that yields a client of the place. `field` is `spec.input` or `spec.output`.
+    """Return a context manager that yields a client of a URI in a bucket.
+
+    `field` is `spec.input` or `spec.output`.
 
     Raises:
         BatchError: the credentials are invalid or missing.

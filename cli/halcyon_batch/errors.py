@@ -1,8 +1,9 @@
-"""Errors of a batch runner.
+"""Exceptions of a batch runner."""
 
-BatchError       the user must change something before a runner can continue
-RowError         one row has no result; the batch continues with the others
-"""
+# | exception | meaning |
+# | --- | --- |
+# | BatchError | the user must change something before a runner can continue |
+# | RowError | one row has no result; the batch continues with the others |
 
 from __future__ import annotations
 
@@ -10,13 +11,16 @@ from halcyon_measure.errors import MeasureError
 
 
 class BatchError(MeasureError):
-    """A batch that can't continue. The message has the object, the value, the limit and what to do."""
+    """Exception for a batch that can't continue until the user changes something.
+
+    The message has the object, the value, the limit and the remedy.
+    """
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
-        """One word for the failure, used as the reason of a condition."""
+        """Cause of the error in one CamelCase word, which becomes the reason of a condition."""
 
 
 class RowError(MeasureError):
-    """A row that has no result."""
+    """Exception for a row of a data set that has no result."""

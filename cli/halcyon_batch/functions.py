@@ -1,8 +1,9 @@
-"""The user's functions `prepare` and `finish`, as in `halcyon bench`, run in separate processes.
+"""Execution of the user's functions `prepare` and `finish` in separate processes.
 
-Without such functions, rows are converted in a thread. `prepare(sample)` receives the path of a file, the arrays of a
-row by name, or the JSON value of a line. It returns one array, or arrays by input name. `finish(outputs)` receives the
-outputs of one row by name, and returns what is stored instead.
+`prepare(sample)` receives the path of a file, the arrays of a row by name, or the JSON value of a line. It returns one
+array, or arrays by input name. `finish(outputs)` receives the outputs of one row by name, and returns the value to
+store. The functions have the same form as in `halcyon bench`. If the user has no such functions, rows are converted in
+a thread.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from halcyon_measure.engine.hooks import load
 from halcyon_measure.errors import HookError, TensorError
 
 _LOADED: dict[str, Callable[..., Any]] = {}
-"""Functions that this process has already loaded, by FILE.py:FUNCTION."""
+"""Functions of the user that this process has already loaded, by FILE.py:FUNCTION."""
 
 
 class Functions:
-    """Executor of `prepare`, which makes tensors from rows, and of `finish`, which makes results from outputs.
+    """Executor of the user's functions `prepare` and `finish`.
 
-    `close` ends its processes.
+    `prepare` converts rows to tensors, and `finish` converts outputs to results. `close` ends the processes of the
+    executor.
     """
 
     def __init__(self, prepare: str, finish: str, model: BatchModel, workers: int) -> None:
@@ -46,19 +48,22 @@ class Functions:
         )
 
     async def prepare(self, samples: Sequence[Sample]) -> list[RowTensors | str]:
-        """Return for each row its tensors, or the reason why it has none as text."""
+        """Return the tensors of each row. A row that has none has the reason as text instead."""
         made: list[RowTensors | str] = await self._run(_prepare, self._prepare, samples, self._model)
         return made
 
     async def finish(self, outputs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any] | str]:
-        """Return for each row what is stored, or the reason as text why nothing is."""
+        """Return the values to store for each row. A row that has none has the reason as text instead."""
         if not self._finish:
             return [*outputs]
         made: list[Mapping[str, Any] | str] = await self._run(_finish, self._finish, outputs)
         return made
 
     def stored(self, outputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what is stored for a row: the result of `finish`, or the outputs without their batch dimension."""
+        """Return the values to store for a row.
+
+        They are the result of `finish`, or else the outputs without their batch dimension.
+        """
         if self._finish or not self._model.is_batched:
             return outputs
         return {name: array[0] for name, array in outputs.items()}
@@ -73,12 +78,12 @@ class Functions:
             ) from None
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes that run the user's functions."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def check(prepare: str, finish: str) -> None:
-    """Load the functions once, so that an error in them shows before the batch begins.
+    """Load the user's functions once, so that errors in them are found before the batch begins.
 
     Raises:
         BatchError: a file can't be run, or doesn't contain the function.
@@ -91,7 +96,10 @@ def check(prepare: str, finish: str) -> None:
 
 
 def digest(model: str, *functions: str) -> str:
-    """Return the digest of what turns rows into results: the model's name, and the functions with their files."""
+    """Return a digest of the model's name and of the user's functions with their files.
+
+    Results with different digests must not be mixed in one output.
+    """
     made = hashlib.sha256(model.encode())
     for where in functions:
         made.update(b"\0" + where.encode())
@@ -146,7 +154,7 @@ def _finish(where: str, outputs: Sequence[Mapping[str, Any]]) -> list[Mapping[st
 
 
 def _said(error: BaseException, where: str) -> str:
-    """Return an error with its line in the user's file, as one line of text."""
+    """Return the text of an error in one line, with the line number in the user's file."""
     path = where.rpartition(":")[0]
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(path)]
     at = f"{Path(path).name}, line {lines[-1]}" if lines else Path(path).name

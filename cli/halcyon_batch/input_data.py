@@ -1,8 +1,8 @@
-"""The rows of a data set on a file system: .npz, .npy, JSON lines, or a folder of files.
+"""The rows of a data set on a file system: an .npz or .npy file, JSON lines, or a folder of files.
 
 Each data set has a digest, which a resumed batch compares with that of the first run. The digest of a file is the
-SHA-256 of its content. The digest of a folder covers the name, the size and the modification time of each file. Reading
-millions of files twice would take too long.
+SHA-256 of its content. The digest of a folder covers the name, the size and the modification time of each file. The
+contents of the files are not included, because reading millions of files twice would take too long.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ from halcyon_batch.errors import BatchError
 
 _BLOCK = 8 * 2**20
 _LOCAL_HEADER = 30
-"""Length of the fixed part of a member's header in a zip archive, which precedes the member's name, in bytes."""
+"""Length in bytes of the fixed part of a member's header in a zip archive. The member's name follows it."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One row of the input, in its stored form."""
+    """One row of a data set, in its stored form."""
 
     row: int
-    """Number of the row; the first is 0."""
+    """Number of the row in the data set; the first row is 0."""
     value: Any
-    """Arrays by name without the batch dimension, the bytes of a line, or the path of a file."""
+    """Value of the row: arrays by name without the batch dimension, the bytes of a line, or the path of a file."""
     name: str = ""
-    """Name of the row's file in a folder; empty for other formats."""
+    """Name of the file that contains the row, if the data set is a folder; empty for other formats."""
 
 
 class InputData(Protocol):
-    """A data set that is open for reading."""
+    """Interface of a data set that is open for reading."""
 
     format: str
     digest: str
     total: int
-    """Number of rows."""
+    """Number of rows in the data set."""
     row_bytes: int
     """Mean size of a row in bytes, at least 1."""
 
     def read(self, start: int, stop: int) -> list[Sample]:
-        """Return the rows from number `start` up to, but not including, `stop`."""
+        """Return the rows of the data set from number `start` up to, but not including, `stop`."""
 
     def is_unchanged(self) -> bool:
         """Return whether the data set still has the size and the modification time that it had when it was opened."""
 
     def digest_now(self) -> str:
-        """Return the digest of the data set as it is now, which may differ from that of the rows."""
+        """Return the digest of the data set's present content, which may have changed since it was opened."""
 
 
 def stamp(path: Path) -> tuple[int, int, int]:
-    """Return what a change of the file changes: its inode, size and time of modification."""
+    """Return the inode, the size and the modification time of a file, by which a change of the file is detected."""
     found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def sha256(path: Path) -> str:
-    """Return the digest of the content of a file."""
+    """Return the SHA-256 digest of the content of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
@@ -73,9 +73,9 @@ def sha256(path: Path) -> str:
 
 
 class ArrayData:
-    """Arrays by name of an .npz file, or the array of an .npy file with an empty name.
+    """The arrays of an .npz file by name, or the array of an .npy file with an empty name.
 
-    The first dimension is the row.
+    The first dimension of each array counts the rows.
     """
 
     format = "Npz"
@@ -98,7 +98,7 @@ class ArrayData:
         self.row_bytes = max(sum(one.nbytes for one in self._arrays.values()) // max(self.total, 1), 1)
 
     def read(self, start: int, stop: int) -> list[Sample]:
-        """Return the rows from number `start` up to, but not including, `stop`."""
+        """Return the rows of the arrays from number `start` up to, but not including, `stop`."""
         blocks = {name: np.array(array[start:stop]) for name, array in self._arrays.items()}
         return [Sample(start + n, {name: block[n] for name, block in blocks.items()}) for n in range(stop - start)]
 
@@ -107,7 +107,7 @@ class ArrayData:
         return stamp(self._path) == self._stamp
 
     def digest_now(self) -> str:
-        """Return the digest of the content of the file as it is now."""
+        """Return the digest of the present content of the file."""
         return sha256(self._path)
 
 
@@ -124,7 +124,7 @@ def _arrays(path: Path) -> Mapping[str, Any]:
 
 
 def _mapped(path: Path, member: zipfile.ZipInfo) -> Any:
-    """Return an array of an archive as a memory map of the file."""
+    """Return an array in an .npz archive as a memory map of the file."""
     with path.open("rb") as file:
         file.seek(member.header_offset)
         header = file.read(_LOCAL_HEADER)
@@ -141,7 +141,7 @@ def _mapped(path: Path, member: zipfile.ZipInfo) -> Any:
 
 
 class LineData:
-    """The lines of a file, each a JSON value. Blank lines aren't rows."""
+    """The lines of a text file, each of which is a JSON value. Blank lines aren't rows."""
 
     format = "Jsonl"
 
@@ -160,7 +160,7 @@ class LineData:
         self.row_bytes = max(at // max(self.total, 1), 1)
 
     def read(self, start: int, stop: int) -> list[Sample]:
-        """Return the rows from number `start` up to, but not including, `stop`."""
+        """Return the lines from row number `start` up to, but not including, `stop`."""
         found = []
         with self._path.open("rb") as file:
             for row in range(start, stop):
@@ -173,12 +173,12 @@ class LineData:
         return stamp(self._path) == self._stamp
 
     def digest_now(self) -> str:
-        """Return the digest of the content of the file as it is now."""
+        """Return the digest of the present content of the file."""
         return sha256(self._path)
 
 
 class FolderData:
-    """The visible files of a folder and its subfolders, in order of their paths."""
+    """The visible files of a folder and its subfolders, in order of their paths. Each file is a row."""
 
     format = "Folder"
 
@@ -191,7 +191,7 @@ class FolderData:
         self.row_bytes = max(size // max(self.total, 1), 1)
 
     def read(self, start: int, stop: int) -> list[Sample]:
-        """Return the rows from number `start` up to, but not including, `stop`."""
+        """Return the files from row number `start` up to, but not including, `stop`."""
         return [Sample(row, str(self._path / self._names[row]), self._names[row]) for row in range(start, stop)]
 
     def is_unchanged(self) -> bool:
@@ -199,12 +199,12 @@ class FolderData:
         return self.digest_now() == self.digest
 
     def digest_now(self) -> str:
-        """Return the digest of the files as they are now."""
+        """Return the digest of the present names, sizes and modification times of the files."""
         return _listed(self._path)[2]
 
 
 def _listed(path: Path) -> tuple[Sequence[str], int, str]:
-    """Return the relative paths of all files, the sum of their sizes in bytes, and the digest."""
+    """Return the relative paths of all files in a folder, the sum of their sizes in bytes, and the folder's digest."""
     found, size, digest = [], 0, hashlib.sha256()
     for folder, folders, files in os.walk(path):
         folders[:] = sorted(one for one in folders if not one.startswith("."))

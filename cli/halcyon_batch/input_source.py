@@ -1,7 +1,8 @@
-"""Opening of a data set: on a file system, or in a bucket, from which it is copied first.
+"""Opening of a data set that is on a file system or in a bucket.
 
-The rows are those of the copy, so a change in the bucket can't mix two contents. The digest of a file is that of its
-content, as on a volume. That of a folder in a bucket covers the name, the size and the ETag of each object.
+A data set in a bucket is first copied to the local disk, and the rows are read from the copy. So a change in the bucket
+can't mix two contents. The digest of a file is that of its content, as on a volume. The digest of a folder in a bucket
+covers the name, the size and the ETag of each object.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ _KINDS: Mapping[str, Callable[[Path], InputData]] = {
 }
 _SUFFIXES = {".npz": "Npz", ".npy": "Npz", ".jsonl": "Jsonl", ".ndjson": "Jsonl", ".parquet": "Parquet"}
 _CHECK_INTERVAL_S = 30.0
-"""Minimum time between two listings of a bucket that look for a change, in seconds."""
+"""Minimum time in seconds between two listings of a bucket by which changes of a data set are detected."""
 
 
 def open_input(path: str, format_: str) -> InputData:
-    """Open a data set on a file system. If no format is given, it is derived from the file name.
+    """Open a data set on a file system.
+
+    If no format is given, it is derived from the name of the file or folder.
 
     Raises:
         BatchError: the data set can't be read, is empty, or has another format.
@@ -59,10 +62,10 @@ def _format_of(path: Path) -> str:
 
 
 class BucketData:
-    """A file or a folder in a bucket, whose rows are read from a copy on the local disk."""
+    """A data set in a bucket, whose rows are read from a copy on the local disk."""
 
     def __init__(self, bucket: Bucket, given: BatchBucket, folder: Path, format_: str) -> None:
-        """Copy the data set to the folder, and open it.
+        """Copy the data set from the bucket to a local folder, and open the copy.
 
         Raises:
             BatchError: the data set doesn't exist, is too large, can't be read, is empty, or has another format.
@@ -93,11 +96,11 @@ class BucketData:
         self._checked_at_s = time.monotonic()
 
     def read(self, start: int, stop: int) -> list[Sample]:
-        """Return the rows from number `start` up to, but not including, `stop`."""
+        """Return the rows of the data set from number `start` up to, but not including, `stop`."""
         return self._data.read(start, stop)
 
     def is_unchanged(self) -> bool:
-        """Return whether the bucket still has the same objects, as far as a recent listing shows."""
+        """Return whether a recent listing of the bucket shows the same objects as when the data set was copied."""
         now_s = time.monotonic()
         if now_s - self._checked_at_s < _CHECK_INTERVAL_S:
             return True
@@ -108,12 +111,12 @@ class BucketData:
             return True
 
     def digest_now(self) -> str:
-        """Return the digest of what the bucket has now."""
+        """Return the digest of the data set's present content in the bucket."""
         return self._bucket.sha256() if self._is_file else _digest(_listed(self._bucket)[1])
 
 
 def _listed(bucket: Bucket) -> tuple[bool, Sequence[BucketObject]]:
-    """Return whether the place is a file, and the objects without hidden ones."""
+    """Return whether the URI is that of a single file, and its objects without hidden ones."""
     if (one := bucket.single()) is not None:
         return True, [one]
     return False, [

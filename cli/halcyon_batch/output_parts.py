@@ -1,14 +1,16 @@
-"""The results of a batch: parts of consecutive rows, rows without a result, and a manifest for resumed batches.
+"""The results of a batch: parts with consecutive rows, lists of rows without a result, and a manifest.
 
-    batch.json                    settings of the parts: digest of the input, rows per part, format; whether all are written
-    part-00000.npz                results of the rows of a part, in order, with the numbers of the rows
-    failures-00000-1f2e3d.jsonl   rows of a part without a result, as one runner saw them; written before the part
-    failures.jsonl                all rows without a result, once all parts are written
-
-A part whose results file exists is done. After a kill at any point, a new runner makes only the missing parts. A part is
-created once: if two runners work at the same time, the first one's part stays. A row is failed if its part doesn't have
-it, whichever runner has seen it fail.
+A part whose results file exists is done. After a kill at any point, a new runner computes only the missing parts. If
+two runners work at the same time, the part that is written first stays. A row is failed if the results file of its part
+doesn't contain it, whichever runner recorded the failure.
 """
+
+# | file | content |
+# | --- | --- |
+# | batch.json | manifest: digest of the input, rows per part, format, and whether all parts are written |
+# | part-00000.npz | results of the rows of a part, in order, with the numbers of the rows |
+# | failures-00000-1f2e3d.jsonl | rows of a part without a result in one runner; written before the part |
+# | failures.jsonl | all rows without a result, once all parts are written |
 
 from __future__ import annotations
 
@@ -43,13 +45,13 @@ class RowResult:
     row: int
     name: str
     outputs: Mapping[str, Any] | None
-    """Arrays or plain values by output name; None if the row has no result."""
+    """Outputs of the row by name, as arrays or plain values; None if the row has no result."""
     failure: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Settings with which all parts of an output folder are made."""
+    """Settings that all parts in an output folder of a batch have in common."""
 
     owner: str
     name: str
@@ -58,29 +60,29 @@ class Manifest:
     rows_per_part: int
     format: str
     made_with: str
-    """Digest of the model's name and of the functions, which must be the same for all parts."""
+    """Digest of the model's name and of the user's functions, which must be the same for all parts."""
 
     @property
     def parts(self) -> int:
-        """Number of parts."""
+        """Number of parts into which the results of the batch are divided."""
         return math.ceil(self.total / self.rows_per_part)
 
     def rows(self, part: int) -> tuple[int, int]:
-        """Return the number of a part's first row, and the number after that of its last row."""
+        """Return the range of row numbers in a part, as its first number and the number after its last one."""
         return part * self.rows_per_part, min((part + 1) * self.rows_per_part, self.total)
 
 
 def rows_per_part(total: int, row_bytes: int) -> int:
-    """Return the number of rows per part.
+    """Return the number of rows in each part of the results.
 
-    Parts are small enough to lose little work after a kill, and fit into memory.
+    A part must fit into memory. It must also be so small that little work is lost after a kill.
     """
     return max(min(max(math.ceil(total / _PARTS), _LEAST_ROWS), _PART_BYTES // row_bytes), 1)
 
 
 @dataclass
 class OutputParts:
-    """The parts in a storage."""
+    """Parts of the results of a batch, in a folder on a volume or in a bucket."""
 
     storage: Storage
     manifest: Manifest
@@ -90,13 +92,13 @@ class OutputParts:
     """Number of rows without a result in the parts that exist."""
     is_complete: bool = False
     _runner: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
-    """Name of this run, which its files of failures have, so that no other run replaces or removes them."""
+    """Random name of this run, as part of the names of its failures files. So no other run replaces or removes them."""
     _failure_files: dict[int, list[str]] = field(default_factory=dict)
-    """Names of the files of failures, by part."""
+    """Names of the failures files of each part."""
 
     @classmethod
     def begin(cls, storage: Storage, manifest: Manifest, where: str) -> OutputParts:
-        """Return the parts of a new output, or those that an earlier runner wrote.
+        """Open an output: a new one, or one in which an earlier runner has written parts.
 
         Raises:
             BatchError: the folder contains other files, or the results of another input, model or function.
@@ -127,7 +129,7 @@ class OutputParts:
 
     @property
     def missing(self) -> list[int]:
-        """Numbers of the parts that aren't written yet, ascending."""
+        """Numbers of the parts that aren't written yet, in ascending order."""
         return [part for part in range(self.manifest.parts) if part not in self.present]
 
     @property
@@ -136,7 +138,9 @@ class OutputParts:
         return sum(stop - start for start, stop in map(self.manifest.rows, self.present))
 
     def write(self, part: int, results: Sequence[RowResult]) -> None:
-        """Write a part, unless another runner has: first its failures, then its results, which mark it as done.
+        """Write a part of the results, unless another runner has written it.
+
+        The list of failed rows is written first. The results file is written last, and marks the part as done.
 
         Raises:
             BatchError: the results can't be stored in this format, or not at all.
@@ -158,7 +162,7 @@ class OutputParts:
         self.present.add(part)
 
     def finish(self) -> None:
-        """Collect the failures of all parts in one file, and mark the output as complete."""
+        """Write the failed rows of all parts to one file, and mark the output as complete."""
         self._find_failure_files(self.storage.names())
         failures = {row: line for part in sorted(self._failure_files) for row, line in self._failures(part).items()}
         if _parse(self.storage.read(MANIFEST) or b"", self.where)[1]:
@@ -183,9 +187,10 @@ class OutputParts:
                 self._failure_files.setdefault(int(match[1]), []).append(name)
 
     def _failures(self, part: int) -> dict[int, bytes | None]:
-        """Return the rows that a part doesn't have, each with its line in a file of failures; None if it is in none.
+        """Return the numbers of the rows that a part doesn't contain, each with its line in a failures file.
 
-        A part without such a file has all its rows, because the file is written first.
+        The line is None if no failures file has it. A part without a failures file contains all its rows, because the
+        failures file is written before the part.
         """
         files = self._failure_files.get(part)
         if not files:
@@ -245,9 +250,10 @@ def _jsonl(results: Sequence[RowResult]) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """Return a value in JSON's types.
+    """Return a value converted to types that JSON supports.
 
-    Values that JSON lacks become strings: NaN and infinities by name, bytes as text or base64.
+    Values without an equivalent in JSON become strings. NaN and infinities become their names. Bytes become text or
+    base64.
     """
     if isinstance(value, Mapping):
         return {str(name): plain(one) for name, one in value.items()}
@@ -266,7 +272,7 @@ def plain(value: Any) -> Any:
 
 
 def _rows_in(part: bytes, format_: str) -> set[int]:
-    """Return the numbers of the rows that a part has."""
+    """Return the numbers of the rows that the results file of a part contains."""
     if format_ == "Jsonl":
         return {int(json.loads(line)["row"]) for line in part.splitlines()}
     with np.load(io.BytesIO(part), allow_pickle=False) as archive:

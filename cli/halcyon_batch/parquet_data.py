@@ -1,7 +1,9 @@
-"""The rows of a Parquet file: a column for each input. It requires pyarrow, which the runner's image has only if built with it.
+"""The rows of a Parquet file, which has a column for each input of the model.
 
-Each row of a column of numbers, booleans, texts, lists, lists of lists or tensors is an array. Rows are read by row group,
-of which the last one is kept.
+The package pyarrow is required. The runner's image contains it only if the image was built with it.
+
+Columns can contain numbers, booleans, texts, lists, lists of lists or tensors. Each value is converted to an array. The
+file is read by row group, and the last row group is kept in memory.
 """
 
 from __future__ import annotations
@@ -17,15 +19,15 @@ from halcyon_batch.input_data import Sample, sha256, stamp
 
 
 class ParquetData:
-    """A Parquet file."""
+    """A data set in a Parquet file, open for reading."""
 
     format = "Parquet"
 
     def __init__(self, path: Path) -> None:
-        """Open the file.
+        """Open a Parquet file.
 
         Raises:
-            BatchError: pyarrow isn't installed, or the file isn't one of Parquet.
+            BatchError: pyarrow isn't installed, or the file isn't a Parquet file.
         """
         try:
             arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
@@ -52,7 +54,7 @@ class ParquetData:
         self._group: tuple[int, Any] = (-1, None)
 
     def read(self, start: int, stop: int) -> list[Sample]:
-        """Return the rows from number `start` up to, but not including, `stop`.
+        """Return the rows of the file from number `start` up to, but not including, `stop`.
 
         Raises:
             ValueError: the file is damaged.
@@ -75,7 +77,7 @@ class ParquetData:
         return stamp(self._path) == self._stamp
 
     def digest_now(self) -> str:
-        """Return the digest of the content of the file as it is now."""
+        """Return the digest of the present content of the file."""
         return sha256(self._path)
 
     def _columns(self, group: int) -> dict[str, Any]:
@@ -92,7 +94,7 @@ class ParquetData:
 def _values(column: Any) -> list[Any]:
     """Return the value of each row of a column: an array, a list of lists, or None for a null.
 
-    A number, a boolean or a text is an array of one value.
+    A number, a boolean or a text becomes an array with one value.
     """
     if hasattr(column, "chunks"):
         column = column.combine_chunks()
@@ -112,7 +114,7 @@ def _is_list(column: Any) -> bool:
 
 
 def _split(column: Any, values: Any) -> list[Any]:
-    """Return the values of each list of a column, given those of all its lists."""
+    """Return the values of each list in a column, given the values of all lists in sequence."""
     if str(column.type).startswith("fixed_size_list<"):
         return [*values.reshape(len(column), column.type.list_size)]
     ends = np.cumsum(column.value_lengths().to_numpy(zero_copy_only=False))

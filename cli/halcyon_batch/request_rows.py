@@ -1,25 +1,28 @@
-"""Number of rows of a request: given, or chosen from the execution times that the first requests show. Pure.
+"""Number of rows in each request: given, or chosen from the execution times of the first requests. Pure.
 
-The execution of a batch of b rows takes t0 + b t1. A larger request spreads t0 over more rows, but users' requests wait
-longer behind it. The choice is the smallest size whose time per row is at most 5 % above the lowest one.
+The execution time of a batch of b rows is about t0 + b t1. A larger request spreads t0 over more rows, but requests of
+users wait longer behind it. The choice is the smallest number whose time per row is at most 5 % above the lowest one.
 """
 
 from __future__ import annotations
 
 MAX_UNKNOWN_ROWS = 64
-"""Largest number of rows that is tried if the model's largest batch is unknown."""
+"""Largest number of rows in a request that is tried if the model's largest batch is unknown."""
 _TRIES = 5
-"""Number of requests of each size. Only the fastest answer counts: the first execution of a size is slow, and users'
-requests run in between.
+"""Number of requests that are sent with each number of rows, to find the best number. Only the fastest answer counts.
+The first execution of a size is slow, and requests of users run in between.
 """
 _NEAR_BEST = 1.05
 
 
 class RequestRows:
-    """Number of rows of the next request. Until the number is chosen, only one request is in progress at a time."""
+    """Choice of the number of rows in each request.
+
+    Until the number is chosen, only one request is in progress at a time.
+    """
 
     def __init__(self, *, fixed: int | None, most: int) -> None:
-        """Use `fixed` rows per request; if it is None, choose a number from 1 to `most`."""
+        """Use `fixed` rows in each request; if it is None, choose a number from 1 to `most`."""
         self._most = most
         self._trials = [] if fixed is not None else _sizes(most)
         self._times_s: dict[int, list[float]] = {}
@@ -27,16 +30,16 @@ class RequestRows:
 
     @property
     def is_chosen(self) -> bool:
-        """Whether the number of rows is chosen."""
+        """Whether the number of rows in each request is chosen."""
         return self.chosen is not None
 
     @property
     def rows(self) -> int:
-        """Number of rows of the next request."""
+        """Number of rows in the next request."""
         return self.chosen if self.chosen is not None else self._trials[0]
 
     def answered(self, rows: int, latency_s: float) -> None:
-        """Record the latency of an answer, which counts only until the number of rows is chosen."""
+        """Record the latency of a request. It counts only until the number of rows is chosen."""
         if self.chosen is not None or rows != self.rows:
             return
         times_s = self._times_s.setdefault(rows, [])
@@ -45,7 +48,7 @@ class RequestRows:
             self._next()
 
     def limit(self, rows: int) -> None:
-        """Limit the number of rows, because the model rejects larger requests."""
+        """Limit the number of rows in each request, because the model rejects larger requests."""
         self._most = max(min(self._most, rows), 1)
         self._trials = [size for size in self._trials if size <= self._most]
         if self.chosen is not None:
@@ -59,7 +62,7 @@ class RequestRows:
             self._choose()
 
     def _is_past_best(self) -> bool:
-        """Return whether neither of the last two sizes has lowered the time per row."""
+        """Return whether neither of the last two numbers of rows has lowered the time per row."""
         costs = [cost for _, cost in sorted(self._costs_s().items())]
         return len(costs) >= 3 and min(costs[-2:]) > costs[-3] / _NEAR_BEST
 
@@ -71,11 +74,11 @@ class RequestRows:
         )
 
     def _costs_s(self) -> dict[int, float]:
-        """Return the time per row of each size that was tried, in seconds."""
+        """Return the time per row in seconds, for each number of rows that was tried."""
         return {rows: min(times_s) / rows for rows, times_s in self._times_s.items()}
 
 
 def _sizes(most: int) -> list[int]:
-    """Return the powers of two below `most`, and `most` itself."""
+    """Return the numbers of rows to try: the powers of two below `most`, and `most` itself."""
     sizes = [1 << n for n in range(most.bit_length()) if 1 << n < most]
     return [*sizes, most]

@@ -1,7 +1,7 @@
 """Limit of the requests in progress, derived from latencies and rejections. Pure.
 
-A request that waits behind users' requests takes longer. So the limit grows while answers are fast, and shrinks while
-they are slow. It follows the free capacity without a fixed rate.
+A request of a batch takes longer if it waits behind requests of users. So the limit grows while answers are fast, and
+shrinks while they are slow. In this way the batch uses the free capacity without a fixed rate.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from collections import deque
 
 MAX_REQUESTS = 256
 _SLOW, _SLOW_GENTLE = 3.0, 1.3
-"""Latency, as a multiple of the lowest one, above which the window shrinks. At 3.0, an instance runs one request while
-another one waits.
+"""Ratio of the latency to the lowest recent latency above which the limit shrinks: by default, and for a gentle batch.
+At 3.0, an instance runs one request while another one waits.
 """
 _LEAST, _LEAST_GENTLE = 2, 1
-"""Smallest window. In a balancer's lower class, a waiting request delays no user, and starts as soon as capacity is
-free.
+"""Smallest limit of the requests in progress: by default, and for a gentle batch. A request that waits in the
+balancer's class of lower priority delays no user, and starts as soon as capacity is free.
 """
 _REMEMBERED = 500
-"""Number of last answers whose lowest latency is the reference. Older answers may be of another revision or another
+"""Number of last answers whose lowest latency is the reference. Older answers may be from another revision or another
 GPU.
 """
 
 
 class RequestWindow:
-    """Limit of the number of requests in progress."""
+    """Limit of the number of requests that a batch has in progress."""
 
     def __init__(self, *, gentle: bool, most: int = MAX_REQUESTS) -> None:
-        """Begin with a limit of one request.
+        """Begin with a limit of one request in progress.
 
-        `gentle` keeps nearly all requests of this batch from waiting in the servers.
+        If `gentle` is true, the limit is kept so low that nearly no request of this batch waits in the servers.
         """
         self._slow, self._least = (_SLOW_GENTLE, _LEAST_GENTLE) if gentle else (_SLOW, _LEAST)
         self._most = most
@@ -41,7 +41,7 @@ class RequestWindow:
 
     @property
     def limit(self) -> int:
-        """Number of requests that may be in progress."""
+        """Maximum number of requests that may be in progress."""
         return int(self._size)
 
     def answered(self, latency_s: float) -> None:
@@ -59,11 +59,14 @@ class RequestWindow:
         self._size = min(max(self._size, float(self._least)), float(self._most))
 
     def rejected(self) -> None:
-        """Halve the limit after a rejection, which the balancer sends while requests of the batch's class must wait."""
+        """Halve the limit of requests in progress after a rejection.
+
+        The balancer rejects requests of the batch while the batch's class must wait.
+        """
         self._doubles = False
         self._size = max(self._size / 2, float(self._least))
 
     def restart(self) -> None:
-        """Discard the latencies, because further requests have another size."""
+        """Discard the recorded latencies, because further requests have another number of rows."""
         self._latencies.clear()
         self._seen = 0

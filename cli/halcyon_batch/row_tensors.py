@@ -1,6 +1,6 @@
-"""Conversion of a stored row to the tensors of its request, and of an answer to the outputs of its rows. Pure.
+"""Conversion of rows to the tensors of a request, and of an answer to the outputs of its rows. Pure.
 
-Out of scope: the functions of a user (`functions`).
+Out of scope: functions of the user (`functions`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RowTensors = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class BatchModel:
-    """The model's inputs, which the rows must fit."""
+    """The inputs of a model, which the rows of a data set must fit."""
 
     inputs: tuple[ModelInput, ...]
     is_batched: bool
@@ -32,7 +32,7 @@ class BatchModel:
 
 
 def row_tensors(sample: Sample, model: BatchModel) -> RowTensors:
-    """Return the tensors of a row that no user function prepares.
+    """Return the tensors of a row without using a function of the user.
 
     Raises:
         TensorError, RowError, OSError: the row doesn't fit the model's inputs.
@@ -43,7 +43,7 @@ def row_tensors(sample: Sample, model: BatchModel) -> RowTensors:
 
 
 def value_of(sample: Sample) -> Any:
-    """Return a row as a user's function receives it: the path of a file, arrays by name, or a line's JSON value.
+    """Return a row as the user's function receives it: the path of a file, arrays by name, or a line's JSON value.
 
     Raises:
         RowError: the line isn't JSON.
@@ -63,7 +63,7 @@ def fitted(value: Any, model: BatchModel) -> RowTensors:
     The values are given by input name, as the value of the only input, or as a request in the form of KServe v2.
 
     Raises:
-        TensorError, RowError: they don't fit the model's inputs.
+        TensorError, RowError: the values don't fit the model's inputs.
     """
     inputs = model.inputs
     if isinstance(value, dict) and isinstance(value.get("inputs"), list):
@@ -105,21 +105,24 @@ def _single(arrays: RowTensors, model: BatchModel) -> RowTensors:
 
 
 def shape_of(row: RowTensors) -> tuple[Any, ...]:
-    """Return a key that is equal for two rows if one request can hold both."""
+    """Return a key of a row. Two rows can be in the same request if their keys are equal."""
     return tuple((name, array.shape[1:]) for name, array in sorted(row.items()))
 
 
 def payload(rows: Sequence[RowTensors]) -> Payload:
-    """Return the request body of rows that have the same shape. Several rows are allowed only if the model batches."""
+    """Return the request body for rows that have the same shape.
+
+    More than one row is allowed only if the model batches.
+    """
     if len(rows) == 1:
         return Payload(rows[0], 1)
     return Payload({name: np.concatenate([row[name] for row in rows]) for name in rows[0]}, len(rows))
 
 
 def split(outputs: Mapping[str, Array], rows: int) -> list[Mapping[str, Array]]:
-    """Return the outputs of each row, with a first dimension of 1.
+    """Return the outputs of each row in a request, with a first dimension of 1.
 
-    The outputs of a request of one row stay as they are.
+    If the request has only one row, its outputs stay as they are.
 
     Raises:
         RowError: the number of rows of an output differs from that of the request.

@@ -1,7 +1,7 @@
-"""Sender of requests, each until all its rows have an outcome.
+"""Sender of the requests of a batch. It sends each row until the row has a result or has failed.
 
-It waits after a rejection, repeats the request after a broken connection, and splits it after an error. So a bad row
-costs no other row its result.
+After a rejection, the sender waits. After a broken connection, it repeats the request. After an error, it splits the
+request into smaller ones, so that an invalid row doesn't affect the results of others.
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ from halcyon_measure.protocols.target import Target
 
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.25, 30.0
 _BLAMED = 5
-"""Number of lost requests after which the rows themselves are the cause. A rejection or a loss while no other request
-was answered doesn't count.
+"""Number of lost requests after which the rows count as the cause. A rejection or a loss doesn't count if no other
+request was answered meanwhile.
 """
 _ERRORS, _ERROR_WAIT_S = 2, 0.1
-"""Number of the model's errors after which a row has no result, and the time between two attempts in seconds."""
+"""Number of errors from the model after which a row has failed, and the time between two attempts in seconds."""
 _TOO_MANY_ROWS = re.compile(r"batch-size must be <= (\d+)")
 _PASSES = re.compile(r"^502: |unknown model|is not ready|unloading", re.IGNORECASE)
-"""Pattern of errors of a server that stops or still loads the model, which have nothing to do with the rows."""
+"""Pattern of errors from a server that stops, or that is still loading the model. Such errors are not caused by the
+rows.
+"""
 _WAITS = frozenset({Outcome.REJECTED, Outcome.TIMED_OUT, Outcome.DISCONNECTED})
 
 
 @dataclass
 class _Tries:
-    """Failures of one request so far, by type."""
+    """Numbers of failures of one request so far, by type of failure."""
 
     refused: int = 0
     blamed: int = 0
@@ -48,7 +50,7 @@ class _Tries:
 
 @dataclass
 class Sender:
-    """Sender of requests to one model, which keeps to the window's limit of requests in progress."""
+    """Sender of requests to one model, within a limit of requests in progress."""
 
     client: Client
     target: Target
@@ -65,22 +67,25 @@ class Sender:
         self._not_before_s = 0.0
         self._number = 0
         self.waiting = ""
-        """Reason why no request is answered; empty while some are."""
+        """Reason why no request is answered at present; empty while requests are answered."""
 
     async def enter(self) -> None:
-        """Wait until another request may be in progress. The caller then calls `outcomes`, and at the end `leave`."""
+        """Wait until the limit allows another request in progress.
+
+        The caller must then call `outcomes`, and `leave` at the end.
+        """
         async with self._room:
             await self._room.wait_for(lambda: self._in_progress < (self.window.limit if self.sizes.is_chosen else 1))
             self._in_progress += 1
 
     async def leave(self) -> None:
-        """End a request in progress, so that another one may begin."""
+        """Count a request as no longer in progress, so that another one may begin."""
         async with self._room:
             self._in_progress -= 1
             self._room.notify_all()
 
     async def outcomes(self, rows: Sequence[RowTensors]) -> list[Mapping[str, Any] | str]:
-        """Return for each row its outputs, or the reason as text why it has none."""
+        """Return the outputs of each row. A row that has none has the reason as text instead."""
         tries = _Tries()
         while True:
             await self._pause()
@@ -96,7 +101,7 @@ class Sender:
             return [reply.message] if len(rows) == 1 else await self._halves(rows)
 
     def _read(self, reply: Reply, rows: int) -> list[Mapping[str, Any] | str] | None:
-        """Return the outputs of each row; None if every row must be sent in a request of its own."""
+        """Return the outputs of each row in an answer; None if each row must be sent in a separate request."""
         try:
             return [*split(outputs(self.target, reply), rows)]
         except RowError:
@@ -106,7 +111,7 @@ class Sender:
             return [f"the answer can't be read: {error!r}"] * rows
 
     async def _is_repeated(self, reply: Reply, rows: Sequence[RowTensors], tries: _Tries, answers: int) -> bool:
-        """Wait as long as a failure requires, and return whether the same request must be sent again."""
+        """Wait as long as the failure of a request requires, and return whether the same request must be sent again."""
         if reply.outcome in _WAITS:
             tries.refused = min(tries.refused + 1, 10)
             if reply.outcome is Outcome.REJECTED:
@@ -154,9 +159,9 @@ class Sender:
             self.window.answered(latency_s)
 
     async def _wait(self, reply: Reply, refused: int) -> None:
-        """Wait after a temporary failure.
+        """Wait after a temporary failure of a request.
 
-        A rejection delays all requests, because the balancer makes the batch's whole class wait.
+        A rejection delays all requests, because the balancer makes the whole class of the batch wait.
         """
         least_s = min(_FIRST_WAIT_S * 2.0 ** (refused - 1), _MAX_WAIT_S)
         wait_s = max(reply.retry_after_s, least_s) * random.uniform(0.75, 1.25)  # noqa: S311  # jitter

@@ -1,6 +1,6 @@
 """Storage of results, in which a file appears completely or not at all.
 
-If a kill interrupts a write, a hidden file remains, and no partial result.
+If a kill interrupts a write, a hidden file may remain, but no partial result.
 """
 
 from __future__ import annotations
@@ -21,26 +21,29 @@ _CLOSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
 
 
 class Storage(Protocol):
-    """A folder of named files, on a volume or in a bucket."""
+    """Interface of a folder with named files, on a volume or in a bucket."""
 
     def names(self) -> set[str]:
-        """Return the names of all complete files."""
+        """Return the names of all files that are completely written."""
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None if there is none."""
+        """Return the content of a file; None if the file doesn't exist."""
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write a file unless it exists; return whether it was written."""
+        """Write a file unless it exists, and return whether it was written."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, replacing an existing one."""
+        """Write a file, and replace an existing one."""
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
 
 
 class FolderStorage:
-    """A folder of a file system. A file is written under a hidden name, flushed to the disk, and then renamed."""
+    """Storage of results in a folder of a file system.
+
+    A file is written under a hidden name, flushed to the disk, and then renamed.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -56,18 +59,18 @@ class FolderStorage:
             raise _refused(path, error) from None
 
     def names(self) -> set[str]:
-        """Return the names of all complete files."""
+        """Return the names of all files that are completely written."""
         return {one.name for one in self._path.iterdir() if not one.name.startswith(_PREFIX)}
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None if there is none."""
+        """Return the content of a file; None if the file doesn't exist."""
         try:
             return (self._path / name).read_bytes()
         except FileNotFoundError:
             return None
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write a file unless it exists; return whether it was written."""
+        """Write a file unless it exists, and return whether it was written."""
         made = self._beside(content)
         try:
             os.link(made, self._path / name)
@@ -86,7 +89,7 @@ class FolderStorage:
         return True
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, replacing an existing one."""
+        """Write a file, and replace an existing one."""
         self._beside(content).replace(self._path / name)
         self._flush()
 
@@ -95,7 +98,7 @@ class FolderStorage:
         (self._path / name).unlink(missing_ok=True)
 
     def _beside(self, content: bytes) -> Path:
-        """Write the content to a new hidden file in the folder, and flush it to the disk."""
+        """Write content to a new hidden file in the folder, and flush the file to the disk."""
         made = self._path / f"{_PREFIX}{uuid.uuid4().hex}"
         try:
             with made.open("xb") as file:
@@ -108,7 +111,7 @@ class FolderStorage:
         return made
 
     def _flush(self) -> None:
-        """Flush the folder's list of names to the disk."""
+        """Flush the directory entries of the folder to the disk."""
         folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
@@ -117,9 +120,10 @@ class FolderStorage:
 
 
 def _refused(path: str, error: OSError) -> Exception:
-    """Return the exception to raise for a failed write.
+    """Return the exception to raise for a failed write of a file.
 
-    It is a BatchError if the user must act, else the error itself, after which a new runner continues.
+    It is a BatchError if the user must change something. Otherwise it is the error itself, after which a new runner
+    continues.
     """
     if error.errno in _FULL:
         return BatchError("OutputFull", f"spec.output: no space is left at {path}: enlarge the volume, then resume")

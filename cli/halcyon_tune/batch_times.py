@@ -1,7 +1,7 @@
-"""Execution time of a batch by its rows, for each family of configurations, and straight lines fitted to these times.
+"""Execution times of batches by their number of rows, and straight lines fitted to these times. Pure.
 
-Pure. Instances and threads share a device, so each family has its own times. If only one batch size of a family was
-measured, its other times are those of the first family, scaled by the ratio at this size.
+Each family of configurations has its own times, because instances and threads share a device. If only one batch size of
+a family was measured, its other times are those of the first family, scaled by the ratio at this size.
 """
 
 from __future__ import annotations
@@ -14,31 +14,30 @@ from halcyon.scaling.planner.capacity.queueing import ServiceLine
 from halcyon_tune.points import Configuration, Point
 
 Family = tuple[int, int | None]
-"""Number of instances, and threads per instance."""
+"""Settings that affect the execution times of batches: the number of instances, and the threads of each instance."""
 
 _LEAST_SHARE = 0.01
-"""Share of a point's executions below which a batch size is ignored, because the mean of so few executions is
-unreliable.
+"""Share of a measurement's executions below which a batch size is ignored. The mean of so few executions is unreliable.
 """
 _BEND = 0.15
-"""Relative distance of a batch size's time from the line above which a line describes the times badly."""
+"""Relative distance of a batch's execution time from the fitted line above which the line describes the times badly."""
 
 
 @dataclass(frozen=True)
 class BatchTimes:
-    """Times of the batches that were executed in all points so far."""
+    """Execution times of all batches that were measured so far."""
 
     sums: Mapping[Family, Mapping[int, tuple[float, float]]] = field(default_factory=dict)
-    """By family and number of rows: (weight, mean seconds). Every point has the same weight, however many batches it
-    executed.
+    """Weight and mean time in seconds of the measured batches, by family and number of rows. Every measurement has the
+    same weight, however many batches were executed.
     """
     first: Family | None = None
-    """Family that was measured first. It has times for more batch sizes than the others."""
+    """Family of configurations that was measured first. It has times for more batch sizes than the others."""
 
     def with_point(self, point: Point) -> BatchTimes:
-        """Return the times, extended by those of a point.
+        """Return the times, extended by those of a measured point.
 
-        If a point has no batch statistics, the mean latency of a single caller is the time of one request.
+        If the point has no batch statistics, the mean latency of a single caller is the time of one request.
         """
         found = _means(point)
         if not found:
@@ -51,14 +50,15 @@ class BatchTimes:
         return replace(self, sums={**self.sums, family: known}, first=self.first or family)
 
     def means(self, family: Family) -> dict[int, float]:
-        """Return the mean seconds of a batch by its number of rows, as measured for a family."""
+        """Return the mean execution time in seconds of a family's batches, by number of rows, as measured."""
         return {rows: mean for rows, (_, mean) in sorted(self.sums.get(family, {}).items())}
 
     def line(self, configuration: Configuration, rows_per_request: float = 1.0) -> ServiceLine | None:
-        """Return the line for a configuration, with its slope per request, not per row; None if nothing was measured.
+        """Return the fitted line of batch times for a configuration; None if nothing was measured.
 
-        Batch sizes above the configuration's largest batch don't count: they may be beyond a jump in the times. Larger
-        sizes weigh more, because near its capacity a replica mostly executes large batches.
+        The slope of the line is per request, not per row. Batch sizes above the configuration's largest batch don't
+        count, because the times may have a jump before them. Larger sizes have more weight, because a replica near its
+        capacity mostly executes large batches.
         """
         most = configuration.max_batch
         known = self._known(configuration.family)
@@ -71,7 +71,10 @@ class BatchTimes:
         return _fitted(sizes, rows_per_request)
 
     def bend(self, family: Family) -> float:
-        """Return the largest relative distance of a time from the line through all sizes; 0 with fewer than 3 sizes."""
+        """Return the largest relative distance of a batch time from the line fitted to all sizes.
+
+        The result is 0 with fewer than 3 sizes.
+        """
         means = self.means(family)
         if len(means) < 3:
             return 0.0
@@ -79,11 +82,11 @@ class BatchTimes:
         return max(abs(math.log(seconds / max(line.seconds(rows), 1e-9))) for rows, seconds in means.items())
 
     def is_bent(self, family: Family) -> bool:
-        """Return whether a line describes a family's times badly."""
+        """Return whether a straight line describes the batch times of a family badly."""
         return self.bend(family) > _BEND
 
     def sharing(self, family: Family) -> float | None:
-        """Return the ratio of a family's batch times to those of the first family; None if unknown."""
+        """Return the ratio of a family's batch times to those of the first measured family; None if unknown."""
         if self.first is None:
             return None
         if family == self.first:
@@ -95,7 +98,10 @@ class BatchTimes:
         return math.exp(math.fsum(logs) / math.fsum(own))
 
     def _known(self, family: Family) -> dict[int, float]:
-        """Return a family's times by rows, completed by scaled times of the first family."""
+        """Return the batch times of a family of configurations, by number of rows.
+
+        Sizes that were measured only for the first family have its times, scaled by the ratio of the two families.
+        """
         own = self.means(family)
         if self.first is None or family == self.first:
             return own
@@ -107,7 +113,7 @@ class BatchTimes:
         return {rows: seconds * _interpolated(ratios, rows) for rows, seconds in base.items() if rows not in own} | own
 
     def _extrapolated(self, family: Family) -> float:
-        """Return an estimated ratio of an unmeasured family's batch times to those of the first family.
+        """Return an estimated ratio of an unmeasured family's batch times to those of the first measured family.
 
         It is the ratio of the nearest measured family, extrapolated linearly in the number of instances.
         """
@@ -136,9 +142,9 @@ def _means(point: Point) -> dict[int, float]:
 
 
 def _interpolated(values: Mapping[int, float], rows: int) -> float:
-    """Return the value at a number of rows, interpolated linearly.
+    """Return the batch time at a number of rows, interpolated linearly between known sizes.
 
-    Outside of the known sizes, it is that of the nearest size.
+    Below the smallest and above the largest known size, the result is the time of that size.
     """
     sizes = sorted(values)
     if rows in values:
@@ -152,7 +158,7 @@ def _interpolated(values: Mapping[int, float], rows: int) -> float:
 
 
 def _fitted(sizes: Mapping[int, float], rows_per_request: float) -> ServiceLine:
-    """Return the least-squares line, weighted by the square of the size.
+    """Return the straight line fitted to batch times by least squares, weighted by the square of the batch size.
 
     Neither its slope nor its constant is negative.
     """

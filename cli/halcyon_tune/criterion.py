@@ -1,11 +1,13 @@
-"""The score that a search maximises, of predictions and of measured points. Pure.
+"""The score that a search for the best configuration maximises. Pure.
 
-| minimise | score | load of a point |
-| --- | --- | --- |
-| cost | requests per second of one replica within the objective | the largest expected rate within the objective |
-| energy | requests within the objective per joule: the same rate per watt | as for cost |
-| latency | 1 / P99 at the given rate of one replica | the given rate |
+Both predictions and measurements have a score.
 """
+
+# | minimise | score | load of a measurement |
+# | --- | --- | --- |
+# | cost | requests per second of one replica within the objective | the largest expected rate within the objective |
+# | energy | requests within the objective per joule: the same rate per watt | as for cost |
+# | latency | 1 / P99 at the given rate of one replica | the given rate |
 
 from __future__ import annotations
 
@@ -22,33 +24,35 @@ from halcyon_tune.prediction import Predictor
 Minimise = Literal["cost", "energy", "latency"]
 
 _CAUTIOUS = 0.97
-"""Share of the expected largest rate at which a configuration is measured. An overloaded replica would show less about
-its batch times.
+"""Share of the largest expected rate at which a configuration is measured. An overloaded replica would reveal less
+about its batch times.
 """
 _LEAST_ERROR = 0.03
 _REQUESTS_ERROR = 0.5
-"""Relative error of a point with one request. With n requests, the error is smaller by the square root of n."""
+"""Relative error of a measurement with one request. With n requests, the error is smaller by a factor of the square
+root of n.
+"""
 _FAR = 0.1
-"""Error of batch times that are inferred at a rate other than the capacity, per unit of the logarithm of capacity over
-rate.
+"""Additional error of batch times if the measured rate differs from the capacity: error per unit of the logarithm of
+their ratio.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Criterion:
-    """Score that a search maximises."""
+    """Definition of the score that a search for the best configuration maximises."""
 
     predictor: Predictor
     minimise: Minimise = "cost"
     rate_each_rps: float | None = None
-    """Given rate of one replica, for `minimise: latency`."""
+    """Rate of one replica that the user has given, in requests per second. Used for `minimise: latency`."""
 
     def score(
         self, line: ServiceLine, configuration: Configuration, log_factor: float = 0.0, power_w: float | None = None
     ) -> float:
         """Return the score of a configuration whose batch times are longer by the factor exp(`log_factor`).
 
-        If no power is given, the score is not divided by it, as if all configurations used the same.
+        If no power is given, the score isn't divided by the power, as if all configurations used the same power.
         """
         if self.minimise != "latency":
             return self.predictor.capacity_near(line, configuration, log_factor) / (power_w or 1.0)
@@ -58,16 +62,16 @@ class Criterion:
         return 1 / p99_s if p99_s <= self.predictor.objective_s else 0.0
 
     def load(self, capacity_rps: float) -> Rate:
-        """Return the load for measuring a configuration with this expected capacity."""
+        """Return the load with which a configuration is measured, given its expected capacity."""
         rate = self.rate_each_rps if self.minimise == "latency" and self.rate_each_rps else _CAUTIOUS * capacity_rps
         # If a configuration is expected to keep the objective at no rate, a small rate shows whether that is true.
         return Rate(rate_rps=float(f"{max(rate, 0.5 / self.predictor.objective_s):.4g}"))
 
     def estimate(self, line: ServiceLine, point: Point) -> Estimate:
-        """Return what a point under random arrivals shows about its configuration.
+        """Return the estimate of a configuration from one measurement under random arrivals.
 
         Raises:
-            TuneError: the energy is minimised, and the point has no measured power.
+            TuneError: the energy is minimised, but the measurement has no power.
         """
         configuration = point.configuration
         assert isinstance(point.load, Rate)  # noqa: S101  # the search asks for no other load here

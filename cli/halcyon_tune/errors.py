@@ -1,4 +1,4 @@
-"""Errors of a tuning run."""
+"""Exceptions of a tuning run."""
 
 from __future__ import annotations
 
@@ -6,4 +6,7 @@ from halcyon_measure.errors import MeasureError
 
 
 class TuneError(MeasureError):
-    """A model that can't be tuned, or a tuning run that can't continue. The message has the reason and a remedy."""
+    """Exception for a model that can't be tuned, or for a tuning run that can't continue.
+
+    The message has the reason and a remedy.
+    """

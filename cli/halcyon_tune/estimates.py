@@ -1,45 +1,47 @@
-"""Estimates of a configuration: from one point, and from its prediction with all points."""
+"""Estimates of a configuration's performance, from one measurement, or from its prediction and all measurements."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 _HIDDEN = 1.1
-"""Ratio of a configuration's upper score to its score from which a point at a higher rate could show much more."""
+"""Ratio of a configuration's upper score to its score from which another measurement at a higher rate is worthwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Estimate of a configuration from one point under random arrivals."""
+    """Estimate of a configuration's performance from one measurement under random arrivals."""
 
     log_factor: float
-    """Logarithm of the factor by which batch times are multiplied so that the simulator's result matches the point."""
+    """Logarithm of the factor by which batch times are multiplied so that a simulation has the measured result."""
     error: float
-    """Standard error of `log_factor`."""
+    """Standard error of the estimated `log_factor`."""
     score: float
-    """Score by this point alone; 0 if the configuration keeps the objective at no rate."""
+    """Score of the configuration by this measurement alone; 0 if the configuration keeps the objective at no rate."""
     capacity_rps: float
-    """Largest rate within the objective, by this point alone."""
+    """Largest rate within the objective in requests per second, by this measurement alone."""
     kept: float = 0.0
-    """Score at the point's own rate if the point kept the objective, else 0."""
+    """Score at the measured rate; 0 if the latency exceeded the objective."""
     kept_rps: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Opinion:
-    """Combined estimate of a configuration, from its prediction and its points."""
+    """Combined estimate of a configuration's performance, from its prediction and its measurements."""
 
     score: float
-    """Score; 0 if the configuration keeps the objective at no rate."""
+    """Estimated score of the configuration; 0 if the configuration keeps the objective at no rate."""
     upper: float
-    """Score if batch times are shorter by their standard error."""
+    """Score of the configuration if its batch times are shorter than estimated by their standard error."""
     capacity_rps: float
     upper_rps: float
-    """Largest rate within the objective if batch times are shorter by their standard error."""
+    """Largest rate within the objective if batch times are shorter than estimated by their standard error, in requests
+    per second.
+    """
     points: int
-    """Number of points of this configuration."""
+    """Number of measurements of the configuration."""
 
     @property
     def hides_more(self) -> bool:
-        """Whether a point at a higher rate could show a much better score."""
+        """Whether a measurement at a higher rate could show a much better score."""
         return self.upper > _HIDDEN * self.score > 0

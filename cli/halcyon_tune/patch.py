@@ -1,7 +1,7 @@
-"""Merge patch of a ModelDeployment that sets a configuration. Pure.
+"""Merge patch that changes a ModelDeployment to a configuration. Pure.
 
-It contains only the fields in which the current configuration and the new one differ. `kubectl patch --type merge`
-accepts it.
+The patch contains only the fields in which the new configuration differs from the current one. `kubectl patch --type
+merge` accepts it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from halcyon_tune.space import Space
 
 
 def patch(space: Space, configuration: Configuration) -> dict[str, Any]:
-    """Return the patch; empty if the configuration is the current one."""
+    """Return the merge patch for a configuration; empty if it is the current configuration."""
     today, spec = space.today, dict[str, Any]()
     batching: dict[str, Any] = {}
     if configuration.max_batch != today.max_batch:
@@ -39,7 +39,7 @@ def patch(space: Space, configuration: Configuration) -> dict[str, Any]:
 
 
 def checked(name: str, spec: Mapping[str, Any], change: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the patch after checking that the API server would accept the patched spec.
+    """Return a merge patch, after checking that the API server would accept the patched spec.
 
     Raises:
         TuneError: the API server would reject the patched spec.
@@ -55,7 +55,7 @@ def checked(name: str, spec: Mapping[str, Any], change: Mapping[str, Any]) -> Ma
 
 
 def merged(value: Any, change: Any) -> Any:  # JSON values
-    """Return the result of a JSON merge patch."""
+    """Return a JSON document to which a merge patch was applied."""
     if not isinstance(change, Mapping):
         return change
     result = dict(value) if isinstance(value, Mapping) else {}
@@ -68,13 +68,13 @@ def merged(value: Any, change: Any) -> Any:  # JSON values
 
 
 def duration(seconds: float) -> str:
-    """Return a time in the format of the API, for example `2ms` or `750us`."""
+    """Return a duration in the format of the API, for example `2ms` or `750us`."""
     microseconds = round(seconds * 1e6)
     whole, rest = divmod(microseconds, 1000)
     return f"{whole}ms" if microseconds and not rest else f"{microseconds}us"
 
 
 def command(name: str, namespace: str, change: Mapping[str, Any]) -> str:
-    """Return the command that applies the patch."""
+    """Return the kubectl command that applies a merge patch to a ModelDeployment."""
     text = json.dumps(change, separators=(",", ":"))
     return f"kubectl patch modeldeployment {name} -n {namespace} --type merge -p '{text}'"

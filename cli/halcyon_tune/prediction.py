@@ -1,6 +1,6 @@
-"""Predicted performance of a configuration within a latency objective, by Halcyon's simulator from its batch-time line.
+"""Predicted performance of a configuration within a latency objective, by a simulation with its batch times.
 
-Out of scope: how far predictions are off (`verification`), and the replicas for a rate, which the planner sizes (`replicas`).
+Out of scope: errors of predictions (`verification`), and the number of replicas for a rate (`replica_count`).
 """
 
 from __future__ import annotations
@@ -15,21 +15,24 @@ from halcyon_simulator.engine.case import ServiceLaw
 from halcyon_tune.points import Configuration, Point
 
 _REQUESTS, _UNBATCHED_REQUESTS = 6_000, 24_000
-"""Number of requests of a simulation, with and without batching. Without it, waiting times are correlated for longer,
-so more are needed.
+"""Number of requests in a simulation, with batching and without. Without batching, waiting times are correlated for
+longer, so more requests are needed.
 """
 _LEAST_REQUESTS = 1_000
 _FACTORS = (0.25, 4.0)
-"""Range of factors of the batch times in which the one that explains a measured P99 is searched."""
+"""Smallest and largest factor of the batch times in the search for the factor that explains a measured P99."""
 _STEPS = 9
 _GRID = 0.06
 """Step between the simulated factors of batch times, as a logarithm."""
 _OVERLOAD = 0.93
-"""Ratio of throughput to arrival rate below which the replica was overloaded."""
+"""Ratio of throughput to arrival rate below which a replica counts as overloaded."""
 
 
 class Predictor:
-    """Predictor for one objective. Results for equal arguments are cached (by `capacity_rps`)."""
+    """Predictor of performance for one latency objective.
+
+    The function `capacity_rps` of the simulator caches its results for equal arguments.
+    """
 
     def __init__(self, objective_s: float, *, rows_per_request: float = 1.0) -> None:
         self.objective_s = objective_s
@@ -37,12 +40,12 @@ class Predictor:
         self._unit = np.cumsum(np.random.Generator(np.random.PCG64(0)).standard_exponential(_REQUESTS))
 
     def replica(self, line: ServiceLine, configuration: Configuration, factor: float = 1.0) -> Replica:
-        """Return the planner's model of a replica with this configuration, its batch times multiplied by a factor."""
+        """Return the planner's model of a replica with a configuration, its batch times multiplied by a factor."""
         scaled = ServiceLine(line.t0_s * factor, line.row_s * factor)
         return Replica(scaled, self._requests(configuration), configuration.instances)
 
     def law(self, line: ServiceLine, configuration: Configuration, factor: float = 1.0) -> ServiceLaw:
-        """Return the simulator's model of a replica with this configuration, its batch times multiplied by a factor."""
+        """Return the simulator's model of a replica with a configuration, its batch times multiplied by a factor."""
         return ServiceLaw(
             line.t0_s * factor,
             line.row_s * factor,
@@ -52,11 +55,17 @@ class Predictor:
         )
 
     def peak_rps(self, line: ServiceLine, configuration: Configuration) -> float:
-        """Return the requests per second if every batch is full, an upper bound for any objective."""
+        """Return the requests per second of a replica if every batch is full.
+
+        This rate is an upper bound for any latency objective.
+        """
         return self.replica(line, configuration).peak_rps
 
     def capacity(self, line: ServiceLine, configuration: Configuration, factor: float = 1.0) -> float:
-        """Return one replica's largest rate within the objective, in requests per second; 0 if no rate keeps it."""
+        """Return one replica's largest rate within the objective, in requests per second.
+
+        The result is 0 if the replica keeps the objective at no rate.
+        """
         law = self.law(line, configuration, factor)
         try:
             return capacity_rps(law, self.objective_s, _REQUESTS if law.max_batch > 1 else _UNBATCHED_REQUESTS)
@@ -64,7 +73,10 @@ class Predictor:
             return 0.0
 
     def capacity_near(self, line: ServiceLine, configuration: Configuration, log_factor: float) -> float:
-        """Return the capacity for batch times longer by a factor, interpolated between two simulated factors."""
+        """Return the capacity if batch times are longer by a factor.
+
+        The capacity is interpolated between those of the two nearest simulated factors.
+        """
         lower = math.floor(log_factor / _GRID)
         share = log_factor / _GRID - lower
         below = self.capacity(line, configuration, math.exp(lower * _GRID))
@@ -82,7 +94,10 @@ class Predictor:
         factor: float = 1.0,
         requests: int = _REQUESTS,
     ) -> float:
-        """Return the P99 latency of this many simulated requests at a rate, in seconds; infinite from the peak rate."""
+        """Return the P99 latency in seconds of simulated requests at a rate.
+
+        The result is infinite if the rate is at least the peak rate.
+        """
         law = self.law(line, configuration, factor)
         if rate_rps >= law.peak_rps:
             return math.inf
@@ -93,10 +108,10 @@ class Predictor:
     def factor(
         self, line: ServiceLine, configuration: Configuration, rate_rps: float, point: Point
     ) -> tuple[float, bool]:
-        """Return the factor of the batch times that explains a measured point, and whether the replica was overloaded.
+        """Return the factor of the batch times that explains a measurement, and whether the replica was overloaded.
 
-        An overloaded replica answers with full batches, so its throughput gives the factor. Otherwise the factor is
-        chosen so that the simulated P99 at the rate equals the measured one.
+        An overloaded replica answers with full batches, so the factor is derived from its throughput. Otherwise the
+        factor is chosen so that the simulated P99 at the rate equals the measured one.
         """
         if point.throughput_rps < _OVERLOAD * rate_rps:
             return self.law(line, configuration).peak_rps / max(point.throughput_rps, 1e-9), True

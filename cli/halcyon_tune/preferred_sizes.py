@@ -1,7 +1,7 @@
-"""Batch sizes that could be worth a preference: those that take less time per row than a slightly larger one. Pure.
+"""Candidates for preferred batch sizes: those that take less time per row than a slightly larger size. Pure.
 
-If a batch takes longer with each row at an even rate, full batches are always the best, and preferred sizes can't
-matter. They can if times jump after some sizes, for example after each multiple of 8. The sizes are only candidates: a
+If the time of a batch grows evenly with its rows, full batches are always best, and preferred sizes make no difference.
+They make one if the time jumps after some sizes, for example after each multiple of 8. The sizes are only candidates: a
 configuration with them is measured like any other.
 """
 
@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 _DEARER = 1.1
-"""Ratio of times per row from which a larger size counts as worse."""
+"""Ratio of the times per row of a larger and a smaller batch size from which the larger one counts as worse."""
 _MAX_SIZES = 16
-"""Maximum number of preferred sizes in a spec."""
+"""Maximum number of preferred batch sizes in a spec."""
 
 
 def preferred_sizes(means: Mapping[int, float], most: int) -> tuple[int, ...]:
-    """Return the sizes to prefer, ascending; empty if they can't matter.
+    """Return the batch sizes to prefer, in ascending order; empty if a preference would make no difference.
 
     Args:
-        means: seconds of a batch by its number of rows, as measured.
+        means: measured time of a batch in seconds, by its number of rows.
         most: largest batch size.
     """
     costs = {rows: seconds / rows for rows, seconds in sorted(means.items()) if 1 < rows <= most and seconds > 0}

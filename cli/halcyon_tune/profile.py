@@ -1,9 +1,8 @@
-"""Steps 1 and 2 of a search: batch times with one instance, then with several instances or other threads. Pure.
+"""Steps 1 and 2 of a search: batch times with one instance, then with several instances or other threads. Pure."""
 
-1. The number of callers rises on the family with the fewest instances and the largest batch.
-   If it fails, for example without enough memory, the next smaller batch is tried.
-2. Each further family gets a load that fills its instances, as long as more instances raise the throughput.
-"""
+# 1. The number of callers rises on the family with the fewest instances and the largest batch.
+#    If it fails, for example without enough memory, the next smaller batch is tried.
+# 2. Each further family gets a load that fills its instances, as long as more instances raise the throughput.
 
 from __future__ import annotations
 
@@ -16,24 +15,26 @@ from halcyon_tune.points import Callers, Configuration, Point
 from halcyon_tune.space import Space
 
 _GAIN = 1.03
-"""Ratio of throughputs from which additional instances count as a gain."""
+"""Ratio of throughputs from which additional instances count as an improvement."""
 _STEP = 4
-"""Factor between the numbers of callers."""
+"""Factor by which the number of callers rises from one measurement to the next."""
 _LONG = 2.0
-"""Ratio of mean latency to the objective above which more callers only add batches that are too long."""
+"""Ratio of the mean latency to the objective above which no more callers are tried. The batches of more callers would
+only take too long.
+"""
 _MAX_CALLERS = 512
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Points of steps 1 and 2 so far."""
+    """Measurements of steps 1 and 2 of a search so far."""
 
     space: Space
     objective_s: float
     points: tuple[Point, ...] = ()
 
     def next(self) -> tuple[int, Configuration, Callers] | None:
-        """Return the number of the step, the configuration and the load of the next point; None if both steps are over.
+        """Return the step, the configuration and the load of the next measurement; None if both steps are over.
 
         Raises:
             TuneError: no configuration works, or one row alone takes longer than the objective.
@@ -41,17 +42,17 @@ class Profile:
         return self._rising() or self._sharing()
 
     def after(self, point: Point) -> Profile:
-        """Return the profile with a further point."""
+        """Return the profile with a further measurement."""
         return replace(self, points=(*self.points, point))
 
     @property
     def base(self) -> Family:
-        """The family of step 1, which has the fewest instances."""
+        """The instances and threads that step 1 measures. They have the fewest instances."""
         return self.space.families[0]
 
     @property
     def times(self) -> BatchTimes:
-        """Batch times from all points."""
+        """Execution times of batches, from all measurements of both steps."""
         found = BatchTimes()
         for point in self.points:
             found = found.with_point(point)
@@ -59,16 +60,16 @@ class Profile:
 
     @property
     def single_s(self) -> float | None:
-        """Mean latency with one caller, in seconds; None if it wasn't measured."""
+        """Mean latency with a single caller, in seconds; None if it wasn't measured."""
         return next((one.mean_s for one in self._done() if one.load == Callers(callers=1)), None)
 
     @property
     def largest(self) -> int | None:
-        """Largest `max_batch` of step 1 that worked; None if none was measured."""
+        """Largest value of `max_batch` with which a measurement of step 1 succeeded; None if none did."""
         return max((one.configuration.max_batch for one in self._done()), default=None)
 
     def is_out(self, configuration: Configuration) -> str:
-        """Return why a configuration must not be tried; empty if it may be."""
+        """Return the reason why a configuration must not be tried; empty if it may be tried."""
         for failed in self.points:
             if failed.rules_out(configuration):
                 return f"{failed.configuration.text()}: {failed.why}"
@@ -80,11 +81,14 @@ class Profile:
         return ""
 
     def throughput_rps(self, family: Family) -> float:
-        """Return the largest throughput of a family in steps 1 and 2; 0 if it has no point."""
+        """Return the largest throughput in steps 1 and 2 with a number of instances and threads; 0 if not measured."""
         return max((one.throughput_rps for one in self._done(family)), default=0.0)
 
     def power_w(self, family: Family) -> float | None:
-        """Return the power of a family at its last measured load, in watts; None if unknown."""
+        """Return the power in watts with a number of instances and threads; None if unknown.
+
+        The power is that of their last measurement with a known power.
+        """
         return next((one.power_w for one in reversed(self._done(family)) if one.power_w), None)
 
     def _rising(self) -> tuple[int, Configuration, Callers] | None:
@@ -123,17 +127,20 @@ class Profile:
 
     @property
     def useful(self) -> int:
-        """Largest batch size whose execution time is within the objective."""
+        """Largest batch size whose execution time is within the latency objective."""
         line = self.times.line(self._configuration(self.base, self.largest or 1))
         fits = [size for size in self._batches() if line is None or line.seconds(size) <= self.objective_s]
         return max((size for size in fits if size <= (self.largest or size)), default=min(self._batches()))
 
     def _is_vain_before(self, family: Family) -> bool:
-        """Return whether a family with fewer instances already showed no gain, so that more instances are pointless."""
+        """Return whether more instances are pointless, because fewer instances already brought no improvement."""
         return any(one[1] == family[1] and one[0] < family[0] for one in self._vain())
 
     def _vain(self) -> list[Family]:
-        """Return the families that gain nothing over one with fewer instances and equal threads, at full batches."""
+        """Return the families with full batches that are no faster than one with fewer instances and equal threads.
+
+        A family is a number of instances with a number of threads.
+        """
         found, times = [], self.times
         for family in self.space.families[1:]:
             own = self._done(family)
@@ -147,7 +154,10 @@ class Profile:
         return found
 
     def _peak(self, times: BatchTimes, family: Family, batch: int) -> float:
-        """Return a family's requests per second with full batches, from its batch times or else its throughput."""
+        """Return the requests per second that a number of instances and threads answers with full batches.
+
+        The rate is derived from their batch times. If the batch times are unknown, it is the measured throughput.
+        """
         if not self._done(family):
             return 0.0
         line = times.line(self._configuration(family, batch)) if family in times.sums else None
@@ -157,7 +167,7 @@ class Profile:
         return [one for one in self.points if one.failure is None and one.configuration.family == (family or self.base)]
 
     def _batches(self) -> Sequence[int]:
-        """Return the values of `max_batch` in the search space, descending."""
+        """Return the values of `max_batch` in the search space, in descending order."""
         return self.space.batches[::-1]
 
     def _configuration(self, family: Family, batch: int) -> Configuration:
@@ -165,7 +175,7 @@ class Profile:
 
 
 def _callers(batch: int, instances: int) -> list[int]:
-    """Return the numbers of callers to try, from 1 to a number that always keeps a full batch waiting."""
+    """Return the numbers of callers to try, from 1 to a number with which a full batch is always waiting."""
     most = min(2 * batch * instances, _MAX_CALLERS)
     found = [1]
     while found[-1] * _STEP < most:

@@ -1,6 +1,7 @@
-"""Values that the site rejects: each value of each field is tried alone, and rejected ones leave the search space. Pure.
+"""Removal of values that the site rejects from the search space. Pure.
 
-Out of scope: who rejects them, for example an admission policy (`halcyon_cli.bench.tune_run`).
+Each value of each field is tried alone. Out of scope: the component that rejects a value, for example an admission
+policy (`halcyon_cli.bench.tune_run`).
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ _FIELDS: Mapping[str, tuple[str, str]] = {
     "instances": ("runtime.instancesPerGPU", INSTANCES),
     "threads": ("model.parameters", THREADS),
 }
-"""Field of the spec for each attribute of a configuration, and the name of its group in `Space.tuned`."""
+"""Field of the spec for each attribute of a configuration, and the name of the field's group in `Space.tuned`."""
 
 
 @dataclass(frozen=True)
 class TriedValue:
-    """The current configuration with one other value."""
+    """The current configuration in which one field has another value."""
 
     attribute: str
     configuration: Configuration
 
     @property
     def value(self) -> Any:
-        """The other value."""
+        """Value of the field that differs from the current configuration."""
         return getattr(self.configuration, self.attribute)
 
 
 def tried_values(space: Space) -> Iterator[TriedValue]:
-    """Yield each value in a search space that differs from the current one."""
+    """Yield each value in a search space that differs from that of the current configuration."""
     for attribute in _FIELDS:
         now = getattr(space.today, attribute)
         for value in sorted({getattr(one, attribute) for one in space.configurations} - {now, None}):
@@ -43,7 +44,7 @@ def tried_values(space: Space) -> Iterator[TriedValue]:
 
 
 def without(space: Space, rejected: Sequence[tuple[TriedValue, str]]) -> Space:
-    """Return the search space without the rejected values, each pair with the reason of its rejection."""
+    """Return a search space without the values that the site rejects. Each rejected value is given with its reason."""
     if not rejected:
         return space
     values = {(trial.attribute, trial.value) for trial, _ in rejected}

@@ -1,18 +1,19 @@
-"""The search for the best configuration: which point is measured next, and when the search ends. Pure.
+"""Search for the best configuration of a model: which point is measured next, and when the search ends. Pure.
 
-| step | points |
-| --- | --- |
-| 1 | one instance, with a rising number of callers (`profile`) |
-| 2 | more instances, while they raise the throughput (`profile`) |
-| 3 | none: the simulator predicts all configurations (`prediction`) |
-| 4 | the configurations that could be best (`verification`), the best one with preferred sizes (`preferred_sizes`) |
-| 5 | the best configuration and the current settings in turns (`turns`) |
-| 6 | none: the planner's sizing gives the replicas (`results.tune_result`) |
-
-Measured points come from outside, one after the other. The search ends when no unmeasured configuration can beat the
-best one by more than its error. It also ends when the budget is used up, when several points in a row fail, or when the
-user interrupts it. Step 4 leaves a part of the budget for step 5.
+A point is the measurement of one configuration under one load. The caller measures the points, one after the other. The
+search ends when no unmeasured configuration can beat the best one by more than its error. It also ends when the budget
+is used up, when several points in a row fail, or when the user interrupts it. Step 4 leaves a part of the budget for
+step 5.
 """
+
+# | step | points |
+# | --- | --- |
+# | 1 | one instance, with a rising number of callers (`profile`) |
+# | 2 | more instances, while they raise the throughput (`profile`) |
+# | 3 | none: the simulator predicts all configurations (`prediction`) |
+# | 4 | the configurations that could be best (`verification`), the best one with preferred sizes (`preferred_sizes`) |
+# | 5 | the best configuration and the current settings in turns (`turns`) |
+# | 6 | none: the planner's sizing gives the replicas (`results.tune_result`) |
 
 from __future__ import annotations
 
@@ -32,14 +33,15 @@ from halcyon_tune.turns import MAX_ROUNDS, WORTH, Turns
 from halcyon_tune.verification import Verification
 
 MAX_POINTS = 28
-"""Maximum number of points of a search: a tenth of a sweep of 36 configurations with 8 loads each."""
+"""Maximum number of measurements in a search. It is a tenth of those for 36 configurations with 8 loads each."""
 _ROUNDS_POINTS = 6
-"""Number of points that step 4 leaves for step 5: three rounds."""
+"""Number of measurements that step 4 leaves for three rounds of step 5."""
 _FAR = 0.85
-"""Ratio of a configuration's score with full batches to the best score below which it isn't simulated."""
+"""Ratio of a configuration's score with full batches to the best score below which the configuration isn't simulated.
+"""
 _HOPE = 0.12
-"""Logarithm of the largest factor by which batch times may be shorter than predicted. A configuration that still keeps
-the objective at no rate is dropped.
+"""Logarithm of the largest factor by which batch times may be shorter than predicted. If a configuration keeps the
+objective at no rate even with such times, it is dropped.
 """
 _MAX_FAILURES = 3
 
@@ -48,7 +50,7 @@ EndReason = Literal["decided", "undecided", "nothing to change", "budget", "inte
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """A request of the search to measure a point."""
+    """Request of a search to measure a configuration under a load."""
 
     step: int
     configuration: Configuration
@@ -65,41 +67,44 @@ class End:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Limits of a search: its duration and its number of points."""
+    """Limits of a search: its duration and its number of measurements."""
 
     seconds: float = 600.0
     points: int = MAX_POINTS
 
     @classmethod
     def of(cls, seconds: float) -> Budget:
-        """Return the limits for a duration. A longer one than the default has more points in proportion."""
+        """Return the limits for a duration.
+
+        A duration above the default allows more measurements in proportion.
+        """
         return cls(seconds=seconds, points=max(round(MAX_POINTS * seconds / cls.seconds), MAX_POINTS))
 
     @property
     def rounds(self) -> int:
-        """Maximum number of rounds of step 5."""
+        """Maximum number of rounds in step 5 of a search."""
         return round(MAX_ROUNDS * self.points / MAX_POINTS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """State of a search. Each step returns a new state."""
+    """State of a search for the best configuration. Each step returns a new state."""
 
     space: Space
     criterion: Criterion
     budget: Budget
     profile: Profile
     verification: Verification | None = None
-    """State of step 4; None before it."""
+    """State of step 4 of the search; None before that step."""
     turns: Turns | None = None
-    """State of step 5; None before it, and if the current settings are the best."""
+    """State of step 5 of the search; None before that step, and if the current settings are the best."""
     points: tuple[Point, ...] = ()
     asked: Ask | None = None
     stopped: End | None = None
 
     @classmethod
     def begin(cls, space: Space, criterion: Criterion, budget: Budget | None = None) -> Search:
-        """Return a search without points.
+        """Return a search without measurements.
 
         Raises:
             TuneError: there is only one configuration, so no field can be tuned.
@@ -113,7 +118,9 @@ class Search:
         return cls(space=space, criterion=criterion, budget=budget or Budget(), profile=profile)
 
     def next(self) -> tuple[Search, Ask | End]:
-        """Return the search and its next point, or the end if there is none. The search then expects that point.
+        """Return the search and its next measurement, or its end if there is none.
+
+        The returned search expects this measurement.
 
         Raises:
             TuneError: the objective can't be kept, or no configuration works.
@@ -124,10 +131,10 @@ class Search:
         return replace(state, asked=found if isinstance(found, Ask) else None), found
 
     def question(self) -> Ask | End | Search:
-        """Return the next point, the end, or the search at the beginning of its next step.
+        """Return the next measurement, the end, or the search at the beginning of its next step.
 
         Raises:
-            TuneError: as for `next`.
+            TuneError: the objective can't be kept, or no configuration works.
         """
         if self.stopped is not None:
             return self.stopped
@@ -149,7 +156,7 @@ class Search:
         return self._winner(self.verification) if chosen is None else self._ask(4, chosen)
 
     def after(self, point: Point) -> Search:
-        """Return the search after the point that `next` returned was measured."""
+        """Return the search extended by the measurement that `next` requested."""
         asked = self.asked
         assert asked is not None  # noqa: S101  # a point follows its question
         state = replace(self, points=(*self.points, point), asked=None)
@@ -167,20 +174,23 @@ class Search:
         return replace(self, stopped=End(reason="interrupted", why="it was interrupted; this is the best so far"))
 
     def seconds(self) -> float:
-        """Return the total duration of all points, in seconds."""
+        """Return the total duration of all measurements, in seconds."""
         return sum(one.seconds for one in self.points)
 
     def best(self) -> Configuration | None:
-        """Return the best measured configuration; None before step 4 has a point.
+        """Return the best measured configuration; None before the first measurement of step 4.
 
-        From step 5 on, it no longer changes.
+        From step 5 on, the best configuration no longer changes.
         """
         if self.turns is not None:
             return self.turns.winner
         return None if self.verification is None else self.verification.best()
 
     def preferred_sizes(self) -> tuple[int, ...]:
-        """Return the batch sizes to prefer with the best configuration; empty if they can't matter."""
+        """Return the batch sizes to prefer with the best configuration.
+
+        The result is empty if a preference would make no difference.
+        """
         best = self.best()
         if best is None:
             return ()
@@ -190,7 +200,7 @@ class Search:
         return preferred_sizes(times.means(best.family), best.max_batch)
 
     def _with_preferred_sizes(self, known: Verification) -> Configuration | None:
-        """Return the best configuration with preferred sizes, if they could matter and weren't measured yet."""
+        """Return the best configuration with preferred batch sizes, if these could help and weren't measured yet."""
         best, sizes = known.best(), self.preferred_sizes()
         if (
             best is None
@@ -203,7 +213,7 @@ class Search:
         return None if variant in known.failed else variant
 
     def _winner(self, known: Verification) -> End | Search:
-        """Return the search at the beginning of step 5, or the end if there is nothing to compare."""
+        """Return the search at the beginning of step 5, or its end if there is nothing to compare."""
         winner = known.best()
         if not known.estimates and (why := self._used_up(_ROUNDS_POINTS)):
             return End(reason="budget", why=f"{why}, and no configuration was measured at a rate before")
@@ -222,7 +232,7 @@ class Search:
         return Ask(step=step, configuration=configuration, load=self.criterion.load(self._capacity(configuration)))
 
     def _used_up(self, reserve: int) -> str:
-        """Return why the budget allows no further point followed by `reserve` more; empty if it does."""
+        """Return why the budget doesn't allow another measurement and `reserve` more after it; empty if it does."""
         longest = max((one.seconds for one in self.points), default=0.0)
         if len(self.points) + reserve >= self.budget.points:
             return f"{len(self.points)} points were measured, as many as it has"
@@ -231,7 +241,10 @@ class Search:
         return ""
 
     def _predicted(self) -> Verification:
-        """Return step 4 at its beginning. Its candidates are the configurations that could be best by simulation."""
+        """Return the state of step 4 at its beginning.
+
+        Its candidates are the configurations that could be the best by simulation.
+        """
         times, profile, predictor = self.profile.times, self.profile, self.criterion.predictor
         rows = self.space.rows_per_request
         lines = {one: line for one in self.space.configurations if (line := times.line(one, rows)) is not None}
@@ -266,7 +279,8 @@ class Search:
     def _capacity(self, configuration: Configuration) -> float:
         """Return the expected capacity of a configuration, at which it is measured.
 
-        If earlier points of the configuration could hide a much higher rate, the result is above the expected capacity.
+        If the configuration could have a much higher rate than its measurements show, the result is above the expected
+        capacity.
         """
         assert self.verification is not None  # noqa: S101  # from step 4 on
         opinion = self.verification.opinion(configuration)
@@ -299,7 +313,7 @@ class Search:
         return End(reason="nothing to change", why="the best that was found is no better than today's settings")
 
     def _more_rounds(self, more: int, rounds: int) -> str:
-        """Return how much longer the rounds of step 5 would take to show a gain, with the option that gives them."""
+        """Return how much longer step 5 must take for a significant gain, with the option that allows this."""
         each_s = sum(one.seconds for one in self.points[-2 * rounds :]) / rounds
         needed_s = max(self.seconds() + more * each_s, Budget.seconds * (rounds + more) / MAX_ROUNDS)
         minutes = math.ceil(needed_s / 60)

@@ -1,12 +1,11 @@
-"""The search space of a model: the configurations to try, and the fields that can't be tuned, each with a reason. Pure.
+"""Search space of a model: the configurations to try, and the fields that can't be tuned, each with a reason. Pure."""
 
-| model | batching | instances | threads |
-| --- | --- | --- | --- |
-| with batches | yes | yes | on CPU, if its backend has a parameter for them |
-| without (`max_batch_size: 0`) | no | yes | as above |
-| with sequences | no: a model has one scheduler | yes | as above |
-| an ensemble | no | no: its steps have instances | no |
-"""
+# | model | batching | instances | threads |
+# | --- | --- | --- | --- |
+# | with batches | yes | yes | on CPU, if its backend has a parameter for them |
+# | without (`max_batch_size: 0`) | no | yes | as above |
+# | with sequences | no: a model has one scheduler | yes | as above |
+# | an ensemble | no | no: its steps have instances | no |
 
 from __future__ import annotations
 
@@ -26,20 +25,20 @@ THREAD_PARAMETERS: Mapping[str, str] = {
     "pytorch": "INTRA_OP_THREAD_COUNT",
     "openvino": "INFERENCE_NUM_THREADS",
 }
-"""Key of the backend's parameter for the threads of an instance (`model.parameters`), by backend."""
+"""Name of the parameter in `model.parameters` that sets the number of threads of an instance, by backend."""
 _COUNTS = (1, 2, 4, 8, 16)
 _MAX_INSTANCES = 8
 _MAX_BATCH, _MAX_MAX_BATCH = 32, 256
-"""Limits of the largest batch to try, which is twice the current one: at least 32, and at most 256 or the current one
-if larger.
+"""Limits of the largest batch size to try, which is twice the current one. It is at least 32, and at most 256 or the
+current one if larger.
 """
 _DELAY_SHARES = (1 / 20, 1 / 8)
-"""Queue delays to try, as shares of the latency objective."""
+"""Queue delays to try, as fractions of the latency objective."""
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A field that can't be tuned, with the reason."""
+    """Field of the spec that can't be tuned, with the reason."""
 
     field: str
     why: str
@@ -47,27 +46,30 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Search space of a model."""
+    """Search space of a model: the configurations to try, and the fields that can't be tuned."""
 
     today: Configuration
     configurations: tuple[Configuration, ...]
     """All configurations to try, including the current one."""
     tuned: tuple[str, ...]
-    """Fields of the spec in which the configurations differ."""
+    """Fields of the spec whose values differ between the configurations."""
     left_out: tuple[LeftOut, ...]
     thread_parameter: str = ""
     max_replicas: int = 1000
     rows_per_request: float = 1.0
-    """Mean number of rows of a request."""
+    """Mean number of rows in a request."""
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """Values of `max_batch` in the search space, ascending."""
+        """Values of `max_batch` in the search space, in ascending order."""
         return tuple(sorted({one.max_batch for one in self.configurations}))
 
     @property
     def families(self) -> tuple[tuple[int, int | None], ...]:
-        """Pairs of instances and threads: the current threads with a rising number of instances, then other threads."""
+        """Pairs of a number of instances and a number of threads, in the order in which they are measured.
+
+        The current number of threads with a rising number of instances comes first, then other numbers of threads.
+        """
         own = self.today.threads
         found = {one.family for one in self.configurations}
         return tuple(sorted(found, key=lambda family: (family[1] != own, family[1] or 0, family[0])))
@@ -86,12 +88,12 @@ def space(
 
     Args:
         spec: the model's spec.
-        config: its configuration in Triton, as `/v2/models/NAME/config` has it, merged with the spec; empty if it is
+        config: the model's configuration in Triton, from `/v2/models/NAME/config`, merged with the spec; empty if it is
             unknown.
-        objective_s: the latency objective, of which the delays to try are shares.
+        objective_s: the latency objective in seconds. The delays to try are fractions of it.
         cores: CPU cores of a pod; None if it has no limit.
-        max_replicas: the site's limit of a model's replicas.
-        rows: rows of the smallest and of the largest request, which must fit into a batch.
+        max_replicas: the site's limit on the number of replicas of a model.
+        rows: numbers of rows in the smallest and in the largest request, which must fit into a batch.
 
     Raises:
         TuneError: the objective isn't above 0.
@@ -156,7 +158,7 @@ def _batching(
     objective_s: float,
     max_rows: int,
 ) -> tuple[Sequence[int], Sequence[float], Sequence[tuple[int, ...]]]:
-    """Return the largest batches, the delays and the preferred batch sizes to try."""
+    """Return the largest batch sizes, the queue delays and the preferred batch sizes to try."""
     own = [today.max_batch], [today.delay_s], [today.preferred]
     why = ""
     if _is_ensemble(config):
@@ -225,7 +227,10 @@ def _threads(
     cores: float | None,
     instances: Sequence[int],
 ) -> tuple[str, Sequence[int | None]]:
-    """Return the key of the parameter for threads, and the numbers to try, which share cores among instances."""
+    """Return the name of the parameter for threads, and the numbers of threads to try.
+
+    With these numbers, the instances share the cores of a pod.
+    """
     parameter = _thread_parameter(spec, config)
     why = ""
     if spec.runtime.gpus:
@@ -269,14 +274,14 @@ def _backend(spec: Spec, config: Mapping[str, Any]) -> str:
 
 
 def _steps(config: Mapping[str, Any]) -> str:
-    """Return the names of an ensemble's steps in brackets; empty if they are unknown."""
+    """Return the names of an ensemble's steps in brackets; empty if the steps are unknown."""
     steps = _mapping(config.get("ensemble_scheduling")).get("step") or ()
     found = [str(_mapping(step).get("model_name") or "") for step in steps]
     return f" ({', '.join(filter(None, found))})" if any(found) else ""
 
 
 def _priorities(spec: Spec, config: Mapping[str, Any]) -> str:
-    """Return the place where priority levels of Triton's queue are set; empty if there are none."""
+    """Return the place in the configuration where priority levels of Triton's queue are set; empty if nowhere."""
     if spec.batching is not None and spec.batching.priority_levels:
         return "spec.batching.priorityLevels"
     levels = _number(_mapping(config.get("dynamic_batching")).get("priority_levels"))
@@ -296,7 +301,7 @@ def _powers(most: int) -> set[int]:
 
 
 def _rounded(seconds: float) -> float:
-    """Return a time rounded to one significant digit, in whole microseconds."""
+    """Return a duration rounded to one significant digit, in whole microseconds."""
     return max(round(float(f"{seconds:.1g}"), 6), 1e-6)
 
 
@@ -305,7 +310,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _number(value: Any) -> int:
-    """Return an integer of a JSON document. Triton writes 64-bit integers as strings."""
+    """Return an integer of a JSON document from Triton, which writes 64-bit integers as strings."""
     try:
         return int(value or 0)
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
-"""Predictions from what the planner has learnt from traffic, without a trial pod. Pure.
+"""Predictions from the batch times that the planner has learnt from a model's traffic, without a trial pod. Pure.
 
-`status.capacity.lines` has the batch times for some numbers of instances. Nothing is known about other numbers of
-instances, delays or threads, so these stay as they are. The learnt line holds for batches of up to twice the largest
-executed one.
+`status.capacity.lines` has a line of batch times for some numbers of instances. Nothing is known about other numbers of
+instances, delays or threads, so these settings stay as they are. A learnt line is used for batches of up to twice the
+largest executed size.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from halcyon_tune.points import Configuration
 from halcyon_tune.space import Space
 
 _BEYOND = 2
-"""Ratio to the largest executed batch up to which batches are predicted."""
+"""Ratio of a batch size to the largest executed one up to which batches are predicted."""
 
 
 @dataclass(frozen=True)
 class LearntLine:
-    """Learnt batch-time line for one number of instances."""
+    """Line of batch times that the planner has learnt from traffic, for one number of instances."""
 
     line: ServiceLine
     largest: int
-    """Number of rows of the largest executed batch."""
+    """Number of rows in the largest batch that was executed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """Predictions of all configurations for which a line is known."""
+    """Predictions for all configurations whose line of batch times is known."""
 
     rates: Mapping[Configuration, float]
     """Largest rate within the objective by configuration, in requests per second; 0 if no rate keeps the objective."""
@@ -41,12 +41,15 @@ class Forecast:
     lines: Mapping[int, LearntLine]
 
     def extrapolates(self, configuration: Configuration) -> bool:
-        """Return whether a configuration's largest batch is larger than any executed batch."""
+        """Return whether a configuration's largest batch is larger than any batch that was executed."""
         return configuration.max_batch > self.lines[configuration.instances].largest
 
 
 def lines(status: Mapping[str, Any]) -> dict[int, LearntLine]:
-    """Return the learnt lines from a ModelDeployment's status, by number of instances. Invalid entries are left out."""
+    """Return the learnt lines of batch times in a ModelDeployment's status, by number of instances.
+
+    Invalid entries are left out.
+    """
     capacity = status.get("capacity")
     found = {}
     for one in (capacity.get("lines") if isinstance(capacity, Mapping) else None) or ():
@@ -61,7 +64,7 @@ def lines(status: Mapping[str, Any]) -> dict[int, LearntLine]:
 
 
 def forecast(space: Space, criterion: Criterion, known: Mapping[int, LearntLine], *, name: str) -> Forecast:
-    """Predict the configurations for which a line is known.
+    """Predict the performance of all configurations whose line of batch times is known.
 
     Raises:
         TuneError: the current number of instances has no line, or the objective can't be kept.

@@ -1,4 +1,4 @@
-"""Step 5 of a search: the best configuration and the current settings, measured in turns. Pure.
+"""Step 5 of a search: the best configuration and the current settings are measured in turns. Pure.
 
 The step ends when the difference is clear, or after its maximum number of rounds.
 """
@@ -14,9 +14,9 @@ from halcyon_tune.points import Configuration
 
 MAX_ROUNDS = 5
 WORTH = 0.03
-"""Relative gain below which a change isn't worth a rollout."""
+"""Relative gain of a configuration below which a change isn't worth a rollout."""
 _NARROW = 0.05
-"""Half width of the gain's interval at or below which a clear gain needs no further rounds."""
+"""Half width of the gain's confidence interval up to which a significant gain needs no further rounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Gain:
         return not self.is_shown and self.value >= WORTH
 
     def rounds_needed(self) -> int | None:
-        """Return about how many rounds would make the gain significant; None if no number would."""
+        """Return about how many rounds would make the gain significant; None if no number of rounds would."""
         if self.interval is None or self.value <= 0 or not self.is_open:
             return None
         reach = (math.log1p(self.interval[1]) - math.log1p(self.interval[0])) / 2
@@ -48,20 +48,21 @@ class Gain:
 
 @dataclass(frozen=True, kw_only=True)
 class Turns:
-    """Rounds so far.
+    """Rounds of step 5 so far.
 
-    Each has one point of both configurations, and the order alternates (ABBA), so that a steady drift cancels out.
+    In each round, both configurations are measured once. The order alternates (ABBA), so that a steady drift cancels
+    out.
     """
 
     today: Configuration
     winner: Configuration
     rounds: int = MAX_ROUNDS
-    """Maximum number of rounds."""
+    """Maximum number of rounds in step 5."""
     scores: tuple[tuple[Configuration, Estimate | None], ...] = ()
-    """Configurations of the measured points in their order, each with its estimate; None for a failed point."""
+    """Measured configurations in their order, each with its estimate; the estimate is None for a failed measurement."""
 
     def next(self) -> Configuration | None:
-        """Return the configuration of the next point; None if no further point is needed."""
+        """Return the configuration to measure next; None if no further measurement is needed."""
         if any(found is None for _, found in self.scores):
             return None
         done, half = divmod(len(self.scores), 2)
@@ -78,11 +79,11 @@ class Turns:
         return order[0]
 
     def after(self, configuration: Configuration, estimate: Estimate | None) -> Turns:
-        """Return the rounds with a further point; `estimate` is None if it failed."""
+        """Return the rounds with a further measurement. `estimate` is None if the measurement failed."""
         return replace(self, scores=(*self.scores, (configuration, estimate)))
 
     def gain(self) -> Gain | None:
-        """Return the gain over all complete rounds; None before the first one."""
+        """Return the gain over all complete rounds; None if no round is complete."""
         logs = []
         for number in range(len(self.scores) // 2):
             pair = dict(self.scores[2 * number : 2 * number + 2])
@@ -99,5 +100,5 @@ class Turns:
         )
 
     def capacities(self, configuration: Configuration) -> list[float]:
-        """Return the largest rates within the objective by each point of a configuration."""
+        """Return the largest rate within the objective, from each measurement of a configuration."""
         return [found.capacity_rps for one, found in self.scores if one == configuration and found is not None]

@@ -1,12 +1,16 @@
-"""Step 4 of a search: measuring the configurations that could be the best, and correcting predictions by their errors.
+"""Step 4 of a search: it measures the configurations that could be the best, and corrects predictions by their errors.
 
-Pure. A prediction is corrected through its batch times, by the factor with which the simulated P99 matches a point.
-Factors of measured configurations correct the others. Errors of rates would be misleading, because near the limit a
-rate changes much with a small change of times. A configuration's own points outweigh its prediction.
+A prediction is corrected by a factor of its batch times, with which the simulated P99 equals the measured one. The
+factors of measured configurations correct the predictions of others. Errors of rates would be misleading: near the
+limit, a small change of times changes the rate by much. Measurements of a configuration have more weight than its
+prediction.
 
-The next point is of the configuration that could be the best, until no unmeasured one can beat the best by more than
-its error. Predictions of delays aren't trusted: delays are measured for the best configuration. If corrected times are
-off by more than 15 %, the search instead halves the configurations near the best one by their points.
+The configuration that could be the best is measured next, until no unmeasured one can beat the best by more than its
+error. Predictions of delays aren't reliable, so delays are measured for the best configuration. If corrected times are
+off by more than 15 %, the search changes to successive halving. It then measures the configurations near the best one,
+and drops the worse half in each round.
+
+The module is pure.
 """
 
 from __future__ import annotations
@@ -20,30 +24,30 @@ from halcyon_tune.points import Configuration, Point
 from halcyon_tune.space import Space
 
 _PRIOR_ERROR = 0.06
-"""Standard error of the logarithm of a predicted batch time before any point was measured."""
+"""Standard error of the logarithm of a predicted batch time before any measurement of step 4."""
 _NEVER = 1.5
-"""Factor of the standard error for a group of configurations without a point."""
+"""Factor of the standard error for a group of configurations without a measurement."""
 _OFF = math.log(1.15)
 """Error of a corrected batch time, as a logarithm, above which the time counts as off (`Verification.is_off`)."""
 _MIN_CONFIGURATIONS = 3
 _KNOWN = 0.04
-"""Error of the best configuration's points above which it is measured again."""
+"""Error of the best configuration's measurements above which the configuration is measured again."""
 _MAX_POINTS_EACH = 3
 _NEIGHBOURS = 8
 _PLAIN = 1.03
-"""Ratio by which the score of a configuration with a delay must exceed that of one without."""
+"""Ratio by which the score of a configuration with a delay must exceed that of one without a delay."""
 _VARIANTS = 2
-"""Maximum number of measured configurations with a delay or preferred batch sizes, before the search ends."""
+"""Maximum number of configurations with a delay or preferred batch sizes that are measured before the search ends."""
 
 Values = Callable[[Configuration, float], tuple[float, float]]
-"""Function that returns the score and the capacity of a configuration, for a logarithm of the factor of its batch
-times.
+"""Function that returns the score and the capacity of a configuration. Its second argument is the logarithm of a factor
+of the batch times.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """State of step 4."""
+    """State of step 4 of a search, which measures the configurations that could be the best."""
 
     space: Space
     candidates: frozenset[Configuration]
@@ -51,12 +55,13 @@ class Verification:
     estimates: Mapping[Configuration, tuple[Estimate, ...]] = field(default_factory=dict)
     failed: frozenset[Configuration] = frozenset()
     halving: tuple[Configuration, ...] = ()
-    """Configurations left in the successive halving; empty while predictions are good."""
+    """Configurations that are left in the successive halving; empty while predictions are good."""
     surprises: tuple[float, ...] = ()
-    """Logarithms of measured over predicted batch times, one for each configuration's first point."""
+    """Logarithms of the ratios of measured to predicted batch times, from the first measurement of each configuration.
+    """
 
     def next(self) -> Configuration | None:
-        """Return the configuration of the next point; None if the best one is known well enough."""
+        """Return the configuration to measure next; None if the best one is known well enough."""
         opinions = {one: self.opinion(one) for one in self.candidates - self.failed}
         unmeasured = [one for one in opinions if one not in self.estimates and opinions[one].upper > 0]
         best = self.best()
@@ -90,7 +95,7 @@ class Verification:
         return max(variants, key=lambda one: (opinions[one].score, -one.delay_s), default=None)
 
     def after(self, point: Point, estimate: Estimate | None) -> Verification:
-        """Return the state after a point; `estimate` is None if it failed."""
+        """Return the state after a measurement. `estimate` is None if the measurement failed."""
         configuration = point.configuration
         if estimate is None:
             out = {one for one in self.candidates if point.rules_out(one)}
@@ -104,7 +109,7 @@ class Verification:
 
     @property
     def is_off(self) -> bool:
-        """Whether corrected times were off by more than `_OFF` twice, or by more than `2 * _OFF` once.
+        """Whether corrected batch times were off by more than `_OFF` twice, or by more than `2 * _OFF` once.
 
         The first measured configuration doesn't count, because its prediction isn't corrected.
         """
@@ -123,7 +128,7 @@ class Verification:
         return found if found is not None and scores[found] > 0 else None
 
     def opinion(self, configuration: Configuration) -> Opinion:
-        """Return the combined estimate of a configuration."""
+        """Return the combined estimate of a configuration, from its prediction and its measurements."""
         middle, error = self.times(configuration)
         own = self.estimates.get(configuration, ())
         score, capacity = self.values(configuration, middle)
@@ -149,15 +154,15 @@ class Verification:
         return total / weights, 1 / math.sqrt(weights)
 
     def factor(self, configuration: Configuration) -> float:
-        """Return the ratio of a configuration's batch times to those of its line."""
+        """Return the ratio of a configuration's batch times to those of its fitted line."""
         return math.exp(self.times(configuration)[0])
 
     def correction(self, configuration: Configuration) -> tuple[float, float]:
-        """Return the logarithm of the factor that corrects predicted times, and its remaining standard error.
+        """Return the logarithm of the factor that corrects predicted batch times, and its remaining standard error.
 
-        The factor is a mean over the configurations with the same instances, threads and use of a delay. The mean of
-        all configurations has the weight of one more. The configuration's own factors don't count, because `times` adds
-        its points separately.
+        The factor is a mean over the configurations with the same instances, threads and use of a delay. The mean over
+        all configurations counts like one more configuration in it. The configuration's own factors don't count,
+        because `times` adds its measurements separately.
         """
         factors = {one: _mean(found) for one, found in self.estimates.items() if one != configuration}
         group = [factor for one, factor in factors.items() if _group(one) == _group(configuration)]
@@ -186,9 +191,9 @@ class Verification:
         return tuple(near[:_NEIGHBOURS])
 
     def _halved(self, opinions: Mapping[Configuration, Opinion]) -> Configuration | None:
-        """Return the configuration of the next point in the successive halving; None at its end.
+        """Return the configuration to measure next in the successive halving; None at its end.
 
-        In each round, all remaining configurations get one more point, and then the worse half is dropped.
+        In each round, all remaining configurations are measured once more, and then the worse half is dropped.
         """
         left, need = [one for one in self.halving if one not in self.failed], 1
         while len(left) > 1 and need <= _MAX_POINTS_EACH:
@@ -205,9 +210,9 @@ class Verification:
 
 
 def _plainness(configuration: Configuration) -> float:
-    """Return the factor of a configuration's score in comparisons.
+    """Return the factor by which a configuration's score is multiplied in comparisons.
 
-    It is below 1 with a delay, because most gain nothing by one.
+    The factor is below 1 for a configuration with a delay, because most configurations don't gain by a delay.
     """
     return 1.0 if not configuration.delay_s and not configuration.preferred else 1 / _PLAIN
 

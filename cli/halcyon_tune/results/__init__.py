@@ -1,1 +1,1 @@
-"""Result of a tuning run: its findings, what it teaches, and its pages as text and HTML. Pure."""
+"""Result of a tuning run: its findings, batch times for the planner, and its pages as text and HTML. Pure."""

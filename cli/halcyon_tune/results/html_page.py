@@ -1,4 +1,4 @@
-"""HTML page of a tuning result, by the renderer of `halcyon report`. Pure."""
+"""HTML page with the result of a tuning run, made by the renderer of `halcyon report`. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _MS = 1000.0
 
 
 def html_page(result: TuneResult, namespace: str, *, made: str, library: str, library_style: str) -> str:
-    """Return the page. `made` is the time of the result, and `library` the source of uPlot, which may be empty."""
+    """Return the HTML page with the result of a tuning run.
+
+    `made` is the time of the result. `library` is the source of uPlot, which may be empty.
+    """
     sections = [
         element("section", _answer(result), aria_label="Answer", class_="lead"),
         _change(result, namespace),
@@ -53,7 +56,7 @@ def _change(result: TuneResult, namespace: str) -> Html:
 
 
 def _front(result: TuneResult) -> Html:
-    """Return a chart and a table of the measured points, in which those of the Pareto front are marked."""
+    """Return a chart and a table of the measurements, in which those of the Pareto front are marked."""
     if not result.measured:
         return Html("")
     best = set(result.front)

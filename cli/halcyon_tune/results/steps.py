@@ -20,7 +20,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a search, with its findings in sentences."""
+    """Step of a search, with its findings in sentences."""
 
     number: int
     found: tuple[str, ...]
@@ -32,14 +32,17 @@ class Step:
 
 
 def steps(search: Search, replicas: str = "") -> tuple[Step, ...]:
-    """Return the steps that have findings. `replicas` has the sentence about step 6."""
+    """Return the steps of a search that have findings.
+
+    `replicas` has the sentence about step 6.
+    """
     found = {1: _first(search), 2: _second(search), 3: _third(search), 4: _fourth(search), 5: _fifth(search)}
     found[6] = [replicas] if replicas else []
     return tuple(Step(number, tuple(lines)) for number, lines in found.items() if lines)
 
 
 def point_text(point: Point) -> str:
-    """Return a measured point as one line of text."""
+    """Return a measurement as one line of text."""
     head = f"{point.configuration.text()}, {point.load.text()}"
     if point.failure is not None:
         return f"{head}: {point.why}"

@@ -1,4 +1,4 @@
-"""What a search teaches the planner: the batch times of a replica, for each number of instances. Pure."""
+"""Batch times of a replica by number of instances, as measured by a search for use by the planner. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from halcyon_tune.points import Configuration
 from halcyon_tune.search import Search
 
 _CONTRADICTED = 2.0
-"""Ratio of the times that latencies show to the measured batch times, above which batch times aren't taught."""
+"""Ratio of the batch times that explain latencies to the measured batch times. If the ratio is larger, the planner
+doesn't get the batch times.
+"""
 _MAX_LINES = 8
 _MIN_MS = 0.001
 
 
 def taught_lines(search: Search, served: Configuration) -> tuple[MeasuredLine, ...]:
-    """Return the measured batch times with the threads of the served configuration, those of its instances first.
+    """Return the measured batch times for the planner, with the threads of the configuration that is served.
+
+    The times for the instances of that configuration come first.
 
     Raises:
-        TuneError: its batch times weren't measured, or latencies contradict them.
+        TuneError: these times weren't measured, or latencies contradict them.
     """
     times, known = search.profile.times, search.verification
     if known is not None and known.estimates.get(served) and known.factor(served) > _CONTRADICTED:

@@ -1,4 +1,4 @@
-"""Text output of a tuning result. Pure."""
+"""Result of a tuning run as text. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENDS = {
 
 
 def page(result: TuneResult, namespace: str) -> str:
-    """Return the result as text."""
+    """Return the result of a tuning run as text."""
     lines = [f"{result.name}: least {result.minimise} within {1000 * result.objective_s:.4g} ms", ""]
     for step in result.steps:
         lines.append(f"{step.number}  {step.title}")
@@ -41,12 +41,12 @@ def page(result: TuneResult, namespace: str) -> str:
 
 
 def end_text(result: TuneResult) -> str:
-    """Return the end of a tuning run as a phrase, with its reason."""
+    """Return a phrase that says how a tuning run ended, with its reason."""
     return _ENDS[result.end] + (f": {result.why}" if result.why else "")
 
 
 def summary(result: TuneResult) -> Iterator[tuple[str, str]]:
-    """Yield the summary as pairs of a label and a text."""
+    """Yield the summary of a tuning result as pairs of a label and a text."""
     yield "result", end_text(result)
     is_change = bool(result.change)
     if result.best is not None and is_change:

@@ -21,7 +21,7 @@ _MS = 1000.0
 
 @dataclass(frozen=True, kw_only=True)
 class FrontPoint:
-    """A measured point of the Pareto front: no other point is better in both rate and P99."""
+    """Measured rate and P99 of a configuration, as a point of a chart or of the Pareto front."""
 
     configuration: Configuration
     rate_rps: float
@@ -37,42 +37,42 @@ class TuneResult:
     minimise: str
     space: Space
     end: str
-    """Why the search ended: decided, undecided, nothing to change, budget, interrupted, failed, or predicted."""
+    """How the search ended: decided, undecided, nothing to change, budget, interrupted, failed, or predicted."""
     why: str
     best: Configuration | None
     gain: float | None = None
-    """Relative gain of the best configuration over the current settings; None if they weren't compared."""
+    """Relative gain of the best configuration over the current settings; None if the two weren't compared."""
     gain_interval: tuple[float, float] | None = None
     capacity_rps: float | None = None
-    """Largest rate of one replica with the best configuration, within the objective."""
+    """Largest rate of one replica with the best configuration within the objective, in requests per second."""
     today_rps: float | None = None
     rate_rps: float | None = None
-    """Rate of all replicas that the user gave; None if none was given."""
+    """Rate of all replicas that the user gave, in requests per second; None if the user gave none."""
     replicas: int | None = None
-    """Replicas for `rate_rps` with the best configuration, by the planner's sizing; None if unknown, or above the
-    site's limit.
+    """Number of replicas for `rate_rps` with the best configuration, as the planner computes it. It is None if unknown,
+    or above the site's limit.
     """
     replicas_today: int | None = None
     steps: tuple[Step, ...] = ()
     measured: tuple[FrontPoint, ...] = ()
-    """All points at a rate whose P99 is at most twice the objective, by their rate."""
+    """All measurements at a rate whose P99 is at most twice the objective, sorted by rate."""
     front: tuple[FrontPoint, ...] = ()
-    """Those of them that no other one beats in both rate and P99."""
+    """Pareto front of `measured`: the measurements that no other one beats in both rate and P99."""
     notes: tuple[str, ...] = ()
     points: int = 0
     seconds: float = 0.0
     change: Mapping[str, Any] = field(default_factory=dict)
-    """Merge patch of the spec; empty if no change is advised."""
+    """Merge patch of the model's spec; empty if no change is advised."""
     canary: Mapping[str, Any] | None = None
-    """Result of the canary of --apply, with its end and its reason; None if the change wasn't applied."""
+    """Result of the canary that `--apply` started, with its end and its reason; None if the change wasn't applied."""
 
     @property
     def is_shown(self) -> bool:
-        """Whether there is a change, and measurements have shown it to be better than the current settings."""
+        """Whether the result has a change that measurements have shown to be better than the current settings."""
         return bool(self.change) and self.end == "decided"
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON form, with times in milliseconds."""
+        """Return the result as JSON values, with times in milliseconds."""
         return {
             "model": self.name,
             "objective_ms": round(_MS * self.objective_s, 3),
@@ -166,7 +166,7 @@ def _replicas_text(rate_rps: float | None, counts: Sequence[int | None]) -> str:
 def predicted(
     name: str, space: Space, criterion: Criterion, found: Forecast, *, rate_rps: float | None = None
 ) -> TuneResult:
-    """Return a result that is predicted from learnt traffic, without measured points."""
+    """Return a result that is predicted from the model's traffic, without measurements."""
     is_change = found.best != space.today
     counts = [
         _sized(criterion.predictor, found, one, rate_rps, space.max_replicas) for one in (found.best, space.today)
@@ -203,10 +203,10 @@ def _sized(predictor: Predictor, found: Forecast, one: Configuration, rate_rps: 
 
 
 def rate_points(points: Sequence[Point], objective_s: float) -> tuple[FrontPoint, ...]:
-    """Return the points measured at a rate, by their rate.
+    """Return the measurements at a rate, sorted by rate.
 
-    Points with a P99 above twice the objective are left out: the P99 of an overloaded replica only shows how long the
-    overload lasted.
+    Measurements with a P99 above twice the objective are left out. The P99 of an overloaded replica only shows how long
+    the overload lasted.
     """
     found = [
         FrontPoint(configuration=one.configuration, rate_rps=one.throughput_rps, p99_s=one.p99_s)
@@ -217,7 +217,7 @@ def rate_points(points: Sequence[Point], objective_s: float) -> tuple[FrontPoint
 
 
 def front(measured: Sequence[FrontPoint]) -> tuple[FrontPoint, ...]:
-    """Return the Pareto front: the points that no other one beats in both rate and P99."""
+    """Return the Pareto front: the measurements that no other one beats in both rate and P99."""
     found: list[FrontPoint] = []
     for one in sorted(measured, key=lambda one: (-one.rate_rps, one.p99_s)):
         if not found or one.p99_s < found[-1].p99_s:

@@ -1,6 +1,6 @@
-"""Buckets from which a batch reads its rows, and to which it writes results: fields, credentials and their rules.
+"""API of the buckets that a batch reads and writes: fields, credentials, and the rules for them.
 
-The fields have the names and the meaning that they have in `spec.model.source` of a ModelDeployment.
+The fields have the same names and meanings as those of `spec.model.source` in a ModelDeployment.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _ONLY_URI = ("credentials", "endpoint", "region")
 
 
 class BatchIdentity(Identity):
-    """Identity in a cloud for which the token of the runner's ServiceAccount is exchanged, so that no Secret is needed.
+    """Cloud identity with which a runner accesses a bucket, so that no Secret is needed.
 
-    Set exactly one of aws, azure and google. The ServiceAccount is `spec.serviceAccountName`, or `default`.
+    The runner exchanges the token of its ServiceAccount for temporary credentials. The ServiceAccount is
+    `spec.serviceAccountName`, or `default`. Set exactly one of aws, azure and google.
     """
 
     rules: ClassVar = (
@@ -46,16 +47,20 @@ class BatchIdentity(Identity):
 
 
 class BatchCredentials(Credentials):
-    """Credentials for a bucket: keys in a Secret, or an identity. With both, only `ca.crt` of the Secret is used."""
+    """Credentials for a bucket: keys in a Secret, or a cloud identity.
+
+    If both are set, only the key `ca.crt` of the Secret is used.
+    """
 
     secret_name: DnsName | None = None
-    """Name of a Secret in the same namespace, which only the runner's pod mounts. Every key is optional. S3:
-    `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`. Google Cloud: `GOOGLE_SERVICE_ACCOUNT_KEY`,
-    the key file (JSON) of a service account. Azure: `AZURE_STORAGE_ACCOUNT_KEY` or `AZURE_STORAGE_SAS_TOKEN`. All
-    stores: `ca.crt`, additional CA certificates (PEM) for verifying the server's certificate. Default: none."""
+    """Name of a Secret with credentials for the bucket, in the same namespace. Only the runner's pod mounts it. Every
+    key is optional. S3: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`. Google Cloud:
+    `GOOGLE_SERVICE_ACCOUNT_KEY`, the key file (JSON) of a service account. Azure: `AZURE_STORAGE_ACCOUNT_KEY` or
+    `AZURE_STORAGE_SAS_TOKEN`. All stores: `ca.crt`, additional CA certificates (PEM) for verifying the server's
+    certificate. Default: none."""
     identity: BatchIdentity | None = None
-    """Cloud identity for the bucket. The runner exchanges the token of its ServiceAccount for temporary credentials, so
-    no Secret is needed. Default: none."""
+    """Cloud identity for access to the bucket. The runner exchanges the token of its ServiceAccount for temporary
+    credentials, so no Secret is needed. Default: none."""
 
     rules: ClassVar = (
         Rule(
@@ -70,9 +75,10 @@ class BatchCredentials(Credentials):
 
 
 def bucket_rules(where: str, good: str) -> tuple[Rule, ...]:
-    """Return the rules of an object with persistentVolumeClaim, uri, credentials, endpoint and region.
+    """Return the validation rules of an object that is either on a volume or in a bucket.
 
-    `where` names the object in messages, and `good` is a valid example of a volume.
+    The object has the fields persistentVolumeClaim, uri, credentials, endpoint and region. Messages name the object as
+    `where`. They show `good`, a valid example of a volume.
     """
     return (
         exactly_one("persistentVolumeClaim", "uri", where=where, good=good),

@@ -1,6 +1,6 @@
 """API of the resource BatchInference, which runs a data set through a model that also serves users.
 
-Out of scope: when a condition is true (`halcyon.batch.status`, with a truth table).
+Out of scope: the rules by which conditions become true. `halcyon.batch.status` has them, with a truth table.
 """
 
 from __future__ import annotations
@@ -31,38 +31,43 @@ RowCount = Annotated[int, Field(ge=0, le=10**12)]
 
 
 class BatchVolume(Documented):
-    """Path on a PersistentVolumeClaim in the namespace of the BatchInference."""
+    """File or folder on a PersistentVolumeClaim in the namespace of the BatchInference."""
 
     claim_name: DnsName
-    """Name of the PersistentVolumeClaim."""
+    """Name of the PersistentVolumeClaim that contains the file or folder."""
     path: RelativePath
     """Path of the file or folder in the volume, for example `sets/2026/images.npz`."""
 
 
 class BatchInput(Documented):
-    """Data set that a BatchInference computes, on a volume or in a bucket. Set exactly one of persistentVolumeClaim and uri."""
+    """Data set that a BatchInference computes, on a volume or in a bucket.
+
+    Set exactly one of persistentVolumeClaim and uri.
+    """
 
     persistent_volume_claim: BatchVolume | None = None
-    """File or folder that contains the rows, on a volume that is mounted read-only."""
+    """File or folder that contains the rows, on a volume. The volume is mounted read-only."""
     uri: BucketUri | None = None
-    """File or folder that contains the rows, in a bucket: `s3://BUCKET/PATH` in any S3-compatible store, `gs://BUCKET/PATH` in Google Cloud
-    Storage, or `az://CONTAINER/PATH`, with `endpoint`, in Azure Blob Storage. The runner copies it to the node's disk first."""
+    """URI of the file or folder that contains the rows, in a bucket. `s3://BUCKET/PATH`: any S3-compatible store.
+    `gs://BUCKET/PATH`: Google Cloud Storage. `az://CONTAINER/PATH`, with `endpoint`: Azure Blob Storage. The runner
+    first copies the file or folder to the node's disk."""
     credentials: BatchCredentials | None = None
-    """Credentials for the bucket, which must allow reading and listing. Only with `uri`. Default: none; requests are not
-    signed."""
+    """Credentials for the bucket, which must allow reading and listing. Only with `uri`. Default: none; requests are
+    not signed."""
     endpoint: BucketEndpoint | None = None
-    """URL of the store, for example `https://minio.storage.svc:9000`. Required for `az://`, with the account as the first part
-    of the host. Only with `uri`. Default: AWS for `s3://`, Google Cloud Storage for `gs://`."""
+    """URL of the store that has the bucket, for example `https://minio.storage.svc:9000`. Required for `az://`, with
+    the storage account as the first part of the host. Only with `uri`. Default: AWS for `s3://`, Google Cloud Storage
+    for `gs://`."""
     region: BucketRegion | None = None
     """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
     size_limit: quantity_field("1Mi", "2Ti") | None = None  # type: ignore[valid-type]
-    """Maximum size of a data set in a bucket, and disk space of its copy on the node, 1Mi to 2Ti. Only with `uri`. Default:
-    20Gi."""
+    """Maximum size of a data set in a bucket, from 1Mi to 2Ti. The copy of the data set may use as much disk space of
+    the node. Only with `uri`. Default: 20Gi."""
     format: Literal["Npz", "Jsonl", "Parquet", "Folder"] | None = None
-    """Format of the data set. Npz: arrays by input, whose first dimension counts the rows. Jsonl: one JSON value in
-    each line, which is an object with the values by input, or the value of the only input. Parquet: one column for each
-    input; the runner's image must contain pyarrow. Folder: one file for each row, in the order of the paths. Default:
-    the format that the name of the file or folder indicates."""
+    """Format of the data set. Npz: an archive with an array for each input; the first dimension of the arrays counts
+    the rows. Jsonl: one JSON value in each line, which is an object with the values by input, or the value of the only
+    input. Parquet: one column for each input; the runner's image must contain pyarrow. Folder: one file for each row,
+    in the order of the paths. Default: the format that the name of the file or folder indicates."""
 
     rules: ClassVar = (
         *bucket_rules("spec.input", "input: {persistentVolumeClaim: {claimName: sets, path: 2026/images.npz}}"),
@@ -75,18 +80,21 @@ class BatchInput(Documented):
 
 
 class BatchOutput(Documented):
-    """Location and format of the results, on a volume or in a bucket. Set exactly one of persistentVolumeClaim and uri."""
+    """Location and format of the results of a BatchInference, on a volume or in a bucket.
+
+    Set exactly one of persistentVolumeClaim and uri.
+    """
 
     persistent_volume_claim: BatchVolume | None = None
-    """Folder for the results, on a volume. It is created if it does not exist. It must be empty, or contain the results
-    of this BatchInference."""
+    """Folder for the results, on a volume. The folder is created if it does not exist. It must be empty, or contain
+    only results of this BatchInference."""
     uri: BucketUri | None = None
-    """Folder for the results in a bucket, in the form of `input.uri`. It must contain no objects except results of this
-    BatchInference."""
+    """URI of the folder for the results in a bucket, in the form of `input.uri`. The folder must contain no objects
+    except results of this BatchInference."""
     credentials: BatchCredentials | None = None
     """Credentials for the bucket, which must allow listing, reading, writing and deleting. Only with `uri`. Default: none."""
     endpoint: BucketEndpoint | None = None
-    """URL of the store, as in `input.endpoint`. Only with `uri`."""
+    """URL of the store that has the bucket, as in `input.endpoint`. Only with `uri`."""
     region: BucketRegion | None = None
     """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
     format: Literal["Npz", "Jsonl"] | None = None
@@ -100,11 +108,11 @@ class BatchOutput(Documented):
 class BatchHooks(Documented):
     """Python functions that convert rows into inputs (`prepare`) and outputs into results (`finish`).
 
-    They have the same form as those of `halcyon bench`.
+    The functions have the same form as those of `halcyon bench`.
     """
 
     config_map: DnsName
-    """Name of the ConfigMap that contains the Python files, in the same namespace."""
+    """Name of the ConfigMap that contains the Python files with the functions, in the same namespace."""
     prepare: Function | None = None
     """Function that receives one row and returns an array, or arrays by input. The row is the path of a file, arrays by
     name, or the JSON value of a line. Form: FILE.py:FUNCTION, for example `hooks.py:prepare`. Default: none; the rows
@@ -115,7 +123,7 @@ class BatchHooks(Documented):
 
 
 class BatchInferenceSpec(Documented):
-    """Desired state of a BatchInference: the model, the data set, the results, and the capacity that it may use."""
+    """Desired state of a BatchInference: the model, the data set, the results, and the capacity for the batch."""
 
     model_deployment: DnsName
     """Name of the ModelDeployment that computes the rows, in the same namespace. It must have balancers (`traffic.mode:
@@ -123,35 +131,37 @@ class BatchInferenceSpec(Documented):
     input: BatchInput
     """Data set to compute. If its content changes during the batch, the batch fails."""
     output: BatchOutput
-    """Location of the results. They consist of parts, which contain the rows in order, and of a file that lists the
+    """Location of the results. They consist of files with the results of consecutive rows, and of a file that lists the
     rows without a result."""
     hooks: BatchHooks | None = None
     """Python functions that prepare the rows and process the outputs. Default: none."""
     rows_per_request: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Number of rows in each request. Default: chosen from the execution times of the first requests."""
+    """Number of rows in each request. Default: the runner chooses a number from the execution times of the first
+    requests."""
     max_failures: Annotated[int, Field(ge=0, le=10**9)] = 100
-    """Maximum number of rows without a result. If there are more, the batch fails. A failed batch continues after you
-    raise this number."""
+    """Maximum number of rows without a result. If more rows have none, the batch fails. A failed batch continues after
+    you raise this number."""
     deadline: Time | None = None
-    """Time by which the batch should be complete, for example `2026-12-01T06:00:00Z`. The autoscaler may add replicas
-    for the batch. It does so within the GPU budget, and only after the replicas that users need. Default: none."""
+    """Time by which the batch should be complete, for example `2026-12-01T06:00:00Z`. If it is set, the autoscaler may
+    add replicas for the batch. The autoscaler adds them within the GPU budget, and only after the replicas that users
+    need. Default: none."""
     max_replicas: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Maximum number of replicas that the autoscaler may add for the batch. Default: the model's maximum if `deadline`
     is set; otherwise 0."""
     at_zero: Literal["Wait", "Wake"] = "Wait"
-    """What happens while the model has 0 replicas. Wait: the batch waits until requests of users start a replica. Wake:
-    the autoscaler starts a replica for the batch."""
+    """Behavior of the batch while the model has 0 replicas. Wait: the batch waits until requests of users start a
+    replica. Wake: the autoscaler starts a replica for the batch."""
     gentle: bool = False
     """Whether the batch sends so few requests that the latency of users hardly changes. If false, the batch uses all
     the capacity that users leave free."""
     suspend: bool = False
-    """Whether the batch is paused, as with `suspend` of a Job. After it is resumed, rows whose part was not written yet
-    are computed again."""
+    """Whether the batch is paused, as with `suspend` of a Job. After it is resumed, rows whose results were not written
+    yet are computed again."""
     workers: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of processes that run the functions in `hooks`."""
     service_account_name: DnsName | None = None
-    """ServiceAccount of the runner's pod, whose token is exchanged for `credentials.identity` of a bucket. Default: that of the
-    namespace, `default`."""
+    """Name of the ServiceAccount of the runner's pod. Its token is exchanged for temporary credentials if a bucket has
+    `credentials.identity`. Default: `default`."""
     cpu: quantity_field("10m", "256") = "500m"  # type: ignore[valid-type]
     """CPU that the runner's pod requests, 10m to 256 cores. A larger number of `workers` needs more CPU. Default:
     500m."""
@@ -192,16 +202,19 @@ class BatchConditionType(StrEnum):
     """`spec.suspend` is true. Present only while true."""
     ON_TIME = "OnTime"
     """At the present rate, the batch will be complete before `spec.deadline`. Present only if a deadline is set, and
-    only once the rate is known or the deadline has passed."""
+    only after the rate is known or the deadline has passed."""
 
 
 class BatchReason(StrEnum):
-    """Condition reasons of a BatchInference. The runner reports those from InputUnreadable on, with the condition Failed."""
+    """Condition reasons of a BatchInference.
+
+    The runner reports the reasons from InputUnreadable on, with the condition Failed.
+    """
 
     COMPLETED = "Completed"
     """Every row has a result or is listed in the file of failures."""
     RUNNING = "Running"
-    """Rows are being computed."""
+    """Rows of the data set are being computed."""
     PENDING = "Pending"
     """The runner's pod is not running yet. The message has the cause."""
     WAITING = "Waiting"
@@ -218,15 +231,16 @@ class BatchReason(StrEnum):
     MODEL_STOPPED = "ModelStopped"
     """The model has 0 replicas, and nothing may start one."""
     POLICY_DENIED = "PolicyDenied"
-    """The site policy doesn't allow a bucket, its endpoint, its Secret or the ServiceAccount. The message has the limit."""
+    """The site policy doesn't allow a bucket, its endpoint, its Secret or the ServiceAccount. The message names the
+    field and the limit."""
     RUNNER_UNKNOWN = "RunnerUnknown"
     """The operator is configured without an image for the runner."""
     NAME_CONFLICT = "NameConflict"
     """A Job that belongs to another owner already has the name of the runner's Job."""
     RUNNER_FAILED = "RunnerFailed"
-    """The runner's pod has failed too often. The message says how it ended the last time."""
+    """The runner's pod has failed too often. The message says how the pod ended the last time."""
     INVALID = "Invalid"
-    """The spec of the BatchInference breaks a rule. The message names it."""
+    """The spec of the BatchInference breaks a rule. The message names the rule."""
     DEADLINE_TOO_CLOSE = "DeadlineTooClose"
     """At the present rate, the batch will be complete only after its deadline. The message has the rate that is
     needed."""
@@ -235,32 +249,36 @@ class BatchReason(StrEnum):
     IN_TIME = "InTime"
     """At the present rate, the batch will be complete before its deadline."""
     INPUT_UNREADABLE = "InputUnreadable"
-    """The data set doesn't exist, can't be read, or isn't of its format. The message has the file or object and the cause."""
+    """The data set doesn't exist, can't be read, or isn't in its declared format. The message has the file or object,
+    and the cause."""
     INPUT_EMPTY = "InputEmpty"
     """The data set has no rows."""
     INPUT_TOO_LARGE = "InputTooLarge"
     """The data set in a bucket is larger than `input.sizeLimit`."""
     INPUT_CHANGED = "InputChanged"
-    """The data set has changed since the first rows were computed. The message has both digests. Put the former content back
-    and resume, or make a new BatchInference with a new output."""
+    """The data set has changed since the first rows were computed. The message has the digests of the old and the new
+    content. Restore the old content and resume the batch, or make a new BatchInference with a new output."""
     FORMAT_UNSUPPORTED = "FormatUnsupported"
-    """The runner's image can't read the format of the data set: Parquet needs pyarrow."""
+    """The runner's image can't read the format of the data set, for example Parquet if the image doesn't contain
+    pyarrow."""
     OUTPUT_EXISTS = "OutputExists"
-    """The output has other files, or the results of another BatchInference."""
+    """The output folder contains other files, or the results of another BatchInference."""
     OUTPUT_UNWRITABLE = "OutputUnwritable"
-    """The output can't be written: the volume, the bucket, or the rights to it. The message has what is needed."""
+    """The results can't be written to the volume or the bucket, for example because rights are missing. The message has
+    what is needed."""
     OUTPUT_FULL = "OutputFull"
-    """The output's volume, or the bucket's quota, has no space left. Written parts stay. Enlarge it, then resume."""
+    """The volume for the results, or the quota of the bucket, has no space left. Results that were written stay.
+    Enlarge the volume or the quota, then resume the batch."""
     OUTPUT_UNSUITABLE = "OutputUnsuitable"
-    """The outputs can't be stored in `output.format`, for example rows of different shapes as Npz."""
+    """The outputs of the model can't be stored in `output.format`, for example rows of different shapes as Npz."""
     RECIPE_CHANGED = "RecipeChanged"
     """The functions of `hooks` have changed since the first rows were computed."""
     FUNCTION_INVALID = "FunctionInvalid"
-    """A file of `hooks` can't be loaded, or doesn't have the function."""
+    """A file of `hooks` can't be loaded, or doesn't contain the function."""
     FUNCTION_ENDED = "FunctionEnded"
-    """The process of a function has ended, for example without memory."""
+    """The process that runs a function of `hooks` has ended unexpectedly, for example because it lacked memory."""
     TOO_MANY_FAILURES = "TooManyFailures"
-    """More rows than `maxFailures` have no result. A larger number resumes it."""
+    """More rows than `maxFailures` have no result. Raise `maxFailures` to resume the batch."""
 
 
 class RowsStatus(ApiModel):
@@ -282,9 +300,9 @@ class BatchInferenceStatus(ApiModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     observed_generation: int | None = None
-    """Generation of the spec that this status refers to; 0 until the operator has seen the object."""
+    """Generation of the spec to which this status refers; 0 until the operator has processed the object."""
     conditions: Annotated[tuple[ConditionStatus, ...], Field(max_length=8), ListMap(("type",))] | None = None
-    """Conditions. Complete is always present; others only while they apply."""
+    """Conditions of the BatchInference. Complete is always present; the others are present only while they apply."""
     rows: RowsStatus | None = None
     """Number of rows in each state; absent until the input has been read."""
     progress: Short | None = None
@@ -303,7 +321,7 @@ def parse(spec: object) -> BatchInferenceSpec:
     """Return the spec of a BatchInference.
 
     Raises:
-        ValueError: the spec breaks a rule. The API server enforces the same rules, but an object can be older than one.
+        ValueError: the spec breaks a rule. The API server enforces the same rules, but an object can be older than a rule.
     """
     try:
         return BatchInferenceSpec.model_validate(spec, strict=False)

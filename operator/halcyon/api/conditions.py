@@ -108,8 +108,8 @@ class Reason(StrEnum):
     LOAD_FAILED = "LoadFailed"
     """Triton could not load the model. The message is Triton's error."""
     MODEL_CONFIG_INVALID = "ModelConfigInvalid"
-    """The model's config.pbtxt is invalid or cannot be merged with the spec. In a ConfigMap it is found before a pod
-    starts, and the last accepted spec stays in effect; in any other source the first pod finds it."""
+    """The model's config.pbtxt is invalid or cannot be merged with the spec. An error in a ConfigMap is found before a
+    pod starts, and the last accepted spec stays in effect. An error in any other source is found by the first pod."""
     MODEL_SOURCE_NOT_FOUND = "ModelSourceNotFound"
     """The model's folder does not exist in the source, or has no version folder."""
     MODEL_DOWNLOAD_FAILED = "ModelDownloadFailed"

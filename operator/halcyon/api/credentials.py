@@ -1,4 +1,7 @@
-"""Credentials for buckets, registries and web servers: keys in a Secret, or an identity in a cloud. Names of buckets."""
+"""API of credentials for buckets, registries and web servers: keys in a Secret, or a cloud identity.
+
+The module also has the patterns for the names of buckets and for the segments of their paths.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +17,26 @@ SEGMENT = "[A-Za-z0-9_][A-Za-z0-9_.=+-]*"
 
 
 class AwsIdentity(Documented):
-    """AWS role, or a role of another store with a compatible token service."""
+    """AWS role that gives access to a bucket, or role of another store with a compatible token service."""
 
     role_arn: Annotated[str, StringConstraints(pattern=r"^arn:[a-z-]+:iam::[^:]*:role/.+$", max_length=2048),
                         Field(alias="roleARN")]  # fmt: skip
-    """ARN of the role that may read the bucket, for example `arn:aws:iam::123456789012:role/models`. Its trust policy
-    must accept tokens with the audience `sts.amazonaws.com` from the cluster's issuer."""
+    """ARN of the role that has access to the bucket, for example `arn:aws:iam::123456789012:role/models`. Its trust
+    policy must accept tokens with the audience `sts.amazonaws.com` from the cluster's issuer."""
 
 
 class AzureIdentity(Documented):
-    """Entra application or managed identity."""
+    """Entra application or managed identity that gives access to a bucket in Azure Blob Storage."""
 
     client_id: Annotated[Annotated[str, StringConstraints(pattern=_UUID, max_length=36)], Field(alias="clientID")]
-    """Client id of the Entra application or managed identity, a UUID. The identity must have a federated credential for
-    the pods' service account, with the audience `api://AzureADTokenExchange`."""
+    """Client ID (a UUID) of the Entra application or managed identity. The identity must have a federated credential
+    for the pods' service account, with the audience `api://AzureADTokenExchange`."""
     tenant_id: Annotated[Annotated[str, StringConstraints(pattern=_UUID, max_length=36)], Field(alias="tenantID")]
-    """Id of the Microsoft Entra tenant, a UUID."""
+    """ID (a UUID) of the Microsoft Entra tenant."""
 
 
 class GoogleIdentity(Documented):
-    """Google workload identity pool."""
+    """Google workload identity pool that gives access to a bucket in Google Cloud Storage."""
 
     provider: Annotated[
         str,
@@ -49,27 +52,28 @@ class GoogleIdentity(Documented):
         | None
     ) = None
     """E-mail address of the Google service account that the pods impersonate, for example
-    `models@acme.iam.gserviceaccount.com`. Default: none; the principal of the workload identity pool itself must be
-    allowed to read the bucket."""
+    `models@acme.iam.gserviceaccount.com`. Default: none; the principal of the workload identity pool itself must have
+    access to the bucket."""
 
 
 class Identity(Documented):
-    """Cloud identity for the download, for which each pod exchanges the token of its service account.
+    """Cloud identity for a download, so that no Secret is needed. Set exactly one of aws, azure and google.
 
-    Set exactly one of aws, azure and google. The service account is `runtime.serviceAccountName`, or `default`.
+    Each pod exchanges the token of its service account for temporary credentials. The service account is
+    `runtime.serviceAccountName`, or `default`.
     """
 
     aws: AwsIdentity | None = None
-    """AWS role for downloads from `s3://`, also from other stores with a compatible token service."""
+    """AWS role for access to `s3://` buckets, or role of another store with a compatible token service."""
     azure: AzureIdentity | None = None
-    """Entra application or managed identity for downloads from `az://`."""
+    """Entra application or managed identity for access to `az://` buckets."""
     google: GoogleIdentity | None = None
-    """Google workload identity pool for downloads from `gs://`."""
+    """Google workload identity pool for access to `gs://` buckets."""
     endpoint: Annotated[str, StringConstraints(pattern=rf"^https://{HOST}$", min_length=1, max_length=262)] | None = (
         None
     )
-    """URL of the token service, for example `https://sts.storage.svc:9000`. If the site lists
-    `sitePolicy.models.endpoints`, the list must contain this URL. Default: the token service of the cloud,
+    """URL of the token service, for example `https://sts.storage.svc:9000`. If the site sets
+    `sitePolicy.models.endpoints`, that list must contain this URL. Default: the token service of the cloud,
     `https://sts.REGION.amazonaws.com`, `https://login.microsoftonline.com` or `https://sts.googleapis.com`."""
 
     rules: ClassVar = (
@@ -92,11 +96,14 @@ class Identity(Documented):
 
 
 class Credentials(Documented):
-    """Credentials for a download: keys in a Secret, or an identity. With both, only `ca.crt` of the Secret is used."""
+    """Credentials for a download: keys in a Secret, or a cloud identity.
+
+    If both are set, only the key `ca.crt` of the Secret is used.
+    """
 
     secret_name: DnsName | None = None
-    """Name of a Secret in the same namespace, which the kubelet mounts only for the download. Every key is optional.
-    S3: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`. Google Cloud:
+    """Name of a Secret with credentials, in the same namespace. The kubelet mounts the Secret only for the download.
+    Every key is optional. S3: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`. Google Cloud:
     `GOOGLE_SERVICE_ACCOUNT_KEY`, the key file (JSON) of a service account. Azure: `AZURE_STORAGE_ACCOUNT_KEY` or
     `AZURE_STORAGE_SAS_TOKEN`. Hugging Face: `HF_TOKEN`, an access token. Web servers and registries: `authorization`,
     the value of the Authorization header, for example `Bearer TOKEN`. All sources: `ca.crt`, additional CA certificates
@@ -118,4 +125,4 @@ class Credentials(Documented):
 
 
 IDENTITY_SCHEMES = {"aws": "s3", "azure": "az", "google": "gs"}
-"""Scheme of the URIs for which each kind of identity is."""
+"""URI scheme of the buckets for which an identity is valid, by the kind of the identity."""

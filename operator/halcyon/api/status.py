@@ -57,7 +57,7 @@ FailureCause = Literal[
     "OOMKilled",
     "Other",
 ]
-"""Causes for which failed pods are counted apart."""
+"""Causes of failed pods. The status has a separate count for each cause."""
 
 
 class FailureCount(Documented):

@@ -1,6 +1,7 @@
-"""Access of a runner to buckets: its recipe, volumes with credentials, servers to reach, and the limits of the site policy. Pure.
+"""Access of a batch runner to buckets, and the limits that the site policy sets on that access. Pure.
 
-The fields are those of a model's source, so the renderer of models' downloads makes them.
+The access consists of an entry in the recipe, volumes with credentials, and ports of servers. It is rendered in the
+same way as that of a model's download.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from halcyon.render import download, network_policies
 _LIMITS: Final = frozenset(
     {"models.sources", "models.urls", "models.endpoints", "models.secrets", "pods.serviceAccounts"}
 )
-"""Limits of the site policy on models' sources, and on the ServiceAccounts of their pods, which runners obey too."""
+"""Limits of the site policy that also apply to runners: on sources of models, and on ServiceAccounts of their pods."""
 
 
 @dataclass(frozen=True)
 class BucketAccess:
-    """Access to the bucket of an input or an output."""
+    """Access of a runner to the bucket of its input or its output."""
 
     place: str
-    """`input` or `output`."""
+    """Use of the bucket: `input` or `output`."""
     source: Source
     site: SiteDownloads
     private: bool
-    """Whether the store may be in a private network."""
+    """Whether the store that has the bucket may be in a private network."""
 
     @property
     def _arguments(self) -> dict[str, str]:
@@ -44,7 +45,7 @@ class BucketAccess:
         return dict(one.removeprefix("--").partition("=")[::2] for one in given)
 
     def recipe(self) -> BatchBucket:
-        """Return what the runner receives."""
+        """Return the part of the recipe that describes the bucket to the runner."""
         given = self._arguments
         limit = None if self.place == "output" else int(given["limit-bytes"])
         paths = {name: self._at(given[name]) for name in ("credentials", "token", "ca") if name in given}
@@ -59,24 +60,27 @@ class BucketAccess:
         )
 
     def volumes(self) -> dict[str, Object]:
-        """Return the volumes with credentials and certificates by mount path."""
+        """Return the volumes with credentials and certificates for the bucket, by mount path."""
         found = download.volumes(self.source, self.site)
         return {self._at(path): volume | {"name": f"{self.place}-{volume['name']}"} for path, volume in found.items()}
 
     def ports(self) -> Iterator[int]:
-        """Return the ports of the servers to which the runner connects."""
+        """Yield the ports of the servers to which the runner connects for the bucket."""
         for url, endpoint in download.servers([f"--{name}={value}" for name, value in self._arguments.items()]):
             yield network_policies.download_port(url, endpoint)
 
     def _at(self, path: str) -> str:
-        """Return the path of the renderer, in a folder of this place."""
+        """Return the mount path of a download's volume, moved to a folder for the input or the output."""
         return path.replace("/halcyon/", f"/halcyon/{self.place}/", 1)
 
 
 def accesses(
     spec: BatchInferenceSpec, namespace: str, site: SiteDownloads, policy: SitePolicy
 ) -> Mapping[str, BucketAccess]:
-    """Return the accesses of a BatchInference by place; none for a place on a volume."""
+    """Return the bucket accesses of a BatchInference, by `input` and `output`.
+
+    An input or an output on a volume has no entry.
+    """
     found = {}
     for place, given in (("input", spec.input), ("output", spec.output)):
         if given.uri is not None:
@@ -87,7 +91,7 @@ def accesses(
 
 
 def refusal(spec: BatchInferenceSpec, namespace: str, policy: SitePolicy, own_secret: str = "") -> str:
-    """Return what the site doesn't allow, with the limit; empty if it allows all.
+    """Return a sentence about what the site policy doesn't allow in a BatchInference; empty if it allows everything.
 
     `own_secret` is NAMESPACE/NAME of the Secret with the operator's private key, which no runner may mount.
     """

@@ -189,7 +189,7 @@ class BatchController:
         return POLL_INTERVAL_S if host is not None else wait_s
 
     def _served(self, key: Key, spec: BatchInferenceSpec) -> ServedModel | Obstacle:
-        """Return the properties of the model that a runner needs, or the reason why no runner may run."""
+        """Return the properties of the model that a runner needs, or the obstacle to running a runner."""
         if said := refusal(spec, key.namespace, self.site.policy, self.site.own_secret):
             return Obstacle(BatchReason.POLICY_DENIED, said)
         name = spec.model_deployment

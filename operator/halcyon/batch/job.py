@@ -47,7 +47,7 @@ class BatchSite:
     network: SiteNetwork | None = None
     """Peers in NetworkPolicies; None if the site creates no NetworkPolicies."""
     downloads: SiteDownloads = NO_DOWNLOADS
-    """Proxy and certificates with which runners reach buckets."""
+    """Proxy and CA certificates of the site with which runners connect to buckets."""
     policy: SitePolicy = ANYTHING
     own_secret: str = ""
     """NAMESPACE/NAME of the Secret with the operator's private key, which no runner may mount."""
@@ -194,7 +194,7 @@ def _pod(
 
 
 def _data_volumes(spec: BatchInferenceSpec) -> tuple[list[Object], list[Object]]:
-    """Return the volumes with input, output and temporary files, and their mounts."""
+    """Return the volumes for the input, the output and temporary files of a runner's pod, and their mounts."""
     volumes: list[Object] = [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}]
     mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108  # of the container
     source, target = spec.input.persistent_volume_claim, spec.output.persistent_volume_claim
@@ -214,9 +214,10 @@ def _data_volumes(spec: BatchInferenceSpec) -> tuple[list[Object], list[Object]]
 
 
 def network_policy(batch: Object, spec: BatchInferenceSpec, site: BatchSite, peers: SiteNetwork) -> Object:
-    """Return the NetworkPolicy of the runner's pod.
+    """Return the NetworkPolicy of a batch runner's pod.
 
-    The operator may poll the progress, and the pod may reach DNS, the model's pods, and the servers of its buckets.
+    The operator may connect to the pod to read the progress. The pod may connect to DNS, the model's pods, and the
+    servers of its buckets.
     """
     model = {"podSelector": {"matchLabels": {names.OWNER_LABEL: spec.model_deployment}}}
     dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]

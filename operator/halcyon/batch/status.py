@@ -143,7 +143,7 @@ def make(
 
 
 def events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
-    """Return the events for a change of the status: one when the batch completes, and one when it fails."""
+    """Return the events for a change of a BatchInference's status: one if it has completed, one if it has failed."""
     found = []
     for kind, type_ in ((Type.COMPLETE, "Normal"), (Type.FAILED, "Warning")):
         old, new = (

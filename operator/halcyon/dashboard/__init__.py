@@ -1,9 +1,10 @@
 """Web dashboard: a read-only view of the operator's models in a browser.
 
-Most modules compute one part of a page. `server` has the HTTP routes, and `static/` the files of the pages.
+Most modules compute one part of a page. `server` has the HTTP routes, and `static/` has the files of the pages.
 
-`batches`, `client_latency`, `measured`, `model_row`, `pod_start_phases`, `model_page` and `whatif` are pure. Out of scope: informers, access reviews and
-agent reports; `halcyon.control.reporting.dashboard_source` provides them.
+The modules `batches`, `client_latency`, `measured`, `model_row`, `pod_start_phases`, `model_page` and `whatif` are
+pure. Out of scope: informers, access reviews and agent reports, which `halcyon.control.reporting.dashboard_source`
+provides.
 """
 
 # | module               | content                                                                              |

@@ -1,4 +1,4 @@
-"""BatchInferences of a model, for its page. Pure."""
+"""The list of a model's BatchInferences on the page of the model in the dashboard. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _ENDED = frozenset({"Completed", "Failed"})
 
 
 def batches(stored: Iterable[Object], model: str) -> list[dict[str, Any]]:
-    """Return what the page shows of the BatchInferences of a model: those that haven't ended first, each newest first.
+    """Return the data that the dashboard shows about each BatchInference of a model.
 
-    A value that is unknown is None.
+    BatchInferences that haven't ended come first. Both groups are sorted from the newest to the oldest. A value that is
+    unknown is None.
     """
     found = [_shown(one) for one in stored if (one.get("spec") or {}).get("modelDeployment") == model]
     found.sort(key=lambda one: str(one["created"]), reverse=True)

@@ -90,7 +90,7 @@ class Dashboard:
         """Create the dashboard.
 
         Args:
-            source: the operator's state.
+            source: source of the operator's state.
             access: authentication and authorization of users.
             history: history of the models for the charts.
             site: values from the site's Prometheus; None if there is none.
@@ -99,7 +99,7 @@ class Dashboard:
             measured_results: reader of measurements; None if there is none.
             batches: reader of BatchInferences; None if there is none.
             streams: limit on the number of open pages; None for the default.
-            steps: returns the number of steps in the history so far.
+            steps: function that returns the number of steps in the history so far.
         """
         self._source, self._access, self._history = source, access, history
         self._steps, self._links, self._logs = steps, links, logs

@@ -101,13 +101,15 @@ def download(
     report_progress: ReportProgress,
     allows: Callable[[Address], bool] | None = None,
 ) -> int:
-    """Download the model into the folder, after deleting the results of an earlier attempt; return the number of bytes written.
+    """Download a model into a folder, and return the number of bytes that were written.
+
+    The results of an earlier attempt are deleted first.
 
     Args:
         remote: model to download.
         folder: existing, writable folder.
-        report_progress: called at the beginning, and then at most every 10 s.
-        allows: returns True if the download may connect to an address. Default: `is_open`.
+        report_progress: function that is called at the beginning, and then at most every 10 s.
+        allows: function that returns True if the download may connect to an address. Default: `is_open`.
 
     Raises:
         SourceError: the model does not exist, is too large, or does not have the expected digest.
@@ -162,14 +164,14 @@ def _empty(folder: Path) -> None:
 
 
 def secret_values(folder: Path | None) -> dict[str, str]:
-    """Return the known keys of the Secret that is mounted at the folder; none if there is no folder."""
+    """Return the values of the known keys of the Secret that is mounted at a folder; empty if the folder is None."""
     if folder is None:
         return {}
     return {name: (folder / name).read_text().strip() for name in _CREDENTIALS if (folder / name).is_file()}
 
 
 def client_options(remote: Remote, secrets: Mapping[str, str], proxy: str) -> dict[str, Any]:
-    """Return the options of a client of the store: proxy, timeouts and certificates."""
+    """Return the proxy, timeouts and certificates for a client of a store, as options of the library."""
     options: dict[str, Any] = {
         "proxy_url": proxy,
         "allow_http": remote.server.startswith("http://"),

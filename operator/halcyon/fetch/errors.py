@@ -30,7 +30,10 @@ class FetchError(ModelError):
 
 
 def report(error: ModelError) -> str:
-    """Return the termination message: a line of JSON with `reason` and `message`, at most `MAX_BYTES` long."""
+    """Return the fetcher's termination message, at most `MAX_BYTES` long.
+
+    The message is a line of JSON with `reason` and `message`.
+    """
     message = str(error)
     text = _json(error.reason, message)
     while len(text) > MAX_BYTES:

@@ -28,7 +28,7 @@ class GoogleTokens:
     def __init__(
         self, identity: StoreIdentity, token_file: Path, proxy: str, ca: str | None, *, writes: bool = False
     ) -> None:
-        """Create a source.
+        """Create a source of access tokens for Google Cloud Storage.
 
         Args:
             identity: identity with the cloud `google`.

@@ -79,7 +79,7 @@ class FetchResult:
 
 
 def fetch(request: Request) -> FetchResult:
-    """Create the model in the repository, and return the result.
+    """Create the folder of the model in Triton's model repository, and return a summary of the run.
 
     Raises:
         ModelError: the model could not be created, and is not in the repository.
@@ -203,7 +203,7 @@ def _fail(error: ModelError, log: Path | None) -> int:
 
 
 def _write_report(text: str, log: Path | None) -> None:
-    """Write a report to the termination log, from which the operator reads it."""
+    """Write a report to the container's termination log, from which the operator reads it."""
     try:
         if log is not None:
             log.write_text(text)

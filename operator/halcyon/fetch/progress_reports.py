@@ -1,4 +1,7 @@
-"""Reports of a download's progress: the first at once, then at most one every 10 s, and none without a change."""
+"""Reports of a download's progress to a function: the first one immediately, then at most one every 10 s.
+
+No report is made if no bytes were received since the last one.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,20 @@ ReportProgress = Callable[[DownloadProgress], None]
 
 
 class ProgressReports:
-    """Reporter of the bytes of one download. Several threads may use it."""
+    """Reporter of the bytes received by one download. Several threads may use it."""
 
     def __init__(self, report: ReportProgress, total: int | None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Report the beginning of a download of `total` bytes, None if the size is unknown."""
+        """Report the beginning of a download. `total` is its size in bytes, or None if the size is unknown."""
         self._report, self._total, self._clock = report, total, clock
         self._lock = threading.Lock()
         self._last, self._reported_at = 0, clock()
         report(DownloadProgress(0, total))
 
     def set(self, done: int) -> None:
-        """Report the bytes received so far, if they differ from the last report and that is old enough."""
+        """Set the number of bytes received so far, and report it.
+
+        No report is made if the number is unchanged, or if the last report is too recent.
+        """
         with self._lock:
             if done == self._last or self._clock() - self._reported_at < MIN_INTERVAL_S:
                 return

@@ -56,9 +56,11 @@ NEEDED = {
 """Keys that a Secret must have so that requests can be signed, by the scheme of the URI. Error messages name them."""
 
 _MIN_SECRET_CHARS = 4
-"""Minimum length of a value that is masked. Shorter ones are empty or placeholders such as `-`, which occur in any text."""
+"""Minimum length of a secret value that is masked in messages. Shorter values are empty or placeholders such as `-`,
+which occur in any text.
+"""
 _MIN_LONG_SECRET_CHARS = 8
-"""Minimum length of a value that is masked even inside a word. A shorter value may be part of ordinary words."""
+"""Minimum length of a secret value that is masked even inside a word. A shorter value may be part of ordinary words."""
 
 
 def bucket(
@@ -79,8 +81,8 @@ def bucket(
         region: region of an S3 bucket.
         keys: content of the credentials Secret, or an exchange of tokens.
         clients: further options of the library: proxy, timeouts and retries.
-        field: field that has the URI, for error messages.
-        writes: whether the client also writes. Tokens of Google are otherwise limited to reading.
+        field: name of the field that has the URI, for error messages.
+        writes: whether the client also writes. If it doesn't, tokens of Google are limited to reading.
 
     Raises:
         StoreError: the keys are not valid.
@@ -119,7 +121,10 @@ def without_signature(text: str) -> str:
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Return the text with the secret values masked. Longer values are masked first, because a shorter one may be part of them."""
+    """Return a text in which secret values are masked.
+
+    Longer values are masked first, because a shorter value may be part of a longer one.
+    """
     text = without_signature(text)
     values = sorted({value for value in secrets if len(value) >= _MIN_SECRET_CHARS}, key=len, reverse=True)
     if not values:

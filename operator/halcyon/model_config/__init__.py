@@ -1,6 +1,6 @@
-"""A model's config.pbtxt: parsing, and merging with the settings of the spec. Pure.
+"""Parsing of a model's config.pbtxt, and merging with the settings of the ModelDeployment. Pure.
 
-The fetcher merges with it in each server pod. The operator and `halcyon lint` find with it, before a pod starts, what
-the fetcher would reject. It needs the packages protobuf and tritonclient, which the command line has with its extra
-`bench` only.
+The fetcher uses the package to write the file that Triton reads, in each server pod. The operator and `halcyon lint`
+use it to find errors before a pod starts. It needs the packages protobuf and tritonclient. The command line installs
+them only with its extra `bench`.
 """

@@ -1,12 +1,13 @@
 """Exceptions of a model's configuration, with messages for the owner of the model.
 
-    ModelError            FetchFailed          the model can't be served as it is
-    ├── ModelConfigError  ModelConfigInvalid   config.pbtxt is not a valid model configuration
-    │   └── UnknownFieldError                  config.pbtxt has a field or value that is unknown to this version
-    └── ConflictError     ModelConfigConflict  config.pbtxt and the ModelDeployment contradict each other
-
-The second column is the reason in the fetcher's termination message. `fetch.errors` has the errors of the fetcher alone.
+Each exception has a reason, which is in the fetcher's termination message. Errors that occur only in the fetcher are in
+`fetch.errors`.
 """
+
+# ModelError            FetchFailed          the model can't be served as it is
+# ├── ModelConfigError  ModelConfigInvalid   config.pbtxt is not a valid model configuration
+# │   └── UnknownFieldError                  config.pbtxt has a field or value that is unknown to this version
+# └── ConflictError     ModelConfigConflict  config.pbtxt and the ModelDeployment contradict each other
 
 from __future__ import annotations
 
@@ -14,22 +15,25 @@ from typing import ClassVar
 
 
 class ModelError(Exception):
-    """The model cannot be served as it is."""
+    """Exception for a model that cannot be served as it is."""
 
     reason: ClassVar[str] = "FetchFailed"
 
 
 class ModelConfigError(ModelError):
-    """config.pbtxt is invalid."""
+    """Exception for an invalid config.pbtxt of a model."""
 
     reason = "ModelConfigInvalid"
 
 
 class UnknownFieldError(ModelConfigError):
-    """config.pbtxt has a field or value that is unknown to this version, but may be valid for a newer Triton."""
+    """Exception for a config.pbtxt with a field or value that this version of Halcyon doesn't support.
+
+    The file may be valid for a newer Triton.
+    """
 
 
 class ConflictError(ModelError):
-    """config.pbtxt and the ModelDeployment contradict each other."""
+    """Exception for a config.pbtxt and a ModelDeployment that contradict each other."""
 
     reason = "ModelConfigConflict"

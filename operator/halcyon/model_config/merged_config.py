@@ -1,4 +1,4 @@
-"""The config.pbtxt that Triton receives: the model's own, with the overlay of the spec. Pure."""
+"""The config.pbtxt that Triton receives: the model's own file, merged with settings of the ModelDeployment. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from halcyon.model_config.errors import UnknownFieldError
 
 
 def of(own: bytes | None, overlay: Overlay) -> tuple[bytes, str]:
-    """Return the content for Triton, and a note about the changes to the model's own file.
+    """Return the config.pbtxt for Triton, and a note about the changes to the model's own file.
 
-    `own` is the content of that file, None if there is none.
+    `own` is the content of the model's own config.pbtxt; None if the model has none. `overlay` has the settings to
+    merge.
 
     Raises:
         ModelError: the file is invalid, contradicts the overlay, or would not work with it.

@@ -1,8 +1,8 @@
-"""Protobuf message ModelConfig of Triton, from the tritonclient package.
+"""Protobuf message ModelConfig of Triton, from the package tritonclient.
 
-The generated module is loaded directly from its file. Importing `tritonclient.grpc` would import grpc and numpy, which
-takes seconds and more memory than the whole fetcher. The wheel is pinned by hash, and tests load the module, so a new
-release that moves the file fails before it is used.
+The generated module is loaded directly from its file. Importing `tritonclient.grpc` would also import grpc and numpy.
+That would take seconds, and more memory than the whole fetcher. The wheel of tritonclient is pinned by hash. Tests load
+the module, so a release that moves the file is noticed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, TypeAlias
 from halcyon.model_config.errors import ModelError
 
 ModelConfig: TypeAlias = Any
-"""Protobuf message `inference.ModelConfig`; the generated code has no type annotations."""
+"""Type of the Protobuf message `inference.ModelConfig`. The generated code has no type annotations."""
 Warmups: TypeAlias = Any
-"""Repeated field `model_warmup` of a ModelConfig."""
+"""Type of the repeated field `model_warmup` of a ModelConfig."""
 
 
 @cache
 def path() -> Path | None:
-    """Return the path of the generated module; None if protobuf or tritonclient is not installed."""
+    """Return the path of the generated module `model_config_pb2`; None if protobuf or tritonclient is not installed."""
     if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.protobuf") is None:
         return None
     package = importlib.util.find_spec("tritonclient")
@@ -51,17 +51,17 @@ def module() -> ModuleType:
 
 
 def empty() -> ModelConfig:
-    """Return an empty configuration."""
+    """Return an empty model configuration."""
     return module().ModelConfig()
 
 
 def data_type(name: str) -> int:
-    """Return the enum number of a data type, given its name without `TYPE_`, for example `FP32`."""
+    """Return the enum number of a data type. Its name is given without `TYPE_`, for example `FP32`."""
     number: int = module().DataType.Value(f"TYPE_{name}")
     return number
 
 
 def data_type_name(number: int) -> str:
-    """Return the name of a data type without `TYPE_`, as in a spec, for example `FP32`."""
+    """Return the name of a data type without `TYPE_`, as in the spec of a ModelDeployment, for example `FP32`."""
     name: str = module().DataType.Name(number)
     return name.removeprefix("TYPE_")

@@ -1,7 +1,7 @@
 """Check of a config.pbtxt against the spec of its model, before a pod starts. Pure.
 
-It finds what the fetcher would reject, with the fetcher's own functions. Out of scope: files that are large, or in a
-volume or bucket, which the fetcher checks in the pod.
+The check finds the errors that the fetcher would find, because both use the same functions. Out of scope: files that
+are large, or in a volume or bucket. The fetcher checks these in the pod.
 """
 
 from __future__ import annotations
@@ -13,24 +13,29 @@ from halcyon.model_config import model_config_proto
 from halcyon.model_config.errors import ModelError, UnknownFieldError
 
 MAX_BYTES = 64 * 1024
-"""Maximum size of a config.pbtxt that is checked, which takes 0.1 s. The fetcher checks larger ones in the pod."""
+"""Maximum size in bytes of a config.pbtxt that is checked before a pod starts. A check of such a file takes 0.1 s. The
+fetcher checks larger files in the pod.
+"""
 
 
 def is_available() -> bool:
-    """Return whether the packages that the check needs are installed."""
+    """Return whether the packages are installed that a check of a config.pbtxt needs."""
     return model_config_proto.path() is not None
 
 
 def problem(content: bytes, overlay: Overlay) -> str:
-    """Return a sentence for the first error in a config.pbtxt with this overlay; empty if none is found.
+    """Return a sentence about the first error in a config.pbtxt, merged with this overlay; empty if none is found.
 
-    Nothing is found in a file above `MAX_BYTES`, or if the packages that the check needs are missing.
+    A file above `MAX_BYTES` isn't checked, nor is any file if the packages that the check needs are missing.
     """
     return _found(content, overlay)[0]
 
 
 def doubt(content: bytes, overlay: Overlay) -> str:
-    """Return a sentence for a field that may be an error, because only a newer Triton can have it; else empty."""
+    """Return a sentence about a field that may be an error; empty if there is none.
+
+    Such a field is valid only if a newer version of Triton has it.
+    """
     return _found(content, overlay)[1]
 
 

@@ -14,7 +14,7 @@ SLOTS = SLOT_A, SLOT_B = Slot("a"), Slot("b")
 
 OWNER_LABEL = f"{GROUP}/model-deployment"
 BATCH_LABEL = f"{GROUP}/batch-inference"
-"""Label of all objects of a BatchInference; its value is the name of the BatchInference."""
+"""Label of all objects that belong to a BatchInference. The value of the label is the name of the BatchInference."""
 SLOT_LABEL = f"{GROUP}/slot"
 REVISION_LABEL = f"{GROUP}/revision"
 RESTART_ANNOTATION = f"{GROUP}/restart"

@@ -44,7 +44,7 @@ def download_port(url: str, endpoint: str | None) -> int:
 
 
 def downloads(network: SiteNetwork, ports: Iterable[int]) -> list[Object]:
-    """Return the egress rule for downloads at these ports; none without ports."""
+    """Return the egress rules of a NetworkPolicy for downloads at these ports; empty if there are no ports."""
     listed = sorted(set(ports))
     return [_to(network.sources or _ANYWHERE, *listed)] if listed else []
 

@@ -30,29 +30,32 @@ class BatchDocumentError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchBucket:
-    """A place in a bucket, and how a runner connects to it. Paths are those in the runner's container."""
+    """File or folder in a bucket, and the settings with which a runner connects to the bucket.
+
+    Local paths are those in the runner's container.
+    """
 
     url: str
-    """`s3://`, `gs://` or `az://`, a bucket and a path."""
+    """URI of the file or folder, for example `s3://BUCKET/PATH`; the scheme is `s3`, `gs` or `az`."""
     endpoint: str | None = None
-    """URL of the store; None for that of the cloud."""
+    """URL of the store that has the bucket; None for the default store of the cloud."""
     region: str | None = None
     limit_bytes: int | None = None
-    """Maximum size of an input in bytes; None for an output."""
+    """Maximum size of the input in bytes; None if the bucket is for results."""
     credentials: str | None = None
-    """Folder with a file for each key of the credentials Secret; None if there is none."""
+    """Path of the folder with a file for each key of the credentials Secret; None if there is no Secret."""
     identity: str | None = None
-    """`StoreIdentity` as JSON; None to use keys of the Secret, if there are any."""
+    """`StoreIdentity` as JSON; None to use the keys of the Secret, if there are any."""
     token: str | None = None
-    """File with the token of the pod's ServiceAccount. Set together with `identity`."""
+    """Path of the file with the token of the pod's ServiceAccount. It is set together with `identity`."""
     private: bool = False
     """Whether the store may be in a private network, because the site policy lists it."""
     proxy: str | None = None
     """URL of the site's HTTP proxy; None if pods connect directly."""
     no_proxy: str = ""
-    """Hosts that are reached without the proxy, separated by commas."""
+    """Hosts to which pods connect without the proxy, separated by commas."""
     ca: str | None = None
-    """File with the site's CA certificates (PEM); None if there is none."""
+    """Path of the file with the site's CA certificates (PEM); None if the site has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +70,12 @@ class BatchRecipe:
     url: str
     """URL of the model's Service, for KServe v2 over HTTP."""
     input: str
-    """Path of the input file or folder. With `input_bucket`, the folder to which the input is downloaded."""
+    """Path of the input file or folder. If `input_bucket` is set, it is the folder to which the input is downloaded."""
     output: str
-    """Path of the folder to which the results are written. Unused with `output_bucket`."""
+    """Path of the folder to which the results are written. It is unused if `output_bucket` is set."""
     input_format: str
-    """Format of the input: `Npz`, `Jsonl`, `Parquet` or `Folder`; empty for that of the name."""
+    """Format of the input: `Npz`, `Jsonl`, `Parquet` or `Folder`. If empty, the name of the file or folder indicates
+    the format."""
     output_format: str
     """Format of the results: `Npz` or `Jsonl`."""
     prepare: str = ""
@@ -97,7 +101,8 @@ class BatchRecipe:
     def to_json(self) -> str:
         """Return the recipe as JSON.
 
-        Without buckets it is the text of versions that had none, so that their Jobs aren't replaced.
+        If the recipe has no buckets, the text has no fields for them. It then equals the text of earlier versions of
+        Halcyon, so an upgrade doesn't replace Jobs.
         """
         unset = frozenset(name for name in _BUCKETS if getattr(self, name) is None)
         return codec.encoded(self, VERSION, leave_out=unset, sort_keys=True)

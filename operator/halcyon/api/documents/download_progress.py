@@ -1,6 +1,7 @@
-"""Progress of a model's download: a line that the fetcher writes to its log, and the command line reads from there.
+"""Progress of a model's download, which the fetcher writes to its log and the command line reads from that log.
 
-The operator may not read logs, and a pod has no access to the API server, so the status has no bytes.
+The status of a model doesn't have the number of bytes. The operator may not read logs, and a pod has no access to the
+API server.
 """
 
 from __future__ import annotations
@@ -10,26 +11,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MIN_INTERVAL_S = 10.0
-"""Minimum time between two lines, in seconds."""
+"""Minimum time between two progress lines in the log, in seconds."""
 _LINE = re.compile(r": ([0-9]{1,15})(?: of ([0-9]{1,15}))? bytes$")
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
 @dataclass(frozen=True)
 class DownloadProgress:
-    """Bytes of a download."""
+    """Number of bytes of a download that were received, and number of all its bytes."""
 
     done: int
-    """Bytes received so far."""
+    """Number of bytes received so far."""
     total: int | None = None
-    """Bytes of the whole download; None if the server does not report it."""
+    """Number of bytes of the whole download; None if the server does not report it."""
 
     def line(self, url: str) -> str:
-        """Return the line for the log."""
+        """Return the progress as a line for the log."""
         return f"{url}: {self.done}{'' if self.total is None else f' of {self.total}'} bytes"
 
     def describe(self) -> str:
-        """Return the bytes for people, for example `3.1 of 8.0 GiB`."""
+        """Return the progress in a readable form, for example `3.1 of 8.0 GiB`."""
         largest = self.done if self.total is None else self.total
         unit, size = next(((name, size) for name, size in _UNITS if largest >= size), ("bytes", 1))
         digits = 0 if size == 1 else 1
@@ -38,7 +39,7 @@ class DownloadProgress:
 
 
 def last(lines: Iterable[str]) -> DownloadProgress | None:
-    """Return the newest progress in the lines of a log; None if no line has one."""
+    """Return the newest download progress in the lines of a log; None if no line has one."""
     for text in reversed(list(lines)):
         if found := _LINE.search(text.rstrip()):
             return DownloadProgress(int(found[1]), None if found[2] is None else int(found[2]))

@@ -1,8 +1,8 @@
-"""Measured capacity of one replica: a result of a measurement, in the ConfigMap NAME-capacity of a model. Pure.
+"""Capacity of one replica as measured by a user, stored in the ConfigMap NAME-capacity of a model. Pure.
 
-The command line writes the document (`halcyon bench` or `halcyon tune NAME --teach`). The operator plans with it until measurements from
-the model's traffic outweigh it. It applies only to the revision, the image, the GPU product and the number of instances
-that were measured.
+The commands `halcyon bench` and `halcyon tune NAME --teach` write the document. The operator plans with it until
+measurements from the model's traffic outweigh it. The capacity applies only to the revision, the image, the GPU product
+and the number of instances that were measured.
 """
 
 from __future__ import annotations

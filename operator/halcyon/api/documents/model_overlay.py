@@ -1,7 +1,7 @@
-"""Overlay: the settings of a ModelDeployment that are merged into the model's config.pbtxt.
+"""Overlay document: the settings of a ModelDeployment that are merged into the model's config.pbtxt.
 
-The operator writes the overlay to a ConfigMap, and the fetcher in the pod merges it (`halcyon.model_config.merge`). The module uses only the
-standard library, because the fetcher delays every cold start.
+The operator writes the overlay to a ConfigMap. The fetcher in the pod merges it (`halcyon.model_config.merge`). The
+module imports only the standard library, because slow imports of the fetcher would delay every cold start.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ class MetricTarget(Documented):
     query: Annotated[
         str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", min_length=1, max_length=63)
     ]
-    """Name of one of the site's queries (chart value `prometheus.queries`), for example `cpu-utilization`, which the chart
-    defines. The result of the query is the total for all replicas of the model."""
+    """Name of a query from the chart value `prometheus.queries`, for example `cpu-utilization`, which the chart defines
+    by default. The result of the query is the total for all replicas of the model."""
     value: Annotated[int, Field(ge=1, le=1000000000)]
     """Target of the query's result per replica, 1 to 1000000000. For example, with a result of 35 and a target of 10,
     the model has at least 4 replicas."""

@@ -1,9 +1,9 @@
-"""Check of a config.pbtxt in the ConfigMap of a model, before the first pod. Pure.
+"""Check of a config.pbtxt that is in a model's ConfigMap, before the first pod starts. Pure."""
 
-The model's source      checked
-ConfigMap               here, up to 64 KiB
-any other               by the fetcher, in the first pod of the revision
-"""
+# | source of the model | check of config.pbtxt |
+# | --- | --- |
+# | ConfigMap | by this module, up to 64 KiB |
+# | any other | by the fetcher, in the first pod of the revision |
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from halcyon.render import model_overlay
 
 
 def objection(view: Scope, spec: Spec) -> str:
-    """Return a sentence if the model's config.pbtxt is invalid or contradicts the spec; else ""."""
+    """Return a sentence about the error if a model's config.pbtxt is invalid or contradicts the spec; empty if not."""
     found, source = config_file(spec, view.source.content), spec.model.source.config_map
     if found is None or source is None:
         return ""

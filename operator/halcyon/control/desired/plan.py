@@ -1,12 +1,10 @@
-"""The plan of a reconcile, computed from its scope: the objects that should exist. Pure.
+"""The plan of a reconcile: the objects that should exist for a ModelDeployment. Pure.
 
-The plan uses the current spec if it is valid and its source exists. Otherwise it uses the last accepted spec. If there
-is none, only the status is written.
+The plan uses the current spec if the spec is valid and its source exists. Otherwise it uses the last accepted spec. If
+no spec was ever accepted, only the status is written. A source whose config.pbtxt is invalid counts as missing.
 
 The plan also names the revision to run. If that revision has failed, the servers run the previous revision
 (`control/rollout/rollout.py`).
-
-A source with an invalid config.pbtxt counts as missing.
 
 Out of scope: the choice of the requested revision (`requested_revision`), existing objects with another owner
 (`name_conflicts`), and deletions (`surplus`).

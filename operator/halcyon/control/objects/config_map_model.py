@@ -1,4 +1,4 @@
-"""The config.pbtxt of a model in a ConfigMap. Pure."""
+"""The config.pbtxt of a model that is stored in a ConfigMap. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ CONFIG = "config.pbtxt"
 
 
 def config_file(spec: Spec, content: Content | None) -> tuple[str, bytes] | None:
-    """Return the key and the bytes of a model's config.pbtxt; None if its ConfigMap has none, or it has no ConfigMap."""
+    """Return the key and the bytes of the config.pbtxt in a model's ConfigMap.
+
+    The result is None if the ConfigMap has no config.pbtxt, or if the model isn't stored in a ConfigMap.
+    """
     source = spec.model.source.config_map
     if content is None or source is None:
         return None

@@ -23,7 +23,9 @@ State = Literal[
 ]
 _CAUSES: Final[Mapping[str, FailureCause]] = {cause: cause for cause in get_args(FailureCause)}
 _WORD = re.compile(r"\bOOMKilled\b")
-"""Reason that the kubelet gives for a container that exceeded its memory limit; it is in the message of a failed pod."""
+"""Pattern that finds `OOMKilled` in the message of a failed pod. The kubelet gives this reason for a container that
+exceeded its memory limit.
+"""
 _QUIET = {"ContainerCreating", "PodInitializing"}
 """Reasons of waiting containers that only wait for other containers or for their own creation. They are not shown to
 users."""
@@ -42,7 +44,7 @@ class Stage:
 
 
 def failure_cause(found: Stage) -> FailureCause | None:
-    """Return the cause for which a pod in this stage is counted; None if it hasn't failed."""
+    """Return the cause under which a pod in this stage is counted as failed; None if it hasn't failed."""
     if found.state != "failed":
         return None
     if "OOMKilled" in (found.reason, *_WORD.findall(found.message)):

@@ -272,9 +272,10 @@ class DashboardService:
         measured_results: ResultReader | None = None,
         batches: BatchReader | None = None,
     ) -> None:
-        """Create the dashboard.
+        """Create the web dashboard.
 
-        Its data is from `source`, from the site's Prometheus if there is one, from pods' logs, measurements and BatchInferences.
+        The state of the operator is from `source`, and charts can use the site's Prometheus if there is one. Other data
+        is from pods' logs, measurements and BatchInferences.
         """
         self._ports = ports
         self._chosen, self._source, self._clock = chosen, source, source.clock

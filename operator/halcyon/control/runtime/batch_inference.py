@@ -34,8 +34,9 @@ def build_batches(
 ) -> BatchController:
     """Build the controller of BatchInferences.
 
-    It watches ModelDeployments in `models`, to start runners once they can use the model. It calls `enqueue` with the
-    key of a model whose class of lower-priority requests has changed. `events` records the ends of BatchInferences.
+    The controller watches ModelDeployments in `models`, and starts a runner as soon as its model is usable. It calls
+    `enqueue` with the key of a model if the model's class of lower-priority requests has changed. It records an event
+    in `events` if a BatchInference has ended.
     """
     site = BatchSite(
         settings.bench_image,
@@ -63,7 +64,10 @@ def build_batches(
 
 
 def reader(client: Kube) -> Callable[[str], Awaitable[Sequence[Object]]]:
-    """Return a function that reads the BatchInferences of a namespace; none if their CRD isn't installed."""
+    """Return a function that reads the BatchInferences of a namespace.
+
+    The function returns no BatchInferences if their CRD isn't installed.
+    """
 
     async def read(namespace: str) -> Sequence[Object]:
         try:

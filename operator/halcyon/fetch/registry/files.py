@@ -19,7 +19,9 @@ from halcyon.fetch.registry.errors import RegistryFailure, TransientError
 MAX_FILES = 100_000
 
 BeginReports = Callable[[int | None], Callable[[int], None]]
-"""Beginning of the reports on a download of this many bytes; it returns the function that receives the bytes so far."""
+"""Function that begins the progress reports of a download, given its size in bytes, or None if the size is unknown. It
+returns a function, which is called with the number of bytes received so far.
+"""
 _MAX_CONCURRENT_FILES = 4
 _CHUNK_BYTES = 1024 * 1024
 _PROGRAMS = (b"\x7fELF", b"#!")
@@ -104,9 +106,10 @@ def download(
     target: DownloadTarget,
     begin_reports: BeginReports,
 ) -> int:
-    """Download the files into the folder; return the number of bytes.
+    """Download files of a registry into a folder, and return the number of bytes.
 
-    `begin_reports` receives the size of all files, None if it is unknown, and returns what receives the bytes so far.
+    `begin_reports` is called with the size of all files in bytes, or None if it is unknown. The function that it
+    returns is called with the number of bytes received so far.
 
     Raises:
         RegistryError: the registry denies a request.
