@@ -63,8 +63,8 @@ def main() -> int:
     return 0
 
 
-def rows(found: Sequence[Measured]) -> list[Row]:
-    """Return the rows, from the measurements of all sizes."""
+def rows(found: Sequence[Measured], *, why: str = "") -> list[Row]:
+    """Return the rows, from the measurements of all sizes. `why` explains figures that fall short."""
     memory = size_page.fit([(one.models, one.busy_mib) for one in found])
     largest = max(found, key=lambda one: one.models)
     law, load = "80 + 6 b ms, batch 8", f"35/s on {BUSY_SHARE:.0%} of the models, steps to 210/s on {STEP_SHARE:.0%}"
@@ -97,7 +97,7 @@ def rows(found: Sequence[Measured]) -> list[Row]:
             ],
             command="python -m benchmarks.hold.size",
             stand_ins=stand_ins,
-            why="one run, not five",
+            why="; ".join(filter(None, ("one run, not five", why))),
             n=1,
             law=law,
             load=load,
@@ -124,6 +124,7 @@ def rows(found: Sequence[Measured]) -> list[Row]:
                 ("memory_percent_of_the_limit", 80, "<="),
             ],
             command="python -m benchmarks.hold.size",
+            why=why,
             stand_ins=stand_ins + "; a dashboard is a client of the stream of all models",
             n=1,
             law=law,
@@ -201,7 +202,8 @@ async def _measured(
     async with Dashboards(DASHBOARD_PORT) as dashboards:
         decided_s, back_s, peak_mib = await _killed(there, agents, dashboards, len(known))
         await asyncio.sleep(10)
-    moved = sum(counts.count(name) != replica for name, replica in replicas.items())
+    # Models that had a step return to their minimum in this time anyway.
+    moved = sum(counts.count(name) != replica for name, replica in replicas.items() if replica == SERVERS)
     return Measured(
         models=len(known),
         served_s=round(served_s, 1),

@@ -164,8 +164,14 @@ def _first_to_bend(lines: dict[str, Line]) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    cells = [" | ".join("-" if cell is None else f"{cell}" for cell in row) for row in rows]
+    cells = [" | ".join(map(_cell, row)) for row in rows]
     return "\n".join([f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {cell} |" for cell in cells)])
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{round(value, 3):g}" if isinstance(value, float) else f"{value}"
 
 
 def _draw(found: Sequence[Measured], path: Path) -> None:
