@@ -41,9 +41,10 @@ if TYPE_CHECKING:
     from halcyon.triton.pod_sampler import PodStatistics
 
 GAP_S: Final = 0.02
-"""Execution time from which the round trip between balancer and pod is short in comparison, in seconds."""
+"""Minimum execution time, in seconds, compared with which the round trip between balancer and pod is short."""
 LONG_S: Final = 1.0
-"""Execution time from which the loads that balancers exchange are newer than the running executions, in seconds."""
+"""Minimum execution time, in seconds, at which the loads that balancers exchange are newer than the running
+executions."""
 RATE_OVER_S: Final = 0.5
 """Time over which the rate of users' requests is averaged, in seconds."""
 GENTLE: Final = 0.1

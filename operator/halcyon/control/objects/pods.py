@@ -88,7 +88,7 @@ def _claim(spec: Mapping[str, Any]) -> Object:
 def _interference(spec: Mapping[str, Any], init: list[Object], main: list[Object]) -> Object:
     """Return the values of the cached fields `gates` and `injected`.
 
-    They have the scheduling gates, and the containers that others added. A field is left out if it would be empty.
+    They are the scheduling gates, and the injected containers. A field is left out if it would be empty.
     """
     gates = [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()]
     injected = [c | {"init": c in init} for c in (*init, *main) if c["name"] not in names.CONTAINERS]

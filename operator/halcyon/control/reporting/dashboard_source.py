@@ -274,8 +274,8 @@ class DashboardService:
     ) -> None:
         """Create the web dashboard.
 
-        The state of the operator is from `source`, and charts can use the site's Prometheus if there is one. Other data
-        is from pods' logs, measurements and BatchInferences.
+        The state of the operator comes from `source`, and charts can use the site's Prometheus if there is one. Other
+        data comes from pods' logs, measurements and BatchInferences.
         """
         self._ports = ports
         self._chosen, self._source, self._clock = chosen, source, source.clock
