@@ -88,7 +88,7 @@ class Grant(NamedTuple):
     desired: int
     gpus_per_replica: int
     cause: Cause
-    """Limit because of which the model got fewer replicas than desired; "none" if it got all of them."""
+    """Limit that reduced the replicas of the model below the desired number; "none" if it got all of them."""
     limit: int = 0
     """Size, in GPUs, of the budget or quota that reduced the replicas; 0 if the model got all desired replicas."""
 

@@ -1,14 +1,14 @@
 """Room for batch inference: the number of rows at servers up to which a balancer sends its requests. Pure.
 
-The room of a pod is what the pod can compute beside the requests of users. It is zero while users' requests wait in any
-balancer.
+The room of a pod is what the pod can compute in addition to the requests of users. It is zero while users' requests
+wait in any balancer.
 
 Users leave a part of each batch free: the batch without the rows that they send in the time of a batch. Their requests
 count as rows at servers, but never wait for room, so each of them uses up room at once. `lower.lua` compares the rows
 at servers with the room.
 
-If the plan's lower class is `Gentle`, a pod gets only few rows beside those of users. The batches of users then take
-longer by the share `GENTLE` at most.
+If the plan's lower class is `Gentle`, a pod gets only a few rows in addition to those of users. The batches of users
+then take longer by at most the share `GENTLE`.
 
 Each balancer counts only its own requests. Therefore the room is divided between the balancers. One part is divided by
 the rates of users' requests, which use this part. The rest is divided by the requests of batch inference. Executions of

@@ -47,7 +47,7 @@ class StatusUpdates:
     tracer: Tracer
 
     _batches: dict[Key, float | None] = field(default_factory=dict)
-    """Mean batch size of each model that was last published."""
+    """Last published mean batch size of each model."""
     _settled: bool = False
 
     def __post_init__(self) -> None:
