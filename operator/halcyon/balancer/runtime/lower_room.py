@@ -198,7 +198,7 @@ class LowerRoom:
                 self.users_rps += (rate - self.users_rps) * (1 - math.exp((before[0] - now) / RATE_OVER_S))
 
     def sample(self, plan: BalancerPlan, pods: Mapping[str, PodStatistics], *, idle: bool) -> None:
-        """Add the statistics of the pods, by pod name. `idle` is whether no balancer has batch requests."""
+        """Add the statistics of the pods, by pod name. `idle` is true if no balancer has batch requests."""
         self._time = batch_time(pods.values(), plan.max_batch) or self._time
         before, self._pods = self._pods, {}
         requests = rows = 0

@@ -105,7 +105,7 @@ class PodCapacity:
     """Maximum number of requests that the balancers send to the pod; further requests are queued."""
 
     def bound(self, servers: int, balancers: int) -> int:
-        """Return the maximum number of requests that all balancers together send to each of `servers` pods.
+        """Return the maximum number of requests that all balancers send in total to each of `servers` pods.
 
         It leaves time for the one request that waits in each balancer.
         """

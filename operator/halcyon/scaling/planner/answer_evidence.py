@@ -76,7 +76,7 @@ longer."""
 _PROMISED = 0.5
 """Share of the rate of answers predicted from batch times, below which full pods contradict the prediction."""
 _GPU_FULL = 95.0
-"""GPU utilisation, in percent per ready pod, from which a GPU counts as full."""
+"""Minimum GPU utilisation, in percent per ready pod, at which a GPU counts as full."""
 _ENGINE_FULL = 0.95
 """Minimum used share of an engine's capacity for requests at which the engine counts as full."""
 _SHARED_S = 1800.0
