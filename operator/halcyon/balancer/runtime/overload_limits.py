@@ -50,8 +50,8 @@ MAX_AGE_S: Final = 3.0
 REJECTED_OVER_S: Final = 4.0
 """Time over which the share of rejected requests is averaged, in seconds."""
 LASTS_FROM: Final = 0.12
-"""Share of rejected requests from which an overload counts as lasting. Fewer requests are then sent to pods. Bursts
-stay below it (measured: at 70 % of the capacity and a variation of 3, 5 % are rejected)."""
+"""Minimum share of rejected requests at which an overload counts as lasting. Fewer requests are then sent to pods.
+Bursts stay below it (measured: at 70 % of the capacity and a variation of 3, 5 % are rejected)."""
 ENDS_BELOW: Final = 0.03
 _MIN_ANSWERS: Final = 10
 NO_LIMITS: Final = dict.fromkeys(overload_rules.LIMITS, 0)
