@@ -26,7 +26,7 @@ class ResourceLimit:
     """Limit on a resource that several models share, from the perspective of one of them."""
 
     total: Amount
-    """Amount of the resource that all models together may use."""
+    """Amount of the resource that all models may use in total."""
     elsewhere: Amount = 0
     """Amount of the resource that other models use or have been granted."""
 

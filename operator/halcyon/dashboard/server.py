@@ -65,7 +65,7 @@ NO_PAGES = (
 MAX_BODY_BYTES = 16 * 1024
 """Maximum size of a request's body. Only sign-in requests have a body, which contains a token."""
 MIN_COMPRESSED_BYTES = 1024
-"""Minimum size from which a response is compressed."""
+"""Minimum size of a response that is compressed."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

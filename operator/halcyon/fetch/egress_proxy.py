@@ -1,7 +1,7 @@
 """Proxy on the loopback interface through which a download connects, and which connects only to the servers of the model's source.
 
-It never connects to this machine, to link-local addresses, or to metadata services of a cloud or a node. Which private networks the
-site allows is in `sitePolicy.models`.
+It never connects to this machine, to link-local addresses, or to metadata services of a cloud or a node.
+`sitePolicy.models` lists the private networks that the site allows.
 
 The author of a ModelDeployment chooses the server to which a pod connects. Its name can resolve to any address, the
 address can change at any time, and the server can redirect. Checking the name or its address before the download is

@@ -30,7 +30,7 @@ class PodTimes:
     init_started_at: float | None
     init_ended_at: float | None
     main_started_at: float | None
-    """Time at which the first container started; None if this container has restarted."""
+    """Start time of the first regular container (not an init container); None if this container has restarted."""
     ready_at: float | None
     """Time since which the pod has been ready without interruption. It may be later than the time at which the pod
     first became ready."""

@@ -27,8 +27,8 @@ SERVING_LIFE = timedelta(days=90)
 SPREAD = timedelta(days=1)
 """Time for which a new CA is only published before it signs certificates, so that all clients trust it by then."""
 SLACK = timedelta(hours=2)
-"""Time by which the validity of a certificate begins before its creation. It is needed because the clocks within a
-cluster differ."""
+"""Time by which the start of a certificate's validity is backdated. It is needed because the clocks within a cluster
+differ."""
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ OPTIONAL = {
     "grpc-http2-min-recv-ping-interval-without-data": "Triton closes the channels of clients that send keepalive pings often",
     "grpc-keepalive-permit-without-calls": "Triton closes idle channels of clients that send keepalive pings",
 }
-"""Options that the start script omits if this release of Triton doesn't support them. The value of each is the effect
-of its absence."""
+"""Options that the start script omits if this release of Triton doesn't support them. Each value describes what happens
+without the option."""
 RESTRICTED = ("http-restricted-api", "grpc-restricted-protocol")
 """Options that restrict Triton's administrative APIs. A release may lack them only if there are balancers, because
 balancers block these APIs too."""

@@ -66,9 +66,10 @@ class Budget:
     """Maximum numbers of GPUs that models may use, in total and per namespace."""
 
     gpus: int
-    """Maximum GPUs of all models together."""
+    """Maximum number of GPUs that all models may use in total."""
     namespaces: Mapping[str, int] = field(default_factory=dict)
-    """Maximum GPUs of each namespace (its quota), by name. Namespaces without an entry have no quota."""
+    """Maximum number of GPUs that each namespace may use (its quota), by name. Namespaces without an entry have no
+    quota."""
     preempt: bool = True
     """Whether a model may be scaled down to its floor in favour of a model with higher priority or greater need."""
     fill: bool = False
@@ -87,7 +88,7 @@ class Grant(NamedTuple):
     desired: int
     gpus_per_replica: int
     cause: Cause
-    """Limit because of which the model got fewer replicas than desired; "none" if it got all of them."""
+    """Limit that reduced the replicas of the model below the desired number; "none" if it got all of them."""
     limit: int = 0
     """Size, in GPUs, of the budget or quota that reduced the replicas; 0 if the model got all desired replicas."""
 

@@ -138,7 +138,7 @@ class Ledger:
     def from_json(cls, stored: object) -> Ledger:
         """Restore the counted GPU time from the result of `to_json`.
 
-        Data in another format is from another version and is ignored.
+        Data in another format comes from another version and is ignored.
         """
         hours: list[tuple[int, Spent]] = []
         for row in stored if isinstance(stored, list) else ():

@@ -104,7 +104,8 @@ class AgentState:
     counted: tuple[float, float] = (0.0, 0.0)
     """Last totals of the balancer's counters, as (requests received, requests rejected)."""
     rejected: float = 0.0
-    """Total number of rejected requests. It is limited to the number of requests that could have been rejected."""
+    """Total number of rejected requests. Each report adds at most `rejectable`, because no more requests can have been
+    rejected."""
     rejectable: float = 0.0
     """Number of received requests that may still be rejected. A request can wait for up to queueTimeout before it is
     rejected."""
@@ -200,9 +201,9 @@ class DerivedState:
     silent: tuple[tuple[str, float], ...]
     """Agents that are silent, as (agent, time of its last report)."""
     oldest_report_at: float
-    """Time of the oldest last report among the agents that are not silent. It is infinite if all agents are silent."""
+    """Earliest time of a last report, over the agents that are not silent. It is infinite if all agents are silent."""
     newest_silent_at: float
-    """Time of the newest last report among the silent agents. It is minus infinity if no agent is silent."""
+    """Time of the most recent report of any silent agent. It is minus infinity if no agent is silent."""
 
     def holds(self, now: float) -> bool:
         """Return whether this state is still valid at the time `now`.

@@ -94,8 +94,8 @@ class Ring:
     def fresh(self, columns: tuple[int, ...], now: float, fresh_s: float, since: float) -> int:
         """Return the position of the newest row in which all of these columns are known.
 
-        Only the rows of `rows(since)` are considered. The position is the argument `back` of `value`. It is 0 if there
-        is no such row, or if the row is older than `fresh_s` seconds.
+        Only the rows of `rows(since)` are considered. Pass the position to `value` as `back`. The result is 0 if no
+        such row is at most `fresh_s` seconds old.
         """
         rows, width = self._rows, self._width
         for start in range(len(rows) - width, -1, -width):

@@ -149,7 +149,7 @@ class BalancerPlan:
 
     @property
     def has_lower_class(self) -> bool:
-        """Whether requests of batch inference get capacity, as a class below the other requests."""
+        """Whether requests of batch inference are admitted, with lower priority than the other requests."""
         return self.lower_class != "None"
 
     def to_json(self) -> str:

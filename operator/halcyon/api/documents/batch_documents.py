@@ -82,9 +82,10 @@ class BatchRecipe:
     """Function that prepares the input, as `FILE.py:FUNCTION`; empty if there is none."""
     finish: str = ""
     rows_per_request: int | None = None
-    """Number of rows in a request. If None, the runner chooses it from the execution times that it measures."""
+    """Number of rows per request. If None, the runner chooses it from the execution times that it measures."""
     max_rows: int | None = None
-    """Maximum number of rows in a request that the runner may choose; None if the model's largest batch is unknown."""
+    """Maximum number of rows per request, if the runner chooses the number. None if the model's largest batch is
+    unknown."""
     rows_per_part: int | None = None
     """Number of rows in a part of the results. If None, the runner chooses it from the number and size of the rows."""
     max_failures: int = 100

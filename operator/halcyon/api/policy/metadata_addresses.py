@@ -15,5 +15,5 @@ METADATA = (
 )
 """Addresses of metadata services that are not link-local.
 
-The address of AWS is from its documentation; the other addresses are from widely used lists. Except for Azure's, all of
-them are in private networks, to which downloads may connect only if the site policy allows it."""
+The address of AWS comes from its documentation, and the other addresses come from widely used lists. Except for
+Azure's, all of them are in private networks, to which downloads may connect only if the site policy allows it."""

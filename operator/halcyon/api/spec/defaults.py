@@ -70,7 +70,7 @@ def policy(spec: Spec) -> Literal["Planner", "Rules"]:
 
 
 def objective_s(spec: Spec) -> float | None:
-    """Return the latency objective in force, in seconds.
+    """Return the latency objective that applies, in seconds.
 
     Return None if there is none, or with the policy Rules, which ignores it.
     """
@@ -240,12 +240,12 @@ def _stale_responses(spec: Spec) -> tuple[str, ...]:
 
 
 def wanted_replicas(spec: Spec) -> int:
-    """Return the replicas in force: spec.replicas, within the limits of `scaling` if it is set."""
+    """Return the current number of replicas: spec.replicas, within the limits of `scaling` if it is set."""
     if spec.scaling is None:
         return spec.replicas
     return min(max(spec.replicas, spec.scaling.min_replicas), spec.scaling.max_replicas)
 
 
 def most_replicas(spec: Spec) -> int:
-    """Return the maximum number of replicas that are possible as long as nobody changes the spec."""
+    """Return the maximum number of replicas that the spec allows."""
     return max(spec.replicas, spec.scaling.max_replicas if spec.scaling else 0, 1)

@@ -95,7 +95,7 @@ class ConfigMapKey(Documented):
 
 
 class FieldReference(Documented):
-    """Field of the pod whose value an environment variable gets."""
+    """Field of the pod from which an environment variable takes its value."""
 
     field_path: Annotated[
         str,

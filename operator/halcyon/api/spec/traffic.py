@@ -59,8 +59,8 @@ class Traffic(Documented):
     100."""
     queue_timeout: duration_field("10ms", "1h") | None = None  # type: ignore[valid-type]
     """Maximum time that a request waits in the balancer for a server, 10ms to 1h. A request that waits longer is
-    rejected with 503 or UNAVAILABLE. Default: 1m. With minReplicas 0, requests that arrive at zero replicas have
-    another default. It is 1.5 times the last start of a pod, rounded up to 1m, 2m, 4m and so on."""
+    rejected with 503 or UNAVAILABLE. Default: 1m. For requests that arrive at zero replicas, the default is 1.5 times
+    the last measured start time of a pod. It is rounded up to 1m, 2m, 4m and so on."""
     response_timeout: duration_field("10ms", "1h") = "1m"  # type: ignore[valid-type]
     """Maximum time that a server takes to respond to a request, 10ms to 1h. A request that takes longer fails with 504
     or DEADLINE_EXCEEDED. Default: 1m."""

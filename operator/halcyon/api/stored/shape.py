@@ -37,12 +37,12 @@ _NOTHING = object()
 
 @dataclass(frozen=True)
 class _Form:
-    """Form that the schema requires of a value, for example an object with certain fields."""
+    """Schema of a value, for example an object with certain fields."""
 
     kind: _Kind
     fields: Mapping[str, _Form] = field(default_factory=dict)
     each: _Form | None = None
-    """Form of the items of a list, or of the values of a map."""
+    """Schema of the items of a list, or of the values of a map."""
     required: tuple[str, ...] = ()
     """Required fields of a list's item; an item without one of them is removed."""
     type: builtins.type = field(init=False)

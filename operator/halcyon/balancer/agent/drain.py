@@ -41,7 +41,7 @@ class BalancerDrain:
     def begin(self, longest_s: float) -> float:
         """Begin a drain that lasts at most `longest_s` seconds.
 
-        Return the monotonic time at which it ends at the latest.
+        Return the latest monotonic time at which it ends.
         """
         until = time.monotonic() + longest_s
         self._until = max(self._until, until + self._stop_within_s)

@@ -76,8 +76,8 @@ def collector_address(address: str, server_name: str) -> CollectorAddress | None
 def collector_of(settings: AgentSettings, plan: BalancerPlan) -> CollectorAddress | None:
     """Return the address to which the agent sends its reports and its token.
 
-    Return None if the plan has no CA certificate yet. If the settings have an address, only the CA certificate is from
-    the plan, which tenants can edit. With a forged certificate, no report is sent.
+    Return None if the plan has no CA certificate yet. If the settings have an address, only the CA certificate comes
+    from the plan, which tenants can edit. With a forged certificate, no report is sent.
     """
     if plan.collector is None or settings.collector is None:
         return plan.collector

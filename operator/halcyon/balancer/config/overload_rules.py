@@ -1,11 +1,12 @@
 """Rules of haproxy.cfg that reject requests while more arrive than can be answered within the latency objective. Pure.
 
-A new request is rejected if the queue is longer than can be answered within the objective, and was so for as long as
+A new request is rejected if, for at least the time of the objective, the queue has been too long to be answered within
 the objective. It is also rejected if the queue is more than twice as long. A shorter burst waits: its requests are
 late, but they are answered.
 
-Rejection ends when the queue was below its limit for as long as the objective. The agent sets the limits once per second, from the time
-of a batch, the measured rate and this balancer's share of the requests (`overload_limits`). While they are 0, none is rejected.
+Rejection ends when the queue has been below its limit for the time of the objective. The agent sets the limits once per
+second, from the time of a batch, the measured rate and this balancer's share of the requests (`overload_limits`). While
+they are 0, no requests are rejected.
 
 Requests that were held at zero replicas, and those that arrive until they are answered, are not limited.
 

@@ -79,7 +79,7 @@ class NoticedEndpoints:
 def _still_applies(received: _ReceivedNotice, listed: Endpoint | None, *, held: bool) -> bool:
     """Return True if the notice about a pod still applies, because the EndpointSlices do not agree with it yet.
 
-    `held` is whether the notice is newer than `MAX_HELD_S`.
+    `held` is true if the notice is newer than `MAX_HELD_S`.
     """
     if received.notice.change == "leaving":
         return held if listed is None else not listed.terminating

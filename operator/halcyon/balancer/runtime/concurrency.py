@@ -224,7 +224,7 @@ class Concurrency:
 
     @property
     def users_part(self) -> float | None:
-        """Share of users in the requests in progress at pods, over all balancers.
+        """Share of users' requests among all requests in progress at pods, over all balancers.
 
         The result is None while there are no requests of batch inference.
         """

@@ -44,7 +44,7 @@ in transit."""
 MIN_WINDOW_S: Final = 0.75
 """Minimum time over which responses are counted, in seconds. It covers three samples."""
 DRAIN_SHARE: Final = 0.9
-"""Maximum share of the drain time that it may take a pod to answer the requests it has."""
+"""Maximum share of the drain time that a pod may need to answer its requests in progress."""
 
 
 @dataclass(frozen=True)

@@ -121,8 +121,7 @@ class HaproxyController:
     def accept(self, plan: BalancerPlan) -> None:
         """Use the given plan from the next pass on.
 
-        Raises:
-            ConfigError: the plan cannot be rendered as haproxy.cfg. The previous plan stays in force.
+        Raises: ConfigError: the plan cannot be rendered as haproxy.cfg. The previous plan remains in use.
         """
         self._desired = _DesiredConfig(plan, self._listen, haproxy_cfg.digest(plan, listen=self._listen))
 

@@ -1,14 +1,14 @@
 """Room for batch inference: the number of rows at servers up to which a balancer sends its requests. Pure.
 
-The room of a pod is what the pod can compute beside the requests of users. It is zero while users' requests wait in any
-balancer.
+The room of a pod is what the pod can compute in addition to the requests of users. It is zero while users' requests
+wait in any balancer.
 
 Users leave a part of each batch free: the batch without the rows that they send in the time of a batch. Their requests
 count as rows at servers, but never wait for room, so each of them uses up room at once. `lower.lua` compares the rows
 at servers with the room.
 
-If the plan's lower class is `Gentle`, a pod gets only few rows beside those of users. The batches of users then take
-longer by the share `GENTLE` at most.
+If the plan's lower class is `Gentle`, a pod gets only a few rows in addition to those of users. The batches of users
+then take longer by at most the share `GENTLE`.
 
 Each balancer counts only its own requests. Therefore the room is divided between the balancers. One part is divided by
 the rates of users' requests, which use this part. The rest is divided by the requests of batch inference. Executions of
@@ -41,9 +41,10 @@ if TYPE_CHECKING:
     from halcyon.triton.pod_sampler import PodStatistics
 
 GAP_S: Final = 0.02
-"""Execution time from which the round trip between balancer and pod is short in comparison, in seconds."""
+"""Minimum execution time, in seconds, compared with which the round trip between balancer and pod is short."""
 LONG_S: Final = 1.0
-"""Execution time from which the loads that balancers exchange are newer than the running executions, in seconds."""
+"""Minimum execution time, in seconds, at which the loads that balancers exchange are newer than the running
+executions."""
 RATE_OVER_S: Final = 0.5
 """Time over which the rate of users' requests is averaged, in seconds."""
 GENTLE: Final = 0.1
@@ -197,7 +198,7 @@ class LowerRoom:
                 self.users_rps += (rate - self.users_rps) * (1 - math.exp((before[0] - now) / RATE_OVER_S))
 
     def sample(self, plan: BalancerPlan, pods: Mapping[str, PodStatistics], *, idle: bool) -> None:
-        """Add the statistics of the pods, by pod name. `idle` is whether no balancer has batch requests."""
+        """Add the statistics of the pods, by pod name. `idle` is true if no balancer has batch requests."""
         self._time = batch_time(pods.values(), plan.max_batch) or self._time
         before, self._pods = self._pods, {}
         requests = rows = 0

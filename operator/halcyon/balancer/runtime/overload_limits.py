@@ -50,8 +50,8 @@ MAX_AGE_S: Final = 3.0
 REJECTED_OVER_S: Final = 4.0
 """Time over which the share of rejected requests is averaged, in seconds."""
 LASTS_FROM: Final = 0.12
-"""Share of rejected requests from which an overload counts as lasting. Fewer requests are then sent to pods. Bursts
-stay below it (measured: at 70 % of the capacity and a variation of 3, 5 % are rejected)."""
+"""Minimum share of rejected requests at which an overload counts as lasting. Fewer requests are then sent to pods.
+Bursts stay below it (measured: at 70 % of the capacity and a variation of 3, 5 % are rejected)."""
 ENDS_BELOW: Final = 0.03
 _MIN_ANSWERS: Final = 10
 NO_LIMITS: Final = dict.fromkeys(overload_rules.LIMITS, 0)
@@ -105,7 +105,7 @@ class PodCapacity:
     """Maximum number of requests that the balancers send to the pod; further requests are queued."""
 
     def bound(self, servers: int, balancers: int) -> int:
-        """Return the maximum number of requests that all balancers together send to each of `servers` pods.
+        """Return the maximum number of requests that all balancers send in total to each of `servers` pods.
 
         It leaves time for the one request that waits in each balancer.
         """

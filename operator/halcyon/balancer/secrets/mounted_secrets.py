@@ -1,7 +1,7 @@
 """Files for HAProxy from mounted Secrets: the server certificate, the CAs of client certificates, and the API keys.
 
 A mounted Secret with valid content is used after one reload. If it becomes invalid, the last valid certificate stays in
-use, but of the API keys only the valid ones work.
+use, but only the valid API keys work.
 
 The name of a file contains a digest of its content, and files never change. The configuration that HAProxy runs, the previous one and a
 restarted HAProxy therefore always find the certificate that they name. A new agent finds the last valid certificate by its file. A

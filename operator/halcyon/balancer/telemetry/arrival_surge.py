@@ -14,8 +14,8 @@ CONFIRM_INTERVAL_S = 0.2
 MIN_ARRIVALS = 5
 """Minimum number of requests between two samples that can count as a surge."""
 _SIGMAS = 3.5
-"""Number of standard errors above the mean from which arrivals count as a surge. The planner uses the same number for a
-short window (`scaling.planner.forecast.arrival_rate`)."""
+"""Minimum number of standard errors above the mean at which arrivals count as a surge. The planner uses the same number
+for a short window (`scaling.planner.forecast.arrival_rate`)."""
 _MEAN_S = 3.0
 """Time constant of the moving average of the arrival rate, in seconds. The average is exponential."""
 _MAX_IN_A_ROW = 3

@@ -1,14 +1,14 @@
-"""The specs in force of all ModelDeployments, which are read from their balancers' ConfigMaps.
+"""The accepted specs of all ModelDeployments, which are read from their balancers' ConfigMaps.
 
 The leader writes a spec to the ConfigMap after accepting it; both operator replicas read it from their caches. Other
 components never read the spec of the ModelDeployment itself. Tenants may edit the ConfigMap too, so its text is used
 only if it matches the digest on the newest ControllerRevision (`accepted_spec_digest`).
 
-If the text doesn't match, or the ConfigMap is deleted, the last text that matched stays in force. If the
-ModelDeployment is deleted, it has no spec in force.
+If the text doesn't match, or the ConfigMap is deleted, the last text that matched is still used. If the ModelDeployment
+is deleted, it has no accepted spec.
 
-Without a spec in force no decision is made, and the replicas stay as they are. A ControllerRevision is written before
-the text that it protects, so a new spec is in force once both are in the cache.
+Without an accepted spec no decision is made, and the replicas stay as they are. A ControllerRevision is written before
+the text that it protects, so a new spec is used once both are in the cache.
 """
 
 # ConfigMap                                      digest matches   spec in force
@@ -50,14 +50,14 @@ class _InForce:
 
 
 class SpecsInForce(Protocol):
-    """Lookup of the spec in force of each model."""
+    """Lookup of the accepted spec of each model."""
 
     def get(self, key: Key, /) -> Spec | None:
-        """Return the spec in force of a model; None if none is known."""
+        """Return the accepted spec of a model; None if it is unknown."""
 
 
 class AcceptedSpecs:
-    """Store of the specs in force of all models.
+    """Store of the accepted specs of all models.
 
     A digest is checked only after its ConfigMap or ControllerRevision has changed. A text is parsed once.
     """
@@ -75,7 +75,7 @@ class AcceptedSpecs:
         self._records.listeners.append(self._record_changed)
 
     def get(self, key: Key) -> Spec | None:
-        """Return the spec in force of a model; None if none is known. Its field `replicas` is always 1."""
+        """Return the accepted spec of a model; None if it is unknown. Its field `replicas` is always 1."""
         if key in self._stale:
             self._look(key, self._maps.get(Key(key.namespace, names.balancer(key.name))))
         held = self._in_force.get(key)
@@ -90,7 +90,7 @@ class AcceptedSpecs:
         return held.spec
 
     def _look(self, key: Key, config_map: Object | None) -> None:
-        """Put the spec in the text of a ConfigMap into force, if the text matches its digest."""
+        """Use the spec in the text of a ConfigMap from now on, if the text matches its digest."""
         self._stale.discard(key)
         resource = self._resources.get(key)
         if resource is None:
@@ -131,7 +131,7 @@ class AcceptedSpecs:
 
 
 def with_scaling(caches: ClusterState, specs: SpecsInForce) -> Iterable[tuple[Key, Spec]]:
-    """Yield the key and the spec in force of every model whose spec has `scaling`."""
+    """Yield the key and the accepted spec of every model whose accepted spec has `scaling`."""
     for key in caches.resources.all_keys():
         spec = specs.get(key)
         if spec is not None and spec.scaling is not None:

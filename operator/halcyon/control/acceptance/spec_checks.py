@@ -26,7 +26,7 @@ def objections(spec: Spec, site: Site) -> list[str]:
 def _unlisted(field: str, keys: Iterable[str] | None, allowed: tuple[str, ...], value: str) -> Iterator[str]:
     """Yield a sentence for each key that isn't in `allowed`.
 
-    `allowed` is the site's list from a value of the chart.
+    `allowed` is the list that the site sets with the chart value `value`.
     """
     good = (
         f"keys must start with one of {', '.join(allowed)}" if allowed else f"no {field.rpartition('.')[2]} are allowed"

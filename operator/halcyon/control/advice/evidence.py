@@ -19,7 +19,7 @@ from halcyon.scaling.planner.whatif import Known
 _MIN_SAMPLES = 5
 """Minimum number of samples of a signal. If there are fewer, the mean of the signal is unknown."""
 _MIN_EXECUTIONS = 50
-"""Minimum number of executions from which means of batch sizes are computed."""
+"""Minimum number of executions for computing a mean batch size."""
 _MIN_SPREAD = 25.0
 """Minimum variation of the sizes of batches, as a weighted sum of squared deviations in rows squared. With less
 variation, the time for each further row in a batch counts as assumed and not as measured."""
@@ -155,7 +155,7 @@ def executed(memory: PlannerMemory | None) -> Executed | None:
 
 
 def with_learnt(means: ModelEvidence, memory: PlannerMemory, known: Known | None, *, measured: bool) -> ModelEvidence:
-    """Return the evidence, extended by the results of the planner. `measured` is whether `line` was ever measured."""
+    """Return the evidence, extended by the results of the planner. `measured` is true if `line` was ever measured."""
     line, largest = memory.capacity.line, max((rows for rows, _, _ in memory.capacity.seen), default=None)
     if line is not None and largest == 1:
         line, measured = ServiceLine(line.seconds(1), 0.0), True

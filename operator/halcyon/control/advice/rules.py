@@ -23,9 +23,9 @@ _EASE = 0.7
 _MIN_GAIN = 0.2
 """Minimum benefit of a piece of advice, as a share of the latency, the capacity or the replicas."""
 _BUSY = 0.75
-"""Share of the time during which an instance executes, from which the instance counts as busy."""
+"""Minimum share of the time that an instance must spend executing to count as busy."""
 _FULL = 0.9
-"""Mean number of rows from which batches count as full, as a share of the rows in the largest batch."""
+"""Minimum mean number of rows at which batches count as full, as a share of the rows in the largest batch."""
 _IDLE_GPU, _FULL_GPU = 0.6, 0.9
 """Two values of the GPU utilisation. Up to the first, the GPU counts as idle for much of the time. Up to the second,
 more work is expected to increase the throughput."""

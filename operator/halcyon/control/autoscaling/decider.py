@@ -100,7 +100,7 @@ class _Model:
     """Mean number of rows per request, from the planner's last reading."""
     aimed: _Aimed | None = None
     opened: tuple[Spec, InForce] | None = None
-    """Schedules in force at the last decision, and the spec from which they come."""
+    """Schedules that were open at the last decision, and the spec that contains them."""
     ruled: _Ruled | None = None
     partial_since: float | None = None
     """Monotonic time since which the planner hasn't known the load, in seconds; None if the load is known."""
@@ -237,7 +237,7 @@ class Decider:
     def _by_known_load(  # as `_by_rules`
         self, key: Key, model: _Model, spec: Spec, now: float, gathered: ReadingResult
     ) -> Decision | None:
-        """Return a decision by the HPA's rules that adds replicas although a balancer has been silent for long.
+        """Return a decision by the HPA's rules that adds replicas although a balancer has been silent for a long time.
 
         Later decisions of the planner start from it. The result is None if the load is known, or if the load of the
         balancers that report needs no more replicas.
@@ -341,7 +341,7 @@ class Decider:
 
 
 def _open(model: _Model, spec: Spec, at: float) -> InForce | None:
-    """Return the schedules in the spec that are in force at the time `at`; None if the spec has no schedules."""
+    """Return the schedules in the spec that are open at the time `at`; None if the spec has no schedules."""
     if spec.scaling is None or not spec.scaling.schedules:
         return None
     held = model.opened
@@ -358,7 +358,7 @@ def _aims(  # noqa: PLR0917  # all that objectives depend on
     measured: Measured,
     memory: PlannerMemory,
 ) -> Objectives:
-    """Return the scaling objectives in force. The result is the same object as long as the inputs are the same."""
+    """Return the present scaling objectives. The result is the same object as long as the inputs are the same."""
     held = model.aimed
     is_same = held is not None and held.spec is spec and held.opened is opened and held.measured is measured
     if held is not None and is_same and held.batches is batches:

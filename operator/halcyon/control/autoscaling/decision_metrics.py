@@ -51,7 +51,7 @@ class _Spent:
         """Sum of the histogram: the integral of the age over time, in square seconds."""
 
     def add(self, age_s: float) -> None:
-        """Add a decision that was in force until its age was `age_s`, in seconds."""
+        """Add a decision that was replaced when its age was `age_s` seconds."""
         bucket = bisect_left(_AGES_S, age_s)
         self._reached[bucket] += 1
         self._beyond_s[bucket] += age_s - _BELOW_S[bucket]

@@ -126,7 +126,7 @@ class Autoscaler:
     def report_received(self, key: Key, *, confirms: bool = False) -> None:
         """Record that an agent of the model has sent a report.
 
-        `confirms` is whether it confirms growth in the report before.
+        `confirms` is true if it confirms growth in the previous report.
         """
         if (model := self.models.get(key)) is not None:
             model.has_report = True

@@ -92,7 +92,7 @@ class ModelState:
         return self.confirmed or is_empty or now - self.tried >= spacing_s
 
     def asked(self, made: Decision) -> int | None:
-        """Return the number of desired replicas of a decision. If the HPA decides, return the replicas in force."""
+        """Return the desired replicas of a decision. If the HPA decides, return the current number of replicas."""
         return made.current if made.desired is None and self.actuator is Actuator.HPA else made.desired
 
 

@@ -208,7 +208,7 @@ def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes
 
 
 class Shards:
-    """ConfigMaps with planner memories. Their content is the one that this process has last read or written."""
+    """ConfigMaps with planner memories. Their content is what this process last read or wrote."""
 
     def __init__(self, client: Kube, namespace: str, config_maps: str = CONFIG_MAPS) -> None:
         """Initialize without content, which `read` fetches. `config_maps` is the prefix of the ConfigMaps' names."""

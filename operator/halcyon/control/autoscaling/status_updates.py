@@ -1,4 +1,4 @@
-"""Publication of scaling decisions in the status: at which times a decision, a value or a mean batch size is published.
+"""Publication of scaling decisions in the status: when a decision, a value or a mean batch size is published.
 
 Reconciles receive the last published values, not the current ones, so that the status changes only when new values are
 published.
@@ -47,7 +47,7 @@ class StatusUpdates:
     tracer: Tracer
 
     _batches: dict[Key, float | None] = field(default_factory=dict)
-    """Mean batch size of each model that was last published."""
+    """Last published mean batch size of each model."""
     _settled: bool = False
 
     def __post_init__(self) -> None:
@@ -142,7 +142,7 @@ class StatusUpdates:
     def _asked_before(self, model: ModelState, made: Decision) -> int:
         """Return the number of replicas that was desired before this decision.
 
-        It is the published number. If none was published, it is the number of replicas in force.
+        It is the published number. If none was published, it is the current number of replicas.
         """
         if model.shown is None:
             model.changes.extend(self._changes_before(model.key))

@@ -53,9 +53,9 @@ class ReconcilePlan:
 
     acceptance: Acceptance
     spec: Spec | None = None
-    """The spec in force; None if no spec was ever accepted."""
+    """The accepted spec; None if no spec was ever accepted."""
     rollout: RolloutPlan | None = None
-    """Rollout of the revision that the spec in force requests; None if no spec is in force."""
+    """Rollout of the revision that the accepted spec requests; None if no spec was ever accepted."""
     actuator: Actuator = Actuator.NONE
     actuator_why: str = ""
     foreign: ExternalHpa | None = None
@@ -93,7 +93,7 @@ class ReconcilePlan:
 
     @property
     def replicas(self) -> int:
-        """Number of replicas in force: spec.replicas, or the number that an external HPA has set."""
+        """Current number of replicas: spec.replicas, or the number that an external HPA has set."""
         return 0 if self.spec is None else defaults.wanted_replicas(self.spec)
 
 

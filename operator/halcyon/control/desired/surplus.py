@@ -1,4 +1,4 @@
-"""Objects to delete: those that the spec in force no longer needs, and ControllerRevisions beyond the newest ten. Pure.
+"""Objects to delete: those that the accepted spec no longer needs, and ControllerRevisions beyond the newest ten. Pure.
 
 An older ControllerRevision is kept if a pod runs its revision, or if a rollout may return to its revision.
 """

@@ -19,10 +19,10 @@ _CREATING = {"", "PodInitializing", "ContainerCreating"}
 
 
 def start_blocker(pod: Object) -> str:
-    """Return a sentence about a gate or container of others that keeps the pod from becoming ready; empty if there is none.
+    """Return a sentence about a scheduling gate or injected container that blocks the pod; empty if there is none.
 
-    A gate of the pod comes first. It is followed by an injected container that fails, and by one that isn't ready or
-    hasn't ended.
+    A scheduling gate takes precedence over containers. An injected container that fails takes precedence over one that
+    isn't ready or hasn't ended.
     """
     # pod            our containers       injected containers                result
     # has a gate     -                    -                                  the gate
@@ -46,8 +46,8 @@ def start_blocker(pod: Object) -> str:
 def released_at(pod: Object) -> float | None:
     """Return the time from which the pod's own containers could start, in seconds since the epoch.
 
-    Return None if the pod has no node. The containers could start once the pod was scheduled and the init containers of
-    others had ended.
+    Return None if the pod has no node. The containers could start once the pod was scheduled and the injected init
+    containers had ended.
     """
     placed = scheduled_at(pod)
     if placed is None:

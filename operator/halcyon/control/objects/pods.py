@@ -88,7 +88,7 @@ def _claim(spec: Mapping[str, Any]) -> Object:
 def _interference(spec: Mapping[str, Any], init: list[Object], main: list[Object]) -> Object:
     """Return the values of the cached fields `gates` and `injected`.
 
-    They have the scheduling gates, and the containers that others added. A field is left out if it would be empty.
+    They are the scheduling gates, and the injected containers. A field is left out if it would be empty.
     """
     gates = [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()]
     injected = [c | {"init": c in init} for c in (*init, *main) if c["name"] not in names.CONTAINERS]
@@ -98,7 +98,7 @@ def _interference(spec: Mapping[str, Any], init: list[Object], main: list[Object
 def _missing_claim(pod: Object) -> Object:
     """Return the value of the cached field `missingClaimOf`.
 
-    It is a ResourceClaimTemplate from which the pod's claim doesn't exist yet; empty if there is none.
+    It names the ResourceClaimTemplate of a claim of the pod that doesn't exist yet. It is empty if all claims exist.
     """
     created = {entry.get("name") for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
     claims = (pod.get("spec") or {}).get("resourceClaims") or ()

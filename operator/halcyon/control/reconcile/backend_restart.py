@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 MAX_RESTARTS = 2
 """Number of restarts of a pod after which the pod is replaced if its backend dies again."""
 RESTART_TIMEOUT_S = 20.0
-"""Time within which the container must have restarted, in seconds. Later, the restart counts as failed."""
+"""Time within which the container must have restarted, in seconds. After that, the restart counts as failed."""
 MIN_BACKOFF_S, MAX_BACKOFF_S = 10.0, 300.0
 FORGET_S = 600.0
 """Time without a restart or a replacement after which earlier restarts of a model's pods no longer count, in

@@ -3,7 +3,7 @@
 Each model has three numbers of GPUs, and the largest of them counts against the limit:
 
 - `granted`: GPUs of the last plan that was written completely.
-- `sent`: GPUs of a plan of which server Deployments were written, or may have been written.
+- `sent`: GPUs of a plan whose server Deployments were written, or may have been written.
 - `asked`: GPUs of the plan of the reconcile in progress.
 
 A plan's GPUs are reserved before anything is awaited. Otherwise two plans made at the same time could both use the last

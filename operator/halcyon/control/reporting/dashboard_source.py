@@ -54,9 +54,9 @@ log = logging.getLogger(__name__)
 WINDOW_S = 15.0
 """Length of the period over which rates are computed, in seconds. An agent of an idle model reports every 5 s."""
 SLICE_S = 0.02
-"""Time after which sampling lets other asyncio tasks run, in seconds."""
+"""Maximum time, in seconds, for which sampling runs before other asyncio tasks get to run."""
 CLOSE_WITHIN_S = 0.5
-"""Maximum time for closing the dashboard's server, in seconds. A change of the leader may take 2 s in total."""
+"""Maximum time for closing the dashboard's server, in seconds. A change of leader may take at most 2 s in total."""
 QUERY_TIMEOUT_OF_PAGES_S = 15.0
 """Maximum time of a query to the site's Prometheus for a page of the dashboard, in seconds. If a query takes longer,
 the page shows why the data is missing."""
@@ -274,8 +274,8 @@ class DashboardService:
     ) -> None:
         """Create the web dashboard.
 
-        The state of the operator is from `source`, and charts can use the site's Prometheus if there is one. Other data
-        is from pods' logs, measurements and BatchInferences.
+        The state of the operator comes from `source`, and charts can use the site's Prometheus if there is one. Other
+        data comes from pods' logs, measurements and BatchInferences.
         """
         self._ports = ports
         self._chosen, self._source, self._clock = chosen, source, source.clock

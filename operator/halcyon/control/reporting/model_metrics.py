@@ -30,7 +30,7 @@ from halcyon.scaling.gpu_cost import Spent
 from halcyon.scaling.policy.decision import Signal
 
 SLICE_S = 0.02
-"""Time after which building the page lets other asyncio tasks run, in seconds."""
+"""Maximum time, in seconds, for which the page is built before other asyncio tasks get to run."""
 
 GPU_STATES = ("starting", "busy", "idle", "unknown")
 More = tuple[tuple[str, str], ...]
@@ -43,7 +43,7 @@ class ModelFacts:
 
     resource: Object
     spec: Spec | None
-    """The spec in force; None if no spec was accepted yet."""
+    """The accepted spec; None if no spec was accepted yet."""
     scaled: ModelState | None
     """State of the model's autoscaling; None if it isn't autoscaled."""
     start: PodStart | None

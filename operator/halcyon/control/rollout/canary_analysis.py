@@ -97,7 +97,7 @@ class RollingOut(Protocol):
 
     @property
     def spec(self) -> Spec | None:
-        """Spec in force; None if no spec was ever accepted."""
+        """Accepted spec; None if no spec was ever accepted."""
 
     @property
     def rollout(self) -> RolloutPlan | None:

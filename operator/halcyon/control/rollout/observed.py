@@ -67,7 +67,7 @@ class ObservedRollout:
 
     @property
     def count(self) -> int:
-        """Number of desired server pods of all revisions together."""
+        """Number of desired server pods, in total over all revisions."""
         return defaults.wanted_replicas(self.spec)
 
     @property

@@ -27,8 +27,8 @@ RESTART = f"{GROUP}/restart"
 """Annotation of a ModelDeployment that requests the replacement of a revision's pods, even if their template is
 unchanged. The value has the same form as that of `REFRESH`."""
 _SHOWN = 100
-"""Half of the maximum length up to which a difference is shown with both its values, in characters. A longer difference
-is shown without the values."""
+"""Half of the maximum length, in characters, of a difference that is shown with both values. A longer difference is
+shown without the values."""
 
 
 def is_wanted(view: Scope, known: Revision, annotation: str = REFRESH) -> bool:

@@ -19,7 +19,7 @@ def failure(
 ) -> RevisionFailure | None:
     """Return the reason why a revision without ready pods has failed; None if it hasn't failed.
 
-    `unwritten` is whether the operator has not yet written the Deployment whose pods are reduced to free capacity.
+    `unwritten` is true if the operator has not yet written the Deployment whose pods are reduced to free capacity.
     """
     if seen.count == 0:
         return None

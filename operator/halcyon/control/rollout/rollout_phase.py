@@ -20,7 +20,7 @@ def phase_of(
 ) -> tuple[RolloutPhase, RevisionFailure | None]:
     """Return the phase of the rollout to the target revision, and the failure to show with it.
 
-    `returns` is whether the rollout is a rollback.
+    `returns` is true if the rollout is a rollback.
     """
     there = (
         slot is not None

@@ -139,7 +139,7 @@ def _read(note: str) -> RolloutRecord:
 
 
 def last_good(revisions: Iterable[Revision], asked: Revision) -> Revision | None:
-    """Return the newest revision that was ever served, without the revision `asked`; None if there is none."""
+    """Return the newest revision that was ever served, apart from the revision `asked`; None if there is none."""
     served = [r for r in revisions if r.key != asked.key and RolloutRecord.of(r).served]
     return max(served, key=lambda r: r.number, default=None)
 

@@ -107,7 +107,7 @@ class Operator:
     site_queries: SiteQueries | None
 
     def __post_init__(self) -> None:
-        """Start the wait for agents' reports. It ends after a maximum time at the latest."""
+        """Start the wait for agents' reports. The wait has a maximum time."""
         self._built_at = self.clock.monotonic()
         self._reports_are_in = False
 

@@ -46,7 +46,7 @@ class OperatorSettings:
     prometheus: PrometheusSite | None = None
     """Settings of the site's Prometheus; None if the site has no Prometheus."""
     gpu_budget: int | None = None
-    """Number of GPUs that all models together may hold; None for no limit."""
+    """Number of GPUs that all models may hold in total; None for no limit."""
     service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
     """Prefixes of the annotation keys that models may set on their Services."""
     model_pod_labels: tuple[str, ...] = ()

@@ -163,7 +163,7 @@ class ClusterState:
             await informer.synced.wait()
 
     def replicas(self, key: Key) -> int:
-        """Return the replicas in force (spec.replicas) of a ModelDeployment."""
+        """Return the current number of replicas (spec.replicas) of a ModelDeployment."""
         # A negative number can only be stored by bypassing the schema; treat it as 0.
         return max(int(((self.resources.get(key) or {}).get("spec") or {}).get("replicas", 1)), 0)
 

@@ -72,7 +72,7 @@ class MeasuredCapacities:
 def served(name: str, deployment: Object | None, spec: Spec) -> Served:
     """Return the revision, image, GPU product and number of instances with which a model serves now. Pure.
 
-    They are from the model's server Deployment and spec.
+    They come from the model's server Deployment and spec.
     """
     instances = (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1)
     if deployment is None:

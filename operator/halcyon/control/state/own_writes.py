@@ -13,7 +13,8 @@ from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import Key, Kind
 
 READ_YOUR_WRITES_TIMEOUT_S = 5.0
-"""Maximum time to wait until a cache shows the operator's own write, in seconds. Later, the cache is used as it is."""
+"""Maximum time to wait until a cache shows the operator's own write, in seconds. After that, the cache is used as it
+is."""
 
 
 class OwnWrites:

@@ -66,10 +66,10 @@ class CanaryResult:
 
 @dataclass(frozen=True)
 class PublishedScaling:
-    """Scaling decision for a model that was last published."""
+    """Last published scaling decision for a model."""
 
     decision: Decision | None = None
-    """Decision that was last published; None if no agent has reported yet."""
+    """Last published decision; None if no agent has reported yet."""
     changes: tuple[Change, ...] = ()
     """Last changes to the model's desired replicas, newest first."""
     rival: str = ""
@@ -106,10 +106,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class PublishedCosts:
-    """Cost of a model's GPUs that was last published."""
+    """Last published cost of a model's GPUs."""
 
     cost: Cost | None = None
-    """Cost that was last published; None if the model has no GPUs."""
+    """Last published cost; None if the model has no GPUs."""
     currency: str = ""
     settling: bool = False
     """Whether the cost has not been computed yet. If so, the status keeps its previous value."""

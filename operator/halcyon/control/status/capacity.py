@@ -67,7 +67,7 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
 
 
 def _measured_alone(spec: Spec, measured: Measured) -> CapacitySource | None:
-    """Return the capacity that `halcyon bench` has measured, for a model without decisions; None if not measured."""
+    """Return the capacity that `halcyon bench` measured, for a model that has no decision yet; None if not measured."""
     line = measured.line
     if line is None or spec.scaling is None:
         return None

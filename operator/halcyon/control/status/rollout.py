@@ -132,7 +132,7 @@ def _remedy(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
 def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
     """Return the condition Stalled if the rollout causes it, else None.
 
-    `late` is whether the progress deadline has passed.
+    `late` is true if the progress deadline has passed.
     """
     rolled = plan.rollout
     if rolled is None:

@@ -192,7 +192,7 @@ def replica_columns(view: Scope, plan: ReconcilePlan) -> dict[str, str]:
 
 
 def columns(view: Scope, *, ready: int) -> dict[str, str]:
-    """Return the texts for the columns of `kubectl get` about scaling. `ready` is the number of ready pods."""
+    """Return the values of the scaling columns in `kubectl get`. `ready` is the number of ready pods."""
     decision = published_decision(view)
     values = {s.name: s for s in decision.signals} if decision else {}
     found = {}

@@ -223,8 +223,8 @@ def _reconciling(view: Scope, plan: ReconcilePlan, served: Condition, balancer: 
 def _current(view: Scope, plan: ReconcilePlan) -> str | None:
     """Return the key of the current revision, which is the one that is fully rolled out.
 
-    During a rollout it is the last published current revision, as long as that has a ready pod. Return None if there is
-    no such revision.
+    During a rollout it is the current revision in the published status, if that still has a ready pod. Return None if
+    there is no such revision.
     """
     deployment = own(view, kinds.DEPLOYMENT, names.server(view.key.name, servers.home(plan)))
     if deployment is None or plan.target is None:
@@ -239,7 +239,7 @@ def _current(view: Scope, plan: ReconcilePlan) -> str | None:
 
 
 def _before(view: Scope) -> str | None:
-    """Return the key of the last published current revision.
+    """Return the key of the current revision in the published status.
 
     Return None if this revision has no ready pod any more.
     """

@@ -51,7 +51,7 @@ class NamespacedReviews:
     covers_all_namespaces = False
 
     def __init__(self, client: Api, *, monotonic: Callable[[], float], wall: Callable[[], float]) -> None:
-        """Create the reviews.
+        """Create an instance that has not read any public keys yet.
 
         Args:
             client: Kubernetes client that may create LocalSubjectAccessReviews in the operator's namespaces.

@@ -119,11 +119,11 @@ class Track:
     """Comparison of the shares of failed or late requests of the stable revision and the canary, over all windows."""
 
     worse: Capital = field(default_factory=Capital)
-    """Evidence that the canary exceeds its limit, as the capital won by bets on it. The capital rarely becomes large if
-    the canary is within the limit."""
+    """Evidence that the canary exceeds its limit: the capital of a betting test for this (`sequential_tests`). The
+    capital rarely becomes large if the canary is within the limit."""
     fine: Capital = field(default_factory=Capital)
-    """Evidence that the canary is within its limit, as the capital won by bets on it. The capital rarely becomes large
-    if the canary exceeds the limit."""
+    """Evidence that the canary is within its limit: the capital of a betting test for this (`sequential_tests`). The
+    capital rarely becomes large if the canary exceeds the limit."""
     spread: Spread = field(default_factory=Spread)
     stable: Tally = field(default_factory=Tally)
     canary: Tally = field(default_factory=Tally)

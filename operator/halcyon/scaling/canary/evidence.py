@@ -141,7 +141,7 @@ def _computes_longer(stable: Sample, canary: Sample) -> bool:
 
 
 def _settles_s(stable: Histogram) -> float:
-    """Return the seconds after a pod's first answer from which its latencies count as evidence."""
+    """Return how long after a pod's first answer its latencies begin to count as evidence, in seconds."""
     own = stable.quantile(QUANTILE)
     return SETTLE_S if own is None else min(max(SETTLE_RESPONSES * own, SETTLE_S), MAX_SETTLE_S)
 

@@ -140,8 +140,8 @@ class Capital:
     """
 
     logs: tuple[float, ...] = ()
-    """Logarithms of the capital in each bet, and last that of a reserve, which is never bet. It is empty before the
-    first window."""
+    """Logarithms of the capital in each bet. The last entry is that of a reserve, which is never bet. The tuple is
+    empty before the first window."""
     peak: float = 0.0
     """Logarithm of the largest total capital so far. It determines the p-value."""
 

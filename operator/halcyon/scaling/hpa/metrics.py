@@ -168,8 +168,8 @@ def filled(known: float, *, missing: int, target: float, replicas: int) -> float
     - Otherwise the total is n T, and nothing changes.
 
     The total equals max(S, min(S + m T, n T)), which is continuous in S, and equals S if no value is missing. There is
-    one difference to the HPA. For a scale-down, the HPA leaves out pods that are not ready. Here they count as being at
-    the target, so starting pods never cause a scale-down.
+    one difference from the HPA. For a scale-down, the HPA leaves out pods that are not ready. Here they count as being
+    at the target, so starting pods never cause a scale-down.
     """
     return max(known, min(known + missing * target, replicas * target))
 

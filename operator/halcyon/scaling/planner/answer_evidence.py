@@ -57,13 +57,14 @@ from halcyon.scaling.planner.capacity.shared_limit import Peaks, SharedLimit, wi
 from halcyon.scaling.planner.reading import Reading
 
 _FACTOR = 3.0
-"""Ratio of a request's time in its pod to the time predicted from batch times, from which the two contradict."""
+"""Minimum ratio of a request's time in its pod to the time predicted from batch times at which the two contradict each
+other."""
 _MIN_S = 0.25
 """Seconds by which the time in a pod must also exceed the prediction. They cover transfers and the sampling of
 counters."""
 _SILENT_S = 5.0
-"""Seconds for which no request may be answered in addition to the time that contradicts the batch times. After this
-time, requests without an answer contradict the batch times as well."""
+"""Seconds without any answer, in addition to the time at which an answered request contradicts the batch times. After
+that, unanswered requests contradict them as well."""
 _AGREED_FACTOR, _AGREED_S = 2.0, 0.02
 """Maximum time in a pod at which the batch times are used again after a contradiction. It is a multiple of the time
 that is predicted from them, plus seconds."""
@@ -75,7 +76,7 @@ longer."""
 _PROMISED = 0.5
 """Share of the rate of answers predicted from batch times, below which full pods contradict the prediction."""
 _GPU_FULL = 95.0
-"""GPU utilisation, in percent per ready pod, from which a GPU counts as full."""
+"""Minimum GPU utilisation, in percent per ready pod, at which a GPU counts as full."""
 _ENGINE_FULL = 0.95
 """Minimum used share of an engine's capacity for requests at which the engine counts as full."""
 _SHARED_S = 1800.0

@@ -29,7 +29,7 @@ requests."""
 
 @immutable(frozen=True, slots=True)
 class CapacitySource:
-    """Capacity of a replica, with the source from which it is known."""
+    """Capacity of a replica, and the source of this figure."""
 
     name: str
     """Name of the source of the capacity (`SourceName`)."""
@@ -102,7 +102,7 @@ def _by_line(replica: Replica, how: str) -> LazyText:
 
 
 def measured(objectives: Objectives) -> CapacitySource | None:
-    """Return the capacity that `halcyon bench` measured, for a model without decisions.
+    """Return the capacity that `halcyon bench` measured, for a model that has no scaling decision yet.
 
     Return None if there is no measurement.
     """

@@ -25,7 +25,7 @@ _OVERDUE = 0.25
 """Time until a pod is expected to be ready if it has already taken longer than the usual start time. It is a share of
 the start time."""
 _FULL = 0.95
-"""GPU utilisation (0 to 1) from which a GPU counts as full."""
+"""Minimum GPU utilisation (0 to 1) at which a GPU counts as full."""
 _HALF_BUSY = 0.5
 """GPU utilisation (0 to 1), computed for batches of one row, above which a full GPU is expected and proves nothing."""
 _BAND_SIGMAS = 3.0

@@ -26,8 +26,8 @@ MIN_HOLD_S = 60.0
 """Minimum time, in seconds, for which replicas are kept after the load last needed them. It is one minute because a
 falling rate follows the mean of the last minute."""
 MAX_FIRST_HOLD_S = 180.0
-"""Maximum time, in seconds, for which replicas are kept while the right time for this load is not learnt yet. After
-this time, most bursty loads have shown how long their gaps are."""
+"""Maximum time, in seconds, for which replicas are kept before the hold for this load has been learnt. After this time,
+most bursty loads have shown how long their gaps are."""
 MAX_HOLD_S = 1800.0
 """Maximum learnt time, in seconds, for which replicas are kept after they were last needed. It may be longer if a pod
 start takes longer."""
@@ -39,9 +39,9 @@ multiple of the time for which replicas are kept."""
 
 @immutable(frozen=True, slots=True)
 class ScaleDownHold:
-    """Recent numbers of replicas needed, and the time (hold) for which replicas are kept after that.
+    """Recent numbers of replicas needed, and the hold: how long replicas are kept after that.
 
-    The time is learnt from the load.
+    The hold is learnt from the load.
     """
 
     needs: tuple[tuple[float, int], ...] = ()
@@ -60,7 +60,7 @@ class ScaleDownHold:
     """Number of replicas to keep, as returned by the last call."""
     bare: tuple[tuple[float, int], ...] = ()
     """Recent numbers of replicas needed, as in `needs`, but without the replicas that are kept only because the noise
-    of the load is not fully learnt yet."""
+    of the load is still uncertain."""
     bare_held: int | None = None
     """Number of replicas that the last call would have returned if it had used `bare` instead of `needs`."""
 

@@ -4,8 +4,8 @@ The time that it must be idle is `idleTimeout`, or longer if scaling to zero has
 is at zero, it saves the GPU time of its replicas. The next request then causes the cost of starting them: their GPU
 time, the wait, and extra replicas that clear the backlog.
 
-After each return from zero, the GPU time saved is compared with the GPU time of the start. If the start took more, the
-next timeout is 1.5 times the one that would have avoided this scale to zero. If it took less than 25 % of what was
+After each scale-up from zero, the GPU time saved is compared with the GPU time of the start. If the start took more,
+the next timeout is 1.5 times the one that would have avoided this scale to zero. If it took less than 25 % of what was
 saved, the timeout is halved, but never goes below `idleTimeout`.
 """
 
@@ -27,7 +27,7 @@ _CHEAP = 4.0
 
 @immutable(frozen=True, slots=True)
 class IdleTimeout:
-    """Learnt idle timeout, with the times of the last scale to zero and of the return from it.
+    """Learnt idle timeout, with the times of the last scale to zero and of the scale-up after it.
 
     Times are in seconds since the epoch.
     """
@@ -36,17 +36,17 @@ class IdleTimeout:
     left: tuple[float, int] | None = None
     """Last scale to zero, as (time, number of replicas before it)."""
     back: tuple[float, int] | None = None
-    """Time and size of the return from the last scale to zero: (time of the first scale-up, highest number of replicas
-    since then)."""
+    """Time and size of the scale-up after the last scale to zero: (time of the first scale-up, highest number of
+    replicas since then)."""
 
     def wait_s(self, idle_after_s: float) -> float:
         """Return the seconds without a request after which the model scales to zero."""
         return max(idle_after_s, self.patience_s)
 
     def with_count(self, now: float, before: int, count: int, *, idle_after_s: float, start_s: float) -> IdleTimeout:
-        """Return the timeout updated with a decision that changes the replicas from `before` to `count`.
+        """Return the timeout after a decision that changes the replicas from `before` to `count`.
 
-        After a return from zero, the timeout is changed only once the first pods have had time to start (`start_s`).
+        After a scale-up from zero, the timeout changes only once the first pods have had time to start (`start_s`).
         """
         if count == 0:
             return self if before == 0 else IdleTimeout(self.patience_s, (now, before))

@@ -75,7 +75,7 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
     """Return the replicas to add for batch inference.
 
     Args:
-        batches: all BatchInferences that run.
+        batches: all running BatchInferences.
         supply: capacity of the replicas.
         users: number of replicas that the users' requests need.
         current: present number of replicas (spec.replicas).

@@ -288,7 +288,7 @@ def has_changed(shown: Decision | None, now: Decision) -> bool:
 def _has_other_capacity(shown: CapacitySource | None, now: CapacitySource | None) -> bool:
     """Return whether the capacity differs noticeably from the published one.
 
-    This is so if its source, its contradiction or its value has changed.
+    It does if its source, its contradiction or its value has changed.
     """
     if shown is None or now is None:
         return shown is not now

@@ -18,10 +18,10 @@ from halcyon.scaling.policy.decision import ReplicaLimit
 
 @dataclass
 class GpuBudget:
-    """Number of GPUs that the site's models may hold together, with the demand and the grant of each model."""
+    """Limit on the GPUs that all models of the site may hold in total, with the demand and the grant of each model."""
 
     gpus: int
-    """Maximum number of GPUs that all models together may hold."""
+    """Maximum number of GPUs that all models may hold in total."""
     _demands: dict[Key, Demand] = field(default_factory=dict)
     _granted: dict[Key, int] = field(default_factory=dict)
     _free: int = 0
@@ -37,7 +37,7 @@ class GpuBudget:
         Args:
             key: the model.
             wanted: desired replicas.
-            current: replicas in force.
+            current: current replicas.
             gpus: GPUs of one replica; 0 for a model without GPUs.
             priority: priority of the model's pods. Models with a higher value are granted GPUs first.
         """
@@ -94,7 +94,7 @@ class GpuBudget:
     def _held(self, key: Key) -> int:
         """Return the number of GPUs that a model holds.
 
-        It is the larger of two numbers: the GPUs of its grant, and those of its replicas in force.
+        It is the larger of two numbers: the GPUs of its grant, and those of its current replicas.
         """
         demand = self._demands.get(key)
         return 0 if demand is None else max(self._granted[key], demand.current) * demand.gpus_per_replica

@@ -23,7 +23,7 @@ from halcyon.kube.kinds import Key
 from halcyon.scaling.policy.decision import Decision, ReplicaLimit, limited
 
 SETTLED_S = 2.0
-"""Time after which a quota's usage includes new pods, in seconds. Until then, the last known limit stays in force."""
+"""Time after which a quota's usage includes new pods, in seconds. Until then, the last known limit still applies."""
 
 
 PROMISE_S = 10.0
@@ -32,7 +32,7 @@ PROMISE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Granted:
-    """Recent grant of replicas to a model. Quotas may not include all of its pods yet."""
+    """Recent grant of replicas to a model. Its pods might not all be counted in the quotas yet."""
 
     count: int
     present: int
@@ -97,7 +97,7 @@ class ReplicaLimits:
     def share(self, decided: AbstractSet[Key]) -> Iterable[Key]:
         """Allocate the GPU budget, and return the models whose grant has grown.
 
-        Models that aren't in `decided` have no desired replicas. Their demand is the replicas in force.
+        Models that aren't in `decided` have no desired replicas. Their demand is their current number of replicas.
         """
         if self.budget is None:
             return ()
@@ -113,7 +113,7 @@ class ReplicaLimits:
     def _gpus(self, key: Key) -> int | None:
         """Return the number of GPUs per replica; None if unknown.
 
-        It is the number in the spec in force. If no spec is in force, it is the number in the server Deployment.
+        It is the number in the accepted spec. If no spec was accepted, it is the number in the server Deployment.
         """
         spec = self.specs.get(key)
         return gpus_each(self.caches, key) if spec is None else spec.runtime.gpus
@@ -127,7 +127,7 @@ class ReplicaLimits:
     def _room(self, key: Key, current: int) -> ReplicaLimit | None:
         """Return the limit of the quotas on a model's replicas; None without a limit.
 
-        The limit is never lower than the replicas in force.
+        The limit is never lower than the current number of replicas.
         """
         there = self.caches.quotas.find(key.namespace, QUOTA_WORD)
         deployment = servers(self.caches, key) if there else None
@@ -160,7 +160,7 @@ class ReplicaLimits:
             granted[key] = _Granted(made.desired, self._present(key), now)
 
     def _promised(self, key: Key, now: float) -> list[resource_quotas.Promised]:
-        """Return the pods that were granted to other models of the namespace and that a quota may not count yet."""
+        """Return the pods granted to other models of the namespace that might not be counted in a quota yet."""
         found = []
         for other, granted in self._granted.get(key.namespace, {}).items():
             deployment = servers(self.caches, other)

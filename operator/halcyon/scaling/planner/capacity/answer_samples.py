@@ -12,7 +12,7 @@ from collections.abc import Sequence
 _MAX_SAMPLES = 96
 """Maximum number of samples. If there are more, every second sample of the older half is dropped."""
 MIN_ANSWERS = 4.0
-"""Minimum number of answers from which a time or a rate is computed."""
+"""Minimum number of answers for computing a time or a rate."""
 
 BY_GPU = 1
 """Value of the field `HOT` of a sample if the pods are full because the GPUs have no free capacity."""

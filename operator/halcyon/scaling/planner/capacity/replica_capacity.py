@@ -135,8 +135,8 @@ class Capacity:
     def of_revision(self, revision: str) -> Capacity:
         """Return the capacity for a revision of the model.
 
-        If the stored data is from another revision, its weight is reduced to that of `_OLD_REVISION` batches, unless it
-        is lower already.
+        If the stored data comes from another revision, its weight is reduced to that of `_OLD_REVISION` batches, unless
+        it is lower already.
         """
         if not revision or revision == self.revision:
             return self

@@ -84,8 +84,7 @@ class Dispersion:
     quiet_s: float = 0.0
     """Seconds since the last request, counted in whole blocks."""
     edge: int = 0
-    """Number of the next differences between blocks that are ignored because they are caused by a step after a
-    pause."""
+    """Number of further differences between blocks to ignore, because a step after a pause causes them."""
 
     @property
     def doubt(self) -> float:

@@ -1,6 +1,6 @@
 """Test for a steady rise of the arrivals in equal blocks of time, and extrapolation of the rise. Pure.
 
-Out of scope: which time the blocks cover (`arrival_rate`).
+Out of scope: the time span that the blocks cover (`arrival_rate`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Trend damping: the share of a forecast rise that the planner uses, learnt from earlier rises of the same load.
 
 A rise alone does not show whether it will continue, because a wave rises as steeply as a ramp before it turns. Earlier
-forecasts show this better. Each forecast is compared with the actual rate once its time has come. The learnt share is
-the average share of the forecast rises that occurred.
+forecasts show this better. Each forecast is compared with the actual rate once its time has come. The learnt share is a
+moving average: how much of each forecast rise actually occurred.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ WINDOW_S = 30.0
 """Length, in seconds, of the window whose mean rate is compared with a forecast. The window is centred on the time of
 the forecast."""
 _GAIN = 0.2
-"""Weight of one comparison between a forecast rise and the actual rate, when the learnt share of such rises is
-averaged. After four rises that ended early, the learnt share is roughly halved. After four rises that continued, it is
-roughly restored."""
+"""Weight of one forecast in the moving average `TrendDamping.share`: how much of a forecast rise actually occurs. After
+four rises that ended early, this share is roughly halved. After four rises that continued, it is roughly restored."""
 _MIN_INTERVAL_SHARE = 0.25
 """Minimum interval between two stored forecasts, as a share of the time that they look ahead. Forecasts at shorter
 intervals are nearly the same."""
