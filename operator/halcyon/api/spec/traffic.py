@@ -45,8 +45,8 @@ class Traffic(Documented):
     """Maximum number of requests in progress in one server pod, over all balancers and both protocols, 1 to 1024. A
     stream counts as one request. Further requests wait in the balancers, where any pod can take them. The value must be
     at least batching.maxBatchSize. Default with dynamic batching: enough for the next batches. Default without dynamic
-    batching: one request per instance and about one in advance, or more if Halcyon measures that the model answers
-    faster that way."""
+    batching: one request per instance, plus those that the pod can execute in 0.1 s, at least one. For a model that
+    executes several requests per instance at once, Halcyon measures the best number."""
     queue_limit: Annotated[int, Field(ge=1, le=100000)] | None = None
     """Maximum number of requests that wait in one balancer pod, HTTP and gRPC together, 1 to 100000. Further requests
     are rejected with 429 or RESOURCE_EXHAUSTED. Default: 200, or no fixed number if overload.mode is Reject."""
@@ -59,8 +59,8 @@ class Traffic(Documented):
     100."""
     queue_timeout: duration_field("10ms", "1h") | None = None  # type: ignore[valid-type]
     """Maximum time that a request waits in the balancer for a server, 10ms to 1h. A request that waits longer is
-    rejected with 503 or UNAVAILABLE. Default: 1m. With minReplicas 0, requests that arrive at zero replicas have
-    another default. It is 1.5 times the last start of a pod, rounded up to 1m, 2m, 4m and so on."""
+    rejected with 503 or UNAVAILABLE. Default: 1m. With minReplicas 0, requests that arrive while there are no replicas
+    have their own default. It is 1.5 times the duration of the last pod start, rounded up to 1m, 2m, 4m and so on."""
     response_timeout: duration_field("10ms", "1h") = "1m"  # type: ignore[valid-type]
     """Maximum time that a server takes to respond to a request, 10ms to 1h. A request that takes longer fails with 504
     or DEADLINE_EXCEEDED. Default: 1m."""
