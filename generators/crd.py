@@ -47,7 +47,7 @@ _COLUMNS = (
         "Capacity",
         "string",
         ".status.capacity.sustainedRequestsPerSecond",
-        "Requests per second that one replica can answer within the latency target, or at 80 % utilisation without one",
+        "Requests per second that one replica can answer within the latency target or, without a target, at 80 % utilisation",
         1,
     ),
 )

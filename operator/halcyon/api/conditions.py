@@ -214,7 +214,7 @@ class Reason(StrEnum):
     CANARY_ANALYSIS_FAILED = "CanaryAnalysisFailed"
     """The analysis showed that a canary is worse than the revision that serves. The message has the measured values."""
     CANARY_PAUSED = "CanaryPaused"
-    """A step of a canary waits until a person promotes it. The message says how to continue."""
+    """A step of a canary is paused until someone resumes the rollout. The message says how to continue."""
     CANARY_ABORTED = "CanaryAborted"
     """A user has aborted a canary."""
     POD_TEMPLATE_OUTDATED = "PodTemplateOutdated"

@@ -28,7 +28,7 @@ class FailedRevision(Documented):
     message: Long
     """Cause of the failure, for example Triton's error message."""
     finished_at: Time
-    """Time at which the operator gave up the rollout."""
+    """Time at which the operator declared the rollout failed."""
 
 
 class PastRollout(Documented):
@@ -55,7 +55,8 @@ class CanaryStatus(Documented):
     pods: Count
     """Number of pods of the canary."""
     paused: bool | None = None
-    """True while the step waits for a person; absent otherwise. `status.rollout.message` explains how to continue."""
+    """True while the step is paused until someone resumes the rollout; absent otherwise. `status.rollout.message`
+    explains how to continue."""
 
 
 class RolloutStatus(Documented):

@@ -66,7 +66,7 @@ class FailureCount(Documented):
     reason: FailureCause
     """Cause of the failure, as the reason of a condition or one of the following. `OOMKilled`: a container exceeded its
     memory limit. `Evicted`: the node lacked a resource. `ContainerFailed`: a container fails repeatedly for another
-    reason. `Other`: the pod ended otherwise, for example with its node."""
+    reason. `Other`: any other cause."""
     pods: Annotated[int, Field(ge=1, le=1000000)]
     """Number of pods that have failed for this cause."""
 
@@ -148,7 +148,7 @@ class SignalStatus(Documented):
 
 
 class PartStatus(Documented):
-    """One part of a scaling decision, for example the part for the request rate."""
+    """One part of a scaling decision: the number of replicas that one input requires, for example the request rate."""
 
     name: Short
     """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency, metric, gpuUtilization or batch."""
@@ -178,22 +178,22 @@ class CapacityStatus(Documented):
     """Capacity of a replica, and its source."""
 
     source: Short | None = None
-    """Source of the capacity. Bench: a measurement by `halcyon bench --teach`, until 100 batches of traffic outweigh
-    it. WarmUp: batch times of the warm-up. BatchStatistics: batch times of traffic. TimeInPods: requests in execution,
-    divided by their time in a pod. Answers: answers of full pods, counted by the balancers. EngineMetrics: answers of
-    pods whose engine reports that it is full. Unknown: no source yet."""
+    """Source of the capacity. Bench: a measurement by `halcyon bench --teach`, used until 100 batches of traffic have
+    been executed. WarmUp: batch times of the warm-up. BatchStatistics: batch times of traffic. TimeInPods: requests in
+    execution, divided by their time in a pod. Answers: rate of answers of fully loaded pods, counted by the balancers.
+    EngineMetrics: the same rate, for pods whose engine reports that it is fully loaded. Unknown: no source yet."""
     requests_per_second: Short | None = None
-    """Requests per second that a full replica answers, rounded. Absent if unknown. A change of 20 % or less alone does
-    not update the status."""
+    """Requests per second that a fully loaded replica answers, rounded. Absent if unknown. A change of 20 % or less
+    alone does not update the status."""
     sustained_requests_per_second: Short | None = None
     """Requests per second that one replica answers within `spec.scaling.targets.latency`, rounded. Without a latency
     target, the value is for 80 % utilisation. Absent if unknown."""
     lines: Annotated[tuple[ServiceLineStatus, ...], Field(max_length=8), ListMap(("instances",))] | None = None
     """Execution times of batches for each number of instances in a replica, the number in use first. Absent if the
-    times are unknown, or if answers contradict them."""
+    times are unknown, or if pods answer more slowly than these times predict."""
     requests_at_once: Count | None = None
-    """Number of requests that a replica executes at once. Present only if batch times do not show the time of a
-    request."""
+    """Number of requests that a replica executes at once. Present only if the capacity comes from another source than
+    batch times."""
     observed_at: Time | None = None
     """Time of the measurement if the source is Bench; otherwise, time of the decision that used these figures."""
     revision: Short | None = None
@@ -203,7 +203,7 @@ class CapacityStatus(Documented):
     gpu_product: Short | None = None
     """GPU product to which the figures apply. Absent if neither the nodeSelector nor the measurement names one."""
     why: Long | None = None
-    """Reason for this source of the capacity, with numbers."""
+    """Reason why `source` was chosen, with the measured values."""
     ignored: Long | None = None
     """Reason why the measured capacity in the ConfigMap NAME-capacity is not used. Absent if it is used, or if there is
     no such ConfigMap."""
@@ -223,7 +223,7 @@ class DecisionStatus(Documented):
 
 
 class ScalingStatus(Documented):
-    """State of scaling: the last decision, and the signals and parts from which it was made."""
+    """State of scaling: the last decision, and the signals on which it is based."""
 
     actuator: Literal["HPA", "Direct"]
     """Component that writes spec.replicas: HPA, or Direct (the operator itself)."""
@@ -238,8 +238,8 @@ class ScalingStatus(Documented):
     current: Count | None = None
     """Number of replicas when the last decision was made."""
     limited_by: Annotated[tuple[Short, ...], Field(max_length=8)] | None = None
-    """Limits that changed the replicas that the signals require, or kept the replicas unchanged: min, max, hold, veto,
-    idle, learning, unknown and others."""
+    """Limits that affected the last decision: min, max, hold, veto, idle, learning, unknown and others. A limit changes
+    the number of replicas that the signals require, or keeps the current number."""
     why: Long | None = None
     """Reason for the last decision, in one sentence."""
     decided_at: Time | None = None
@@ -294,15 +294,15 @@ class CostStatus(Documented):
     starting_percent: Percent | None = None
     """Share of the GPU time, in percent, in which pods were assigned to a node but not ready."""
     busy_percent: Percent | None = None
-    """Share of the GPU time, in percent, in which the GPUs of ready pods were in use, by GPU utilisation. Time with
-    unknown utilisation is counted in the same ratio as the known time. Absent if less than half of the utilisation is
-    known."""
+    """Share of the GPU time, in percent, in which the GPUs of ready pods were in use, calculated from GPU utilisation.
+    Time without known utilisation is divided between busy and idle like the known time. Absent if utilisation is known
+    for less than half of the time."""
     idle_percent: Percent | None = None
     """Share of the GPU time, in percent, in which the GPUs of ready pods were not in use."""
 
 
 class AdviceStatus(Documented):
-    """A change of the spec that would help, based on the signals of the last minutes.
+    """A recommended change to the spec, based on recent measurements.
 
     Halcyon never makes the change itself.
     """
@@ -320,9 +320,10 @@ class AdviceStatus(Documented):
     gain: Long
     """Expected gain of the change, with numbers."""
     gain_percent: Annotated[int, Field(ge=0, le=100)]
-    """Expected gain of the change, in percent of the affected time, replicas or capacity."""
+    """Size of the expected gain, in percent of the time, replicas or capacity in use now. Advice is sorted by this
+    value."""
     since: Time
-    """Time from which the rule has applied."""
+    """Time at which the rule began to apply."""
 
 
 class Status(Documented):
@@ -353,7 +354,7 @@ class Status(Documented):
     runtime_image: Annotated[str, Field(max_length=512)] | None = None
     """Triton image in use."""
     scaling: ScalingStatus | None = None
-    """Last scaling decision, with the signals and parts on which it is based."""
+    """Last scaling decision, and the signals on which it is based."""
     capacity: CapacityStatus | None = None
     """Capacity of a replica on which scaling decisions are based. Absent if there is neither an estimate nor a
     measurement."""
@@ -365,7 +366,7 @@ class Status(Documented):
     """Cost and use of the model's GPUs over the last day, or since the operator began to record. Absent for a model on
     CPU. Values are rounded. Shares are calculated at most every ten minutes."""
     advice: Annotated[tuple[AdviceStatus, ...], Field(max_length=5), ListMap(("rule",))] | None = None
-    """Changes of the spec that would help, the largest gain first, 5 at most. Absent if there are none or the signals
-    are unknown. Updated every ten minutes at most."""
+    """Recommended changes to the spec, at most 5, sorted by expected gain, largest first. Absent if there are none or
+    the signals are unknown. Updated every ten minutes at most."""
     cold_start: ColdStartStatus | None = None
     """Duration of the last start of a server pod, in total and by part, in whole seconds."""

@@ -485,7 +485,7 @@ FIELDS: list[tuple[str, Any, str]] = [
         {"steps": [{"weight": 5, "pause": "2m"}]},
         (
             'spec.rollout.canary.steps[0].pause is "2m", but must be an object, for example pause: {duration: 5m}, or '
-            "pause: {} to wait for a person"
+            "pause: {} to pause until someone resumes the rollout"
         ),
     ),
     (

@@ -92,15 +92,16 @@ def steps(spec: Json) -> tuple[CanaryStep, ...]:
 
 
 def steps_text(spec: Json) -> str:
-    """Return the steps of a model's canaries in words, for example `5 % for 2m, 50 % until a person goes on`."""
+    """Return the steps of a model's canaries in words, for example `5 % for 2m, 50 % until someone resumes the rollout`."""
     return ", ".join(
-        f"{step.weight} % " + (f"for {step.pause.duration}" if step.pause.duration else "until a person goes on")
+        f"{step.weight} % "
+        + (f"for {step.pause.duration}" if step.pause.duration else "until someone resumes the rollout")
         for step in steps(spec)
     )
 
 
 def least_s(spec: Json) -> float:
-    """Return the minimum duration of a model's canary in seconds. Pauses that a person ends don't count."""
+    """Return the minimum duration of a model's canary in seconds. Pauses without a duration don't count."""
     return sum(duration_s(step.pause.duration) for step in steps(spec) if step.pause.duration)
 
 
@@ -183,5 +184,5 @@ def notes(model: Json) -> tuple[str, ...]:
         found.append("spec.traffic.mode is Gateway: the analysis compares failures and queue time, and no latency")
     if any(step.pause.duration is None for step in steps(spec)):
         name = fields.mapping(model.get("metadata")).get("name")
-        found.append(f"a step of the canary waits for a person: halcyon promote {name} --step")
+        found.append(f"a step of the canary has no duration; to resume the rollout, run halcyon promote {name} --step")
     return tuple(found)

@@ -13,9 +13,9 @@ class QueuePolicy(Documented):
     """Policy of Triton's own queue, for all priority levels. With any policy, Triton can delay requests by 0.5 s."""
 
     timeout_action: Literal["Reject", "Delay"] | None = None
-    """Action on a request whose timeout in Triton's queue has passed. `Reject`: the request fails with 503 or
-    UNAVAILABLE. `Delay`: the request is computed after all others. Default: the action in the model's config.pbtxt, or
-    else Reject."""
+    """Action on a request that has waited in Triton's queue for longer than its timeout. `Reject`: the request fails
+    with 503 or UNAVAILABLE. `Delay`: the request is executed after all others. Default: the action in the model's
+    config.pbtxt, or else Reject."""
     default_timeout: duration_field("1ms", "1h") | None = None  # type: ignore[valid-type]
     """Maximum time that a request waits in Triton's queue, 1ms to 1h. Default: the timeout in the model's config.pbtxt,
     or else none."""
@@ -33,9 +33,9 @@ class Batching(Documented):
     max_batch_size: Annotated[int, Field(ge=1, le=65536)] | None = None
     """Maximum number of rows in one batch, 1 to 65536. Default: `max_batch_size` in the model's config.pbtxt."""
     max_queue_delay: duration_field("0us", "1m") | None = None  # type: ignore[valid-type]
-    """Maximum time that Triton waits for a batch to fill, 0us to 1m, for example `2ms`. With `0us`, Triton still forms
-    batches from waiting requests. Under load, these batches are fuller than with any other delay. Default: the delay in
-    the model's config.pbtxt, or else none."""
+    """Maximum time that Triton waits for a batch to fill, 0us to 1m, for example `2ms`. With `0us`, a free instance
+    takes all waiting requests that fit in a batch. With a longer delay, Triton forms batches in advance, so they are
+    less full under load. Default: the delay in the model's config.pbtxt, or else none."""
     preferred_batch_sizes: (
         Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(min_length=1, max_length=16), ListSet()]
         | None
@@ -46,17 +46,17 @@ class Batching(Documented):
     """Whether responses are sent in the order in which the requests arrived, even if there are several instances.
     Default: the setting in the model's config.pbtxt."""
     priority_levels: Annotated[int, Field(ge=2, le=16)] | None = None
-    """Number of priority levels in Triton's queue, 2 to 16. Requests of level 1 are computed first. A client sets the
+    """Number of priority levels in Triton's queue, 2 to 16. Requests of level 1 are executed first. A client sets the
     level in the request parameter `priority`. Priorities do not affect the balancer's queue, which is first in, first
-    out. With priorities, Triton can stop for 0.5 s between two batches. Default: the levels in the model's
+    out. With priorities, Triton sometimes pauses for 0.5 s between two batches. Default: the levels in the model's
     config.pbtxt, or else none."""
     default_priority_level: Annotated[int, Field(ge=1, le=16)] | None = None
     """Priority level of requests without a valid request parameter `priority`, 1 to priorityLevels. Default:
     priorityLevels, which is the lowest priority."""
     queue_policy: QueuePolicy | None = None
-    """Timeout and limit of Triton's own queue. With a queue policy, Triton can stop for 0.5 s between two batches.
-    Prefer `traffic.queueLimit` and `traffic.queueTimeout`, which do not have this cost. Default: the policy in the
-    model's config.pbtxt, or else none."""
+    """Timeout and limit of Triton's own queue. With a queue policy, Triton sometimes pauses for 0.5 s between two
+    batches. Prefer `traffic.queueLimit` and `traffic.queueTimeout`, which do not have this cost. Default: the policy in
+    the model's config.pbtxt, or else none."""
 
     rules: ClassVar = (
         Rule(

@@ -41,7 +41,7 @@ item of a list."""
 
 OBJECTS: Final[Mapping[str, str]] = {
     "spec.rollout.canary.analysis": "analysis: {mode: Enabled}, or {mode: Disabled} for the former Off",
-    "spec.rollout.canary.steps[].pause": "pause: {duration: 5m}, or pause: {} to wait for a person",
+    "spec.rollout.canary.steps[].pause": "pause: {duration: 5m}, or pause: {} to pause until someone resumes the rollout",
     "spec.runtime.gpu": "gpu: {count: 1}",
     "spec.scaling": "scaling: {maxReplicas: 8}",
     "spec.model": "model: {source: {uri: s3://models/resnet50}}",

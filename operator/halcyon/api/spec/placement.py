@@ -101,7 +101,7 @@ class LabelSelector(Documented):
 
 
 class PodAffinityTerm(Documented):
-    """Selection of pods, and the topology domain in which a node counts as near them."""
+    """Selection of pods, and the node label that defines which nodes are near them."""
 
     label_selector: LabelSelector
     """Labels of the pods to select, for example `{matchLabels: {app: feature-store}}`. `{}` selects all pods of the
@@ -120,7 +120,7 @@ class WeightedPodAffinityTerm(Documented):
     weight: Annotated[int, Field(ge=1, le=100)]
     """Weight of the preference compared with other preferences, 1 to 100."""
     pod_affinity_term: PodAffinityTerm
-    """Pods to select, and the topology domain in which a node counts as near them."""
+    """Pods to select, and the node label that defines which nodes are near them."""
 
 
 class NodeSelectorTerm(Documented):

@@ -11,10 +11,10 @@ from halcyon.api.types import Documented, ListMap, Rule, cel_string, duration_fi
 
 
 class CanaryPause(Documented):
-    """End of a step of a canary: after a certain time, or when a person continues the rollout."""
+    """End of a step of a canary: after a certain time, or when someone resumes the rollout."""
 
     duration: duration_field("1s", "168h") | None = None  # type: ignore[valid-type]
-    """Minimum duration of the step after its pods are ready, 1s to 168h. Default: none; the step lasts until a person
+    """Minimum duration of the step after its pods are ready, 1s to 168h. Default: none; the step lasts until someone
     runs `halcyon promote NAME --step` or sets the annotation `serving.halcyon.dev/promote-step`."""
 
 
@@ -25,8 +25,7 @@ class CanaryStep(Documented):
     """Share of the requests that the new revision receives, in percent, 1 to 99. The new revision's share of the pods
     is as close to the weight as whole pods allow."""
     pause: CanaryPause = CanaryPause(duration="5m")
-    """Duration of the step. With `{}`, the step lasts until a person continues the rollout. Default: `{duration:
-    5m}`."""
+    """Duration of the step. With `{}`, the step lasts until someone resumes the rollout. Default: `{duration: 5m}`."""
 
 
 QUERY_PLACEHOLDERS = ("namespace", "name", "revision", "stable", "deployment", "stableDeployment")
@@ -121,7 +120,7 @@ class Canary(Documented):
 
 
 class Rollout(Documented):
-    """Replacement of the serving revision with a new revision.
+    """Method of replacing the serving revision with a new one, and the action if this fails.
 
     A change of the replicas alone does not create a new revision.
     """
@@ -129,11 +128,11 @@ class Rollout(Documented):
     strategy: Literal["Auto", "Surge", "Replace", "Canary"] = "Auto"
     """Method of replacing pods. `Surge`: a new pod becomes ready before an old pod stops, which needs capacity for one
     more pod. `Replace`: an old pod stops before a new pod starts, one pod at a time. `Auto`: like Surge, but switches
-    to Replace if there is no capacity for the time of surgeTimeout and more than one pod serves. `Canary`: the new
+    to Replace if a new pod finds no capacity within surgeTimeout, unless only one pod is ready. `Canary`: the new
     revision receives a share of the requests and pods that grows in steps. Default: Auto."""
     surge_timeout: duration_field("1s", "24h") = "1m"  # type: ignore[valid-type]
-    """Maximum time that a new pod waits for capacity, 1s to 24h. After that time, `Auto` switches to Replace if another
-    pod serves. In all other cases, the status reports that the rollout is blocked. Default: 1m."""
+    """Maximum time that a new pod waits for capacity, 1s to 24h. After that time, `Auto` switches to Replace, unless
+    only one pod is ready. In all other cases, the status reports that the rollout is blocked. Default: 1m."""
     on_failure: Literal["Rollback", "Stay"] = "Rollback"
     """Action if no pod of a new revision becomes ready within runtime.startupTimeout plus one minute. `Rollback`:
     Halcyon restores the revision that served before, and does not retry the failed revision until the spec changes.

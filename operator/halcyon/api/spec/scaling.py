@@ -92,8 +92,8 @@ class Schedule(Documented):
     """Time at which the window opens, as a cron rule: minute, hour, day of month, month and day of week. For example,
     `0 8 * * 1-5` is 08:00 from Monday to Friday."""
     duration: duration_field("1m", "168h")  # type: ignore[valid-type]
-    """Time that the window stays open, 1m to 168h. Changes between winter and summer time do not make the window longer
-    or shorter."""
+    """Time that the window stays open, 1m to 168h. Daylight saving time changes do not make the window longer or
+    shorter."""
     time_zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
     """Time zone of `start`, for example `Europe/Berlin`. Default: UTC."""
     min_replicas: Annotated[int, Field(ge=0, le=1000)] | None = None

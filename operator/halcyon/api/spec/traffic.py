@@ -45,8 +45,8 @@ class Traffic(Documented):
     """Maximum number of requests in progress in one server pod, over all balancers and both protocols, 1 to 1024. A
     stream counts as one request. Further requests wait in the balancers, where any pod can take them. The value must be
     at least batching.maxBatchSize. Default with dynamic batching: enough for the next batches. Default without dynamic
-    batching: one request per instance and about one in advance, or more if Halcyon measures that the model answers
-    faster that way."""
+    batching: one request per instance, plus those that the pod can execute in 0.1 s, at least one. For a model that
+    executes several requests per instance at once, Halcyon measures the best number."""
     queue_limit: Annotated[int, Field(ge=1, le=100000)] | None = None
     """Maximum number of requests that wait in one balancer pod, HTTP and gRPC together, 1 to 100000. Further requests
     are rejected with 429 or RESOURCE_EXHAUSTED. Default: 200, or no fixed number if overload.mode is Reject."""

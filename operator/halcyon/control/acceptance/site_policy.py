@@ -64,13 +64,15 @@ def _queries(view: Scope, spec: Spec) -> list[str]:
         return []
     has = f"spec.rollout.canary.analysis.metrics has {', '.join(found)}"
     if not view.site.has_prometheus:
-        no_server = "The operator has no Prometheus that it can query (chart value prometheus.url); remove the metrics"
+        no_server = (
+            "No Prometheus is configured (chart value prometheus.url); remove spec.rollout.canary.analysis.metrics"
+        )
         return [f"{has}. {no_server}"]
     if policy.canary.query_namespaces is not None or view.key.namespace in policy.exempt_namespaces:
         return []
     denied = (
         f"This site allows no queries from namespace {view.key.namespace} "
-        "(chart value sitePolicy.canary.queryNamespaces); remove the metrics"
+        "(chart value sitePolicy.canary.queryNamespaces); remove spec.rollout.canary.analysis.metrics"
     )
     return [f"{has}. {denied}"]
 
@@ -83,7 +85,9 @@ def _metric(view: Scope, spec: Spec) -> list[str]:
         return []
     named = f"spec.scaling.targets.metric.query is {metric.query}"
     if not known:
-        return [f"{named}, but this site defines no queries (chart value prometheus.queries); remove the target metric"]
+        return [
+            f"{named}, but this site defines no queries (chart value prometheus.queries); remove spec.scaling.targets.metric"
+        ]
     theirs = ", ".join(known)
     return [
         f"{named}, but this site defines only {theirs} (chart value prometheus.queries); for example query: {known[0]}"

@@ -108,7 +108,7 @@ class ReleaseOverlap:
 
     async def _report(self, key: Key, resource: Object, other: str, reported: Object | None) -> None:
         message = (
-            f"{self.release} also watches this namespace; it leaves the model to {other}. Let only one release watch "
+            f"{self.release} also watches this namespace, but {other} manages the model. Let only one release watch "
             "a namespace: uninstall one, or change the chart's value watchNamespaces"
         )
         if self._logged.get(key) != other:

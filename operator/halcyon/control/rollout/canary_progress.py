@@ -40,7 +40,7 @@ class Advance:
     due: float | None = None
     """Time at which the pause of the step ends, in seconds since the epoch; None if no pause is in progress."""
     paused: bool = False
-    """Whether the canary waits until a person continues the rollout."""
+    """Whether the canary waits until someone resumes the rollout."""
 
 
 def wish(annotations: Mapping[str, str], key: str, name: str, step: int = -1) -> Wish:
@@ -71,7 +71,7 @@ def share(count: int, weight: int) -> int:
 # -         rollback     -                    -            rolled back
 # -         -            no                   -            waits for them
 # step      else         yes                  -            the next step; after the last one, promoted
-# -         -            yes                  no           waits; for a person, if the pause has no duration
+# -         -            yes                  no           waits until someone resumes it, if the pause has no duration
 # -         promote      yes                  yes          goes to the next step; after the last one, promoted
 # -         else         yes                  yes          waits for analysis; with analysis Disabled, as for promote
 def advance(
@@ -115,7 +115,7 @@ def advance(
         return now_at("goes on", f"{here}; {ready} of {pods} canary pods are ready")
     record = record if record.step_at else replace(record, step_at=rfc3339(now))
     if step.pause.duration is None and wished != "step":
-        return now_at("goes on", f"{here}; paused until a person continues the rollout", paused=True)
+        return now_at("goes on", f"{here}; paused until someone resumes the rollout", paused=True)
     over = (epoch_seconds(record.step_at) or now) + duration_s(step.pause.duration or "0s")
     if now < over and wished != "step":
         return now_at("goes on", f"{here}; the step lasts at least until {rfc3339(over)}", over)

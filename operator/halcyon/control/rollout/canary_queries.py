@@ -73,7 +73,7 @@ class _Metric:
         if not self.failures:
             return result
         most = self.asked.failure_limit
-        return f"{result}; consecutive values beyond the limit: {self.failures} of the {most} that cause a rollback"
+        return f"{result}; consecutive values beyond the limit: {self.failures} (rollback after {most})"
 
     def take(self, value: float | None, now: float, missing: str = "the query has no result") -> None:
         """Record a new result of the metric's query. If there is no value, `missing` is the reason."""

@@ -12,7 +12,7 @@ def dead_backend(view: Scope) -> str:
     dead = {**view.signals.restarting, **view.signals.dead} if view.signals else {}
     names = (p["metadata"]["name"] for p in view.pods if p["metadata"]["name"] in dead and pods.is_live(p))
     name = min(names, default="")
-    return f"the backend of pod {name} is dead: {dead[name]}; its container restarts" if name else ""
+    return f"the backend of pod {name} is dead: {dead[name]}; its container is being restarted" if name else ""
 
 
 def requests_failing(view: Scope) -> Condition | None:

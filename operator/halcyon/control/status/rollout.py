@@ -81,7 +81,7 @@ def explanation(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
             return f"revision {asked} failed; rolling back to revision {rolled.target.key}. {why}. {_RETRY_HINT}"
         case RolloutPhase.FAILED:
             stays = "spec.rollout.onFailure is Stay" if rolled.good else "there is no earlier revision to roll back to"
-            return f"revision {asked} failed and is not rolled back: {stays}. {why}"
+            return f"revision {asked} failed and will not be rolled back: {stays}. {why}"
         case RolloutPhase.BLOCKED:
             lack = trouble.message if trouble else "the cause is unknown"
             return f"revision {asked} is waiting for capacity: {lack}. {_remedy(plan, rolled)}"

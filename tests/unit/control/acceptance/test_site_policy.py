@@ -205,7 +205,7 @@ def test_each_acceptance_is_sealed_on_the_newest_record_though_the_revision_stay
         ({}, True, "This site allows no queries from namespace team (chart value sitePolicy.canary.queryNamespaces)"),
         ({"canary.queryNamespaces": ["team"]}, True, ""),
         ({"canary.queryNamespaces": []}, True, "only in the namespaces none"),
-        ({"canary.queryNamespaces": ["team"]}, False, "The operator has no Prometheus that it can query"),
+        ({"canary.queryNamespaces": ["team"]}, False, "No Prometheus is configured (chart value prometheus.url)"),
     ],
 )
 def test_a_canarys_queries_need_a_prometheus_and_explicit_permission(

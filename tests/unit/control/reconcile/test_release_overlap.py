@@ -89,7 +89,7 @@ async def test_a_model_of_a_running_release_is_left_alone_with_a_condition(
         "True",
         "ReleaseOverlap",
     )
-    assert condition["message"].startswith(f"{OWN} also watches this namespace; it leaves the model to {OTHER}.")
+    assert condition["message"].startswith(f"{OWN} also watches this namespace, but {OTHER} manages the model.")
     assert len([r for r in caplog.records if r.levelno == logging.WARNING]) == 1
 
 

@@ -918,7 +918,7 @@ DIED = "a Python stub process exited with code 139"
 
 def test_the_only_pod_with_a_dead_backend_makes_the_model_unready() -> None:
     now = deployed(signals=Signals(dead={"ready-0": DIED}))
-    message = f"0 of 1 servers are ready: the backend of pod ready-0 is dead: {DIED}; its container restarts"
+    message = f"0 of 1 servers are ready: the backend of pod ready-0 is dead: {DIED}; its container is being restarted"
     assert condition(now, "Ready") == condition(now, "ServersReady") == ("False", "BackendDead", message)
     assert (of(now)["summary"]["ready"], of(now)["summary"]["state"]) == ("0/1", "BackendDead")
 

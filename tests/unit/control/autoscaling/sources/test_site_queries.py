@@ -137,7 +137,7 @@ def test_a_model_at_zero_starts_for_the_result() -> None:
     ("queries", "said"),
     [
         (("jobs",), []),
-        ((), ["spec.scaling.targets.metric.query is jobs, but this site defines no queries (chart value prometheus.queries); remove the target metric"]),
+        ((), ["spec.scaling.targets.metric.query is jobs, but this site defines no queries (chart value prometheus.queries); remove spec.scaling.targets.metric"]),
         (("a", "b"), ["spec.scaling.targets.metric.query is jobs, but this site defines only a, b (chart value prometheus.queries); for example query: a"]),
     ],
 )  # fmt: skip
