@@ -27,9 +27,9 @@ change itself. Advice is not a condition: a model with advice is as ready as any
   {WRITE_INTERVAL_S / 60:.0f} minutes at most, and only if a rule or an advised value changes. The numbers in the evidence and the gain are
   from the time when the advice was first shown.
 - If the signals of a rule are missing, the rule gives no advice and doesn't remove its earlier advice. A model at rest keeps its advice.
-- Gains in rows or requests per second are computed from the line of the model's batch times. A larger batch than any before, or another
-  instance, may need more memory, or more time than the line predicts. [Measure](../guides/measure.md) an advised change before you make
-  it, or make it as a [canary](../guides/canary.md).
+- Gains in rows or requests per second are computed from the line of the model's batch times. A batch that is larger than any earlier
+  batch, or an additional instance, may need more memory, or more time than the line predicts. [Measure](../guides/measure.md) an advised
+  change before you make it, or make it as a [canary](../guides/canary.md).
 
 ## Rules
 

@@ -205,7 +205,7 @@ ROWS: tuple[Row, ...] = (
         "tests/integration/fetch/test_egress_proxy.py::test_a_name_that_leads_inside_is_refused_when_it_is_connected_to",
         "tests/integration/fetch/test_download.py::test_a_redirect_to_another_host_is_not_followed",
     ), why="a name says nothing of its address: the download looks at what it connects to"),
-    Row(18, "a password in an address", (_url("https://user:pass@host/x.tar"), _url("s3://key:secret@models/a"), _url("az://models/a?sig=0"), both(CLAIM, {"uri": "az://models/a"}, "endpoint is not set, which names the storage account"), _url("https://host/x.tar?X-Amz-Signature=0"), _url("s3://models/a", endpoint="https://user:pass@host"))),
+    Row(18, "a password in an address", (_url("https://user:pass@host/x.tar"), _url("s3://key:secret@models/a"), _url("az://models/a?sig=0"), both(CLAIM, {"uri": "az://models/a"}, "endpoint is not set; set endpoint to the URL of the storage account"), _url("https://host/x.tar?X-Amz-Signature=0"), _url("s3://models/a", endpoint="https://user:pass@host"))),
     Row(19, "commands in an address or a path", (_url("s3://bucket/$(reboot)"), _url("https://host/`id`.tar"), _url("s3://models/a", region="$(id)"), *tuple(bad(CLAIM, _claim("x", path=path), _MATCH, "persistentVolumeClaim.path is") for path in ("$(reboot)", "`id`", "; rm -rf /", "--option")))),
     Row(20, "a way up, encoded twice", (_url("s3://bucket/../other"), _url("https://host/%252e%252e/a.tar"), *tuple(bad(CLAIM, _claim("x", path=path), _MATCH, "persistentVolumeClaim.path is") for path in ("a/../other", "%2e%2e%2f", "a/%252e%252e")))),
     Row(21, "an archive that leads out, or is endless", (unknown(f"{CLAIM}.archive", "https://example.com/bomb.zip"),), beside=(

@@ -18,8 +18,8 @@ agents are at most 2 s old. Halcyon writes the status only if a number has chang
 The queue must change by more than 20 % and 2 requests, GPU utilisation by more than 20 % and 5 points. Between two writes, `status`,
 `get`, `top` and `explain` show the last written value.
 
-The column *shown as* contains the name of a number in each place. In the dashboard, a number is in a column of the list of models,
-or in a fact or chart of a model's page. In `status`, a number is in a field, and in Grafana in a panel of a dashboard."""
+The column *shown as* contains the name of a number in each place. The dashboard shows a number in a column
+of the list of models, or as a value or chart on a model's page. `status` shows a number in a field, and Grafana in a panel."""
 
 
 @dataclass(frozen=True)

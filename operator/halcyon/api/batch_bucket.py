@@ -96,8 +96,8 @@ def bucket_rules(where: str, good: str) -> tuple[Rule, ...]:
             cel="!has(self.uri) || !self.uri.startsWith('az://') || has(self.endpoint)",
             check=lambda m: m.uri is None or not m.uri.startswith("az://") or m.endpoint is not None,
             message=(
-                f"{where}.uri is {{uri}} but endpoint is not set, which names the storage account; set it, for example "
-                "endpoint: https://ACCOUNT.blob.core.windows.net"
+                f"{where}.uri is {{uri}} but endpoint is not set; set endpoint to the URL of the storage account, for "
+                "example endpoint: https://ACCOUNT.blob.core.windows.net"
             ),
         ),
         Rule(

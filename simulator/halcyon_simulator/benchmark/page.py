@@ -61,14 +61,15 @@ policy `halcyon:start_s=60` of `halcyon simulate` sets a different initial start
   schedule. The clairvoyant schedule knows all arrivals.
 - **win** means that Halcyon is better than the nearest peer in one figure (violations or GPU time) and not worse in the other. The
   comparison is paired over the seeds, and the 95 % confidence interval of the difference in the smaller figure excludes 0. A point is one
-  policy with one setting. The nearest peer is the peer's point that comes closest to being better in both figures. Points that are 20 %
-  further from Halcyon than the nearest peer run only on the seeds of the grid. With law L2, the peers' default settings also run only on
-  the seeds of the grid. Every point that a verdict depends on runs on all seeds.
-- **on the front** means that no peer's point is as good as Halcyon or better in both figures.
-- **level** means that the mean of a peer's point is as good or better in both figures, but not with 95 % confidence.
-- **behind** means that a peer's point is as good or better in both figures, with 95 % confidence.
+  policy with one setting. Each figure of a peer's point is divided by Halcyon's figure, and the larger of the two results is the distance
+  of this point. The nearest peer is the point with the smallest distance. Points whose distance exceeds that of the nearest peer by more
+  than 20 % run only on the seeds of the grid. With law L2, the peers' default settings also run only on the seeds of the grid. Every point
+  that a verdict depends on runs on all seeds.
+- **on the front** means that every peer's point is worse than Halcyon in at least one figure.
+- **level** means that a peer's point is on average at least as good as Halcyon in both figures, but not with 95 % confidence.
+- **behind** means that a peer's point is at least as good as Halcyon in both figures, with 95 % confidence.
 - `halcyon` is the planner alone, behind a balancer that never rejects a request, like every peer. `halcyon+balancer` is Halcyon as it is
-  **installed**. Halcyon's own balancer rejects requests on arrival that can't be served by the deadline (in these runs, the latency
+  **installed**. Halcyon's own balancer rejects a request on arrival if it can't be served by the deadline (in these runs, the latency
   objective), and a rejected request counts as a violation. No peer has a balancer that rejects requests in these runs. Both `halcyon` and
   `halcyon+balancer` are compared with the peers.
 - `static`, `rate` and `sketch` are baselines and not peers, because no product uses them (`static` knows the peak in advance). The
@@ -226,8 +227,8 @@ def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     if not rows:
         return [*title, "Nowhere in these runs: no peer's point has both figures as good or better.", ""]
     text = (
-        "This table lists the peers' points whose means are as good as Halcyon's or better in both violations and GPU time. The word "
-        "(sure) marks points that are as good or better with 95 % confidence over the seeds."
+        "This table lists the peers' points whose means are at least as good as Halcyon's in both violations and GPU time. The word "
+        "(sure) marks points that are at least as good with 95 % confidence over the seeds."
     )
     return [*title, text, "", *_rows(" scenario | law | start, s | Halcyon | better ", rows)]
 
@@ -353,15 +354,15 @@ def _constants() -> list[str]:
     if not rows:
         return []
     text = (
-        "This table lists the planner's constants and their reasons, taken from the code. No constant was fitted to a single scenario, "
-        "but some constants were chosen by experiment. For the significance of trends, the share of the headroom, the hysteresis band and "
-        "the regret, two to five values each were compared. The scenarios for these constants were S1, S2, S4, a day of S5, S6 and S8 "
-        "together, with law L1 and one or two seeds. The constants of seasons and spikes were compared on generated loads and two "
-        "ServeGen traces. The estimate of a step, the trust in rises, the expected height of a spike and the extension of the idle delay "
-        "were chosen on other scenarios. The other scenarios were S1 to S3r, S6, S7 and S8, with seeds 1 to 3 and mostly law L1 "
-        "(docs/decisions/0022). The rate of a constant load and the share of the headroom were chosen on constant loads, S9, S4 and S5 with "
-        "seeds 1 and 2, and on the other scenarios with seeds 1 to 3 (docs/decisions/0027). The other seeds and scenarios were not used "
-        "to choose constants, and law L2 was used only for the height of spikes."
+        "This table lists the planner's constants and their reasons, taken from the code. No constant was fitted to a single scenario, but "
+        "some constants were chosen by experiment. For the significance of trends, the share of the headroom, the hysteresis band and the "
+        "regret, two to five values each were compared. The scenarios for these constants were S1, S2, S4, a day of S5, S6 and S8 together, "
+        "with law L1 and one or two seeds. The constants of seasons and spikes were compared on generated loads and two ServeGen traces. "
+        "The constants for four purposes were chosen on S1 to S3r, S6, S7 and S8, with seeds 1 to 3 and mostly law L1 "
+        "(docs/decisions/0022). These constants estimate a step, damp forecast rises, predict the height of a spike and extend the idle "
+        "timeout. The constants that estimate a constant rate and the share of the headroom were chosen with two groups of runs "
+        "(docs/decisions/0027). One group had constant loads, S4, S5 and S9 with seeds 1 and 2. The second group had the other scenarios of "
+        "the table with seeds 1 to 3. No constant was chosen on other seeds, and law L2 was used only for the height of spikes."
     )
     return ["## The planner's constants", "", text, "", *_rows(" constant | value | why ", rows)]
 

@@ -175,8 +175,8 @@ RULES: list[tuple[str, Any, str]] = [
         "model.source",
         {"uri": "mlflow://resnet50/3"},
         (
-            "spec.model.source.uri is mlflow://resnet50/3 but endpoint is not set, which names the storage account or the "
-            "registry; set it, for example endpoint: https://ACCOUNT.blob.core.windows.net or https://mlflow.example.com"
+            "spec.model.source.uri is mlflow://resnet50/3 but endpoint is not set; set endpoint to the URL of the storage "
+            "account or the registry, for example endpoint: https://ACCOUNT.blob.core.windows.net or https://mlflow.example.com"
         ),
     ),
     (

@@ -180,7 +180,10 @@ def test_registries_are_contacted_at_their_port(given: dict[str, Any], port: int
         ({"uri": "hf://acme/resnet50@main"}, "hf://acme/resnet50@main, which names no commit"),
         ({"uri": f"hf://acme/resnet50@{COMMIT[:7]}/triton"}, "which git ls-remote prints for the repository's URL"),
         ({"uri": f"hf://acme/a/b@{COMMIT}"}, "names no commit"),
-        ({"uri": "mlflow://resnet50/3"}, "endpoint is not set, which names the storage account or the registry"),
+        (
+            {"uri": "mlflow://resnet50/3"},
+            "endpoint is not set; set endpoint to the URL of the storage account or the registry",
+        ),
         ({"uri": "mlflow://resnet50/champion", "endpoint": "https://mlflow.example.com"}, "this form is not valid"),
         ({"uri": f"hf://acme/m@{COMMIT}", "region": "eu"}, "region applies only to s3:// URIs"),
         ({"uri": f"hf://acme/m@{COMMIT}", "path": "triton"}, "path or digest, which apply only to archives"),

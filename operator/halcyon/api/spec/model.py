@@ -150,8 +150,8 @@ class Source(Documented):
             cel="!has(self.uri) || !self.uri.matches('^(az|mlflow)://') || has(self.endpoint)",
             check=lambda m: m.uri is None or not m.uri.startswith(("az://", "mlflow://")) or m.endpoint is not None,
             message=(
-                "spec.model.source.uri is {uri} but endpoint is not set, which names the storage account or the registry; set "
-                "it, for example endpoint: https://ACCOUNT.blob.core.windows.net or https://mlflow.example.com"
+                "spec.model.source.uri is {uri} but endpoint is not set; set endpoint to the URL of the storage account or the "
+                "registry, for example endpoint: https://ACCOUNT.blob.core.windows.net or https://mlflow.example.com"
             ),
         ),
         Rule(
