@@ -16,18 +16,18 @@ _HEAD = f"""\
 
 <!-- Generated from halcyon/control/advice/rules.py by `scripts/generate docs`. A test keeps it up to date. -->
 
-For each model with autoscaling, Halcyon compares the settings in the spec with the model's signals. If a change of the spec would
+For each model with autoscaling, Halcyon compares the settings in the spec with the model's signals. If a change to the spec would
 help, `status.advice` lists the change, with the evidence, the advised value and the expected gain. `halcyon explain` and the
 dashboard also show the advice, and `halcyon explain -o json` contains a merge patch for each change. Halcyon never makes an advised
 change itself. Advice is not a condition: a model with advice is as ready as any other.
 
-- Advice is based on the signals of the last five minutes. Halcyon shows advice after its rule has applied for {HOLD_S / 60:.0f} minutes, and
-  removes it after the rule hasn't applied for the same time.
+- Advice is based on the signals of the last five minutes. Halcyon shows advice once the rule behind it has applied for {HOLD_S / 60:.0f} minutes,
+  and removes it once the rule hasn't applied for {HOLD_S / 60:.0f} minutes.
 - A model has at most {MAX_ADVICE} pieces of advice, the one with the largest gain first. The list of advice changes every
   {WRITE_INTERVAL_S / 60:.0f} minutes at most, and only if a rule or an advised value changes. The numbers in the evidence and the gain are
   from the time when the advice was first shown.
 - If the signals of a rule are missing, the rule gives no advice and doesn't remove its earlier advice. A model at rest keeps its advice.
-- Gains in rows or requests per second are computed from the line of the model's batch times. A batch that is larger than any earlier
+- Gains in rows or requests per second are computed from the line through the model's batch times. A batch that is larger than any earlier
   batch, or an additional instance, may need more memory, or more time than the line predicts. [Measure](../guides/measure.md) an advised
   change before you make it, or make it as a [canary](../guides/canary.md).
 

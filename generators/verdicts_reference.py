@@ -16,12 +16,13 @@ _HEAD = """\
 
 The verdict names what limited a run of `halcyon bench`. The verdict is in the last sentence of the output, and in the section
 `verdict` of [bench.json](bench.md). The verdict is the first rule that holds and that isn't only the consequence of another rule that
-holds. If a second rule is left, both rules explain the run, and the verdict is *unsure*. If no rule holds, it is `unknown`.
+holds. If there is a second such rule, both rules explain the run, and the verdict is *unsure*. If no rule holds, the verdict is
+`unknown`.
 
 ## Rules
 
-A rule holds if all of its conditions hold, and none of its conditions after *unless*. If a figure wasn't measured, its conditions
-don't hold.
+A rule holds if all of its conditions before the word *unless* hold, and no condition after this word holds. If a figure wasn't
+measured, the conditions on this figure don't hold.
 
 | limit | conditions | evidence | what would change it | field | consequences |
 | --- | --- | --- | --- | --- | --- |

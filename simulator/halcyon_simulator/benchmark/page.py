@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import halcyon
-from halcyon_simulator.benchmark import ablation_section, plot, statistics
+from halcyon_simulator.benchmark import ablation_section, page_text, plot, statistics
 from halcyon_simulator.benchmark.scenarios import LAWS, scenario
 from halcyon_simulator.benchmark.statistics import Cell, PolicyPoint
 from halcyon_simulator.engine.run import simulate
@@ -48,33 +48,6 @@ _WORDS = {
     "level": "level",
     "behind": "behind",
 }
-_HEAD = """# Scaling: Halcyon and its peers
-
-This page is written by `make bench-scaling` from simulated runs. The page docs/simulator.md describes what is simulated and what is not.
-The file build/bench/scaling.json has the same figures in a machine-readable form. Every figure is a mean over seeds. A peer is another
-autoscaler. Each peer runs with its default settings and on a grid of its own settings, and all policies receive the same signals. Halcyon
-also receives the start time of a pod and the time of a batch. In a cluster, Halcyon measures both times on pods that started before the load. The
-policy `halcyon:start_s=60` of `halcyon simulate` sets a different initial start time.
-
-- **Violations** are requests that are answered later than the objective, rejected or never answered, in %.
-- **GPU time** is the time from when a pod holds a GPU until its release, divided by the same time of a clairvoyant
-  schedule. The clairvoyant schedule knows all arrivals.
-- **win** means that Halcyon is better than the nearest peer in one figure (violations or GPU time) and not worse in the other. The
-  comparison is paired over the seeds, and the 95 % confidence interval of the difference in the smaller figure excludes 0. A point is one
-  policy with one setting. Each figure of a peer's point is divided by Halcyon's figure, and the larger of the two results is the distance
-  of this point. The nearest peer is the point with the smallest distance. Points whose distance exceeds that of the nearest peer by more
-  than 20 % run only on the seeds of the grid. With law L2, the peers' default settings also run only on the seeds of the grid. Every point
-  that a verdict depends on runs on all seeds.
-- **on the front** means that every peer's point is worse than Halcyon in at least one figure.
-- **level** means that a peer's point is on average at least as good as Halcyon in both figures, but not with 95 % confidence.
-- **behind** means that a peer's point is at least as good as Halcyon in both figures, with 95 % confidence.
-- `halcyon` is the planner alone, behind a balancer that never rejects a request, like every peer. `halcyon+balancer` is Halcyon as it is
-  **installed**. Halcyon's own balancer rejects a request on arrival if it can't be served by the deadline (in these runs, the latency
-  objective), and a rejected request counts as a violation. No peer has a balancer that rejects requests in these runs. Both `halcyon` and
-  `halcyon+balancer` are compared with the peers.
-- `static`, `rate` and `sketch` are baselines and not peers, because no product uses them (`static` knows the peak in advance). The
-  baselines run on at most three seeds, without a grid of settings.
-"""
 
 
 def write(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int], path: Path) -> None:
@@ -84,7 +57,7 @@ def write(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
         cell: listed for cell, listed in points.items() if cell.family != "S9" and _own(listed) and _peers(listed)
     }
     parts = [
-        _HEAD,
+        page_text.HEAD,
         *_summary(compared),
         *_everywhere(compared),
         *_behind(compared),
@@ -160,17 +133,17 @@ def _summary(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
 
 
 def _totals(all_verdicts: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines with the number of cells for each verdict."""
+    """Return a table with the number of cells for each verdict."""
     if not all_verdicts:
         return []
-    lines = []
-    for name, verdicts in zip(
-        ("For the planner alone", "For Halcyon as installed"), zip(*all_verdicts, strict=True), strict=True
-    ):
-        counts = ", ".join(f"{verdicts.count(one)} {_WORDS[one].strip('*')}" for one in _WORDS)
-        if any(one in _WORDS for one in verdicts):
-            lines.append(f"- {name}, the verdicts on the {len(verdicts)} rows are: {counts}.")
-    return [*lines, ""]
+    rows = [
+        [name, *(str(verdicts.count(one)) for one in _WORDS), str(len(verdicts))]
+        for name, verdicts in zip(
+            ("the planner alone", "Halcyon as installed"), zip(*all_verdicts, strict=True), strict=True
+        )
+        if any(one in _WORDS for one in verdicts)
+    ]
+    return _rows(f" verdicts on | {' | '.join(_WORDS.values())} | rows of the next table ", rows)
 
 
 def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
@@ -196,16 +169,17 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
             for one in (*own, *statistics.front(others))
         ]
         text = (
-            f"With law {law}, {len(others)} settings of peers ran on {len(here)} scenarios and start delays. The table lists Halcyon and "
-            "the settings on the Pareto front of all peers."
+            f"With the service law {law}, the peers ran with {len(others)} settings in all, each on {len(here)} combinations of a scenario "
+            "and a start time. The table lists Halcyon and those settings of the peers that no other peer setting beats in both figures."
         )
         parts += [text, "", *_rows(" policy | violations, mean | GPU time over clairvoyant, geometric mean ", rows)]
     if not parts:
         return []
     text = (
-        "In the results above, each peer's settings are chosen separately for each row, with hindsight. In "
-        "practice, an autoscaler's settings are chosen once, before the load is known. This section therefore evaluates each "
-        "setting over all rows, with the first seed (S5 and S11 have no grid)."
+        "In the result table above, each peer's settings are chosen with hindsight for each combination of a scenario, a service law and a "
+        "start time. In practice, an autoscaler's settings are chosen once, before the load is known. This section therefore evaluates each "
+        "setting over all combinations, with one random seed. The scenarios S5 and S11 are left out, because the peers ran them with few "
+        "settings."
     )
     return ["## One setting for every load", "", text, "", *parts]
 
@@ -227,8 +201,8 @@ def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     if not rows:
         return [*title, "Nowhere in these runs: no peer's point has both figures as good or better.", ""]
     text = (
-        "This table lists the peers' points whose means are at least as good as Halcyon's in both violations and GPU time. The word "
-        "(sure) marks points that are at least as good with 95 % confidence over the seeds."
+        "This table lists the settings of peers whose mean violations and mean GPU time are both at least as good as those of Halcyon's "
+        "planner alone. The word (sure) marks settings for which this holds with 95 % confidence."
     )
     return [*title, text, "", *_rows(" scenario | law | start, s | Halcyon | better ", rows)]
 
@@ -252,9 +226,9 @@ def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     if not rows:
         return []
     text = (
-        "The first targets were set with a fluid model without batches, before this simulator existed. For a pod at full load, the "
-        "discrete-event simulation gives worse results than the fluid model. The reactive floor is the share of requests that exceed the "
-        "capacity of the existing pods during one pod start. No policy without foresight can serve these requests in time."
+        "The first targets for Halcyon were set before this simulator existed, with a fluid model that knows no batches. For a pod at full "
+        "load, the simulator gives worse results than the fluid model. The reactive floor is the share of requests that exceed the capacity "
+        "of the existing pods while the first additional pod starts. No autoscaler without foresight can serve these requests in time."
     )
     head = " scenario | law | start, s | target | `halcyon+balancer` | `halcyon` | reactive floor "
     return ["## The first targets", "", text, "", *_rows(head, rows)]
@@ -276,11 +250,11 @@ def _lies(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
         turns = [point.mean("direction_changes_per_h") or 0.0 for point in own]
         late = [point.violations_pct for point in own]
         rows.append([f"`{policy}`", str(wrong[policy]), f"{max(late):.2f} %", f"{max(turns):.1f}"])
-    laws = " and ".join(f"{n} with law {law}" for law, n in Counter(cell.law for cell in cases).items())
+    laws = " and ".join(f"{n} with the service law {law}" for law, n in Counter(cell.law for cell in cases).items())
     text = (
-        f"Scenario S9 has {len(cases)} cases, {laws}. In the cases of S9, samples are noisy, missing, frozen or absent while the load is "
-        "steady, rises or falls. A scaling is wrong in two cases: if the replicas decrease while no signal is known, or if they decrease "
-        "below what the load of the last minute needs even with full batches."
+        f"Scenario S9 consists of {len(cases)} cases, {laws}. In each case of scenario S9, the signals are noisy, partly missing, frozen or absent "
+        "while the load is steady, rises or falls. A decision of an autoscaler counts as wrong if the replicas decrease while no signal is "
+        "known. A decision also counts as wrong if fewer replicas remain than the load of the last minute needs, even with full batches."
     )
     head = " policy | wrong scalings | max violations | max changes of direction per h "
     return ["## Wrong signals (S9)", "", text, "", *_rows(head, rows)]
@@ -291,7 +265,7 @@ def _defaults(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     parts = [
         "## All policies at their defaults",
         "",
-        "Each cell shows the violations. The number after `at` is the GPU time, divided by that of the clairvoyant schedule.",
+        "Each cell shows the violations. The number after `at` is the GPU time, divided by that of a schedule that knows all arrivals.",
         "",
     ]
     for law, start_s in dict.fromkeys((cell.law, cell.start_s) for cell in points):
@@ -318,8 +292,8 @@ def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Itera
         name = f"{path.stem}-{law}-{start_s:g}s.svg"
         plot.fronts(here, path.parent / name)
         yield (
-            f"This picture shows violations against GPU time for law {law} and pods that start in {start_s:g} s. The line is the Pareto "
-            "front of all policies except Halcyon.\n"
+            f"The next picture shows violations against GPU time for the service law {law} and pods that start in {start_s:g} s. The line "
+            "connects the settings that no other setting beats in both figures; Halcyon is left out of this line.\n"
         )
         yield f"![violations against GPU time, law {law}, start {start_s:g} s]({name})\n"
     for cell in points:
@@ -354,17 +328,19 @@ def _constants() -> list[str]:
     if not rows:
         return []
     text = (
-        "This table lists the planner's constants and their reasons, taken from the code. No constant was fitted to a single scenario, but "
-        "some constants were chosen by experiment. For the significance of trends, the share of the headroom, the hysteresis band and the "
-        "regret, two to five values each were compared. The scenarios for these constants were S1, S2, S4, a day of S5, S6 and S8 together, "
-        "with law L1 and one or two seeds. The constants of seasons and spikes were compared on generated loads and two ServeGen traces. "
-        "The constants for four purposes were chosen on S1 to S3r, S6, S7 and S8, with seeds 1 to 3 and mostly law L1 "
-        "(docs/decisions/0022). These constants estimate a step, damp forecast rises, predict the height of a spike and extend the idle "
-        "timeout. The constants that estimate a constant rate and the share of the headroom were chosen with two groups of runs "
-        "(docs/decisions/0027). One group had constant loads, S4, S5 and S9 with seeds 1 and 2. The second group had the other scenarios of "
-        "the table with seeds 1 to 3. No constant was chosen on other seeds, and law L2 was used only for the height of spikes."
+        "The last table of this page lists the planner's constants and their reasons, taken from the code. No constant was fitted to a "
+        "single scenario, but some constants were chosen by experiment. The next table lists the runs with which these constants were "
+        "chosen, and the decision in docs/decisions that describes the choice. No other runs were used to choose a constant."
     )
-    return ["## The planner's constants", "", text, "", *_rows(" constant | value | why ", rows)]
+    head = " constants for | chosen on | service law | seeds | decision "
+    return [
+        "## The planner's constants",
+        "",
+        text,
+        "",
+        *_rows(head, page_text.CHOSEN),
+        *_rows(" constant | value | why ", rows),
+    ]
 
 
 def _set_by(node: ast.stmt) -> Iterator[tuple[str, str]]:

@@ -167,10 +167,9 @@ def test_the_page_compares_the_planner_alone_and_as_it_is_installed(tmp_path: Pa
     }
     page.write(points, {}, tmp_path / "scaling.md")
     text = (tmp_path / "scaling.md").read_text()
-    assert "- For the planner alone, the verdicts on the 1 rows are: 0 win, 0 on the front, 0 level, 1 behind." in text
-    assert (
-        "- For Halcyon as installed, the verdicts on the 1 rows are: 1 win, 0 on the front, 0 level, 0 behind." in text
-    )
+    assert "| verdicts on | **win** | on the front | level | behind | rows of the next table |" in text
+    assert "| the planner alone | 0 | 0 | 0 | 1 | 1 |" in text
+    assert "| Halcyon as installed | 1 | 0 | 0 | 0 | 1 |" in text
     assert "| behind | 4.00 % at 1.40 | **win** |" in text
 
 
