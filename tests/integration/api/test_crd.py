@@ -82,7 +82,7 @@ def test_a_field_is_explained(kubectl: Kubectl) -> None:
     # The aggregator reads what is served once a second.
     text = until(lambda: explained(kubectl), bool, what="kubectl knows the field")
 
-    assert "Queued requests per replica" in text
+    assert "Target number of queued requests per replica" in text
     assert "<integer>" in text
 
 

@@ -86,12 +86,13 @@ def test_a_model_is_explained_in_the_namespace_of_the_context(desk: Desk) -> Non
     assert "free on" not in out  # what answers here knows no nodes
 
 
-def test_a_model_and_events_are_read_if_pods_have_nodes(desk: Desk) -> None:
+def test_a_model_its_batches_and_events_are_read_if_pods_have_nodes(desk: Desk) -> None:
     desk.holds("digits", situation="fixed")
 
     assert desk.run("digits")[0] == 0
-    model, events = desk.api.asked
+    model, batches, events = sorted(desk.api.asked, key=lambda one: ("events" in one[1], "batch" in one[1]))
     assert model == ("GET", MODELS.format("team") + "/digits")
+    assert batches[1].split("?")[0] == MODELS.format("team").replace("modeldeployments", "batchinferences")
     assert events[1].startswith("/api/v1/namespaces/team/events?")
     assert "fieldSelector=involvedObject.name%3Ddigits" in events[1]
 

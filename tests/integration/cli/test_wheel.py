@@ -24,9 +24,9 @@ DISTRIBUTIONS = {
 """The packages of each."""
 MAX_LINES = 40_000
 """Maximum lines of Python in the operator's wheel."""
-MAX_LINES_RUN = 45_000
+MAX_LINES_RUN = 48_000
 """Maximum lines of Python in the operator's wheel and in halcyon-core, which it requires: 41,000 before there were advice,
-taught capacities and batch inference."""
+taught capacities, batch inference, checks of config.pbtxt, and docstrings that can be read alone."""
 ASK = """
 import asyncio
 from aiohttp.test_utils import TestClient, TestServer
