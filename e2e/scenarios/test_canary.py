@@ -23,6 +23,12 @@ def _slot(kube: Kube, name: str, slot: str) -> set[str]:
     return {meta["name"] for meta in there if meta["labels"].get("serving.halcyon.dev/slot") == slot}
 
 
+def _is_observed(kube: Kube, name: str) -> bool:
+    """Whether the operator has seen the spec as it is now."""
+    found = kube.model(name) or {}
+    return bool((found.get("status") or {}).get("observedGeneration") == found["metadata"]["generation"])
+
+
 def _canary(name: str, mode: str) -> dict[str, Any]:
     return document(name, gpus=0, strategy="Canary", canary={"steps": _STEPS, "analysis": {"mode": mode}})
 
@@ -77,6 +83,7 @@ def test_change_of_a_tuning_stays_if_it_is_as_good_and_goes_if_it_is_worse(
             assert "analysis" in good.why
             spec = (kube.model(name) or {})["spec"]
             assert (spec["runtime"]["instancesPerGPU"], spec["rollout"]) == (2, before)
+            wait_for(lambda: _is_observed(kube, name), what=f"the operator observes {name}", limit_s=30)
             # Each request waits for a fuller batch that never comes.
             worse = CanarySession(cluster, name, limit_s=300, start_s=60, shown=print).run(
                 {"batching": {"maxBatchSize": 4, "maxQueueDelay": "300ms"}}
