@@ -151,12 +151,16 @@ def job(name: str, *addresses: str, **labels: str) -> dict[str, object]:
 
 
 def serve_several(space: Space) -> None:
-    """One that is served, one that another autoscaler scales, one whose source doesn't exist."""
+    """One that is served, one that another autoscaler scales and whose pod is evicted, one whose source doesn't exist."""
     space.serve(**MODEL)
     absent = {"source": {"configMap": {"name": "absent", "items": [{"key": "k", "path": "k"}]}}}
     space.apply(deployment("fought-over", scaling={"maxReplicas": 2}), FOREIGN, deployment("broken", model=absent))
     space.wait_condition("AutoscalerConflict", "True", "ExternalAutoscaler", name="fought-over")
     space.wait_condition("Ready", "False", name="broken")
+    pods = (p["metadata"]["name"] for p in space.every(kinds.POD))
+    evicted = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: ephemeral-storage."}
+    pod = next(name for name in pods if name.startswith("fought-over-a-"))
+    space.merge(kinds.POD, pod, {"status": evicted}, subresource="status")
 
 
 async def test_queries_of_dashboards_and_alerts_have_data_and_series_go_with_models(
