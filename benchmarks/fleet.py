@@ -3,7 +3,9 @@
 import asyncio
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from benchmarks.agents import Agents
 from benchmarks.cost import cpu_s, histogram_quantile, rss_mib
@@ -22,7 +24,7 @@ STEP_SHARE = 0.05
 MAX_REPLICAS = 10
 _WAVES = 5
 _WAVE_S = 12.0
-_LIMIT_S = 20.0
+LIMIT_S = 20.0
 _SETTLE_S = 20.0
 _SERVED_WITHIN_S = 600.0
 _AT_ONCE = 16
@@ -64,7 +66,7 @@ async def _run(there: Plane, sizes: tuple[int, ...]) -> list[Row]:
         for size in sizes:
             names = [f"m{number:04}" for number in range(len(known), size)]
             began_s = time.monotonic()
-            await _create(counts, names)
+            await create(counts, names)
             await counts.until_served(names, limit_s=_SERVED_WITHIN_S)
             say(f"fleet: {len(names)} more models are served after {time.monotonic() - began_s:.0f} s")
             await agents.begin(names)
@@ -78,15 +80,30 @@ async def _run(there: Plane, sizes: tuple[int, ...]) -> list[Row]:
     return rows
 
 
-async def _create(counts: Counts, names: list[str]) -> None:
+async def create(counts: Counts, names: Sequence[str], *, balancers: int = 1, **scaling: Any) -> None:
+    """Create models with a latency objective. `scaling` overrides their limits."""
     limit = asyncio.Semaphore(_AT_ONCE)
 
     async def one(name: str) -> None:
         async with limit:
-            document = model(name, most=MAX_REPLICAS, targets={"latency": "500ms"})
+            document = model(name, most=MAX_REPLICAS, balancers=balancers, targets={"latency": "500ms"}, **scaling)
             await counts.client.create(kinds.MODEL_DEPLOYMENT, document, namespace=namespace_of(name))
 
     await asyncio.gather(*map(one, names))
+
+
+async def raise_load(counts: Counts, agents: Agents, chosen: Sequence[str]) -> tuple[float, list[float]]:
+    """Raise the load of these models for the time of a wave.
+
+    Return the monotonic time of the step, and the seconds until each model had more replicas. Models that had none
+    within the limit are left out.
+    """
+    began_s = time.monotonic()
+    for name in chosen:
+        agents.set_rate(name, HIGH_RPS)
+    rises = await counts.raised(chosen, since_s=began_s, limit_s=LIMIT_S)
+    await asyncio.sleep(max(began_s + _WAVE_S - time.monotonic(), 0.0))
+    return began_s, list(rises.values())
 
 
 async def _measured(
@@ -108,13 +125,9 @@ async def _measured(
     try:
         for _ in range(_WAVES):
             chosen, fresh = fresh[: int(STEP_SHARE * len(known))], fresh[int(STEP_SHARE * len(known)) :]
-            began_s = time.monotonic()
-            for name in chosen:
-                agents.set_rate(name, HIGH_RPS)
-            rises = await counts.raised(chosen, since_s=began_s, limit_s=_LIMIT_S)
-            times += rises.values()
+            began_s, rises = await raise_load(counts, agents, chosen)
+            times += rises
             missed += len(chosen) - len(rises)
-            await asyncio.sleep(max(began_s + _WAVE_S - time.monotonic(), 0.0))
             most += [found for name in chosen if (found := counts.most_at(name, since_s=began_s)) is not None]
             settled += [at - began_s for at, _ in most[len(settled) :]]
             for name in chosen:
@@ -144,7 +157,7 @@ async def _measured(
         stand_ins=STAND_INS,
         figures={
             "not_raised": missed,
-            "not_raised_limit_s": _LIMIT_S,
+            "not_raised_limit_s": LIMIT_S,
             "step_to_full_count_p50_s": quantile(settled, 0.5),
             "step_to_full_count_p99_s": quantile(settled, 0.99),
             "full_count": quantile([count for _, count in most], 0.5),

@@ -26,14 +26,13 @@ import aiohttp
 from benchmarks.agents import Agents
 from benchmarks.cost import cpu_s, histogram_quantile, rss_mib
 from benchmarks.counts import Counts
-from benchmarks.fleet import HIGH_RPS, LOW_RPS, MAX_REPLICAS
+from benchmarks.fleet import LOW_RPS, create, raise_load
 from benchmarks.hold import size_page
 from benchmarks.hold.size_page import Measured
-from benchmarks.plane import STAND_INS, Plane, model, namespace_of, plane
+from benchmarks.plane import STAND_INS, Plane, namespace_of, plane
 from benchmarks.quality.rows import Row, record
 from benchmarks.rows import quantile
 from e2e.cluster.progress import say
-from halcyon.kube import kinds
 from tests.ports import free_ports
 
 SIZES = tuple(int(size) for size in os.environ.get("SIZES", "100,300,1000,2000").split(","))
@@ -42,13 +41,10 @@ SERVERS = 2
 BUSY_SHARE = 0.10
 STEP_SHARE = 0.05
 _WAVES = 3
-_WAVE_S = 12.0
-_LIMIT_S = 20.0
 _REST_S = 30.0
 _SETTLE_S = 30.0
 _SERVED_WITHIN_S = 1800.0
 _BACK_WITHIN_S = 300.0
-_AT_ONCE = 16
 DASHBOARD_PORT = free_ports(1)[0]
 _DECIDED = "halcyon_model_replicas_desired{"
 
@@ -142,7 +138,7 @@ async def _run(there: Plane, sizes: Sequence[int]) -> list[Measured]:
         for size in sizes:
             names = [f"m{number:04}" for number in range(len(known), size)]
             began_s = time.monotonic()
-            await _create(counts, names)
+            await create(counts, names, balancers=BALANCERS, minReplicas=SERVERS)
             await counts.until_served(names, limit_s=_SERVED_WITHIN_S)
             served_s = time.monotonic() - began_s
             say(f"size: {len(names)} more models are served after {served_s:.0f} s")
@@ -155,18 +151,6 @@ async def _run(there: Plane, sizes: Sequence[int]) -> list[Measured]:
             size_page.write(found)
             say(f"size: {found[-1]}")
     return found
-
-
-async def _create(counts: Counts, names: Sequence[str]) -> None:
-    limit = asyncio.Semaphore(_AT_ONCE)
-
-    async def one(name: str) -> None:
-        async with limit:
-            limits = {"minReplicas": SERVERS, "targets": {"latency": "500ms"}}
-            document = model(name, most=MAX_REPLICAS, balancers=BALANCERS, **limits)
-            await counts.client.create(kinds.MODEL_DEPLOYMENT, document, namespace=namespace_of(name))
-
-    await asyncio.gather(*map(one, names))
 
 
 async def _measured(
@@ -238,13 +222,9 @@ async def _steps(
     for _ in range(_WAVES):
         number = max(int(STEP_SHARE * len(known)), 1)
         chosen, fresh = fresh[:number], fresh[number:]
-        began_s = time.monotonic()
-        for name in chosen:
-            agents.set_rate(name, HIGH_RPS)
-        rises = await counts.raised(chosen, since_s=began_s, limit_s=_LIMIT_S)
-        times += rises.values()
+        _, rises = await raise_load(counts, agents, chosen)
+        times += rises
         missed += len(chosen) - len(rises)
-        await asyncio.sleep(max(began_s + _WAVE_S - time.monotonic(), 0.0))
         for name in chosen:
             agents.set_rate(name, LOW_RPS if name in busy else 0.0)
         agents.check()

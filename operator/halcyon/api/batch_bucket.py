@@ -9,7 +9,15 @@ from typing import Annotated, ClassVar
 
 from pydantic import StringConstraints
 
-from halcyon.api.credentials import BUCKET, IDENTITY_SCHEMES, SEGMENT, Credentials, Identity
+from halcyon.api.credentials import (
+    BUCKET,
+    SEGMENT,
+    Credentials,
+    Identity,
+    credentials_rules,
+    identity_rules,
+    identity_scheme_rule,
+)
 from halcyon.api.types import HOST, DnsName, Rule, exactly_one
 
 BucketUri = Annotated[
@@ -27,23 +35,7 @@ class BatchIdentity(Identity):
     `spec.serviceAccountName`, or `default`. Set exactly one of aws, azure and google.
     """
 
-    rules: ClassVar = (
-        exactly_one(
-            "aws",
-            "azure",
-            "google",
-            where="credentials.identity of a batch",
-            good="identity: {aws: {roleARN: 'arn:aws:iam::123456789012:role/batches'}}",
-        ),
-        Rule(
-            cel="!has(self.google) || !has(self.google.serviceAccount) || !has(self.endpoint)",
-            check=lambda m: m.google is None or m.google.service_account is None or m.endpoint is None,
-            message=(
-                "credentials.identity of a batch has both endpoint and google.serviceAccount, but a service account is only "
-                "served by Google's own token services; remove one of them"
-            ),
-        ),
-    )
+    rules: ClassVar = identity_rules("credentials.identity of a batch", role="batches")
 
 
 class BatchCredentials(Credentials):
@@ -62,16 +54,7 @@ class BatchCredentials(Credentials):
     """Cloud identity for access to the bucket. The runner exchanges the token of its ServiceAccount for temporary
     credentials, so no Secret is needed. Default: none."""
 
-    rules: ClassVar = (
-        Rule(
-            cel="has(self.secretName) || has(self.identity)",
-            check=lambda m: m.secret_name is not None or m.identity is not None,
-            message=(
-                "credentials of a batch has neither secretName nor identity; set one, for example credentials: "
-                "{{secretName: sets-s3}}"
-            ),
-        ),
-    )
+    rules: ClassVar = credentials_rules("credentials of a batch", example="sets-s3")
 
 
 def bucket_rules(where: str, good: str) -> tuple[Rule, ...]:
@@ -100,26 +83,5 @@ def bucket_rules(where: str, good: str) -> tuple[Rule, ...]:
                 "example endpoint: https://ACCOUNT.blob.core.windows.net"
             ),
         ),
-        Rule(
-            cel=(
-                "!has(self.uri) || !has(self.credentials) || !has(self.credentials.identity) || "
-                + " || ".join(
-                    f"(self.uri.startsWith('{scheme}://') && has(self.credentials.identity.{cloud}))"
-                    for cloud, scheme in IDENTITY_SCHEMES.items()
-                )
-            ),
-            check=lambda m: (
-                m.uri is None
-                or m.credentials is None
-                or m.credentials.identity is None
-                or any(
-                    m.uri.startswith(f"{scheme}://") and getattr(m.credentials.identity, cloud) is not None
-                    for cloud, scheme in IDENTITY_SCHEMES.items()
-                )
-            ),
-            message=(
-                f"{where}.credentials.identity is not one for {{uri}}: aws is for s3://, azure for az:// and google for "
-                "gs://; set that one, or use secretName"
-            ),
-        ),
+        identity_scheme_rule(where),
     )

@@ -16,6 +16,70 @@ BUCKET = "[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]"
 SEGMENT = "[A-Za-z0-9_][A-Za-z0-9_.=+-]*"
 
 
+IDENTITY_SCHEMES = {"aws": "s3", "azure": "az", "google": "gs"}
+"""URI scheme of the buckets for which an identity is valid, by the kind of the identity."""
+
+
+def identity_rules(where: str, *, role: str) -> tuple[Rule, ...]:
+    """Return the validation rules of a cloud identity. Messages name it as `where`, with an AWS role named `role`."""
+    return (
+        exactly_one(
+            "aws",
+            "azure",
+            "google",
+            where=where,
+            good=f"identity: {{aws: {{roleARN: 'arn:aws:iam::123456789012:role/{role}'}}}}",
+        ),
+        Rule(
+            cel="!has(self.google) || !has(self.google.serviceAccount) || !has(self.endpoint)",
+            check=lambda m: m.google is None or m.google.service_account is None or m.endpoint is None,
+            message=(
+                f"{where} has both endpoint and google.serviceAccount, but a service account is only served by Google's own "
+                "token services; remove one of them"
+            ),
+        ),
+    )
+
+
+def credentials_rules(where: str, *, example: str) -> tuple[Rule, ...]:
+    """Return the validation rules of credentials. Messages name them as `where`, with `example` as the name of a Secret."""
+    return (
+        Rule(
+            cel="has(self.secretName) || has(self.identity)",
+            check=lambda m: m.secret_name is not None or m.identity is not None,
+            message=(
+                f"{where} has neither secretName nor identity; set one, for example credentials: {{{{secretName: {example}}}}}"
+            ),
+        ),
+    )
+
+
+def identity_scheme_rule(where: str) -> Rule:
+    """Return the rule that the identity of an object's credentials is valid for its URI. Messages name the object as `where`."""
+    return Rule(
+        cel=(
+            "!has(self.uri) || !has(self.credentials) || !has(self.credentials.identity) || "
+            + " || ".join(
+                f"(self.uri.startsWith('{scheme}://') && has(self.credentials.identity.{cloud}))"
+                for cloud, scheme in IDENTITY_SCHEMES.items()
+            )
+        ),
+        check=lambda m: (
+            m.uri is None
+            or m.credentials is None
+            or m.credentials.identity is None
+            or any(
+                m.uri.startswith(f"{scheme}://") and getattr(m.credentials.identity, cloud) is not None
+                for cloud, scheme in IDENTITY_SCHEMES.items()
+            )
+        ),
+        message=(
+            f"{where}.credentials.identity is not one for {{uri}}: aws is for s3://, azure for az:// and google for gs://; set "
+            "that one, or use secretName"
+        ),
+    )
+
+
 class AwsIdentity(Documented):
     """AWS role that gives access to a bucket, or role of another store with a compatible token service."""
 
@@ -76,23 +140,7 @@ class Identity(Documented):
     `sitePolicy.models.endpoints`, that list must contain this URL. Default: the token service of the cloud,
     `https://sts.REGION.amazonaws.com`, `https://login.microsoftonline.com` or `https://sts.googleapis.com`."""
 
-    rules: ClassVar = (
-        exactly_one(
-            "aws",
-            "azure",
-            "google",
-            where="spec.model.source.credentials.identity",
-            good="identity: {aws: {roleARN: 'arn:aws:iam::123456789012:role/models'}}",
-        ),
-        Rule(
-            cel="!has(self.google) || !has(self.google.serviceAccount) || !has(self.endpoint)",
-            check=lambda m: m.google is None or m.google.service_account is None or m.endpoint is None,
-            message=(
-                "spec.model.source.credentials.identity has both endpoint and google.serviceAccount, but a service account "
-                "is only served by Google's own token services; remove one of them"
-            ),
-        ),
-    )
+    rules: ClassVar = identity_rules("spec.model.source.credentials.identity", role="models")
 
 
 class Credentials(Documented):
@@ -112,17 +160,4 @@ class Credentials(Documented):
     """Cloud identity for the download. Each pod exchanges the token of its service account for temporary credentials,
     so no Secret is needed. Only for buckets. Default: none."""
 
-    rules: ClassVar = (
-        Rule(
-            cel="has(self.secretName) || has(self.identity)",
-            check=lambda m: m.secret_name is not None or m.identity is not None,
-            message=(
-                "spec.model.source.credentials has neither secretName nor identity; set one, for example "
-                "credentials: {secretName: models-s3}"
-            ),
-        ),
-    )
-
-
-IDENTITY_SCHEMES = {"aws": "s3", "azure": "az", "google": "gs"}
-"""URI scheme of the buckets for which an identity is valid, by the kind of the identity."""
+    rules: ClassVar = credentials_rules("spec.model.source.credentials", example="models-s3")

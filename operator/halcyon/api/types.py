@@ -58,6 +58,18 @@ class Rule:
     without values is used."""
     reason: str = "FieldValueInvalid"
 
+    def __post_init__(self) -> None:
+        """Reject a template in which an example such as `{secretName: models}` would be read as a field.
+
+        Raises:
+            ValueError: a name in braces has a format; literal braces are written twice.
+        """
+        for _, name, form, conversion in string.Formatter().parse(self.message):
+            if form or conversion:
+                raise ValueError(
+                    f"{{{name}:{form}}} in the message of a rule: write literal braces twice: {self.message}"
+                )
+
     def parts(self) -> list[tuple[str, str]]:
         """Return the message template as pairs.
 

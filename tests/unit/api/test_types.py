@@ -142,6 +142,12 @@ def test_names_of_children_that_become_labels_or_host_names_fit(name: str) -> No
     assert max(map(len, longest)) <= 63
 
 
+@pytest.mark.parametrize("message", ["for example {secretName: models}", "{uri!r} is wrong"])
+def test_template_whose_example_would_be_read_as_a_field_is_rejected(message: str) -> None:
+    with pytest.raises(ValueError, match="write literal braces twice"):
+        Rule(cel="true", check=lambda _: True, message=message)
+
+
 def test_a_template_is_a_format_expression_with_its_quotes_and_percents_escaped() -> None:
     rule = Rule(cel="true", check=lambda _: True, message="it's {a.b} % of {c}, {{x: y}}")
 

@@ -88,7 +88,10 @@ def test_secret_beside_an_identity_is_mounted_for_its_ca() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (source("s3://models/m", {}), "has neither secretName nor identity; set one, for example"),
+        (
+            source("s3://models/m", {}),
+            "has neither secretName nor identity; set one, for example credentials: {secretName: models-s3}",
+        ),
         (source("s3://models/m", {"identity": {}}), "identity needs exactly one of aws, azure, google"),
         (source("s3://models/m", {"identity": AWS | AZURE}), "identity needs exactly one of aws, azure, google"),
         (

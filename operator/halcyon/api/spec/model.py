@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from halcyon.api.credentials import BUCKET, IDENTITY_SCHEMES, SEGMENT, Credentials
+from halcyon.api.credentials import BUCKET, SEGMENT, Credentials, identity_scheme_rule
 from halcyon.api.types import (
     HOST,
     DnsName,
@@ -163,28 +163,7 @@ class Source(Documented):
                 "hf://acme/resnet50@0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c"
             ),
         ),
-        Rule(
-            cel=(
-                "!has(self.uri) || !has(self.credentials) || !has(self.credentials.identity) || "
-                + " || ".join(
-                    f"(self.uri.startsWith('{scheme}://') && has(self.credentials.identity.{cloud}))"
-                    for cloud, scheme in IDENTITY_SCHEMES.items()
-                )
-            ),
-            check=lambda m: (
-                m.uri is None
-                or m.credentials is None
-                or m.credentials.identity is None
-                or any(
-                    m.uri.startswith(f"{scheme}://") and getattr(m.credentials.identity, cloud) is not None
-                    for cloud, scheme in IDENTITY_SCHEMES.items()
-                )
-            ),
-            message=(
-                "spec.model.source.credentials.identity is not one for {uri}: aws is for s3://, azure for az:// and google "
-                "for gs://; set that one, or use secretName"
-            ),
-        ),
+        identity_scheme_rule("spec.model.source"),
         Rule(
             cel="!has(self.uri) || self.uri.startsWith('http') || !(has(self.path) || has(self.digest))",
             check=lambda m: m.uri is None or m.uri.startswith("http") or not (m.path or m.digest),

@@ -93,7 +93,7 @@ class Traffic(Documented):
     text."""
     api_keys: ApiKeys | None = None
     """API keys that clients must send, as `Authorization: Bearer KEY` or `x-api-key: KEY` in an HTTP header or in gRPC
-    metadata. Use TLS as well, here or in front of the balancers, so that nobody can read the keys in transit. A change
+    metadata. Use TLS as well, here or in front of the balancers, so that the keys can't be read in transit. A change
     of this field replaces the balancer pods one by one. Default: none; clients need no key."""
 
     rules: ClassVar = (
