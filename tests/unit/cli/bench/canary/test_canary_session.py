@@ -85,12 +85,13 @@ def test_interrupted_canary_is_taken_back(number: int) -> None:
     def end(_: ScriptedCluster) -> None:
         os.kill(os.getpid(), number)
 
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A job in the background of a shell begins with SIGINT ignored.
+    before = signal.signal(number, signal.default_int_handler)
     try:
         cluster = ScriptedCluster(canary(), canary(), end)
         found = run(cluster)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(number, before)
     assert found.end == "undone"
     assert "interrupted" in found.why
     assert is_as_before(cluster)
@@ -107,7 +108,12 @@ def test_interrupt_during_the_write_is_not_lost(monkeypatch: pytest.MonkeyPatch)
         return stored
 
     monkeypatch.setattr(cluster, "change_version", interrupted)
-    found = run(cluster)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        found = run(cluster)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(cluster.writes) > 1
     assert found.end == "undone"
     assert is_as_before(cluster)
 
