@@ -1,12 +1,18 @@
 """Settings for all tests. Hypothesis has no deadlines, because timing on shared machines varies too much."""
 
 import gc
+import os
 import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
+
+# Commands that tests run wrap and colour their output by these. CI makes pytest's summaries longer.
+for _name in ("CI", "BUILD_NUMBER", "COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PY_COLORS", "CLICOLOR_FORCE"):
+    os.environ.pop(_name, None)
+os.environ["TERM"] = "xterm"
 
 _USUAL = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Use the same examples in every run, so that a difference is caused by the change under test. `make properties` draws
