@@ -104,7 +104,7 @@ def text(found: Sequence[Measured]) -> str:
             [[m.models, m.step_p50_s, m.step_p99_s, m.steps, m.not_raised, m.decision_age_p99_s] for m in found],
         ),
         "",
-        "The operator was killed (SIGKILL) and started again. The times in the next table are measured from this start.",
+        "For the next table, the operator was killed (SIGKILL) and started again. Its times are measured from the restart.",
         "",
         _table(
             ["models", "first decision of every model, s", "all agents and dashboards back, s", "agents", "dashboards", "replicas changed by it"],
@@ -158,7 +158,7 @@ def _first_to_bend(lines: dict[str, Line]) -> str:
     full = (1 - cores.constant) / cores.slope if cores.slope > 0 else float("inf")
     return (
         f"By linear extrapolation, about {full:,.0f} models at rest use the operator's only core completely. Decisions and the agents' "
-        "report streams share this core, so a single operator reaches its CPU limit before its memory limit."
+        "report streams share the operator's core, so a single operator reaches its CPU limit before its memory limit."
         if full < ON_PAPER[1]
         else "By these lines, memory grows without a bend up to 50,000 models."
     )
