@@ -121,8 +121,8 @@ def text(found: Sequence[Measured]) -> str:
         "",
         "In this benchmark, KWOK simulates the pods, so no container runs and each pod is Ready immediately. A load generator",
         "creates the agents' reports and sends them over TLS, with the same client code as the agents. One operator runs in",
-        "place of two. In this benchmark, all agents have the same address. The operator limits new connections per address,",
-        "so agents reconnect more slowly than agents with different addresses.",
+        "place of two. In this benchmark, all agents have the same address, and the operator limits new connections per",
+        "address, so reconnecting takes longer than with different addresses.",
         "",
     ]  # fmt: skip
     return "\n".join(lines)
