@@ -19,16 +19,17 @@ _HEAD = f"""\
 For each model with autoscaling, Halcyon compares the settings in the spec with the model's signals. If a change to the spec would
 help, `status.advice` lists the change, with the evidence, the advised value and the expected gain. `halcyon explain` and the
 dashboard also show the advice, and `halcyon explain -o json` contains a merge patch for each change. Halcyon never makes an advised
-change itself. Advice is not a condition: a model with advice is as ready as any other.
+change itself. Advice is not a condition, and does not affect whether a model is `Ready`.
 
-- Advice is based on the signals of the last five minutes. Halcyon shows advice once the rule behind it has applied for {HOLD_S / 60:.0f} minutes,
-  and removes it once the rule hasn't applied for {HOLD_S / 60:.0f} minutes.
-- A model has at most {MAX_ADVICE} pieces of advice, the one with the largest gain first. The list of advice changes every
-  {WRITE_INTERVAL_S / 60:.0f} minutes at most, and only if a rule or an advised value changes. The numbers in the evidence and the gain are
+- Advice is based on the signals of the last five minutes. Halcyon shows advice when its rule has applied for {HOLD_S / 60:.0f} minutes,
+  and removes the advice when its rule has not applied for {HOLD_S / 60:.0f} minutes.
+- A model has at most {MAX_ADVICE} pieces of advice, sorted by expected gain. The list of advice changes at most every
+  {WRITE_INTERVAL_S / 60:.0f} minutes, and only if a rule or an advised value changes. The numbers in the evidence and the gain are
   from the time when the advice was first shown.
-- If the signals of a rule are missing, the rule gives no advice and doesn't remove its earlier advice. A model at rest keeps its advice.
-- Gains in rows or requests per second are computed from the line through the model's batch times. A batch that is larger than any earlier
-  batch, or an additional instance, may need more memory, or more time than the line predicts. [Measure](../guides/measure.md) an advised
+- If the signals that a rule needs are missing, Halcyon gives no new advice by this rule and doesn't remove earlier advice. A model at rest keeps
+  its advice.
+- Gains in rows or requests per second are computed from a linear fit of the model's batch times. A batch that is larger than any earlier
+  batch, or an additional instance, may need more memory, or more time than the linear fit predicts. [Measure](../guides/measure.md) an advised
   change before you make it, or make it as a [canary](../guides/canary.md).
 
 ## Rules

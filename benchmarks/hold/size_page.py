@@ -89,9 +89,10 @@ def text(found: Sequence[Measured]) -> str:
     lines = [
         "# Size: one operator and many models",
         "",
-        f"This page is written by `make bench-size`. It was measured on {today()} at commit {commit()}. Each model has two",
-        "balancers and at least two servers. The operator has one core; the API server, etcd, KWOK and the load generator",
-        "share the machine's cores. `-` means not measured, or not reached within the limit.",
+        f"`make bench-size` writes this page. The figures on this page were measured on {today()} at commit {commit()}. Each model",
+        "in this benchmark has two balancers and at least two servers. The operator has one core; the API server, etcd, KWOK",
+        "and the load generator share the machine's cores. In the tables, `-` means that a value was not measured, or was not",
+        "reached within the time limit.",
         "",
         _table(
             ["models", "served after, s", "memory at rest, MiB", "under load, MiB", "largest, MiB", "cores at rest", "cores under load"],
@@ -103,7 +104,7 @@ def text(found: Sequence[Measured]) -> str:
             [[m.models, m.step_p50_s, m.step_p99_s, m.steps, m.not_raised, m.decision_age_p99_s] for m in found],
         ),
         "",
-        "After a kill (SIGKILL) the operator was started again. The times are those from its start.",
+        "For the next table, the operator was killed (SIGKILL) and started again. Its times are measured from the restart.",
         "",
         _table(
             ["models", "first decision of every model, s", "all agents and dashboards back, s", "agents", "dashboards", "replicas changed by it"],
@@ -118,10 +119,10 @@ def text(found: Sequence[Measured]) -> str:
         *_on_paper(found),
         "![Memory, CPU and times by the number of models](size.svg)",
         "",
-        "Not real: pods are simulated by KWOK, so no container runs and each pod is Ready at once. A load generator creates the",
-        "agents' reports and sends them over TLS, with the same client as the agents. One operator runs in place of two. All",
-        "agents have the same address here, and the operator limits new connections per address, so agents come back later",
-        "than from addresses of their own.",
+        "In this benchmark, KWOK simulates the pods, so no container runs and each pod is Ready immediately. A load generator",
+        "creates the agents' reports and sends them over TLS, with the same client code as the agents. One operator runs in",
+        "place of two. In this benchmark, all agents have the same address, and the operator limits new connections per",
+        "address, so reconnecting takes longer than with different addresses.",
         "",
     ]  # fmt: skip
     return "\n".join(lines)
@@ -143,7 +144,7 @@ def _on_paper(found: Sequence[Measured]) -> list[str]:
     return [
         "## On paper",
         "",
-        "Lines through the figures above, by least squares. Nothing of this size was run.",
+        "The following figures are extrapolated from the measured figures by linear regression. Nothing of this size was run.",
         "",
         _table(["figure", "constant", "per 1,000 models", *(f"at {models:,} models" for models in ON_PAPER)], rows),
         "",
@@ -156,8 +157,8 @@ def _first_to_bend(lines: dict[str, Line]) -> str:
     cores = lines["cores at rest"]
     full = (1 - cores.constant) / cores.slope if cores.slope > 0 else float("inf")
     return (
-        f"The operator's only core is full at rest with about {full:,.0f} models by this line. Decisions and streams share "
-        "that core, so CPU is what ends the growth of a single operator, before memory."
+        f"By linear extrapolation, about {full:,.0f} models at rest use the operator's only core completely. Decisions and the agents' "
+        "report streams share the operator's core, so a single operator reaches its CPU limit before its memory limit."
         if full < ON_PAPER[1]
         else "By these lines, memory grows without a bend up to 50,000 models."
     )

@@ -16,9 +16,10 @@ PAGE = ROOT / "docs" / "benchmarks" / "measure.md"
 _HEAD = """\
 # `halcyon bench` against known truths
 
-This page is written by `make bench-measure` from the rows of [the table of measurements](../quality/measure.md). The table of measurements also
-has the commit, load and command of each row. A target is a promise of this project, not of another tool. The column *judge* names
-what a figure was compared with. If a target isn't met or wasn't measured, the column *figure* contains the reason.
+`make bench-measure` writes this page from the rows of [the table of measurements](../quality/measure.md). The table of measurements also
+has the commit, load and command of each row. The targets for `halcyon bench` are promises of this project; no other tool makes the same
+promises. The column *judge* names the tool or the calculation with which a figure was compared. If a target isn't met or wasn't measured,
+the column *figure* contains the reason.
 """
 _NOT_RECORDED = "it isn't recorded yet"
 
@@ -117,7 +118,11 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
     known = {str(row["id"]): row for row in rows}
     met = sum(bool(row["holds"]) for row in rows)
     lines = sum(len(section) for _, section in SECTIONS)
-    parts = [_HEAD, f"Of {lines} targets, {met} are met, and {lines - len(known)} of the others have no figure.", ""]
+    parts = [
+        _HEAD,
+        f"Of the {lines} targets for `halcyon bench`, {met} are met, and {lines - len(known)} of the others have no figure yet.",
+        "",
+    ]
     for title, section in SECTIONS:
         parts += [
             f"## {title}",

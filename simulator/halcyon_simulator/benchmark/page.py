@@ -170,7 +170,8 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
         ]
         text = (
             f"With the service law {law}, the peers ran with {len(others)} settings in all, each on {len(here)} combinations of a scenario "
-            "and a start time. The table lists Halcyon and those settings of the peers that no other peer setting beats in both figures."
+            "and a start time. The next table lists Halcyon, and the settings of the peers that no other peer setting beats in both violations and "
+            "GPU time."
         )
         parts += [text, "", *_rows(" policy | violations, mean | GPU time over clairvoyant, geometric mean ", rows)]
     if not parts:
@@ -178,8 +179,8 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     text = (
         "In the result table above, each peer's settings are chosen with hindsight for each combination of a scenario, a service law and a "
         "start time. In practice, an autoscaler's settings are chosen once, before the load is known. This section therefore evaluates each "
-        "setting over all combinations, with one random seed. The scenarios S5 and S11 are left out, because the peers ran them with few "
-        "settings."
+        "setting over all combinations of a scenario and a start time, with one random seed. This comparison leaves out the scenarios S5 and "
+        "S11, because the peers ran them with few settings."
     )
     return ["## One setting for every load", "", text, "", *parts]
 
@@ -201,8 +202,8 @@ def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     if not rows:
         return [*title, "Nowhere in these runs: no peer's point has both figures as good or better.", ""]
     text = (
-        "This table lists the settings of peers whose mean violations and mean GPU time are both at least as good as those of Halcyon's "
-        "planner alone. The word (sure) marks settings for which this holds with 95 % confidence."
+        "The next table lists the settings of peers whose mean violations and mean GPU time are both at least as good as those of Halcyon's "
+        "planner alone. In this table, (sure) marks a setting that is better than Halcyon's planner with 95 % confidence."
     )
     return [*title, text, "", *_rows(" scenario | law | start, s | Halcyon | better ", rows)]
 
@@ -226,9 +227,10 @@ def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     if not rows:
         return []
     text = (
-        "The first targets for Halcyon were set before this simulator existed, with a fluid model that knows no batches. For a pod at full "
-        "load, the simulator gives worse results than the fluid model. The reactive floor is the share of requests that exceed the capacity "
-        "of the existing pods while the first additional pod starts. No autoscaler without foresight can serve these requests in time."
+        "The first targets for Halcyon were set before this simulator existed, with a fluid model that ignores batches. For a pod at full "
+        "load, the simulator gives worse results than a fluid model that ignores batches. The reactive floor is the share of requests that no "
+        "autoscaler can serve in time without foresight, because they exceed the capacity of the existing pods while the first additional pod "
+        "starts."
     )
     head = " scenario | law | start, s | target | `halcyon+balancer` | `halcyon` | reactive floor "
     return ["## The first targets", "", text, "", *_rows(head, rows)]
@@ -253,8 +255,8 @@ def _lies(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
     laws = " and ".join(f"{n} with the service law {law}" for law, n in Counter(cell.law for cell in cases).items())
     text = (
         f"Scenario S9 consists of {len(cases)} cases, {laws}. In each case of scenario S9, the signals are noisy, partly missing, frozen or absent "
-        "while the load is steady, rises or falls. A decision of an autoscaler counts as wrong if the replicas decrease while no signal is "
-        "known. A decision also counts as wrong if fewer replicas remain than the load of the last minute needs, even with full batches."
+        "while the load is steady, rises or falls. An autoscaler's decision counts as wrong if it removes replicas while no signal is "
+        "known. A decision also counts as wrong if it leaves fewer replicas than the load of the last minute needs, even with full batches."
     )
     head = " policy | wrong scalings | max violations | max changes of direction per h "
     return ["## Wrong signals (S9)", "", text, "", *_rows(head, rows)]
@@ -265,7 +267,7 @@ def _defaults(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     parts = [
         "## All policies at their defaults",
         "",
-        "Each cell shows the violations. The number after `at` is the GPU time, divided by that of a schedule that knows all arrivals.",
+        "Each cell shows the violations and, after `at`, the GPU time divided by the GPU time of a schedule that knows all arrivals in advance.",
         "",
     ]
     for law, start_s in dict.fromkeys((cell.law, cell.start_s) for cell in points):
@@ -292,8 +294,8 @@ def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Itera
         name = f"{path.stem}-{law}-{start_s:g}s.svg"
         plot.fronts(here, path.parent / name)
         yield (
-            f"The next picture shows violations against GPU time for the service law {law} and pods that start in {start_s:g} s. The line "
-            "connects the settings that no other setting beats in both figures; Halcyon is left out of this line.\n"
+            f"The next chart plots violations against GPU time for the service law {law} and pods that start in {start_s:g} s. In this chart, a line "
+            "connects the peers' settings that no other peer setting beats in both violations and GPU time.\n"
         )
         yield f"![violations against GPU time, law {law}, start {start_s:g} s]({name})\n"
     for cell in points:
@@ -328,9 +330,9 @@ def _constants() -> list[str]:
     if not rows:
         return []
     text = (
-        "The last table of this page lists the planner's constants and their reasons, taken from the code. No constant was fitted to a "
-        "single scenario, but some constants were chosen by experiment. The next table lists the runs with which these constants were "
-        "chosen, and the decision in docs/decisions that describes the choice. No other runs were used to choose a constant."
+        "The last table of this page lists the planner's constants and their reasons, taken from the code. No constant of the "
+        "planner was fitted to a single scenario, but some were chosen by experiment. The next table lists all runs with which constants of the "
+        "planner were chosen, and the decision in docs/decisions that describes each choice."
     )
     head = " constants for | chosen on | service law | seeds | decision "
     return [

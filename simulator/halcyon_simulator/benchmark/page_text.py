@@ -4,13 +4,13 @@ from __future__ import annotations
 
 HEAD = """# Scaling: Halcyon and its peers
 
-This page is written by `make bench-scaling` from simulated runs. For what is simulated, and for the scenarios and service laws that the
-tables name (S1 to S12, L1 and L2), see [the simulator](../simulator.md). The file build/bench/scaling.json has the same figures in a
-machine-readable form. Every figure is the mean of several runs of the same scenario with different random seeds. This page calls the other
-autoscalers peers. Each peer runs with its default settings and with many combinations of its own settings, and all autoscalers receive the
-same signals. Halcyon also receives the time that a pod takes to start and the time that a batch takes. In a cluster, Halcyon measures both
-times on pods that started before the load. To simulate Halcyon with a different initial start time, use `halcyon simulate` with a policy
-such as `halcyon:start_s=60`.
+`make bench-scaling` writes this page from simulated runs. For the simulation, its scenarios (S1 to S12) and its service laws (L1 and L2),
+see [the simulator](../simulator.md). The file build/bench/scaling.json has the figures of this page in a machine-readable form. Every figure
+is the mean of several runs of the same scenario with different random seeds. This page compares Halcyon with other autoscalers (its peers).
+Each of the other autoscalers runs with its default settings and with many combinations of its own settings, and all autoscalers receive the
+same signals. In these simulations, Halcyon also receives the time that a pod takes to start and the time that a batch takes. In a cluster,
+Halcyon measures the start time and the batch time on pods that started before the load. To simulate Halcyon with a different initial
+estimate of a pod's start time, use `halcyon simulate` with a policy such as `halcyon:start_s=60`.
 
 | term | meaning |
 |---|---|
@@ -28,7 +28,7 @@ such as `halcyon:start_s=60`.
 | baselines: `static`, `rate`, `sketch` | policies that no product uses (`static` knows the peak in advance). They are not peers, and run with at most 3 seeds and without a grid |
 | seeds | the number of runs of Halcyon. Every point that a verdict depends on has as many. Points whose distance is more than 20 % larger than that of the nearest peer, and with law L2 the peers' default settings, have only as many as the grid |
 
-No peer has a balancer that rejects requests in these runs. Both `halcyon` and `halcyon+balancer` are compared with the peers.
+In the simulated runs, none of the other autoscalers has a balancer that rejects requests. Both `halcyon` and `halcyon+balancer` are compared with the peers.
 """
 """Title of the page and the terms that its tables use."""
 CHOSEN = (
