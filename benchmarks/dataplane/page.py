@@ -194,9 +194,10 @@ def _ways(content: Mapping[str, Any], details: Mapping[str, Any]) -> list[str]:
             f"Without a proxy (`direct`), the servers answer {details['direct_per_s']:,} requests per second with 32 requests in flight "
             f"on one connection. With one request at a time and no proxy, an answer takes {details['direct_ms_p50']} ms (medians of "
             f"{details['rounds']} rounds). The agent in a balancer pod uses {details['agent_us_per_request']} us of CPU time per "
-            f"request. In the measurement with two balancers, each balancer has 16 requests in flight. Halcyon's throughput, "
-            f"measured in turns with HAProxy alone, is {_shown(details['share_of_haproxy'])} of that of HAProxy alone. The target for "
-            f"this ratio was 0.92, from the targets for the share of the direct throughput: 65 % for Halcyon and 71 % for HAProxy."
+            f"request. In the measurement with two balancers, each balancer has 16 requests in flight. When both are "
+            f"measured in turns, Halcyon reaches {_shown(details['share_of_haproxy'])} times the throughput of HAProxy alone. The target was 0.92 "
+            f"times the throughput of HAProxy alone, because it assumed 65 % of the direct throughput for Halcyon and 71 % "
+            f"for HAProxy."
         ),
         *_missing(details),
     ]
