@@ -77,7 +77,7 @@ def batch_page() -> str:
         ),
         "## Example with every field",
         f"```yaml\n{EXAMPLE}```",
-        "`input` and `output` may be on a volume instead:",
+        "The input and the output can also be on a volume instead of in a bucket:",
         f"```yaml\n{VOLUMES}```",
         "## Fields of spec",
         _table(spec, "spec"),

@@ -11,10 +11,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "dataplane.
 
 _HEAD = """# The data plane: what it costs, what it loses
 
-This page is written by `make bench-dataplane`, which runs each part once, on one machine. The file
-build/bench/dataplane.json has the same figures in a machine-readable form. The proxies are measured in turns, a few
-seconds each, in front of the same servers. Client, proxies and servers share one machine. The rows therefore can be
-compared with each other, but don't show the capacity of a real installation. `-` means not measured.
+`make bench-dataplane` writes this page. The command runs each measurement once, on one machine. The file
+build/bench/dataplane.json has the figures of this page in a machine-readable form. The proxies are measured in turns, a
+few seconds each, in front of the same servers. Client, proxies and servers share one machine. The rows of a table can
+therefore be compared with each other, but don't show the capacity of a real installation. `-` means not measured.
 """
 
 
@@ -191,12 +191,13 @@ def _ways(content: Mapping[str, Any], details: Mapping[str, Any]) -> list[str]:
         *lines,
         "",
         (
-            f"Without a proxy (`direct`), the servers answer {details['direct_per_s']:,} requests per second with 32 in flight on "
-            f"one connection. With one request at a time, an answer takes {details['direct_ms_p50']} ms (medians of "
-            f"{details['rounds']} rounds). The agent next to HAProxy uses {details['agent_us_per_request']} us of CPU time per "
-            f"request. With two balancers, each balancer has 16 requests in flight. Halcyon reaches "
-            f"{_shown(details['share_of_haproxy'])} of the throughput of HAProxy alone, measured in turns with it. The target was "
-            f"0.92, because it assumed 65 % of the direct throughput for Halcyon and 71 % for HAProxy."
+            f"Without a proxy (`direct`), the servers answer {details['direct_per_s']:,} requests per second with 32 requests in flight "
+            f"on one connection. With one request at a time and no proxy, an answer takes {details['direct_ms_p50']} ms (medians of "
+            f"{details['rounds']} rounds). The agent in a balancer pod uses {details['agent_us_per_request']} us of CPU time per "
+            f"request. In the measurement with two balancers, each balancer has 16 requests in flight. When both are "
+            f"measured in turns, Halcyon reaches {_shown(details['share_of_haproxy'])} times the throughput of HAProxy alone. The target was 0.92 "
+            f"times the throughput of HAProxy alone, because it assumed 65 % of the direct throughput for Halcyon and 71 % "
+            f"for HAProxy."
         ),
         *_missing(details),
     ]
@@ -218,7 +219,7 @@ def _unequal(_content: Mapping[str, Any], details: Mapping[str, Any]) -> list[st
         "",
         (
             f"The client sends {details['rate_rps']:g} requests per second at random times over one gRPC channel. "
-            f"In each round, Halcyon's p99 is divided by that of HAProxy alone; the results are "
+            f"For each round, Halcyon's p99 is divided by the p99 of HAProxy alone; the results are "
             f"{', '.join(map(str, details['ratios']))}."
         ),
         *_missing(details),

@@ -74,7 +74,7 @@ def run(kube: Kube, *, short: bool) -> Found:
     return Found(
         figures={},
         details={"share": shares, "pods_that_one_channel_reaches": pods_of_one_channel, "rounds": rounds},
-        stand_ins=("pods are real Triton on CPU; the model does no work",),
+        stand_ins=("the pods run Triton on CPUs; the model does no work",),
     )
 
 

@@ -21,7 +21,7 @@ _LOAD = 0.8
 _MOST_UNDER_WAY = 2000
 _SETTLE_S = 1.0
 STAND_INS = (
-    f"GPU time is simulated by sleeping (a batch of b rows takes {_T0_MS:g} + {_A_MS:g} b ms, and three times as long on the slow server)",
+    f"the servers have no GPU: they sleep for {_T0_MS:g} + {_A_MS:g} b ms per batch of b rows, and one of them sleeps three times as long",
 )
 
 

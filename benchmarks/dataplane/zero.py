@@ -58,7 +58,7 @@ def run(kube: Kube, *, short: bool) -> Found:
             ]
             for count, some in wakes.items()
         },
-        stand_ins=("pods are real Triton on CPU; no GPU time is simulated",),
+        stand_ins=("the pods run Triton on CPUs; no GPU time is simulated",),
     )
 
 
