@@ -11,8 +11,8 @@ _HEAD = """# Reaction: from a step of the load to /scale
 
 This page is written by `make bench-reaction`, which runs all measurements on one machine. The file build/bench/reaction.json has the
 same figures in a machine-readable form. Reaction time is the time from the increase in load until a watch on the ModelDeployment
-receives the higher spec.replicas. The reaction time includes the network, the agent, the decision and the write to /scale. For rows
-with few values, the column p99 contains the largest value. `-` means not measured or not applicable.
+receives the higher spec.replicas. The reaction time includes the network, the agent, the decision and the write to /scale. If a
+row of a table has few values, the column p99 contains the largest of them. `-` means not measured or not applicable.
 """
 _SPEED_TARGET = "The targets for the reaction time are a p50 of at most 3 s and a p99 of at most 6 s"
 _TARGETS: dict[str, str] = {
@@ -77,8 +77,8 @@ _COLUMNS = {"one": _SPEED, "fleet": _SPEED, "loop": _SPEED, "step": _LOSS, "peer
 _NOTES = {
     "parity": "In the run `by the same load`, each of the two models has its own planner, and the two planners decide "
     "at different moments. The replica counts of the two models differ for as long as their planners' decisions differ. When "
-    "the load falls, each planner also keeps its replicas for a different time, because it has learnt a different "
-    "noise of the load (60 s and 72 s in one run that was examined). The columns `as decided` compare a model's "
+    "the load falls, each planner also keeps its replicas for a different time, because it has measured a different "
+    "level of noise in the load (60 s and 72 s in one run that was examined). The columns `as decided` compare a model's "
     "replica count with the decision of its own planner. In the run `by a schedule`, the planners of both models make "
     "the same decisions.",
     "loop": "The decision age is the time since a model's last decision, sampled over all models and the whole run. "
@@ -89,15 +89,15 @@ _NOTES = {
     "those of a clairvoyant schedule, which knows the load and starts pods before it rises. Each pod takes 20 s in "
     "`initialize()` and about 2 s more to start. The first burst exceeds the capacity of the only pod by 149 requests per "
     "second, so 12 % of all requests in the run are lost within the first 21.5 s of the burst. Without a spare pod, the target "
-    "for the bursts therefore can't be met. The rows with `minReplicas: 2` have a spare pod, and their pod-seconds include it.",
+    "for the bursts therefore can't be met. The rows with `minReplicas: 2` are runs with a spare pod, and their pod-seconds include this pod.",
     "peers": "All other autoscalers run behind Halcyon's balancers, which limit the queue and reject requests that would be "
     "late. KEDA 2.21 was also measured once on the same kind of pods behind an unlimited queue, scaling on "
     "queue depth or on requests in flight. With an unlimited queue, KEDA raised the replicas after 13 to 17 s. With an "
     "unlimited queue, KEDA's violations were 25 to 27 % on the step, at 2.9 times the pod-seconds of the clairvoyant schedule. "
     "On the bursts, KEDA's violations with an unlimited queue were 22 to 25 %, at 3.2 to 3.4 times the pod-seconds of the "
-    "clairvoyant schedule. KEDA is configured as in docs/guides/keda.md. The ScaledObject queries a Prometheus with a "
-    "scrape interval of one second for the requests in flight and in the queue, with a target of 8 per replica. If KEDA's "
-    "HPA happens to sync while nine requests are in flight before the step, it scales to 2 replicas early, and keeps the "
+    "clairvoyant schedule. KEDA is configured as in docs/guides/keda.md. KEDA's ScaledObject queries Prometheus "
+    "(scrape interval: one second) for the number of requests in flight and in the queue, with a target of 8 per replica. If KEDA's "
+    "HPA happens to sync while nine requests are in flight before the load step, it scales to 2 replicas early, and keeps the "
     "second replica for five minutes.",
 }
 

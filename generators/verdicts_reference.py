@@ -16,7 +16,7 @@ _HEAD = """\
 
 The verdict names what limited a run of `halcyon bench`. The verdict is in the last sentence of the output, and in the section
 `verdict` of [bench.json](bench.md). The verdict is the first rule in the following table that holds and is not merely a consequence of
-another rule. If two such rules hold, both rules explain the run, and the verdict is marked as *unsure*. If no rule holds, the verdict is
+another rule. If two independent rules hold, both rules explain the run, and the verdict is marked as *unsure*. If no rule holds, the verdict is
 `unknown`.
 
 ## Rules

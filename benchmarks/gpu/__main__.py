@@ -20,8 +20,8 @@ _HEAD = """# What batches on a real GPU teach
 
 This page is written by `make bench-gpu` from recordings of these GPUs: {recorded}. The file build/bench/gpu.json has the
 same figures in a machine-readable form. To record another GPU, run `python3 benchmarks/gpu/record.py FILE` on a machine
-with that GPU (4 minutes; the program needs PyTorch, torchvision, transformers and nvidia-ml-py). To write this page for
-the other GPU alone, run `make bench-gpu RECORDING=FILE`.
+with that GPU (4 minutes; the program needs PyTorch, torchvision, transformers and nvidia-ml-py). To write this page from
+one recording alone, run `make bench-gpu RECORDING=FILE`.
 
 The batches were recorded with PyTorch alone, without Triton or Kubernetes. The time of a batch consists of the phases that
 Triton would count: the input to the GPU, the inference, and the output to the host. The program benchmarks/gpu/replay.py
@@ -56,7 +56,7 @@ _BUSY = """## How busy
 The table shows GPU utilisation in percent, measured over 12 s. The value `derived` is the share of time in which the instance was busy,
 computed from the instance's batch counters every 5 s. The values `NVML` and `graphics engine` come from the GPU: NVML's utilisation (the
 same as DCGM_FI_DEV_GPU_UTIL) and the activity of GPM's graphics engine (the same as DCGM_FI_PROF_GR_ENGINE_ACTIVE). The number in the name
-of a load is the request rate, divided by the maximum rate of one instance with full batches.
+of a load (for example, 0.3 in `graph at 0.3`) is the request rate, divided by the maximum rate of one instance with full batches.
 
 - If a batch runs as one kernel launch, the three measurements of GPU utilisation agree. If the host takes part of a batch's time
   (`layer by layer`, `half the host's`), an instance may be at its limit although the GPU is far from fully used. Only `derived` shows this.
