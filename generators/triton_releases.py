@@ -40,7 +40,7 @@ def releases_page() -> str:
             "| newer | not run. Options are looked up in `tritonserver --help` at each start | no |",
             "",
             "If the tag of an image shows its Triton release, Halcyon warns about old releases in the condition `PolicyWarning` and in",
-            "`halcyon lint`. The chart value `sitePolicy.triton.warnBelow` replaces this warning, and `sitePolicy.triton.refuseBelow` rejects",
+            "`halcyon lint`. The chart value `sitePolicy.triton.warnBelow` replaces the default warning, and `sitePolicy.triton.refuseBelow` rejects",
             "images of old releases ([site policy](../concepts/security.md#site-policy)).",
             "",
             "## Options",
