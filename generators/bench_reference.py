@@ -27,7 +27,7 @@ _HEAD = """\
 
 <!-- Generated from halcyon_measure/results by `scripts/generate docs`. A test keeps it up to date. -->
 
-`halcyon bench --save FOLDER` writes two files: `bench.json` with the result, and `requests.npz` with every request of the measured part. The
+`halcyon bench --save FOLDER` writes two files: `bench.json` with the result, and `requests.npz` with every request of the measured part of the run. The
 text output and `-o json` show the content of `bench.json`. [Measure a model](../guides/measure.md) is the guide.
 
 The version of the document `bench.json` is 1. The meaning of a field changes only together with the version of the document; adding a field doesn't
