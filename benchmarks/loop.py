@@ -50,8 +50,8 @@ MODELS = 10_000
 BUSY_SHARE = 0.10
 BUSY_RPS = 30.0
 STAND_INS = (
-    "objects are loaded once from memory, without an API server or reconciliation",
-    "reports are passed within the process, without TLS or JSON",
+    "the objects of all models are loaded once from memory, without an API server and without reconciliation",
+    "agents' reports are passed to the decision loop within the process, without TLS or JSON",
 )
 _WARM_S, _FOR_S = 12.0, 40.0
 _SAMPLE_S = 0.5

@@ -27,11 +27,11 @@ _HEAD = """\
 
 <!-- Generated from halcyon_measure/results by `scripts/generate docs`. A test keeps it up to date. -->
 
-`halcyon bench --save FOLDER` writes two files: `bench.json` with the result, and `requests.npz` with every request of the measured part. The
+`halcyon bench --save FOLDER` writes two files: `bench.json` with the result, and `requests.npz` with every request of the measured part of the run. The
 text output and `-o json` show the content of `bench.json`. [Measure a model](../guides/measure.md) is the guide.
 
-The version of the document is 1. The meaning of a field changes only with the version of the document; a new field doesn't change the version. A
-figure that wasn't measured has the value `null` and a `reason`.
+The version of the document `bench.json` is 1. The meaning of a field changes only together with the version of the document; adding a field doesn't
+change the version. A figure that wasn't measured has the value `null` and a `reason`.
 
 ## bench.json
 """
@@ -43,8 +43,8 @@ Every measured number is an object:
 _LATENCIES = """
 ### Latencies
 
-The sections `latency`, `from_send`, `first_byte` and `prepare` contain the figures `mean`, `p50`, `p90`, `p95`, `p99`, `p99_9` and `max`, all in ms. A
-percentile is the smallest measured value that at least its share of the requests doesn't exceed. For example, 95 % of the requests don't exceed `p95`.
+The sections `latency`, `from_send`, `first_byte` and `prepare` contain the figures `mean`, `p50`, `p90`, `p95`, `p99`, `p99_9` and `max`, all in ms. For
+example, `p95` is the smallest measured value that at least 95 % of the requests don't exceed.
 """
 _SERIES = """
 ### Series
@@ -54,10 +54,10 @@ A quantity that is sampled once a second, such as CPU time, has the figures `mea
 _COLUMNS = """
 ## requests.npz
 
-The file `requests.npz` is a NumPy archive. Each array of the file has one value for each request, in the order in which the requests were due. Times in these
-arrays are seconds since the beginning of the measured part. Above five million requests, `halcyon bench` writes `histogram.npz` instead. The histogram in `histogram.npz` contains the
-number of requests by log-linear bins of each duration (`durations`, `bins_s`, `counts`), and of latencies by second (`cells`). With a histogram,
-`run.histogram` is true, counts and means are exact, and percentiles are within 0.2 %.
+The file `requests.npz` is a NumPy archive. Each array in `requests.npz` has one value for each request, in the order in which the requests were due. Times in
+`requests.npz` are in seconds since the beginning of the measured part of the run. Above five million requests, `halcyon bench` writes the file `histogram.npz`
+instead of `requests.npz`. The file `histogram.npz` counts requests in log-linear bins of each duration (`durations`, `bins_s`, `counts`), and in bins of the
+latency for each second (`cells`). If `halcyon bench` writes a histogram, `run.histogram` is true, counts and means are exact, and percentiles are accurate to 0.2 %.
 
 | array | meaning |
 | --- | --- |
@@ -71,7 +71,7 @@ _OUTCOMES = """
 _FILES = """
 ## Results of `halcyon analyse` and `halcyon variants`
 
-The output of `halcyon analyse -o json` has `version`, `made_by`, `made_at`, and the sections `static`, `alone` and `roofline` of `bench.json`. The
+The output of `halcyon analyse -o json` contains `version`, `made_by`, `made_at`, and the sections `static`, `alone` and `roofline` of `bench.json`. The
 output of `halcyon variants -o json` has these fields:
 
 | field | type | meaning |

@@ -15,13 +15,13 @@ _HEAD = """\
 <!-- Generated from halcyon_measure/breakdown/limits.py by `scripts/generate docs`. A test keeps it up to date. -->
 
 The verdict names what limited a run of `halcyon bench`. The verdict is in the last sentence of the output, and in the section
-`verdict` of [bench.json](bench.md). The verdict is the first rule that holds and that isn't only the consequence of another rule that
-holds. If there is a second such rule, both rules explain the run, and the verdict is *unsure*. If no rule holds, the verdict is
+`verdict` of [bench.json](bench.md). The verdict is the first rule in the following table that holds and is not merely a consequence of
+another rule. If two independent rules hold, both rules explain the run, and the verdict is marked as *unsure*. If no rule holds, the verdict is
 `unknown`.
 
 ## Rules
 
-A rule holds if all of its conditions before the word *unless* hold, and no condition after this word holds. If a figure wasn't
+A rule holds if all of its conditions before the word *unless* hold, and none of the conditions after *unless* holds. If a figure wasn't
 measured, the conditions on this figure don't hold.
 
 | limit | conditions | evidence | what would change it | field | consequences |

@@ -20,46 +20,48 @@ _HEAD = """# What batches on a real GPU teach
 
 This page is written by `make bench-gpu` from recordings of these GPUs: {recorded}. The file build/bench/gpu.json has the
 same figures in a machine-readable form. To record another GPU, run `python3 benchmarks/gpu/record.py FILE` on a machine
-with that GPU (4 minutes; the program needs PyTorch, torchvision, transformers and nvidia-ml-py). To write this page for
-that GPU alone, run `make bench-gpu RECORDING=FILE`.
+with that GPU (4 minutes; the program needs PyTorch, torchvision, transformers and nvidia-ml-py). To write this page from
+one recording alone, run `make bench-gpu RECORDING=FILE`.
 
-Neither Triton nor Kubernetes ran on the machines on which the measurements were made. The time of a batch is the time that Triton would
-count: input to the GPU, inference, and output to the host. The program benchmarks/gpu/replay.py replays the pods' metrics and their timing
-from the recorded batches, and the operator's own code processes them.
+The batches were recorded with PyTorch alone, without Triton or Kubernetes. The time of a batch consists of the phases that
+Triton would count: the input to the GPU, the inference, and the output to the host. The program benchmarks/gpu/replay.py
+turns the recorded batches into the metrics that pods would report over time, and the operator's own code processes these
+metrics.
 """
 _LAWS = """## Batches
 
-The time of a batch, in seconds, is modelled as linear in its size b: S(b) = t0 + a b. If a model runs as one kernel launch (a CUDA graph, a
-compiled engine), the linear model is exact. If each layer is a separate kernel launch, the launches set a minimum time for every batch, and the
-straight line is only an approximate fit.
+Halcyon models the time of a batch of b rows, in seconds, as a straight line: S(b) = t0 + a b. If a model runs as one kernel
+launch (a CUDA graph, a compiled engine), the time of a batch is exactly linear in its size. If each layer is a separate kernel
+launch, the launches set a minimum time for every batch, and a straight line fits the times only approximately.
 
 **The first execution of each batch size is an outlier**, not only the first execution of a model, because libraries are loaded, kernels
-are selected and memory is allocated. Each batch size has a slow first execution in every pod. In the table, S(b) is the time of a batch of b rows
-in milliseconds. The last two columns show the time of the first execution of a batch size, as a multiple of the usual time.
+are selected and memory is allocated. In every pod, the first execution of each batch size is slow. In the table, S(b) is the time of a
+batch of b rows in milliseconds. The last two columns show the time of the first execution of a batch size, as a multiple of the usual time.
 """
 _LEARNT = """## What the planner learns
 
-The replay starts one pod after its warm-up (batch sizes 1 and {most}, twice each), applies a minute of load, and then adds {more} pods
-after their warm-up. Each cell is the error of the planner's estimate of a batch's time, in percent. The error is positive if the
-estimate is too long, and negative if it is too short. The planner estimates the maximum throughput of a replica from the time of the
-largest batch. If the time of the largest batch has a positive error, the estimated throughput is too low.
+The replay starts with one pod that has finished its warm-up (batch sizes 1 and {most}, twice each). After a minute of load, the
+replay adds {more} pods that have also finished their warm-up. Each cell is the error of the planner's estimate of a batch's time, in
+percent. A positive error means that the planner's estimate is too long, and a negative error that it is too short. The planner
+estimates the maximum throughput of a replica from the time of the largest batch. If the planner overestimates the time of the
+largest batch, it underestimates the throughput.
 
-Until batches of real requests have run, the planner knows only the batches of the warm-up. The times of warm-up batches include the first
-executions, so they are an upper bound. With little load, the estimate for large batches remains an upper bound, because large batches
-don't run. New pods add no error to the estimate, because the planner leaves out a pod's first report of a batch size
+Until batches of real requests have run, the planner has measurements only of the warm-up batches. The times of warm-up batches include
+the first executions, so they are an upper bound. At low load, the planner's estimate for large batches remains an upper bound, because
+no large batches run. New pods add no error to the estimate, because the planner ignores each pod's first report of a batch size
 (docs/decisions/0031 describes the earlier behaviour).
 """
 _BUSY = """## How busy
 
 The table shows GPU utilisation in percent, measured over 12 s. The value `derived` is the share of time in which the instance was busy,
-computed from the instance's batch counters every 5 s. The other two values come from the GPU: NVML's utilisation (the
-same as DCGM_FI_DEV_GPU_UTIL) and GPM's graphics engine (the same as DCGM_FI_PROF_GR_ENGINE_ACTIVE). The number in the name of a load is its
-rate, divided by the maximum rate of one instance with full batches.
+computed from the instance's batch counters every 5 s. The values `NVML` and `graphics engine` come from the GPU: NVML's utilisation (the
+same as DCGM_FI_DEV_GPU_UTIL) and the activity of GPM's graphics engine (the same as DCGM_FI_PROF_GR_ENGINE_ACTIVE). The number in the name
+of a load (for example, 0.3 in `graph at 0.3`) is the request rate, divided by the maximum rate of one instance with full batches.
 
-- If a batch is one kernel launch, the three values of GPU utilisation agree. If the host takes part of the time (`layer by layer`,
-  `half the host's`), an instance may be at its limit although the GPU is far from fully used. Only `derived` shows this.
-- Small batches alone can keep a GPU busy (`graph at 0.3`), because requests that do not wait for others run in small batches. A target for
-  GPU utilisation therefore adds a replica long before the existing replicas are at their limit.
+- If a batch runs as one kernel launch, the three measurements of GPU utilisation agree. If the host takes part of a batch's time
+  (`layer by layer`, `half the host's`), an instance may be at its limit although the GPU is far from fully used. Only `derived` shows this.
+- Even small batches can keep a GPU busy (for example, under the load `graph at 0.3`). A target for GPU utilisation therefore adds a replica
+  long before the existing replicas are at their limit.
 """
 
 

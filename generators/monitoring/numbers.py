@@ -14,12 +14,12 @@ This page defines the numbers that the dashboard, `status`, the command line, th
 has the same definition wherever it is shown. `make docs` writes this page from `generators/monitoring/numbers.py`; do not edit it.
 
 An unknown value is shown as a dash, or has no sample; it is never shown as 0. Counters are Triton's and HAProxy's own. Values from
-agents are at most 2 s old. Halcyon writes the status only if a number has changed noticeably, because each write costs the API server.
-The queue must change by more than 20 % and 2 requests, GPU utilisation by more than 20 % and 5 points. Between two writes, `status`,
-`get`, `top` and `explain` show the last written value.
+agents are at most 2 s old. Halcyon writes the status only if a number has changed noticeably, because each write is a load on the API
+server. The length of the queue must change by more than 20 % and by more than 2 requests. The GPU utilisation must change by more than
+20 % and by more than 5 percentage points. Between two writes, `status`, `get`, `top` and `explain` show the last written value.
 
-The column *shown as* contains the name of a number in each place. The dashboard shows a number in a column
-of the list of models, or as a value or chart on a model's page. `status` shows a number in a field, and Grafana in a panel."""
+The column *shown as* contains the name of a number in each place that shows it. In the dashboard, a number is a column in the list of
+models, or a value or chart on the page of a model. In `status`, a number is a field, and in Grafana, it is part of a panel."""
 
 
 @dataclass(frozen=True)
