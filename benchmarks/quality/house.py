@@ -41,7 +41,7 @@ def behaviour() -> Row:
     unexplained = sum(count for what, count in counts.items() if "without a reason" in what) + out.count(
         "not in the map"
     )
-    changed = _changed_bench_rows()
+    changed = changed_bench_rows()
     return Row(
         1,
         f"every test of {BASE} is there, equal but for names, imports and quoted text, or with a reason; the scaling bench's rows",
@@ -54,7 +54,7 @@ def behaviour() -> Row:
     )
 
 
-def _changed_bench_rows() -> int | None:
+def changed_bench_rows() -> int | None:
     """Return how many figures of the scaling bench's page a new run does not give, or that the base commit's page has otherwise.
 
     None if `make bench-scaling CHECK=1` was not run on this machine.
