@@ -16,13 +16,13 @@ _HEAD = """\
 
 The verdict names what limited a run of `halcyon bench`. The verdict is in the last sentence of the output, and in the section
 `verdict` of [bench.json](bench.md). The verdict is the first rule in the following table that holds and is not merely a consequence of
-another rule. If two independent rules hold, both rules explain the run, and the verdict is marked as *unsure*. If no rule holds, the verdict is
-`unknown`.
+another rule. If two independent rules hold, either of them may name the actual limit of the run, and the verdict is marked as *unsure*. If no rule
+holds, the verdict is `unknown`.
 
 ## Rules
 
 A rule holds if all of its conditions before the word *unless* hold, and none of the conditions after *unless* holds. If a figure wasn't
-measured, the conditions on this figure don't hold.
+measured, a condition that compares this figure with a value counts as not met.
 
 | limit | conditions | evidence | what would change it | field | consequences |
 | --- | --- | --- | --- | --- | --- |

@@ -17,8 +17,8 @@ _HEAD = """\
 # `halcyon bench` against known truths
 
 `make bench-measure` writes this page from the rows of [the table of measurements](../quality/measure.md). The table of measurements also
-has the commit, load and command of each row. The targets for `halcyon bench` are promises of this project; no other tool makes the same
-promises. The column *judge* names the tool or the calculation with which a figure was compared. If a target isn't met or wasn't measured,
+has the commit, load and command of each row. The targets for `halcyon bench` are promises that this project makes; no other tool makes the
+same promises. The column *judge* names the tool or the calculation with which a figure was compared. If a target isn't met or wasn't measured,
 the column *figure* contains the reason.
 """
 _NOT_RECORDED = "it isn't recorded yet"
