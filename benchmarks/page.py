@@ -18,12 +18,15 @@ _SPEED_TARGET = "The targets for the reaction time are a p50 of at most 3 s and 
 _TARGETS: dict[str, str] = {
     "one": f"{_SPEED_TARGET}.",
     "fleet": f"{_SPEED_TARGET}. The targets for the operator are at most 1 CPU core and at most 1 GiB of memory.",
-    "loop": "The targets are a p99 of the decision age of at most 5 s, and at most 100 us for one decision.",
-    "step": "The target is a scale-up within 3 s. For the step, the targets are at most 10 % violations with at most 1.4 "
-    "times the pod-seconds of a clairvoyant schedule. For the bursts, the targets are at most 12 % violations with at "
-    "most 2.0 times the pod-seconds of a clairvoyant schedule.",
-    "peers": "The runs with other autoscalers use the same pods and the same load as the runs with Halcyon, and have no targets.",
-    "parity": "The target is that the HPA and the operator write the same replica counts within one HPA sync, in 100 % of all cases.",
+    "loop": "The targets are a p99 of at most 5 s for the decision age (the time since a model's last decision), and "
+    "at most 100 us per decision.",
+    "step": "The target is a scale-up within 3 s. In the step scenario, the targets are at most 10 % violations and "
+    "at most 1.4 times the pod-seconds of a clairvoyant schedule. In the burst scenario, the targets are at most 12 % "
+    "violations and at most 2.0 times the pod-seconds of a clairvoyant schedule.",
+    "peers": "The runs with other autoscalers use the same pods and the same load as the runs with Halcyon, and have "
+    "no targets.",
+    "parity": "The target is that the HPA and the operator write the same replica counts within one HPA sync, in 100 "
+    "% of all cases.",
 }
 _TITLES = {
     "one": "One model on real Triton",
@@ -75,30 +78,34 @@ _SAME = (
 )
 _COLUMNS = {"one": _SPEED, "fleet": _SPEED, "loop": _SPEED, "step": _LOSS, "peers": _LOSS, "parity": _SAME}
 _NOTES = {
-    "parity": "In the run `by the same load`, each of the two models has its own planner, and the two planners decide "
-    "at different moments. The replica counts of the two models differ for as long as their planners' decisions differ. When "
-    "the load falls, each planner also keeps its replicas for a different time, because it has measured a different "
-    "level of noise in the load (60 s and 72 s in one run that was examined). The columns `as decided` compare a model's "
-    "replica count with the decision of its own planner. In the run `by a schedule`, the planners of both models make "
-    "the same decisions.",
+    "parity": "In the row that begins with `by the same load`, both models get the same load, but each model has its "
+    "own planner, and the two planners decide at different moments. The replica counts of the two models differ for "
+    "as long as their planners' decisions differ. When the load falls, the two planners also keep surplus replicas "
+    "for different lengths of time (60 s and 72 s in one run that was examined), because they have measured different "
+    "levels of noise in the load. The columns `as decided` compare a model's replica count with the decision of its "
+    "own planner. In the row that begins with `by a schedule`, both models follow the same schedule, so their "
+    "planners make the same decisions.",
     "loop": "The decision age is the time since a model's last decision, sampled over all models and the whole run. "
-    "The agent of an idle model reports every 4.5 s, so even a loop without any delay would have a p99 of 4.5 s.",
+    "Because the agent of an idle model reports only every 4.5 s, even a decision loop without any delay would have a "
+    "p99 decision age of 4.5 s.",
     "step": "The load rises from 35 to 210 gRPC requests per second (open loop). The latency objective is 500 ms, and "
     "requests have a deadline of 10 s. Violations are the share of all requests that were late, rejected or failed. "
-    "The pod-seconds of a pod are counted from its creation until it is gone. In each row, the pod-seconds are divided by "
-    "those of a clairvoyant schedule, which knows the load and starts pods before it rises. Each pod takes 20 s in "
-    "`initialize()` and about 2 s more to start. The first burst exceeds the capacity of the only pod by 149 requests per "
-    "second, so 12 % of all requests in the run are lost within the first 21.5 s of the burst. Without a spare pod, the target "
-    "for the bursts therefore can't be met. The rows with `minReplicas: 2` are runs with a spare pod, and their pod-seconds include this pod.",
-    "peers": "All other autoscalers run behind Halcyon's balancers, which limit the queue and reject requests that would be "
-    "late. KEDA 2.21 was also measured once on the same kind of pods behind an unlimited queue, scaling on "
-    "queue depth or on requests in flight. With an unlimited queue, KEDA raised the replicas after 13 to 17 s. With an "
-    "unlimited queue, KEDA's violations were 25 to 27 % on the step, at 2.9 times the pod-seconds of the clairvoyant schedule. "
-    "On the bursts, KEDA's violations with an unlimited queue were 22 to 25 %, at 3.2 to 3.4 times the pod-seconds of the "
-    "clairvoyant schedule. KEDA is configured as in docs/guides/keda.md. KEDA's ScaledObject queries Prometheus "
-    "(scrape interval: one second) for the number of requests in flight and in the queue, with a target of 8 per replica. If KEDA's "
-    "HPA happens to sync while nine requests are in flight before the load step, it scales to 2 replicas early, and keeps the "
-    "second replica for five minutes.",
+    "The pod-seconds of a pod are counted from its creation until it is gone. In each row, the pod-seconds are "
+    "divided by those of a clairvoyant schedule, which knows the load and starts pods before it rises. Each pod takes "
+    "20 s in `initialize()` and about 2 s more to start. The first burst exceeds the capacity of the only pod by 149 "
+    "requests per second, so 12 % of all requests in the run are lost within the first 21.5 s of the burst. Without a "
+    "spare pod, the target for the bursts therefore can't be met. The rows with `minReplicas: 2` are runs with a "
+    "spare pod, and their pod-seconds include this pod.",
+    "peers": "In the runs with other autoscalers, requests also pass through Halcyon's balancers, which limit the "
+    "queue and reject requests that would be late. KEDA 2.21 was also measured once on the same kind of pods behind "
+    "an unlimited queue, scaling on queue depth or on requests in flight. With an unlimited queue, KEDA scaled up "
+    "after 13 to 17 s. With an unlimited queue, KEDA's violations were 25 to 27 % in the step scenario, at 2.9 times "
+    "the pod-seconds of the clairvoyant schedule. In the burst scenario, KEDA's violations with an unlimited queue "
+    "were 22 to 25 %, at 3.2 to 3.4 times the pod-seconds of the clairvoyant schedule. KEDA is configured as in "
+    "docs/guides/keda.md. KEDA's ScaledObject queries Prometheus (scrape interval: one second) for the number of "
+    "requests in flight and in the queue, with a target of 8 per replica. If KEDA's HPA happens to sync while nine "
+    "requests are in flight before the load step, it scales to 2 replicas early, and keeps the second replica for "
+    "five minutes.",
 }
 
 
