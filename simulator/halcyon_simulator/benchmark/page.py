@@ -343,7 +343,7 @@ def _constants() -> list[str]:
         "planner was fitted to a single scenario, but some were chosen by experiment. The next table lists all runs that were used to choose "
         "constants of the planner, and the decision in docs/decisions that describes each choice."
     )
-    head = " constants for | chosen on | service law | seeds | decision "
+    head = " constants for | chosen on | law | seeds | decision "
     return [
         "## The planner's constants",
         "",
