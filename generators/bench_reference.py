@@ -30,8 +30,8 @@ _HEAD = """\
 `halcyon bench --save FOLDER` writes two files: `bench.json` with the result, and `requests.npz` with every request of the measured part of the run. The
 text output and `-o json` show the content of `bench.json`. [Measure a model](../guides/measure.md) is the guide.
 
-The version of the document `bench.json` is 1. The meaning of a field changes only together with the version of the document; adding a field doesn't
-change the version. A figure that wasn't measured has the value `null` and a `reason`.
+The current version of the format of `bench.json` is 1 (field `version`). The meaning of a field changes only together with the version of the format; adding
+a field doesn't change the version. A figure that wasn't measured has the value `null` and a `reason`.
 
 ## bench.json
 """
@@ -44,7 +44,7 @@ _LATENCIES = """
 ### Latencies
 
 The sections `latency`, `from_send`, `first_byte` and `prepare` contain the figures `mean`, `p50`, `p90`, `p95`, `p99`, `p99_9` and `max`, all in ms. For
-example, `p95` is the smallest measured value that at least 95 % of the requests don't exceed.
+example, `p95` is the smallest measured value such that at least 95 % of the requests are at or below it.
 """
 _SERIES = """
 ### Series
@@ -56,8 +56,8 @@ _COLUMNS = """
 
 The file `requests.npz` is a NumPy archive. Each array in `requests.npz` has one value for each request, in the order in which the requests were due. Times in
 `requests.npz` are in seconds since the beginning of the measured part of the run. Above five million requests, `halcyon bench` writes the file `histogram.npz`
-instead of `requests.npz`. The file `histogram.npz` counts requests in log-linear bins of each duration (`durations`, `bins_s`, `counts`), and in bins of the
-latency for each second (`cells`). If `halcyon bench` writes a histogram, `run.histogram` is true, counts and means are exact, and percentiles are accurate to 0.2 %.
+instead of `requests.npz`. The file `histogram.npz` contains histograms with logarithmic bins: one for each kind of duration (arrays `durations`,
+`bins_s` and `counts`), and one of the latency for each second of the run (array `cells`). If `halcyon bench` writes a histogram, `run.histogram` is true, counts and means are exact, and percentiles are accurate to 0.2 %.
 
 | array | meaning |
 | --- | --- |

@@ -12,7 +12,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "dataplane.
 _HEAD = """# The data plane: what it costs, what it loses
 
 `make bench-dataplane` writes this page. The command runs each measurement once, on one machine. The file
-build/bench/dataplane.json has the figures of this page in a machine-readable form. The proxies are measured in turns, a
+build/bench/dataplane.json contains the figures on this page in machine-readable form. The proxies are measured alternately, a
 few seconds each, in front of the same servers. Client, proxies and servers share one machine. The rows of a table can
 therefore be compared with each other, but don't show the capacity of a real installation. `-` means not measured.
 """
@@ -192,12 +192,12 @@ def _ways(content: Mapping[str, Any], details: Mapping[str, Any]) -> list[str]:
         "",
         (
             f"Without a proxy (`direct`), the servers answer {details['direct_per_s']:,} requests per second with 32 requests in flight "
-            f"on one connection. With one request at a time and no proxy, an answer takes {details['direct_ms_p50']} ms (medians of "
-            f"{details['rounds']} rounds). The agent in a balancer pod uses {details['agent_us_per_request']} us of CPU time per "
-            f"request. In the measurement with two balancers, each balancer has 16 requests in flight. When both are "
-            f"measured in turns, Halcyon reaches {_shown(details['share_of_haproxy'])} times the throughput of HAProxy alone. The target was 0.92 "
-            f"times the throughput of HAProxy alone, because it assumed 65 % of the direct throughput for Halcyon and 71 % "
-            f"for HAProxy."
+            f"on one connection. With one request at a time and no proxy, the median latency is {details['direct_ms_p50']} ms (the "
+            f"median over {details['rounds']} rounds). The agent in a balancer pod uses {details['agent_us_per_request']} us of CPU time per "
+            f"request. In the measurement with two balancers, each balancer has 16 requests in flight. When Halcyon "
+            f"and HAProxy alone are measured alternately, Halcyon reaches {_shown(details['share_of_haproxy'])} times the throughput of "
+            f"HAProxy alone. The target was 0.92 times the throughput of HAProxy alone, which assumes that Halcyon reaches 65 % of the direct throughput and "
+            f"HAProxy 71 % (0.65 / 0.71 = 0.92)."
         ),
         *_missing(details),
     ]

@@ -18,13 +18,13 @@ _SHOWN = (1, 4, 8, 16, 32, 64)
 
 _HEAD = """# What batches on a real GPU teach
 
-This page is written by `make bench-gpu` from recordings of these GPUs: {recorded}. The file build/bench/gpu.json has the
-same figures in a machine-readable form. To record another GPU, run `python3 benchmarks/gpu/record.py FILE` on a machine
+This page is written by `make bench-gpu` from recordings of these GPUs: {recorded}. The file build/bench/gpu.json
+contains the same figures in machine-readable form. To record another GPU, run `python3 benchmarks/gpu/record.py FILE` on a machine
 with that GPU (4 minutes; the program needs PyTorch, torchvision, transformers and nvidia-ml-py). To write this page from
 one recording alone, run `make bench-gpu RECORDING=FILE`.
 
-The batches were recorded with PyTorch alone, without Triton or Kubernetes. The time of a batch consists of the phases that
-Triton would count: the input to the GPU, the inference, and the output to the host. The program benchmarks/gpu/replay.py
+The batches were recorded with PyTorch alone, without Triton or Kubernetes. The time of a batch is the sum of three phases, for which
+Triton has counters: the input to the GPU, the inference, and the output to the host. The program benchmarks/gpu/replay.py
 turns the recorded batches into the metrics that pods would report over time, and the operator's own code processes these
 metrics.
 """
@@ -36,12 +36,13 @@ launch, the launches set a minimum time for every batch, and a straight line fit
 
 **The first execution of each batch size is an outlier**, not only the first execution of a model, because libraries are loaded, kernels
 are selected and memory is allocated. In every pod, the first execution of each batch size is slow. In the table, S(b) is the time of a
-batch of b rows in milliseconds. The last two columns show the time of the first execution of a batch size, as a multiple of the usual time.
+batch of b rows in milliseconds. The last two columns show how long the first execution with a given batch size takes,
+as a multiple of the usual time.
 """
 _LEARNT = """## What the planner learns
 
 The replay starts with one pod that has finished its warm-up (batch sizes 1 and {most}, twice each). After a minute of load, the
-replay adds {more} pods that have also finished their warm-up. Each cell is the error of the planner's estimate of a batch's time, in
+replay adds {more} pods that have already finished their warm-up. Each cell is the error of the planner's estimate of a batch's time, in
 percent. A positive error means that the planner's estimate is too long, and a negative error that it is too short. The planner
 estimates the maximum throughput of a replica from the time of the largest batch. If the planner overestimates the time of the
 largest batch, it underestimates the throughput.
@@ -54,13 +55,14 @@ no large batches run. New pods add no error to the estimate, because the planner
 _BUSY = """## How busy
 
 The table shows GPU utilisation in percent, measured over 12 s. The value `derived` is the share of time in which the instance was busy,
-computed from the instance's batch counters every 5 s. The values `NVML` and `graphics engine` come from the GPU: NVML's utilisation (the
-same as DCGM_FI_DEV_GPU_UTIL) and the activity of GPM's graphics engine (the same as DCGM_FI_PROF_GR_ENGINE_ACTIVE). The number in the name
-of a load (for example, 0.3 in `graph at 0.3`) is the request rate, divided by the maximum rate of one instance with full batches.
+computed from the instance's batch counters every 5 s. The values `NVML` and `graphics engine` come from the GPU: the
+utilisation that NVML reports (the same as DCGM_FI_DEV_GPU_UTIL) and the graphics engine activity that GPM reports (the same as
+DCGM_FI_PROF_GR_ENGINE_ACTIVE). The number in the name of a load (for example, 0.3 in `graph at 0.3`) is the request rate, divided by the maximum rate of one instance with full batches.
 
-- If a batch runs as one kernel launch, the three measurements of GPU utilisation agree. If the host takes part of a batch's time
-  (`layer by layer`, `half the host's`), an instance may be at its limit although the GPU is far from fully used. Only `derived` shows this.
-- Even small batches can keep a GPU busy (for example, under the load `graph at 0.3`). A target for GPU utilisation therefore adds a replica
+- If a batch runs as one kernel launch, the three measurements of GPU utilisation agree. If the GPU waits for the host's CPU during a
+  part of each batch (as in the rows `layer by layer` and `half the host's`), an instance may be at its limit although the GPU is far from
+  fully used. Only `derived` shows this.
+- Even small batches can keep a GPU busy, for example at 30% of the maximum request rate (row `graph at 0.3`). A target for GPU utilisation therefore adds a replica
   long before the existing replicas are at their limit.
 """
 

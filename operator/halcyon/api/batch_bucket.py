@@ -35,7 +35,7 @@ class BatchIdentity(Identity):
     `spec.serviceAccountName`, or `default`. Set exactly one of aws, azure and google.
     """
 
-    rules: ClassVar = identity_rules("credentials.identity of a batch", role="batches")
+    rules: ClassVar = identity_rules("the field credentials.identity of a BatchInference", role="batches")
 
 
 class BatchCredentials(Credentials):
@@ -54,7 +54,7 @@ class BatchCredentials(Credentials):
     """Cloud identity for access to the bucket. The runner exchanges the token of its ServiceAccount for temporary
     credentials, so no Secret is needed. Default: none."""
 
-    rules: ClassVar = credentials_rules("credentials of a batch", example="sets-s3")
+    rules: ClassVar = credentials_rules("the field credentials of a BatchInference", example="sets-s3")
 
 
 def bucket_rules(where: str, good: str) -> tuple[Rule, ...]:

@@ -34,7 +34,7 @@ def identity_rules(where: str, *, role: str) -> tuple[Rule, ...]:
             cel="!has(self.google) || !has(self.google.serviceAccount) || !has(self.endpoint)",
             check=lambda m: m.google is None or m.google.service_account is None or m.endpoint is None,
             message=(
-                f"{where} has both endpoint and google.serviceAccount, but a service account is only served by Google's own "
+                f"{where} has both endpoint and google.serviceAccount, but a service account works only with Google's own "
                 "token services; remove one of them"
             ),
         ),
@@ -74,8 +74,8 @@ def identity_scheme_rule(where: str) -> Rule:
             )
         ),
         message=(
-            f"{where}.credentials.identity is not one for {{uri}}: aws is for s3://, azure for az:// and google for gs://; set "
-            "that one, or use secretName"
+            f"{where}.credentials.identity does not match {{uri}}; set aws for s3://, azure for az:// or google for gs://, or use "
+            "secretName"
         ),
     )
 

@@ -169,18 +169,19 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
             for one in (*own, *statistics.front(others))
         ]
         text = (
-            f"With the service law {law}, the peers ran with {len(others)} settings in all, each on {len(here)} combinations of a scenario "
-            "and a start time. The next table lists Halcyon, and the settings of the peers that no other peer setting beats in both violations and "
-            "GPU time."
+            f"With the {_service_time(law)}, the autoscalers other than Halcyon ran with {len(others)} settings in total, and each setting ran "
+            f"on {len(here)} combinations of a scenario and a start time. The next table lists Halcyon and the Pareto-optimal settings of the "
+            "other autoscalers, which are those that no other of these settings beats in both violations and GPU time."
         )
         parts += [text, "", *_rows(" policy | violations, mean | GPU time over clairvoyant, geometric mean ", rows)]
     if not parts:
         return []
     text = (
-        "In the result table above, each peer's settings are chosen with hindsight for each combination of a scenario, a service law and a "
-        "start time. In practice, an autoscaler's settings are chosen once, before the load is known. This section therefore evaluates each "
-        "setting over all combinations of a scenario and a start time, with one random seed. This comparison leaves out the scenarios S5 and "
-        "S11, because the peers ran them with few settings."
+        "In the result table above, the settings of the autoscalers other than Halcyon are chosen with hindsight, for each combination of a "
+        "scenario, a service time model (L1 or L2) and a start time of the pods. In practice, an autoscaler's settings are chosen once, "
+        "before the load is known. This section therefore evaluates each setting over all combinations of a scenario and a start time, "
+        "with one random seed. This comparison leaves out the scenarios S5 and S11, because the autoscalers other than Halcyon ran these "
+        "scenarios with only a few of their settings."
     )
     return ["## One setting for every load", "", text, "", *parts]
 
@@ -242,6 +243,13 @@ def _met(point: PolicyPoint, target: tuple[float, float]) -> str:
     return f"missed: {missed}" if missed else "met"
 
 
+def _service_time(law: str) -> str:
+    """Return the name of a service time model with the time of a batch of b requests."""
+    service = LAWS[law].service
+    by_request = f" + {service.a_s * 1000:g} b" if service.a_s else ""
+    return f"service time model {law} (S(b) = {service.t0_s * 1000:g}{by_request} ms)"
+
+
 def _lies(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]) -> list[str]:
     cases = [cell for cell in points if cell.family == "S9"]
     if not cases:
@@ -252,11 +260,11 @@ def _lies(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
         turns = [point.mean("direction_changes_per_h") or 0.0 for point in own]
         late = [point.violations_pct for point in own]
         rows.append([f"`{policy}`", str(wrong[policy]), f"{max(late):.2f} %", f"{max(turns):.1f}"])
-    laws = " and ".join(f"{n} with the service law {law}" for law, n in Counter(cell.law for cell in cases).items())
+    laws = " and ".join(f"{n} with the {_service_time(law)}" for law, n in Counter(cell.law for cell in cases).items())
     text = (
         f"Scenario S9 consists of {len(cases)} cases, {laws}. In each case of scenario S9, the signals are noisy, partly missing, frozen or absent "
         "while the load is steady, rises or falls. An autoscaler's decision counts as wrong if it removes replicas while no signal is "
-        "known. A decision also counts as wrong if it leaves fewer replicas than the load of the last minute needs, even with full batches."
+        "available. A decision also counts as wrong if it leaves fewer replicas than the load of the last minute needs, even with full batches."
     )
     head = " policy | wrong scalings | max violations | max changes of direction per h "
     return ["## Wrong signals (S9)", "", text, "", *_rows(head, rows)]
@@ -294,8 +302,9 @@ def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Itera
         name = f"{path.stem}-{law}-{start_s:g}s.svg"
         plot.fronts(here, path.parent / name)
         yield (
-            f"The next chart plots violations against GPU time for the service law {law} and pods that start in {start_s:g} s. In this chart, a line "
-            "connects the peers' settings that no other peer setting beats in both violations and GPU time.\n"
+            f"The next chart plots violations against GPU time, with the {_service_time(law)} and pods that take {start_s:g} s to start. In this "
+            "chart, a line connects the Pareto-optimal settings of the autoscalers other than Halcyon, which are those that no other of these "
+            "settings beats in both violations and GPU time.\n"
         )
         yield f"![violations against GPU time, law {law}, start {start_s:g} s]({name})\n"
     for cell in points:
@@ -331,10 +340,10 @@ def _constants() -> list[str]:
         return []
     text = (
         "The last table of this page lists the planner's constants and their reasons, taken from the code. No constant of the "
-        "planner was fitted to a single scenario, but some were chosen by experiment. The next table lists all runs with which constants of the "
-        "planner were chosen, and the decision in docs/decisions that describes each choice."
+        "planner was fitted to a single scenario, but some were chosen by experiment. The next table lists all runs that were used to choose "
+        "constants of the planner, and the decision in docs/decisions that describes each choice."
     )
-    head = " constants for | chosen on | service law | seeds | decision "
+    head = " constants for | chosen on | law | seeds | decision "
     return [
         "## The planner's constants",
         "",

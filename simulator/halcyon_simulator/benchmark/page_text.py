@@ -4,11 +4,11 @@ from __future__ import annotations
 
 HEAD = """# Scaling: Halcyon and its peers
 
-`make bench-scaling` writes this page from simulated runs. For the simulation, its scenarios (S1 to S12) and its service laws (L1 and L2),
-see [the simulator](../simulator.md). The file build/bench/scaling.json has the figures of this page in a machine-readable form. Every figure
+`make bench-scaling` writes this page from simulated runs. For the simulation and its scenarios (S1 to S12), see [the
+simulator](../simulator.md). The file build/bench/scaling.json contains the figures on this page in machine-readable form. Every figure
 is the mean of several runs of the same scenario with different random seeds. This page compares Halcyon with other autoscalers (its peers).
 Each of the other autoscalers runs with its default settings and with many combinations of its own settings, and all autoscalers receive the
-same signals. In these simulations, Halcyon also receives the time that a pod takes to start and the time that a batch takes. In a cluster,
+same signals. In these simulations, Halcyon is also given the start time of a pod and the time that a batch takes. In a cluster,
 Halcyon measures the start time and the batch time on pods that started before the load. To simulate Halcyon with a different initial
 estimate of a pod's start time, use `halcyon simulate` with a policy such as `halcyon:start_s=60`.
 
@@ -16,6 +16,7 @@ estimate of a pod's start time, use `halcyon simulate` with a policy such as `ha
 |---|---|
 | violations | requests that are answered later than the objective, rejected or never answered, in % |
 | GPU time | time from when a pod holds a GPU until its release, divided by the same time of a clairvoyant schedule, which knows all arrivals |
+| law: L1, L2 | service time model, which sets the time S(b) of a batch of b requests. L1: S(b) = 400 ms, at most 4 requests, objective 2.4 s. L2: S(b) = 80 + 8 b ms, at most 16 requests, objective 0.5 s |
 | point | one policy with one setting |
 | grid | the combinations of a peer's settings. They run with fewer seeds: 3, or 1 on S4 and with law L2 |
 | nearest peer | the peer's point with the smallest distance. The distance is the larger of two ratios: the point's violations to Halcyon's, and its GPU time to Halcyon's |

@@ -161,7 +161,7 @@ def test_a_failed_batch_goes_on_after_it_was_suspended(space: Space) -> None:
         ({"deadline": "tomorrow"}, "spec.deadline"),
         ({"input": {"format": "Npz"}}, "spec.input needs exactly one of persistentVolumeClaim, uri"),
         ({"output": {"uri": "az://results/night"}}, "spec.output.uri is az://results/night but endpoint is not set"),
-        ({"input": {"uri": "s3://sets/a.npz", "credentials": {}}}, "credentials of a batch has neither secretName nor"),
+        ({"input": {"uri": "s3://sets/a.npz", "credentials": {}}}, "credentials of a BatchInference has neither"),
     ],
 )
 def test_the_api_server_refuses_what_the_rules_forbid(space: Space, changed: dict[str, Any], said: str) -> None:

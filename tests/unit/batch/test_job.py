@@ -228,7 +228,7 @@ def test_the_network_policy_admits_the_operator_and_reaches_the_model() -> None:
                     },
                 }
             },
-            "spec.output.credentials.identity is not one for s3://sets/y",
+            "spec.output.credentials.identity does not match s3://sets/y",
         ),
     ],
 )

@@ -96,9 +96,9 @@ def test_secret_beside_an_identity_is_mounted_for_its_ca() -> None:
         (source("s3://models/m", {"identity": AWS | AZURE}), "identity needs exactly one of aws, azure, google"),
         (
             source("gs://models/m", {"identity": AWS}),
-            "identity is not one for gs://models/m: aws is for s3://, azure for az://",
+            "identity does not match gs://models/m; set aws for s3://, azure for az://",
         ),
-        (source("https://h/m.tar", {"identity": AWS}), "identity is not one for https://h/m.tar"),
+        (source("https://h/m.tar", {"identity": AWS}), "identity does not match https://h/m.tar"),
         (
             source("gs://models/m", {"identity": GOOGLE | {"endpoint": "https://sts.storage.svc"}}),
             "has both endpoint and google.serviceAccount",
@@ -190,7 +190,7 @@ def test_registries_are_contacted_at_their_port(given: dict[str, Any], port: int
         ({"uri": "mlflow://resnet50/champion", "endpoint": "https://mlflow.example.com"}, "this form is not valid"),
         ({"uri": f"hf://acme/m@{COMMIT}", "region": "eu"}, "region applies only to s3:// URIs"),
         ({"uri": f"hf://acme/m@{COMMIT}", "path": "triton"}, "path or digest, which apply only to archives"),
-        ({"uri": f"hf://acme/m@{COMMIT}", "credentials": {"identity": AWS}}, "identity is not one for hf://acme/m@"),
+        ({"uri": f"hf://acme/m@{COMMIT}", "credentials": {"identity": AWS}}, "identity does not match hf://acme/m@"),
     ],
 )
 def test_invalid_registry_sources_name_the_fix(given: dict[str, Any], message: str) -> None:
