@@ -13,7 +13,7 @@ from halcyon.api.spec.parse import parse
 from halcyon.control.autoscaling import decider
 from halcyon.control.autoscaling.batch_replicas import BatchReplicas
 from halcyon.control.autoscaling.decider import Decider
-from halcyon.control.autoscaling.planner_memory_store import saved
+from halcyon.control.autoscaling.planner_memory.entries import saved
 from halcyon.control.objects.actuator import Actuator
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Key
