@@ -95,6 +95,22 @@ def test_strings_lists_and_maps_are_bounded() -> None:
             assert "matches" in schema["x-kubernetes-validations"][0]["rule"], where
 
 
+def defaulted(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return what the API server stores for `{}`."""
+    fields = {name: field["default"] for name, field in schema.get("properties", {}).items() if "default" in field}
+    return {name: value or defaulted(schema["properties"][name]) for name, value in fields.items()}
+
+
+def test_an_object_that_means_more_when_absent_is_applied_as_a_whole() -> None:
+    """Server-side apply of `{}` after `{field: value}` removes the object, unless it is atomic: the default comes back."""
+    differing = {
+        where: schema.get("x-kubernetes-map-type")
+        for where, schema in SPEC
+        if isinstance(schema.get("default"), dict) and schema["default"] not in ({}, defaulted(schema))
+    }
+    assert differing == {"spec.rollout.canary.steps[].pause": "atomic"}
+
+
 def test_numbers_of_the_spec_are_bounded() -> None:
     for where, schema in SPEC:
         if schema["type"] == "integer":
