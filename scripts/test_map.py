@@ -197,7 +197,10 @@ def main() -> int:
             print("nothing is added before the missing tests have their new ids, or a reason:")
         else:
             left = write(left)
-            print(f"added {len(new) - len(left)} tests to {MAP.relative_to(ROOT)}" + "; commit the others first" * bool(left))
+            print(
+                f"added {len(new) - len(left)} tests to {MAP.relative_to(ROOT)}"
+                + "; commit the others first" * bool(left)
+            )
     unexplained += [f"not in the map: {test}" for test in left]
     print("\n".join(unexplained + [f"{count:6} {found}" for found, count in counts.most_common()]))
     return int(bool(unexplained))
