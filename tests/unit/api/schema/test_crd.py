@@ -101,14 +101,34 @@ def defaulted(schema: dict[str, Any]) -> dict[str, Any]:
     return {name: value or defaulted(schema["properties"][name]) for name, value in fields.items()}
 
 
-def test_an_object_that_means_more_when_absent_is_applied_as_a_whole() -> None:
-    """Server-side apply of `{}` after `{field: value}` removes the object, unless it is atomic: the default comes back."""
-    differing = {
-        where: schema.get("x-kubernetes-map-type")
+SAME_AS_ABSENT = {
+    *("runtime.resources.requests", "runtime.resources.limits", "runtime.server"),
+    *("runtime.placement.affinity", "runtime.placement.affinity.nodeAffinity"),
+    *("runtime.placement.affinity.podAffinity", "runtime.placement.affinity.podAntiAffinity"),
+    *("scaling.behavior", "scaling.behavior.scaleUp", "scaling.behavior.scaleDown"),
+    *("rollout.canary",),
+}
+"""Objects without a field mean nothing else than their absence."""
+NEVER_EMPTY = {
+    *("model.source", "model.source.credentials", "model.source.credentials.identity", "model.versions"),
+    *("runtime.env[].valueFrom",),
+}
+"""A rule rejects the object without a field."""
+
+
+def test_an_object_that_means_something_if_empty_is_applied_as_a_whole() -> None:
+    """A server-side apply of `{}` after `{field: value}` removes the object, unless it is atomic (decision 0088)."""
+    whole = tuple(f"{where}." for where, schema in SPEC if schema.get("x-kubernetes-map-type") == "atomic")
+    emptied = {
+        where.removeprefix("spec.")
         for where, schema in SPEC
-        if isinstance(schema.get("default"), dict) and schema["default"] not in ({}, defaulted(schema))
+        if "properties" in schema
+        and not schema.get("required")
+        and not f"{where}.".startswith(whole)
+        and not where.endswith("[]")
+        and schema.get("default") != defaulted(schema)
     }
-    assert differing == {"spec.rollout.canary.steps[].pause": "atomic"}
+    assert emptied - {"spec"} == SAME_AS_ABSENT | NEVER_EMPTY
 
 
 def test_numbers_of_the_spec_are_bounded() -> None:
