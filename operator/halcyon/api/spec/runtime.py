@@ -11,8 +11,8 @@ from halcyon.api.spec.placement import ServerPlacement
 from halcyon.api.spec.server_settings import RULES as SERVER_RULES
 from halcyon.api.spec.server_settings import ServerSettings
 from halcyon.api.types import (
-    AtomicMap,
     GROUP,
+    AtomicMap,
     DnsName,
     Documented,
     Image,
