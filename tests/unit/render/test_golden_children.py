@@ -18,6 +18,7 @@ from halcyon.api.schema import structural_schema
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from tests.unit.render.rendered import children
+from tests.yaml_text import loaded
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -75,7 +76,7 @@ def _fields(schema: dict[str, Any], value: Any, where: str) -> Iterator[tuple[st
 
 
 def test_the_full_resource_sets_every_compatible_field() -> None:
-    resource = yaml.safe_load(resource_example.EXAMPLE)
+    resource = loaded(resource_example.EXAMPLE)
     found = list(_fields(structural_schema.schema(Spec), resource["spec"], "spec"))
     unset = {where for where, _ in found} - {where for where, is_set in found if is_set}
 
@@ -85,7 +86,7 @@ def test_the_full_resource_sets_every_compatible_field() -> None:
 
 @pytest.mark.parametrize("name", sorted(RESOURCES))
 def test_the_children_are_those_of_the_golden_file(name: str) -> None:
-    resource = yaml.safe_load(RESOURCES[name])
+    resource = loaded(RESOURCES[name])
     spec = parse(resource["metadata"]["name"], resource["spec"])
     rendered = yaml.dump_all(children(spec), Dumper=_Plain, sort_keys=False, width=120)
     file = GOLDEN / f"{name}.yaml"

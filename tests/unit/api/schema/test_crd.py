@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, get_args
 
 import kubernetes_validate
 import pytest
-import yaml
 from pydantic import BaseModel, Field
 
 from generators import crd
@@ -18,6 +17,7 @@ from halcyon.api.schema.structural_schema import SchemaError
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
 from halcyon.api.types import ApiModel, Rule
+from tests.yaml_text import loaded
 
 GOLDEN = Path(__file__).parents[4] / "crds" / "modeldeployments.serving.halcyon.dev.yaml"
 CRD = crd.build()
@@ -69,7 +69,7 @@ def test_the_file_under_crds_equals_the_models() -> None:
 
 
 def test_the_file_holds_the_definition_and_nothing_else() -> None:
-    assert yaml.safe_load(GOLDEN.read_text()) == CRD
+    assert loaded(GOLDEN.read_text()) == CRD
 
 
 def test_the_definition_keeps_to_the_schema_of_definitions() -> None:

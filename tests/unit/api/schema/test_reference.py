@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from generators import conditions_reference, resource_example, resource_reference
 from halcyon.api.conditions import Reason, Type
@@ -17,6 +16,7 @@ from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from halcyon.render import revision
 from tests.unit.render.rendered import SUBJECT
+from tests.yaml_text import loaded
 
 DOCS = Path(__file__).parents[4] / "docs" / "reference"
 PAGE = resource_reference.resource_page()
@@ -29,7 +29,7 @@ def test_the_page_under_docs_equals_the_models(name: str) -> None:
 
 
 def test_the_example_is_valid() -> None:
-    resource = yaml.safe_load(resource_example.EXAMPLE)
+    resource = loaded(resource_example.EXAMPLE)
 
     parse(resource["metadata"]["name"], resource["spec"])
 
@@ -72,9 +72,9 @@ def test_a_field_rolls_the_servers_exactly_as_documented() -> None:
     def key(spec: dict[str, Any]) -> str:
         return revision.key(SUBJECT, parse("digits", spec), None)
 
-    base = key(yaml.safe_load(resource_example.EXAMPLE)["spec"])
+    base = key(loaded(resource_example.EXAMPLE)["spec"])
     tried = []
-    example = yaml.safe_load(resource_example.EXAMPLE)["spec"]
+    example = loaded(resource_example.EXAMPLE)["spec"]
     for path, schema, _ in FIELDS:
         changed = _without(copy.deepcopy(example), path) if schema["type"] != "object" else None
         if changed is not None:
