@@ -28,6 +28,9 @@ from tests.unit.control.scope_builders import PVC
 from tests.unit.control.state.manual_caches import labelled
 from tests.unit.signals.records import EPOCH
 
+WEIGHT_BYTES = 60_000
+"""Models are decided on for simulated minutes."""
+
 HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
 
 
