@@ -1,4 +1,4 @@
-"""Compare each test with the one that it was before the tests moved: `python scripts/test_map.py [--base COMMIT]`.
+"""Compare each test with the one that it was before the tests moved: `python scripts/test_map.py [--write]`.
 
 tests/renamed.tsv maps the id of a test at the base commit to its id of now. Two bodies, decorators included, are compared as syntax trees
 in which every identifier is blank: names, attributes, arguments, keywords, imports, and the function's own name. Formatting, comments and
@@ -11,14 +11,25 @@ docstrings don't count. The result of each row is one of
 
 What this can't see: two names swapped, an assertion made of another function of the same shape, and what a fixture or a helper does.
 It exits with 1 if a changed test has no reason, an id of the map is not there, or a test of either side is not in the map.
+
+To update the map:
+
+- a new test: commit it, run `python scripts/test_map.py --write`, and commit the map. The reason is the commit that wrote the test.
+- a renamed or moved test: change its id in the second column by hand. `--write` adds nothing before that is done, because the new name
+  would count as a new test, and the old one as lost.
+- a changed test: add the reason in the third column, by hand.
+- a removed test: `-` in the second column, and the reason, by hand.
+
+tests/unit/test_layout.py fails if a test of the tree is not in the map, or the reverse. It doesn't compare bodies, which takes 6 s.
 """
 
 import argparse
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -68,15 +79,31 @@ def _git(*arguments: str) -> str:
     return subprocess.run(["git", "-C", ROOT, *arguments], check=True, capture_output=True, text=True).stdout
 
 
+def _blobs(commit: str, paths: Sequence[str]) -> Iterator[str]:
+    """Yield the content of each file at a commit, by one process for all."""
+    asked = "".join(f"{commit}:{path}\n" for path in paths).encode()
+    out = subprocess.run(
+        ["git", "-C", ROOT, "cat-file", "--batch"], input=asked, check=True, capture_output=True
+    ).stdout
+    at = 0
+    for _ in paths:
+        head, at = out[at : out.index(b"\n", at)], out.index(b"\n", at) + 1
+        size = int(head.split()[2])
+        yield out[at : at + size].decode()
+        at += size + 1
+
+
 def _is_module(path: str) -> bool:
     return path.rpartition("/")[2].startswith("test_") and path.endswith(".py")
 
 
 def at_base(commit: str) -> dict[str, tuple[str, str]]:
     """Return the tests of a commit by id."""
-    paths = filter(_is_module, _git("ls-tree", "-r", "--name-only", commit, "tests").splitlines())
+    paths = list(filter(_is_module, _git("ls-tree", "-r", "--name-only", commit, "tests").splitlines()))
     return {
-        f"{path}::{name}": shape for path in paths for name, shape in shapes(_git("show", f"{commit}:{path}")).items()
+        f"{path}::{name}": shape
+        for path, text in zip(paths, _blobs(commit, paths), strict=True)
+        for name, shape in shapes(text).items()
     }
 
 
@@ -86,6 +113,39 @@ def in_tree() -> dict[str, tuple[str, str]]:
     return {
         f"{path.relative_to(ROOT)}::{name}": shape for path in paths for name, shape in shapes(path.read_text()).items()
     }
+
+
+def origins(path: str) -> dict[str, str]:
+    """Return the commit that wrote each test of a module, as hash and subject, by name. Uncommitted tests are left out."""
+    subjects: dict[str, str] = {}
+    found: dict[str, str] = {}
+    commit = ""
+    for line in _git("blame", "--porcelain", "--", path).splitlines():
+        if words := re.match(r"([0-9a-f]{40}) \d+ \d+", line):
+            commit = words[1]
+        elif line.startswith("summary "):
+            subjects[commit] = line.removeprefix("summary ")
+        elif (test := re.match(r"\t\s*(?:async )?def (test_\w+)", line)) and commit.strip("0"):
+            found[test[1]] = f"{commit[:8]} {subjects[commit]}"
+    return found
+
+
+def write(new: Iterable[str]) -> list[str]:
+    """Append a row for each new test, and return those that are not committed yet, which have no row."""
+    by_path: dict[str, list[str]] = {}
+    for test in new:
+        path, _, name = test.partition("::")
+        by_path.setdefault(path, []).append(name)
+    uncommitted = []
+    with MAP.open("a") as file:
+        for path, names in by_path.items():
+            known = origins(path) if _git("ls-files", "--", path) else {}
+            for name in names:
+                if name in known:
+                    file.write(f"-\t{path}::{name}\t{known[name]}\n")
+                else:
+                    uncommitted.append(f"{path}::{name}")
+    return uncommitted
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
@@ -107,6 +167,7 @@ def main() -> int:
     """Print a count per result and the rows that need a look."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", default=BASE, help="the commit of the old ids (default: %(default)s)")
+    parser.add_argument("--write", action="store_true", help="add the new tests that are committed to the map")
     parser.add_argument("--all", action="store_true", help="list changed and new tests that have a reason too")
     arguments = parser.parse_args()
     old, new = at_base(arguments.base), in_tree()
@@ -130,7 +191,17 @@ def main() -> int:
         elif arguments.all and reason:
             print(f"{found}: {before} -> {now}: {reason}")
     unexplained += [f"not in the map: {test} of {arguments.base}" for test in old]
-    unexplained += [f"not in the map: {test}" for test in new]
+    left = list(new)
+    if arguments.write and left:
+        if counts["missing, without a reason"]:
+            print("nothing is added before the missing tests have their new ids, or a reason:")
+        else:
+            left = write(left)
+            print(
+                f"added {len(new) - len(left)} tests to {MAP.relative_to(ROOT)}"
+                + "; commit the others first" * bool(left)
+            )
+    unexplained += [f"not in the map: {test}" for test in left]
     print("\n".join(unexplained + [f"{count:6} {found}" for found, count in counts.most_common()]))
     return int(bool(unexplained))
 

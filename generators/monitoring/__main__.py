@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from generators.monitoring import alerts, numbers, reference
+from generators.monitoring import alerts, numbers_page, reference
 from generators.monitoring.dashboards import DASHBOARDS
 from generators.monitoring.grafana import dashboard
 
@@ -19,7 +19,7 @@ def main(directory: Path) -> None:
     """Write all files to the directory."""
     (directory / "dashboards").mkdir(parents=True)
     (directory / "metrics.md").write_text(reference.page())
-    (directory / "numbers.md").write_text(numbers.page())
+    (directory / "numbers.md").write_text(numbers_page.page())
     (directory / "alerts.yaml").write_text(
         _HEAD + yaml.safe_dump({"groups": alerts.groups()}, sort_keys=False, width=150)
     )

@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from generators.resource_reference import EXAMPLE
+from generators.resource_example import EXAMPLE
 
 Schema = Mapping[str, Any]
 Spec = dict[str, Any]

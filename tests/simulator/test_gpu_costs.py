@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from halcyon.api.spec.parse import parse
-from halcyon.control.autoscaling.planner_memory_store import saved
+from halcyon.control.autoscaling.planner_memory.entries import saved
 from halcyon.control.reporting.gpu_costs import GpuCosts
 from halcyon.control.reporting.model_metrics import ModelFacts, samples
 from halcyon.control.state.scope import PublishedCosts as Shown

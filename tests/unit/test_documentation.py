@@ -18,6 +18,7 @@ import yaml
 from e2e.blocks import blocks, commands
 from e2e.guides import elsewhere
 from halcyon_cli.lint.checks import check
+from tests.yaml_text import all_loaded, loaded
 
 WEIGHT_BYTES = 50_000
 """All pages are read."""
@@ -130,7 +131,7 @@ def test_concept_pages_name_no_module_and_show_no_measurement() -> None:
 
 @cache
 def digits() -> dict[str, Any]:
-    documents = yaml.safe_load_all((ROOT / "manifests" / "examples" / "digits.yaml").read_text())
+    documents = all_loaded((ROOT / "manifests" / "examples" / "digits.yaml").read_text())
     return next(document for document in documents if document["kind"] == "ModelDeployment")
 
 
@@ -146,7 +147,7 @@ def chart() -> tuple[Any, jsonschema.Draft202012Validator]:
     """Values of halcyon that can be installed, and what says so."""
     folder = ROOT / "charts" / "halcyon"
     registry = {"images": {"registry": "registry.example.com"}}
-    values = merged(registry, yaml.safe_load((folder / "values.yaml").read_text()))
+    values = merged(registry, loaded((folder / "values.yaml").read_text()))
     return values, jsonschema.Draft202012Validator(json.loads((folder / "values.schema.json").read_text()))
 
 
@@ -158,13 +159,13 @@ YAML = [(page, block) for page in PAGES if page.parent.name != "reference" for b
 def test_documented_yaml_is_valid(page: Path, block: str) -> None:
     if block.startswith(VALUES):
         values, validator = chart()
-        assert [error.message for error in validator.iter_errors(merged(yaml.safe_load(block), values))] == []
+        assert [error.message for error in validator.iter_errors(merged(loaded(block), values))] == []
         return
     if block.startswith("# prometheus.yml"):
-        assert "scrape_configs" in yaml.safe_load(block)
+        assert "scrape_configs" in loaded(block)
         return
     if block.startswith("spec:"):
-        fragment = yaml.safe_load(block)
+        fragment = loaded(block)
         # Who names a source means that one and not the example's beside it.
         base = (
             digits()
@@ -172,7 +173,7 @@ def test_documented_yaml_is_valid(page: Path, block: str) -> None:
             else merged({"spec": {"model": {"source": None}}}, digits())
         )
         block = yaml.safe_dump(merged(fragment, base))
-    assert all({"apiVersion", "kind"} <= document.keys() for document in yaml.safe_load_all(block)), (
+    assert all({"apiVersion", "kind"} <= document.keys() for document in all_loaded(block)), (
         "neither values nor objects"
     )
     found = [f"{one.line}: {one.message}" for one in check(block, str(page)).findings if one.level == "error"]

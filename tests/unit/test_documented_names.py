@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from e2e.blocks import blocks, commands
 from halcyon.api.batch_inference import BatchConditionType, BatchReason
@@ -23,6 +22,7 @@ from halcyon.api.conditions import Reason, Type
 from halcyon.api.spec.parse import parse
 from tests.unit import test_documentation as documentation
 from tests.unit.test_documentation import ROOT, shown
+from tests.yaml_text import all_loaded, loaded
 
 REFERENCE = ROOT / "docs" / "reference"
 _WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -56,7 +56,7 @@ def on(pages: Iterable[Path], unknown: Callable[[Path], Collection[str]]) -> dic
 
 @cache
 def schema(plural: str) -> dict[str, Any]:
-    crd = yaml.safe_load((ROOT / "crds" / f"{plural}.serving.halcyon.dev.yaml").read_text())
+    crd = loaded((ROOT / "crds" / f"{plural}.serving.halcyon.dev.yaml").read_text())
     found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     return found
 
@@ -214,7 +214,7 @@ def test_the_range_of_kubernetes_is_the_same_everywhere() -> None:
     oldest, newest = re.findall(r"VERSIONS\),([\d.]+) ([\d.]+)\)", (ROOT / "Makefile").read_text())[0]
     charts = [ROOT / "charts" / name for name in ("halcyon", "halcyon-crds")]
     for chart in charts:
-        assert yaml.safe_load((chart / "Chart.yaml").read_text())["kubeVersion"] == f">={oldest}.0-0"
+        assert loaded((chart / "Chart.yaml").read_text())["kubeVersion"] == f">={oldest}.0-0"
     ranges = {
         (shown(page), found)
         for page in [*PAGES, *(chart / "README.md" for chart in charts)]
@@ -251,9 +251,9 @@ def resources() -> Iterator[tuple[str, dict[str, Any]]]:
     for page in PAGES:
         for block in blocks(page, "yaml"):
             if "kind: ModelDeployment" in block:
-                yield shown(page), next(one for one in yaml.safe_load_all(block) if one["kind"] == "ModelDeployment")
+                yield shown(page), next(one for one in all_loaded(block) if one["kind"] == "ModelDeployment")
     for file in EXAMPLES:
-        for document in yaml.safe_load_all(file.read_text()):
+        for document in all_loaded(file.read_text()):
             if document and document["kind"] == "ModelDeployment":
                 yield shown(file), document
 

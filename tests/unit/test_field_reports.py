@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from benchmarks.right.canary import run
 from benchmarks.right.simulated_canary import Rollout
@@ -20,6 +19,7 @@ from tests.unit.api.spec_cases import PVC
 from tests.unit.render import rendered
 from tests.unit.signals.prometheus.test_source import NOW, SITE
 from tests.unit.test_tree import ROOT
+from tests.yaml_text import loaded
 
 WEIGHT_BYTES = 80_000
 """Minutes of load are simulated."""
@@ -101,7 +101,7 @@ async def test_73_an_empty_result_is_missing_and_not_zero() -> None:
 
 
 def test_92_the_scale_subresource_has_a_selector() -> None:
-    crd = yaml.safe_load((ROOT / "crds" / "modeldeployments.serving.halcyon.dev.yaml").read_text())
+    crd = loaded((ROOT / "crds" / "modeldeployments.serving.halcyon.dev.yaml").read_text())
     for version in crd["spec"]["versions"]:
         assert version["subresources"]["scale"]["labelSelectorPath"] == ".status.selector"
 

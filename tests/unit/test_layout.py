@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 PACKAGES = (ROOT / "operator" / "halcyon", *ROOT.glob("*/halcyon_*"))
 MODULES = sorted(TESTS.rglob("test_*.py"))
+MAP = TESTS / "renamed.tsv"
 MAX_MODULES = 16
 MAX_WORDS = 12
 BANNED = {"told", "tells", "tell", "heard", "hears", "hear", "anew", "whoever", "nobody", "somebody"}
@@ -81,3 +82,14 @@ def test_names_begin_with_a_noun_and_not_with_a_pronoun() -> None:
 
 def test_names_are_unique_in_their_module() -> None:
     assert [found for found, count in Counter(NAMES).items() if count > 1] == []
+
+
+def test_each_test_is_in_the_map_of_tests_and_the_reverse() -> None:
+    """See scripts/test_map.py, which adds new tests with `--write`, and compares bodies too."""
+    mapped = [line.split("\t")[1] for line in MAP.read_text().splitlines() if not line.startswith("#")]
+    assert [test for test, count in Counter(mapped).items() if count > 1 and test != "-"] == []
+    there = {f"{path}::{name}" for path, name in NAMES}
+    assert {"not in the tree": set(mapped) - {"-"} - there, "not in the map": there - set(mapped)} == {
+        "not in the tree": set(),
+        "not in the map": set(),
+    }

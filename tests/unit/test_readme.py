@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import jsonschema
-import yaml
 
 from benchmarks.adoption import first_model
 from e2e.blocks import blocks
@@ -15,6 +14,7 @@ from e2e.readme.test_readme import README, REGISTRY
 from generators import recording
 from images.__main__ import VALUES
 from images.engine import kind_values
+from tests.yaml_text import loaded
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "halcyon"
@@ -41,7 +41,7 @@ def test_both_clusters_need_three_commands_until_the_model_is_applied() -> None:
 
 def test_values_for_kind_are_values_of_the_chart() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    values = loaded((CHART / "values.yaml").read_text())
     written = kind_values()
     for section in written:
         for image, place in written[section].items():

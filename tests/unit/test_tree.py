@@ -36,6 +36,9 @@ MODULES = {
 }
 FOLDERS = {name for name, path in MODULES.items() if path.name == "__init__.py"}
 MAX_MODULES = 16
+MAX_LINES = 400
+LONG_MODULES = {"halcyon_simulator.engine.event_loop"}
+"""Compiled by numba as one module, because its cache is by file."""
 BANNED = {
     *("told", "tells", "tell", "heard", "hear", "unheard", "untold", "anew", "whoever", "nobody", "somebody"),
     *(
@@ -156,6 +159,11 @@ def test_no_folder_holds_more_than_sixteen_modules() -> None:
     for module in MODULES.keys() - FOLDERS:
         held[folder(module)] += 1
     assert {name: count for name, count in held.items() if count > MAX_MODULES} == {}
+
+
+def test_no_module_has_more_than_400_lines() -> None:
+    counts = {module: path.read_bytes().count(b"\n") for module, path in MODULES.items()}
+    assert {module for module, count in counts.items() if count > MAX_LINES} == LONG_MODULES
 
 
 def test_no_two_public_classes_share_a_name() -> None:

@@ -19,8 +19,8 @@ import yaml
 from typing_extensions import override
 
 from halcyon.api.types import duration_s
+from halcyon_cli.arguments.model_names import model_names
 from halcyon_cli.kube.client import TIMEOUT_S, Target
-from halcyon_cli.kube.model_names import model_names
 from halcyon_cli.output.plain_yaml import PlainDumper
 
 Command = TypeVar("Command", bound=Callable[..., Any])

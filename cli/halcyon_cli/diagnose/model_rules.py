@@ -12,7 +12,7 @@ from halcyon.api.conditions import Reason
 from halcyon.api.user_annotations import reason
 from halcyon_cli.diagnose.facts import MAX_NAMED_PODS, Cause, ConditionIndex, Facts, Json, pod_name
 from halcyon_cli.kube import fields
-from halcyon_cli.kube.client import INSTALL_COMMAND
+from halcyon_cli.kube.client_messages import INSTALL_COMMAND
 from halcyon_cli.kube.pod_stage import stage
 from halcyon_cli.output import model_rows
 

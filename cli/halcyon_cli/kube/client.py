@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
 
-from halcyon.api.types import GROUP, KIND, PLURAL
+from halcyon.api.types import GROUP, PLURAL
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube import client_messages
 from halcyon_cli.kube import kubeconfig as config
 from halcyon_cli.kube.kubeconfig import KubeconfigError, UnknownContextError
 
@@ -32,20 +31,10 @@ if TYPE_CHECKING:
 Object = Mapping[str, Any]
 
 TIMEOUT_S = 10.0
-INSTALL_COMMAND = (
-    "helm install halcyon charts/halcyon -n halcyon-system --create-namespace --values build/images-values.yaml --wait"
-)
-"""Install command of docs/guides/install.md. The chart requires the values of images, in a file that `make images push`
-writes.
-"""
-MAX_NAMES = 10
-"""Maximum number of existing names in the error message for an unknown name."""
 _CHUNK = 500
 _SILENCE_S = 100.0
 """Time without received data after which a watch counts as lost, in seconds."""
 _MERGE, _PLAIN, _APPLY = "application/merge-patch+json", "application/json", "application/apply-patch+yaml"
-_CONNECTION = re.compile(r"^HTTPS?Connection(Pool)?\([^)]*\): ")
-"""Prefix of urllib3's error messages, which is removed for users."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +118,7 @@ class Cluster:
         """
         models = self.items(kinds.MODEL_DEPLOYMENT, selector=selector, all_namespaces=all_namespaces)
         if models is None:
-            raise ClusterError(self._no_crd_message())
+            raise ClusterError(client_messages.no_crd(self.host))
         return models
 
     def patch(self, name: str, body: Object) -> Object:
@@ -182,7 +171,7 @@ class Cluster:
         content = _APPLY if method == "PATCH" else _PLAIN
         status, response, reason = self._send(method, path, query, body, content=content)
         if status == 404 and method == "POST":
-            raise ClusterError(self._no_crd_message())
+            raise ClusterError(client_messages.no_crd(self.host))
         if status == 403 and b" cannot " in response:  # denied by RBAC, not by an admission policy
             return None
         if status >= 400:
@@ -287,7 +276,7 @@ class Cluster:
             if rest:
                 yield rest
         except (HTTPError, OSError) as error:
-            raise ClusterError(self._unreachable_message(error)) from None
+            raise ClusterError(client_messages.unreachable(self.host, error)) from None
         finally:
             if response is not None:
                 response.close()
@@ -342,7 +331,7 @@ class Cluster:
             )
             return response.status, response.read(), str(response.reason)
         except (HTTPError, OSError) as error:
-            raise ClusterError(self._unreachable_message(error)) from None
+            raise ClusterError(client_messages.unreachable(self.host, error)) from None
 
     def _request(
         self,
@@ -365,38 +354,14 @@ class Cluster:
 
     # Error messages.
 
-    def _no_crd_message(self) -> str:
-        return (
-            f"the cluster at {self.host} has no CRD {KIND}: Halcyon is not installed; images and values: "
-            f"docs/guides/install.md; then {INSTALL_COMMAND}"
-        )
-
     def _not_found_message(self, name: str) -> str:
         models = self.items(kinds.MODEL_DEPLOYMENT)
         if models is None:
-            return self._no_crd_message()
+            return client_messages.no_crd(self.host)
         names = [str(item["metadata"]["name"]) for item in models]
-        problem = f"no {KIND} {name} in namespace {self.namespace}"
-        if not names:
-            return f"{problem}, nor any other; list all namespaces with kubectl get mdep -A, and choose one with -n"
-        names.sort(key=lambda other: (-SequenceMatcher(None, name, other).ratio(), other))
-        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-        shown = ", ".join(names[:MAX_NAMES])
-        return f"{problem}; existing ones: {shown}{more}; for example halcyon {self.target.command} {names[0]}"
+        return client_messages.no_model(name, names, namespace=self.namespace, command=self.target.command)
 
     def _error_message(self, status: int, content: bytes, reason: str, permission: str) -> str:
-        try:
-            message = str(json.loads(content)["message"])
-        except (ValueError, TypeError, KeyError):
-            message = reason
-        if status == 401:
-            return f"no access: the cluster at {self.host} rejects the kubeconfig's credentials ({message}); log in again, or choose another context"
-        if status == 403:
-            return f"no access: {message}; you need {permission}"
-        if status == 422:
-            return f"the cluster at {self.host} rejects the change: {message}"
-        return f"the cluster at {self.host} responds with {status}: {message}; try again, or try kubectl get mdep -n {self.namespace}"
-
-    def _unreachable_message(self, error: object) -> str:
-        reason = _CONNECTION.sub("", " ".join(str(error).split()))
-        return f"no cluster: {self.host} is unreachable ({reason}); start it, or choose another cluster, for example --kubeconfig FILE"
+        return client_messages.rejected(
+            status, content, reason, host=self.host, namespace=self.namespace, permission=permission
+        )

@@ -171,6 +171,15 @@ class ListSet:
         return items
 
 
+@dataclass(frozen=True)
+class AtomicMap:
+    """Annotation of an object that is one value (`x-kubernetes-map-type: atomic`): a server-side apply replaces it as a whole.
+
+    Without it, an apply of `{}` after an apply of `{field: value}` removes the field, and the emptied object with it. The
+    API server then adds the default of the object, which is something other than `{}`.
+    """
+
+
 def _refuse_twice(found: list[str], *, what: str) -> None:
     twice = sorted({one for one in found if found.count(one) > 1})
     if twice:

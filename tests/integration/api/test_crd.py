@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -132,6 +133,65 @@ def test_defaults_appear_beside_what_is_set(api: Connection) -> None:
     assert spec["runtime"] == {
         "resources": {}, "sharedMemory": "256Mi", "placement": {}, "startupTimeout": "1m",
     }  # fmt: skip
+
+
+PAUSES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "of a duration": {"pause": {"duration": "10m"}},
+    "without a duration": {"pause": {}},
+}
+
+
+@pytest.mark.parametrize("arguments", [("--server-side",), ()], ids=["server-side", "client-side"])
+@pytest.mark.parametrize(("before", "after"), list(itertools.permutations(PAUSES, 2)))
+@pytest.mark.usefixtures("api")
+def test_an_applied_pause_is_the_one_of_a_model_created_with_it(
+    before: str, after: str, arguments: tuple[str, ...], kubectl: Kubectl
+) -> None:
+    def model(name: str, pause: str) -> dict[str, Any]:
+        canary = {"steps": [{"weight": 10, **PAUSES[pause]}, {"weight": 50}]}
+        return {**resource(), "metadata": {"name": name}, "spec": document("rollout", {"canary": canary})}
+
+    def steps(name: str) -> Any:
+        return kubectl.get("mdep", name)["spec"]["rollout"]["canary"]["steps"]
+
+    kubectl.apply(_without_namespace(model("changed", before)), arguments=arguments)
+    kubectl.apply(_without_namespace(model("changed", after)), arguments=arguments)
+    kubectl.apply(_without_namespace(model("created", after)), arguments=arguments)
+
+    assert steps("changed") == steps("created")
+    assert steps("created")[0].get("pause") == {"none": {"duration": "5m"}}.get(after, PAUSES[after].get("pause"))
+
+
+SELECTING = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "cache"}}}]
+EMPTIED: dict[str, tuple[Document, Document]] = {
+    "gpu": (document("runtime.gpu", {"count": 2}), document("runtime.gpu", {})),
+    "batching": (document("batching", {"maxBatchSize": 8}), document("batching", {})),
+    "warmup": (document("model.warmup", {"iterations": 3, "data": "Random"}), document("model.warmup", {})),
+    "selector": (
+        document("runtime.placement.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution", SELECTING),
+        document(
+            "runtime.placement.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+            [SELECTING[0] | {"labelSelector": {}}],
+        ),
+    ),
+}
+"""Specs before and after their last field of an object is taken away, for objects that mean something if they are empty."""
+
+
+@pytest.mark.parametrize("arguments", [("--server-side",), ()], ids=["server-side", "client-side"])
+@pytest.mark.parametrize("name", EMPTIED)
+@pytest.mark.usefixtures("api")
+def test_an_object_that_an_apply_empties_is_not_removed(
+    name: str, arguments: tuple[str, ...], kubectl: Kubectl
+) -> None:
+    before, after = ({**resource(), "spec": spec} for spec in EMPTIED[name])
+    kubectl.apply(_without_namespace(before), arguments=arguments)
+    kubectl.apply(_without_namespace(after), arguments=arguments)
+    created = _without_namespace(after) | {"metadata": {"name": "created"}}
+    kubectl.apply(created, arguments=arguments)
+
+    assert kubectl.get("mdep", "digits")["spec"] == kubectl.get("mdep", "created")["spec"]
 
 
 def test_a_gpu_that_is_asked_for_is_a_whole_one(api: Connection) -> None:

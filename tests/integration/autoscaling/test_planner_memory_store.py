@@ -13,14 +13,9 @@ import yaml
 from typing_extensions import override
 
 from e2e.cluster.cluster import Cluster
-from halcyon.control.autoscaling.planner_memory_store import (
-    PlannerMemoryStore,
-    Saved,
-    Shards,
-    entry_name,
-    shard_count,
-    shard_name,
-)
+from halcyon.control.autoscaling.planner_memory.entries import Saved
+from halcyon.control.autoscaling.planner_memory.shards import entry_name, shard_count, shard_name
+from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore, Shards
 from halcyon.control.state.cluster_state import OURS
 from halcyon.kube.client import Kube, KubeClient, Object, connect
 from halcyon.kube.clock import SYSTEM_CLOCK

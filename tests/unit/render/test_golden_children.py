@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from generators import resource_reference
+from generators import resource_example
 from halcyon.api.schema import structural_schema
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from tests.unit.render.rendered import children
+from tests.yaml_text import loaded
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -35,7 +36,7 @@ spec:
     source:
       persistentVolumeClaim: {claimName: models}
 """,
-    "full": resource_reference.EXAMPLE,
+    "full": resource_example.EXAMPLE,
     "service": """\
 metadata: {name: digits}
 spec:
@@ -75,17 +76,17 @@ def _fields(schema: dict[str, Any], value: Any, where: str) -> Iterator[tuple[st
 
 
 def test_the_full_resource_sets_every_compatible_field() -> None:
-    resource = yaml.safe_load(resource_reference.EXAMPLE)
+    resource = loaded(resource_example.EXAMPLE)
     found = list(_fields(structural_schema.schema(Spec), resource["spec"], "spec"))
     unset = {where for where, _ in found} - {where for where, is_set in found if is_set}
 
     # Of an alternative the example doesn't have, no field is looked at.
-    assert unset == {path for path in resource_reference.ALTERNATIVES if not path.startswith(_INSIDE_OTHERS)}
+    assert unset == {path for path in resource_example.ALTERNATIVES if not path.startswith(_INSIDE_OTHERS)}
 
 
 @pytest.mark.parametrize("name", sorted(RESOURCES))
 def test_the_children_are_those_of_the_golden_file(name: str) -> None:
-    resource = yaml.safe_load(RESOURCES[name])
+    resource = loaded(RESOURCES[name])
     spec = parse(resource["metadata"]["name"], resource["spec"])
     rendered = yaml.dump_all(children(spec), Dumper=_Plain, sort_keys=False, width=120)
     file = GOLDEN / f"{name}.yaml"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import tracemalloc
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -341,30 +338,6 @@ def test_agents_without_end_do_not_fill_the_memory() -> None:
     for number in range(10 * MAX_AGENTS):
         hub.receive(record(0, agent=f"a-{number}"), number / 100)
     assert len(observation_of(hub, 3.2).balancers) == MAX_AGENTS
-
-
-def memory(models: int) -> int:
-    """Return the bytes that a store holds for this many models of two agents and ten pods, after 70 seconds."""
-    agents, pods, seconds = 2, 10, 70
-    gc.collect()
-    tracemalloc.start()
-    hub = ObservationStore()
-    before = tracemalloc.get_traced_memory()[0]
-    for second in range(seconds):
-        for model in range(models):
-            for agent in range(agents):
-                at = second + 0.3 * agent
-                samples = [triton(f"m{model}-a-{p}", at=at - 0.05 * p, rows=second * 100) for p in range(pods)]
-                hub.receive(record(at, *samples, agent=f"m{model}-{agent}", name=f"m{model}"), at)
-    gc.collect()  # what is held, and not what other tests and this one have left lying about
-    held = tracemalloc.get_traced_memory()[0] - before
-    tracemalloc.stop()
-    return held
-
-
-def test_a_thousand_models_fit() -> None:
-    # What a further model takes: what the first one shares with all others counts once, not a thousand times.
-    assert memory(2) - memory(1) < 60 * 1024
 
 
 gauges = st.one_of(st.none(), st.integers(0, 1000))

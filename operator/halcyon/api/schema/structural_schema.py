@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from halcyon.api.types import ApiModel, ListMap, ListSet, Rule, StringRules, cel_string
+from halcyon.api.types import ApiModel, AtomicMap, ListMap, ListSet, Rule, StringRules, cel_string
 
 JsonSchema = dict[str, Any]
 
@@ -139,6 +139,8 @@ def _marked(result: JsonSchema, marks: list[Any], *, where: str) -> JsonSchema:
             result["x-kubernetes-list-map-keys"] = list(mark.keys)
         elif isinstance(mark, ListSet):
             result["x-kubernetes-list-type"] = "set"
+        elif isinstance(mark, AtomicMap):
+            result["x-kubernetes-map-type"] = "atomic"
         elif isinstance(mark, StringRules):
             result["x-kubernetes-validations"] = [_validation(rule) for rule in mark.rules]
         else:

@@ -18,7 +18,7 @@ from halcyon.api.spec.rollout import Rollout
 from halcyon.api.spec.runtime import Runtime
 from halcyon.api.spec.scaling import Scaling
 from halcyon.api.spec.traffic import Traffic
-from halcyon.api.types import Documented, Rule
+from halcyon.api.types import AtomicMap, Documented, Rule
 
 
 class Spec(Documented):
@@ -31,7 +31,7 @@ class Spec(Documented):
     """Model to serve: its name, source, versions and warm-up."""
     runtime: Runtime = Runtime()
     """Settings of the server pods: Triton container, resources, GPUs and placement."""
-    batching: Batching | None = None
+    batching: Annotated[Batching, AtomicMap()] | None = None
     """Triton's dynamic batching. Setting this field, even to `{}`, turns it on. Default: the model's config.pbtxt
     decides."""
     scaling: Scaling | None = None

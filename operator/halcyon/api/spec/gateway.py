@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.types import DnsName, Documented, ListSet, Rule
+from halcyon.api.types import AtomicMap, DnsName, Documented, ListSet, Rule
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 HostName = Annotated[str, StringConstraints(pattern=rf"^(\*\.)?{_LABEL}(\.{_LABEL})*$", min_length=1, max_length=253)]
@@ -36,7 +36,7 @@ class Gateway(Documented):
     Default: the ModelDeployment's namespace."""
     http: Entry = Entry()
     """Entry point for HTTP. Halcyon writes an HTTPRoute with the name of the ModelDeployment."""
-    grpc: Entry | None = None
+    grpc: Annotated[Entry, AtomicMap()] | None = None
     """Entry point for gRPC. Halcyon writes a GRPCRoute. gRPC needs a hostname or listener of its own, because a Gateway
     accepts only one kind of route for each hostname of a listener. Default: none; gRPC is not routed."""
 

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from halcyon.api.credentials import BUCKET, SEGMENT, Credentials, identity_scheme_rule
 from halcyon.api.types import (
     HOST,
+    AtomicMap,
     DnsName,
     Documented,
     Image,
@@ -263,6 +264,6 @@ class ModelSpec(Documented):
     parameters: Annotated[dict[Key, Annotated[str, Field(max_length=1024)]], Field(max_length=64)] | None = None
     """Parameters of the model's configuration, 64 at most. They override parameters with the same name in config.pbtxt.
     Default: none."""
-    warmup: Warmup | None = None
+    warmup: Annotated[Warmup, AtomicMap()] | None = None
     """Requests that Triton runs before a pod receives traffic. Without a warm-up, the first client waits until the
     model is set up completely. Default: the warm-up in the model's config.pbtxt, or else none."""

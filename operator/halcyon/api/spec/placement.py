@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from halcyon.api.types import DnsName, Documented, LabelKey, LabelValue, ListMap, Rule
+from halcyon.api.types import AtomicMap, DnsName, Documented, LabelKey, LabelValue, ListMap, Rule
 
 
 class Toleration(Documented):
@@ -103,7 +103,7 @@ class LabelSelector(Documented):
 class PodAffinityTerm(Documented):
     """Selection of pods, and the node label that defines which nodes are near them."""
 
-    label_selector: LabelSelector
+    label_selector: Annotated[LabelSelector, AtomicMap()]
     """Labels of the pods to select, for example `{matchLabels: {app: feature-store}}`. `{}` selects all pods of the
     namespace."""
     topology_key: LabelKey

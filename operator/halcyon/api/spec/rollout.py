@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.types import Documented, ListMap, Rule, cel_string, duration_field, exactly_one
+from halcyon.api.types import AtomicMap, Documented, ListMap, Rule, cel_string, duration_field, exactly_one
 
 
 class CanaryPause(Documented):
@@ -24,7 +24,7 @@ class CanaryStep(Documented):
     weight: Annotated[int, Field(ge=1, le=99)]
     """Share of the requests that the new revision receives, in percent, 1 to 99. The new revision's share of the pods
     is as close to the weight as whole pods allow."""
-    pause: CanaryPause = CanaryPause(duration="5m")
+    pause: Annotated[CanaryPause, AtomicMap()] = CanaryPause(duration="5m")
     """Duration of the step. With `{}`, the step lasts until someone resumes the rollout. Default: `{duration: 5m}`."""
 
 

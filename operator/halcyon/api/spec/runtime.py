@@ -12,6 +12,7 @@ from halcyon.api.spec.server_settings import RULES as SERVER_RULES
 from halcyon.api.spec.server_settings import ServerSettings
 from halcyon.api.types import (
     GROUP,
+    AtomicMap,
     DnsName,
     Documented,
     Image,
@@ -225,7 +226,7 @@ class Runtime(Documented):
         Annotated[tuple[ImagePullSecret, ...], Field(min_length=1, max_length=8), ListMap(("name",))] | None
     ) = None
     """Secrets for pulling the Triton image, and the image in `model.source.image`. Default: none."""
-    gpu: Gpu | None = None
+    gpu: Annotated[Gpu, AtomicMap()] | None = None
     """GPUs of each server pod, for example `gpu: {count: 1}`. Default: none; the model runs on CPU."""
     resources: Resources = Resources()
     """CPU, memory and ephemeral storage of the Triton container, as requests and limits. GPUs are set in `gpu`."""

@@ -19,14 +19,13 @@ import aiohttp
 from halcyon.balancer.agent import probes, readiness, tasks
 from halcyon.balancer.agent.api_denials import ApiDenials
 from halcyon.balancer.agent.drain import HELD_POLL_INTERVAL_S, BalancerDrain
+from halcyon.balancer.agent.endpoint_watch import EndpointWatch
 from halcyon.balancer.agent.front_end_checks import FrontEndChecks
 from halcyon.balancer.agent.plan_watch import PlanWatch
 from halcyon.balancer.agent.pod_shares import BALANCERS, PodShares
 from halcyon.balancer.agent.settings import collector_of, files, listen
 from halcyon.balancer.config.haproxy_cfg import STOPPING
-from halcyon.balancer.discovery import endpoint_slices
-from halcyon.balancer.discovery.kube_watch import ApiServerAccess, Watch
-from halcyon.balancer.discovery.pod_notices import NoticedEndpoints
+from halcyon.balancer.discovery.kube_watch import ApiServerAccess
 from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.runtime.haproxy_stats import HaproxyError
 from halcyon.balancer.runtime.rate_feedback import RateFeedback
@@ -42,9 +41,6 @@ from halcyon.triton.dead_backend import DeadBackends
 from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     from halcyon.api.documents.balancer_plan import BalancerPlan, CollectorAddress
     from halcyon.api.documents.pod_notice import Notice
     from halcyon.balancer.agent.settings import AgentSettings
@@ -81,9 +77,7 @@ class Agent:
             files=files(settings),
             concurrency=self._shares.concurrency,
         )
-        self._slices: Mapping[str, Mapping[str, Any]] | None = None
-        self._listed: tuple[Endpoint, ...] | None = None
-        self._noticed = NoticedEndpoints()
+        self._endpoint_watch = EndpointWatch(access, self._accept_balancers)
         self._has_adopted = False
         self._dead = DeadBackends()
         self._samples: dict[str, ScrapedPod] = {}
@@ -156,7 +150,7 @@ class Agent:
     @property
     def _endpoints(self) -> tuple[Endpoint, ...] | None:
         """Server pods of all slots; None while unknown."""
-        return self._noticed.amend(self._listed, time.monotonic())
+        return self._endpoint_watch.endpoints(time.monotonic())
 
     @property
     def _knows_endpoints(self) -> bool:
@@ -209,6 +203,10 @@ class Agent:
         self._controller.accept(plan)
         self._wake.set()
 
+    def _accept_balancers(self, balancers: tuple[Endpoint, ...]) -> None:
+        self._shares.balancers = balancers
+        self._wake.set()
+
     # Loops.
 
     async def _follow_plan(self, session: aiohttp.ClientSession) -> None:
@@ -227,7 +225,11 @@ class Agent:
                     if inputs != current:
                         await tasks.end(running)
                         running = [
-                            asyncio.ensure_future(self._watch_slices(session, plan.namespace, services)),
+                            asyncio.ensure_future(
+                                self._endpoint_watch.run(
+                                    session, plan.namespace, services, self._denials.callback("endpoints")
+                                )
+                            ),
                             asyncio.ensure_future(self._sample_pods(session, plan)),
                             asyncio.ensure_future(self._shares.run(self._controller, self._limit_queue)),
                         ]
@@ -243,26 +245,9 @@ class Agent:
         finally:
             await tasks.end(running)
 
-    async def _watch_slices(self, session: aiohttp.ClientSession, namespace: str, services: Mapping[str, str]) -> None:
-        def take(kept: Mapping[str, tuple[Endpoint, ...]]) -> None:
-            listed = endpoint_slices.merge(kept.values())
-            self._listed = tuple(endpoint for endpoint in listed if endpoint.slot != BALANCERS)
-            self._shares.balancers = tuple(endpoint for endpoint in listed if endpoint.slot == BALANCERS)
-            self._wake.set()
-
-        await Watch(
-            session,
-            self._access,
-            f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",
-            params={"labelSelector": f"{endpoint_slices.SERVICE_LABEL} in ({','.join(sorted(services))})"},
-            project=lambda item: endpoint_slices.of_slice(item, slots=services),
-            on_change=take,
-            on_denied=self._denials.callback("endpoints"),
-        ).run()
-
     async def _report(self, collector: CollectorAddress) -> None:
         def take(notice: Notice) -> None:
-            self._noticed.add(notice, time.monotonic())
+            self._endpoint_watch.add(notice, time.monotonic())
             self._wake.set()
 
         stream = ReportStream(collector, self._settings.secrets / "halcyon/token", on_notice=take)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from halcyon.api.spec import Spec, defaults, routing_mode
 from halcyon.control.autoscaling.history_backfill import HistoryBackfill
 from halcyon.control.autoscaling.model_signals import ModelSignals
-from halcyon.control.autoscaling.planner_memory_store import Saved
+from halcyon.control.autoscaling.planner_memory.entries import Saved
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.measured_capacities import MeasuredCapacities
 from halcyon.control.state.scope import Measured

@@ -1,10 +1,9 @@
 """Store of planner memories in ConfigMaps (shards), so that they outlive the operator's processes.
 
 The shards are in the operator's namespace. Their names begin with the name of the Helm release, so that two releases in
-one namespace have separate ConfigMaps. The shard of a model is the hash of NAMESPACE.NAME modulo the number of shards,
-which is a power of two. Only the leader writes. A model's GPU time is stored with its memory. A change of the GPU time
-alone causes no write, so the stored GPU time is as old as the memory. Out of scope: the content of a memory and its
-JSON (`scaling.planner.serialization`), and the use of restored memories.
+one namespace have separate ConfigMaps. Only the leader writes. A model's GPU time is stored with its memory. A change of
+the GPU time alone causes no write, so the stored GPU time is as old as the memory. Out of scope: the stored form of a
+memory (`planner_memory.entries`), the division among shards (`planner_memory.shards`), and the use of restored memories.
 """
 
 # halcyon-memory-000, -001, ...    binaryData: NAMESPACE.NAME -> zlib of {"uid", "at", "sign", "memory", "cost"}
@@ -13,22 +12,25 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import logging
 import re
-import zlib
-from collections import defaultdict
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from halcyon.api.types import GROUP
+from halcyon.control.autoscaling.planner_memory.entries import BROKEN, NOTHING_LEARNT, Saved, read, saved, sign_of
+from halcyon.control.autoscaling.planner_memory.shards import (
+    CONFIG_MAPS,
+    ShardWrite,
+    entry_name,
+    shard_count,
+    shard_name,
+    steps,
+)
 from halcyon.kube import errors
 from halcyon.kube.client import Kube
 from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import CONFIG_MAP, Key
 from halcyon.scaling.planner.outputs import PlannerMemory
-from halcyon.scaling.planner.serialization import MAX_BYTES, Restored, packed, resumed, unpacked
 
 log = logging.getLogger(__name__)
 
@@ -41,170 +43,7 @@ RETRY_S = 60.0
 PACE_S = 0.25
 """Pause after the memory of a model was packed, in seconds. Packing takes 12 ms, so it uses 5 % of a CPU core."""
 READ_RETRY_INTERVAL_S = 1.0
-MEAN_SHARD_BYTES = 400 * 1024
-"""Maximum mean size of the shards, which are the ConfigMaps with planner memories, in bytes. It suffices for about 40
-models after two weeks. Building a request of this size takes about 10 ms."""
-MAX_SHARD_BYTES = 768 * 1024
-"""Maximum size of the largest shard, in bytes. The API server rejects a ConfigMap of more than 1 MiB."""
-MAX_SHARDS = 512
-_MAX_JSON_BYTES = 4 * MAX_BYTES
-"""Maximum size of an unpacked entry, in bytes. A larger entry wasn't written by Halcyon. Without a maximum, a few KiB
-of compressed zeros could fill the memory."""
-CONFIG_MAPS = "halcyon-memory"
-"""Prefix of the names of the shards if the Helm release is named halcyon."""
 _NUMBERED = re.compile(r"(.+)-(\d{3})")
-BROKEN = (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """Planner memory of one model in its stored form."""
-
-    uid: str
-    """Uid of the ModelDeployment that the memory belongs to. A later ModelDeployment of the same name has another uid,
-    and doesn't use the memory."""
-    at: float
-    """Time at which the planner memory was packed, in seconds since the epoch."""
-    sign: str
-    """Digest of what the planner had learnt when its memory was packed, as returned by `sign_of`."""
-    content: bytes
-    """Compressed JSON with the other fields, the planner memory and the GPU time."""
-
-    def restored(self) -> Restored:
-        """Return the planner's memory for a new process, and the parts that can't be read. This takes 20 to 40 ms."""
-        restored = unpacked(_document(self.content).get("memory"))
-        return Restored(resumed(restored.memory), restored.problems)
-
-    def cost(self) -> Any:  # any JSON value
-        """Return the stored GPU time, as JSON of `scaling.gpu_cost.Ledger`; None if there is none.
-
-        Raises:
-            One of BROKEN: the content can't be read.
-        """
-        return _document(self.content).get("cost")
-
-
-def saved(uid: str, memory: PlannerMemory, *, at: float, cost: object = None) -> Saved:
-    """Pack a planner memory for storage, together with the JSON value `cost`.
-
-    The result has about 10 KB after two weeks. Packing takes 12 to 20 ms.
-    """
-    sign = sign_of(memory)
-    document = {"uid": uid, "at": at, "sign": sign, "memory": packed(memory)}
-    document |= {} if cost is None else {"cost": cost}
-    return Saved(uid, at, sign, zlib.compress(json.dumps(document, separators=(",", ":")).encode()))
-
-
-def read(content: bytes) -> Saved:
-    """Parse an entry that `saved` has made. Raises one of `BROKEN` for any other content."""
-    document = _document(content)
-    uid, at, sign = document["uid"], document["at"], document["sign"]
-    if not (isinstance(uid, str) and isinstance(at, int | float) and isinstance(sign, str)):
-        raise TypeError(f"uid is {uid!r}, at is {at!r}, sign is {sign!r}; they must be a string, a number and a string")
-    return Saved(uid, float(at), sign, content)
-
-
-def _document(content: bytes) -> dict[str, Any]:
-    inflate = zlib.decompressobj()
-    text = inflate.decompress(content, _MAX_JSON_BYTES)
-    if not inflate.eof:
-        raise ValueError(f"it is truncated, or larger than {_MAX_JSON_BYTES} bytes when unpacked")
-    document = json.loads(text)
-    if not isinstance(document, dict):
-        raise TypeError(f"it is a {type(document).__name__}, not an object")
-    return document
-
-
-def sign_of(memory: PlannerMemory) -> str:
-    """Return a digest of what the planner has learnt. As long as the digest is the same, the memory needn't be written.
-
-    Batches, rates, seasons and the dispersion are learnt from requests, so the digest includes the time of the last
-    request. It also includes what is learnt without requests: start times, the service line after a warm-up, the end of
-    a spike, and a wrong prediction of the next spike. Other changes without requests only reflect passing time: empty
-    bins (unknown after a restart, when the season uses other days), expired holds, and samples equal to the last one.
-
-    Numbers are rounded as in the JSON, so that a memory has the same digest after it was stored and read.
-    """
-    capacity, spikes = memory.capacity, memory.spikes
-    line = () if capacity.line is None else (capacity.line.t0_s, capacity.line.row_s)
-    times = (
-        memory.arrivals.last_at,
-        spikes.spikes[-1].onset if spikes.spikes else None,
-        spikes.bet.due if spikes.bet else None,
-    )
-    learnt = [*("-" if at is None else f"{at:.3f}" for at in times), *(f"{s:.9g}" for s in (*line, *capacity.starts))]
-    return f"{zlib.crc32(' '.join(learnt).encode()):08x}"
-
-
-_NOTHING = sign_of(PlannerMemory())
-
-
-def entry_name(key: Key) -> str:
-    """Return the key of a model's entry in binaryData, NAMESPACE.NAME, which is unique, as no part contains a dot."""
-    return f"{key.namespace}.{key.name}"
-
-
-def shard_name(index: int, config_maps: str = CONFIG_MAPS) -> str:
-    """Return the name of the ConfigMap that holds a shard."""
-    return f"{config_maps}-{index:03}"
-
-
-def place(entry: str, count: int) -> int:
-    """Return the index of the shard that holds an entry. It is the same in every process and version."""
-    return zlib.crc32(entry.encode()) % count
-
-
-def shard_count(sizes: Mapping[str, int], now: int) -> int:
-    """Return the number of shards, a power of two, for entries of these sizes in bytes. `now` is the current number.
-
-    The number grows as soon as needed. To avoid flapping, it shrinks only if half as many shards would be at most half
-    full.
-    """
-    count: int = 1 << (min(max(now, 1), MAX_SHARDS) - 1).bit_length()
-    while count < MAX_SHARDS and not _fits(sizes, count, 1.0):
-        count *= 2
-    while count > 1 and _fits(sizes, count // 2, 0.5):
-        count //= 2
-    return count
-
-
-def _fits(sizes: Mapping[str, int], count: int, share: float) -> bool:
-    filled = [0] * count
-    for entry, size in sizes.items():
-        filled[place(entry, count)] += size + len(entry)
-    return sum(filled) <= share * MEAN_SHARD_BYTES * count and max(filled) <= share * MAX_SHARD_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class ShardWrite:
-    """Write of a shard, or its deletion if `content` is None."""
-
-    index: int
-    content: dict[str, bytes] | None
-    takes: bool
-    """Whether the write removes an entry that belongs to another shard. That shard must have been written before."""
-
-
-def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes], count: int) -> list[ShardWrite]:
-    """Return the writes after which there are `count` shards with these entries.
-
-    The order of the writes keeps each entry in at least one shard at all times: the shard with the highest index is
-    written first, and deletions come last. Proof: suppose an entry is in shard i but belongs to shard j. It was put
-    there when the number of shards was m. If m < count, m divides count, so i = hash mod m < j = hash mod count. If m >
-    count and i isn't the right shard, i >= count, so shard i is deleted.
-    """
-    wanted: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
-    for entry in sorted(entries):
-        wanted[place(entry, count)][entry] = entries[entry]
-    puts, deletes = [], []
-    for index in sorted({*stored, *wanted}, reverse=True):
-        before, after = stored.get(index, {}), wanted.get(index)
-        takes = any(entry in entries and place(entry, count) != index for entry in before)
-        if after is None:
-            deletes.append(ShardWrite(index, None, takes))
-        elif before != after:
-            puts.append(ShardWrite(index, after, takes))
-    return puts + deletes
 
 
 class Shards:
@@ -406,7 +245,7 @@ class PlannerMemoryStore:
     def _changed(self, key: Key) -> bool:
         uid, memory = self._offered[key]
         kept, sign = self._entries.get(key), sign_of(memory)
-        return sign != _NOTHING if kept is None else (uid, sign) != (kept.uid, kept.sign)
+        return sign != NOTHING_LEARNT if kept is None else (uid, sign) != (kept.uid, kept.sign)
 
     def _pack(self, key: Key) -> None:
         uid, memory = self._offered[key]

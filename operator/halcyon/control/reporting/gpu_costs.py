@@ -29,7 +29,7 @@ from halcyon.api.documents.measured_capacity import GPU_PRODUCT_LABEL
 from halcyon.api.spec import Spec
 from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.model_signals import ModelSignals
-from halcyon.control.autoscaling.planner_memory_store import BROKEN, Saved
+from halcyon.control.autoscaling.planner_memory.entries import BROKEN, Saved
 from halcyon.control.objects import pods
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.scope import PublishedCosts as Shown

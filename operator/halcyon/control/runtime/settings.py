@@ -10,7 +10,7 @@ from halcyon.api.policy.downloads import NO_DOWNLOADS, SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.placement import Placement
-from halcyon.control.autoscaling.planner_memory_store import CONFIG_MAPS as MEMORY_CONFIG_MAPS
+from halcyon.control.autoscaling.planner_memory.shards import CONFIG_MAPS as MEMORY_CONFIG_MAPS
 from halcyon.control.reporting.dashboard_source import DashboardSettings
 from halcyon.control.runtime import option_groups, option_values
 from halcyon.dashboard.site import LINKED

@@ -33,6 +33,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from halcyon.scaling.frozen import immutable
+from halcyon.scaling.planner.capacity import batch_time_check
 from halcyon.scaling.planner.capacity.answer_samples import (
     ANSWERED,
     AT,
@@ -56,25 +57,14 @@ from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.capacity.shared_limit import Peaks, SharedLimit, with_peak
 from halcyon.scaling.planner.reading import Reading
 
-_FACTOR = 3.0
-"""Minimum ratio of a request's time in its pod to the time predicted from batch times at which the two contradict each
-other."""
-_MIN_S = 0.25
-"""Seconds by which the time in a pod must also exceed the prediction. They cover transfers and the sampling of
-counters."""
 _SILENT_S = 5.0
 """Seconds without any answer, in addition to the time at which an answered request contradicts the batch times. After
 that, unanswered requests contradict them as well."""
-_AGREED_FACTOR, _AGREED_S = 2.0, 0.02
-"""Maximum time in a pod at which the batch times are used again after a contradiction. It is a multiple of the time
-that is predicted from them, plus seconds."""
 _AGREE_S = 60.0
 """Seconds for which the times in pods must agree with the batch times before the batch times are used again."""
 _RELAX_S = 600.0
 """Seconds in which the stored shortest time doubles if no request takes less, because requests may have become
 longer."""
-_PROMISED = 0.5
-"""Share of the rate of answers predicted from batch times, below which full pods contradict the prediction."""
 _GPU_FULL = 95.0
 """Minimum GPU utilisation, in percent per ready pod, at which a GPU counts as full."""
 _ENGINE_FULL = 0.95
@@ -175,7 +165,7 @@ class AnswerEvidence:
         last_at = self.samples[-1][AT] if self.samples else anchor[0]
         exposed = anchor[3] + anchor[2] * (at - last_at)
         anchor = (anchor[0], anchor[1], executing, exposed)
-        limit_s = _limit_s(replica, executing / ready)
+        limit_s = batch_time_check.limit_s(replica, executing / ready)
         if (
             replica is not None
             and waiting <= ready * replica.max_batch * replica.instances
@@ -273,7 +263,7 @@ class AnswerEvidence:
         is_short = (
             replica is not None
             and full
-            and total < _PROMISED * ready * replica.peak_rps
+            and total < batch_time_check.PROMISED * ready * replica.peak_rps
             and reading.queued is not None
             # Another full batch waits in each pod, so batches are full. Otherwise the balancers' limit on requests per
             # pod may keep batches small.
@@ -286,12 +276,7 @@ class AnswerEvidence:
         else:
             contradicts_at = None
             # The answers of full pods contradict the line, too, as long as requests take clearly longer than batches.
-            if (
-                in_force
-                and replica is not None
-                and not is_full_now
-                and seconds <= (limit_s - _MIN_S) * _AGREED_FACTOR / _FACTOR + _AGREED_S
-            ):
+            if in_force and replica is not None and not is_full_now and seconds <= batch_time_check.agreed_s(limit_s):
                 agrees_at = at if self.agrees_at is None else self.agrees_at
                 in_force = at - agrees_at < _AGREE_S
         passed_s = at - self.samples[-1][AT] if self.samples else 0.0
@@ -400,14 +385,3 @@ class AnswerEvidence:
             anchor=None,
             samples=(),
         )
-
-
-def _limit_s(replica: Replica | None, held: float) -> float:
-    """Return the time in a pod, in seconds, above which a request contradicts the batch times; 0 if there are none.
-
-    `held` is the number of requests that the pod executes.
-    """
-    if replica is None:
-        return 0.0
-    rounds = max(held / (replica.max_batch * replica.instances), 1.0)
-    return _FACTOR * rounds * replica.batch_s + _MIN_S

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
 from benchmarks.adoption.api_review import ARGUED, CRD, review
+from tests.yaml_text import loaded
 
 
 def definition(field: dict[str, Any], name: str = "good", *, required: bool = False) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def definition(field: dict[str, Any], name: str = "good", *, required: bool = Fa
 
 
 def test_no_field_breaks_a_convention_without_an_argument() -> None:
-    count, found = review(yaml.safe_load(CRD.read_text()))
+    count, found = review(loaded(CRD.read_text()))
     assert count > 400
     assert [one for one in found if not one.argument] == []
     assert {one.argument for one in found} == {why for _, _, why in ARGUED}

@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, get_args
 
 import kubernetes_validate
 import pytest
-import yaml
 from pydantic import BaseModel, Field
 
 from generators import crd
@@ -18,6 +17,7 @@ from halcyon.api.schema.structural_schema import SchemaError
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
 from halcyon.api.types import ApiModel, Rule
+from tests.yaml_text import loaded
 
 GOLDEN = Path(__file__).parents[4] / "crds" / "modeldeployments.serving.halcyon.dev.yaml"
 CRD = crd.build()
@@ -69,7 +69,7 @@ def test_the_file_under_crds_equals_the_models() -> None:
 
 
 def test_the_file_holds_the_definition_and_nothing_else() -> None:
-    assert yaml.safe_load(GOLDEN.read_text()) == CRD
+    assert loaded(GOLDEN.read_text()) == CRD
 
 
 def test_the_definition_keeps_to_the_schema_of_definitions() -> None:
@@ -93,6 +93,42 @@ def test_strings_lists_and_maps_are_bounded() -> None:
         if "additionalProperties" in schema:
             assert schema["maxProperties"] <= 64, where
             assert "matches" in schema["x-kubernetes-validations"][0]["rule"], where
+
+
+def defaulted(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return what the API server stores for `{}`."""
+    fields = {name: field["default"] for name, field in schema.get("properties", {}).items() if "default" in field}
+    return {name: value or defaulted(schema["properties"][name]) for name, value in fields.items()}
+
+
+SAME_AS_ABSENT = {
+    *("runtime.resources.requests", "runtime.resources.limits", "runtime.server"),
+    *("runtime.placement.affinity", "runtime.placement.affinity.nodeAffinity"),
+    *("runtime.placement.affinity.podAffinity", "runtime.placement.affinity.podAntiAffinity"),
+    *("scaling.behavior", "scaling.behavior.scaleUp", "scaling.behavior.scaleDown"),
+    *("rollout.canary",),
+}
+"""Objects without a field mean nothing else than their absence."""
+NEVER_EMPTY = {
+    *("model.source", "model.source.credentials", "model.source.credentials.identity", "model.versions"),
+    *("runtime.env[].valueFrom",),
+}
+"""A rule rejects the object without a field."""
+
+
+def test_an_object_that_means_something_if_empty_is_applied_as_a_whole() -> None:
+    """A server-side apply of `{}` after `{field: value}` removes the object, unless it is atomic (decision 0088)."""
+    whole = tuple(f"{where}." for where, schema in SPEC if schema.get("x-kubernetes-map-type") == "atomic")
+    emptied = {
+        where.removeprefix("spec.")
+        for where, schema in SPEC
+        if "properties" in schema
+        and not schema.get("required")
+        and not f"{where}.".startswith(whole)
+        and not where.endswith("[]")
+        and schema.get("default") != defaulted(schema)
+    }
+    assert emptied - {"spec"} == SAME_AS_ABSENT | NEVER_EMPTY
 
 
 def test_numbers_of_the_spec_are_bounded() -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from generators import conditions_reference, resource_reference
+from generators import conditions_reference, resource_example, resource_reference
 from halcyon.api.conditions import Reason, Type
 from halcyon.api.schema import structural_schema
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from halcyon.render import revision
 from tests.unit.render.rendered import SUBJECT
+from tests.yaml_text import loaded
 
 DOCS = Path(__file__).parents[4] / "docs" / "reference"
 PAGE = resource_reference.resource_page()
@@ -29,20 +29,20 @@ def test_the_page_under_docs_equals_the_models(name: str) -> None:
 
 
 def test_the_example_is_valid() -> None:
-    resource = yaml.safe_load(resource_reference.EXAMPLE)
+    resource = loaded(resource_example.EXAMPLE)
 
     parse(resource["metadata"]["name"], resource["spec"])
 
 
 @pytest.mark.parametrize("path", [path for path, _, _ in FIELDS])
 def test_every_field_has_an_example_and_a_section(path: str) -> None:
-    resource_reference.example(path)
+    resource_example.example(path)
     assert f"### `{path}`\n" in PAGE
 
 
 def test_a_field_missing_from_the_example_is_an_error() -> None:
     with pytest.raises(KeyError, match="the example does not set"):
-        resource_reference.example("spec.nothing")
+        resource_example.example("spec.nothing")
 
 
 def test_a_field_s_section_gives_type_default_bounds_consequence_and_example() -> None:
@@ -72,9 +72,9 @@ def test_a_field_rolls_the_servers_exactly_as_documented() -> None:
     def key(spec: dict[str, Any]) -> str:
         return revision.key(SUBJECT, parse("digits", spec), None)
 
-    base = key(yaml.safe_load(resource_reference.EXAMPLE)["spec"])
+    base = key(loaded(resource_example.EXAMPLE)["spec"])
     tried = []
-    example = yaml.safe_load(resource_reference.EXAMPLE)["spec"]
+    example = loaded(resource_example.EXAMPLE)["spec"]
     for path, schema, _ in FIELDS:
         changed = _without(copy.deepcopy(example), path) if schema["type"] != "object" else None
         if changed is not None:

@@ -16,6 +16,9 @@ from halcyon.api.spec.parse import SpecError, parse
 from tests.strategies import documents
 from tests.unit.api.spec_cases import CONCURRENCY, FIELDS, GOOD, ITEM, RULES, document
 
+WEIGHT_BYTES = 50_000
+"""Each field takes each wrong value."""
+
 
 def refusal(path: str, value: Any) -> str:
     with pytest.raises(SpecError) as error:

@@ -17,7 +17,7 @@ import yaml
 from generators.cli_reference import COMMON, COMMON_FORMS, GOLDEN, commands, page
 from halcyon.main import main
 from halcyon_cli.commands.app import COMMANDS, EXIT_STATUSES, NEGATIVE_RESULTS, group
-from halcyon_cli.kube.client import INSTALL_COMMAND
+from halcyon_cli.kube.client_messages import INSTALL_COMMAND
 from halcyon_cli.plan import preview
 from tests.unit.cli.explain.test_report import compared
 

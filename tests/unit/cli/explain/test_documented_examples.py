@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from halcyon.api.spec import defaults
 from halcyon.api.spec.parse import parse
@@ -15,6 +14,7 @@ from halcyon.main import main
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import problems
 from halcyon_cli.explain.build import LIMITS
+from tests.yaml_text import loaded
 
 ROOT = Path(__file__).parents[4]
 SCALING = (ROOT / "docs/concepts/scaling.md").read_text()
@@ -24,11 +24,11 @@ PLANNER = ROOT / "manifests/examples/planner.yaml"
 def readme() -> dict[str, Any]:
     """The README's ModelDeployment."""
     (block,) = re.findall(r"```yaml\n(apiVersion: serving.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    found: dict[str, Any] = yaml.safe_load(block)
+    found: dict[str, Any] = loaded(block)
     return found
 
 
-@pytest.mark.parametrize("resource", [readme(), yaml.safe_load(PLANNER.read_text())], ids=["README", "planner.yaml"])
+@pytest.mark.parametrize("resource", [readme(), loaded(PLANNER.read_text())], ids=["README", "planner.yaml"])
 def test_an_example_is_accepted_and_every_field_of_it_counts(resource: dict[str, Any]) -> None:
     spec = parse(resource["metadata"]["name"], resource["spec"])
 
@@ -60,7 +60,7 @@ def test_every_limit_is_in_the_table() -> None:
 def test_the_schedules_shown_can_be_read() -> None:
     (block,) = (shown for shown in re.findall(r"```yaml\n(spec:.*?)```", SCALING, re.DOTALL) if "schedules:" in shown)
     model = {"source": {"persistentVolumeClaim": {"claimName": "models"}}}
-    spec = parse("m", {"model": model, **yaml.safe_load(block)["spec"]})
+    spec = parse("m", {"model": model, **loaded(block)["spec"]})
 
     assert problems(schedules(spec)) == ()
     assert [schedule.name for schedule in schedules(spec)] == ["office-hours", "night"]

@@ -13,7 +13,7 @@ from halcyon.api.spec.parse import parse
 from halcyon.control.autoscaling import decider
 from halcyon.control.autoscaling.batch_replicas import BatchReplicas
 from halcyon.control.autoscaling.decider import Decider
-from halcyon.control.autoscaling.planner_memory_store import saved
+from halcyon.control.autoscaling.planner_memory.entries import saved
 from halcyon.control.objects.actuator import Actuator
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Key
@@ -27,6 +27,9 @@ from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, Operato
 from tests.unit.control.scope_builders import PVC
 from tests.unit.control.state.manual_caches import labelled
 from tests.unit.signals.records import EPOCH
+
+WEIGHT_BYTES = 60_000
+"""Models are decided on for simulated minutes."""
 
 HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
 

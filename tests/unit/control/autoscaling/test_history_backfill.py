@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.history_backfill import REFUSED_S, RETRY_S, HistoryBackfill, merged
-from halcyon.control.autoscaling.planner_memory_store import saved
+from halcyon.control.autoscaling.planner_memory.entries import saved
 from halcyon.kube.kinds import Key
 from halcyon.scaling.planner.forecast.season_models import DAY
 from halcyon.scaling.planner.forecast.seasonality import BIN_S, MAX_BINS, History

@@ -18,23 +18,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from halcyon.control.autoscaling import planner_memory_store
-from halcyon.control.autoscaling.planner_memory_store import (
-    LABEL,
+from halcyon.control.autoscaling.planner_memory import entries as stored_entries
+from halcyon.control.autoscaling.planner_memory import shards as shard_division
+from halcyon.control.autoscaling.planner_memory.entries import Saved, read, saved, sign_of
+from halcyon.control.autoscaling.planner_memory.shards import (
     MAX_SHARD_BYTES,
     MEAN_SHARD_BYTES,
+    entry_name,
+    place,
+    shard_count,
+    steps,
+)
+from halcyon.control.autoscaling.planner_memory_store import (
+    LABEL,
     RETRY_S,
     SAVE_INTERVAL_S,
     PlannerMemoryStore,
-    Saved,
     Shards,
-    entry_name,
-    place,
-    read,
-    saved,
-    shard_count,
-    sign_of,
-    steps,
 )
 from halcyon.kube import errors
 from halcyon.kube.client import FIELD_MANAGER, Object
@@ -183,7 +183,7 @@ def test_the_digest_changes_with_a_request_start_line_or_bet() -> None:
     ],
 )
 def test_a_malformed_memory_is_refused_and_a_bomb_is_not_unpacked(content: bytes) -> None:
-    with pytest.raises(planner_memory_store.BROKEN):
+    with pytest.raises(stored_entries.BROKEN):
         read(content)
 
 
@@ -259,7 +259,7 @@ def filler(key: Key, at: float) -> Saved:
 def small_shards() -> Iterator[None]:
     """Four shards for sixty models."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planner_memory_store, "MEAN_SHARD_BYTES", 6_000)
+        patch.setattr(shard_division, "MEAN_SHARD_BYTES", 6_000)
         yield
 
 
@@ -536,7 +536,7 @@ def test_an_entry_that_cannot_be_packed_costs_no_other(
             raise OverflowError("what nobody foresaw")
         return packed(memory)
 
-    monkeypatch.setattr(planner_memory_store, "packed", packs)
+    monkeypatch.setattr(stored_entries, "packed", packs)
 
     async def scenario(clock: virtual_time.VirtualTime) -> None:
         kube = ShardKube()

@@ -24,6 +24,9 @@ from tests.unit.control.rollout.test_canary_progress import begun
 from tests.unit.control.scope_builders import PVC, pod
 from tests.unit.signals.records import haproxy, record, triton
 
+WEIGHT_BYTES = 45_000
+"""Canaries are analysed window by window."""
+
 KEY = Key("team", "digits")
 
 

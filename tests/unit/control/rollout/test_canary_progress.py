@@ -30,6 +30,9 @@ from tests.unit.control.rollout.canary_cluster import (
 )
 from tests.unit.control.rollout.deployment_simulation import START, Cluster
 
+WEIGHT_BYTES = 70_000
+"""Canaries run on a simulated cluster."""
+
 FINE = CanaryResult("k", "promote", "errors 0 % against 0 %")
 OPEN = CanaryResult("k", "wait", "31 requests of 100")
 WORSE = CanaryResult("k", "rollback", "errors 4 % against 0 %")

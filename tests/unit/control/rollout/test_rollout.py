@@ -22,6 +22,9 @@ from tests.drawn import draws
 from tests.unit.control.rollout.deployment_simulation import START, Cluster, Server, served, without_memory
 from tests.unit.control.status import kstatus
 
+WEIGHT_BYTES = 110_000
+"""Rollouts run in many orders of events."""
+
 OTHER = {"batching": {"maxBatchSize": 2}}
 THIRD = {"batching": {"maxBatchSize": 3}}
 DEADLINE_S = 660.0

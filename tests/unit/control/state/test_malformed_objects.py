@@ -50,8 +50,8 @@ from tests.unit.control.leadership import FixedLeadership
 from tests.unit.control.scope_builders import PVC, applied_children, resource, scope_of
 from tests.unit.kube.memory_kube import MemoryKube
 
-WEIGHT_BYTES = 130_000
-"""Each place of an object takes each shape: two seconds of tests."""
+WEIGHT_BYTES = 230_000
+"""Each place of an object takes each shape: four seconds of tests."""
 GOOD = Key("team", "good")
 ODD = Key("team", "digits")
 SHAPES: tuple[Any, ...] = ("x", 1, [], {}, None, True, [None], {"x": "y"})

@@ -15,6 +15,9 @@ from halcyon.scaling.planner.forecast.dispersion import Dispersion
 from halcyon.scaling.planner.headroom import Headroom
 from halcyon.scaling.planner.scale_down_hold import MAX_FIRST_HOLD_S, MAX_HOLD_S, MIN_HOLD_S, ScaleDownHold
 
+WEIGHT_BYTES = 115_000
+"""The planner learns from drawn loads."""
+
 
 def observed_rate(rates: list[float], arrivals: ArrivalRate | None = None, at: float = 0.0) -> ArrivalRate:
     arrivals, total = arrivals or ArrivalRate().with_sample(at, 0.0, block_s=2.0), 0.0

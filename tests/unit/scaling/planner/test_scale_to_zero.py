@@ -14,6 +14,9 @@ from halcyon.scaling.planner.reading import Objectives, OpenWindow, PodReading, 
 from halcyon.scaling.planner.scale_to_zero import IdleTimeout
 from tests.drawn import draws
 
+WEIGHT_BYTES = 55_000
+"""Models are idle for simulated hours."""
+
 IDLE = Objectives(low=0, high=10, max_batch=8, idle_after_s=300.0, start_s=30.0)
 T0 = 1_763_700_000.0
 

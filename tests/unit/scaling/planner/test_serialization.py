@@ -25,6 +25,9 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 from halcyon.scaling.planner.serialization import MAX_BYTES, packed, resumed, unpacked
 from tests.drawn import draws
 
+WEIGHT_BYTES = 70_000
+"""A planner lives for two weeks."""
+
 EPOCH = 1_763_700_000.0
 OBJECTIVES = Objectives(low=0, high=50, max_batch=16, latency_s=0.5, idle_after_s=600.0, queue_limit=400)
 

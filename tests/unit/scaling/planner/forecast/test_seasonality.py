@@ -17,6 +17,9 @@ from halcyon.scaling.planner.forecast.season_models import AHEAD, DAY
 from halcyon.scaling.planner.forecast.seasonality import BIN_S, MAX_BINS, Forecast, History, forecast
 from tests.drawn import draws
 
+WEIGHT_BYTES = 65_000
+"""Seasons are learnt from simulated weeks."""
+
 Shape = Callable[[int], float]
 Load = npt.NDArray[np.float64]
 

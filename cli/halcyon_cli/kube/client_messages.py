@@ -1,0 +1,70 @@
+"""Messages for users about failed requests to the API server. Each names the next step. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+
+from halcyon.api.types import KIND
+
+INSTALL_COMMAND = (
+    "helm install halcyon charts/halcyon -n halcyon-system --create-namespace --values build/images-values.yaml --wait"
+)
+"""Install command of docs/guides/install.md. The chart requires the values of images, in a file that `make images push`
+writes.
+"""
+MAX_NAMES = 10
+"""Maximum number of existing names in the error message for an unknown name."""
+_CONNECTION = re.compile(r"^HTTPS?Connection(Pool)?\([^)]*\): ")
+"""Prefix of urllib3's error messages, which is removed for users."""
+
+
+def no_crd(host: str) -> str:
+    """Return the message for a cluster in which Halcyon isn't installed."""
+    return (
+        f"the cluster at {host} has no CRD {KIND}: Halcyon is not installed; images and values: "
+        f"docs/guides/install.md; then {INSTALL_COMMAND}"
+    )
+
+
+def no_model(name: str, existing: Iterable[str], *, namespace: str, command: str) -> str:
+    """Return the message for an unknown model, with the most similar names of existing ones."""
+    problem = f"no {KIND} {name} in namespace {namespace}"
+    names = sorted(existing, key=lambda other: (-SequenceMatcher(None, name, other).ratio(), other))
+    if not names:
+        return f"{problem}, nor any other; list all namespaces with kubectl get mdep -A, and choose one with -n"
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    shown = ", ".join(names[:MAX_NAMES])
+    return f"{problem}; existing ones: {shown}{more}; for example halcyon {command} {names[0]}"
+
+
+def rejected(status: int, content: bytes, reason: str, *, host: str, namespace: str, permission: str) -> str:
+    """Return the message for a response of the API server that is an error.
+
+    Args:
+        status: HTTP status of the response.
+        content: body of the response.
+        reason: HTTP reason phrase, which is used if the body has no message.
+        host: address of the API server.
+        namespace: namespace of the request.
+        permission: permission that the request needs.
+    """
+    try:
+        message = str(json.loads(content)["message"])
+    except (ValueError, TypeError, KeyError):
+        message = reason
+    if status == 401:
+        return f"no access: the cluster at {host} rejects the kubeconfig's credentials ({message}); log in again, or choose another context"
+    if status == 403:
+        return f"no access: {message}; you need {permission}"
+    if status == 422:
+        return f"the cluster at {host} rejects the change: {message}"
+    return f"the cluster at {host} responds with {status}: {message}; try again, or try kubectl get mdep -n {namespace}"
+
+
+def unreachable(host: str, error: object) -> str:
+    """Return the message for an API server that can't be reached."""
+    reason = _CONNECTION.sub("", " ".join(str(error).split()))
+    return f"no cluster: {host} is unreachable ({reason}); start it, or choose another cluster, for example --kubeconfig FILE"

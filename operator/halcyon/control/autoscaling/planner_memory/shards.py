@@ -1,0 +1,91 @@
+"""Division of entries among shards, which are ConfigMaps, and the order of the writes that changes their number.
+
+The shard of a model is the hash of NAMESPACE.NAME modulo the number of shards, which is a power of two. Out of scope: the
+content of an entry (`entries`), and the requests (`planner_memory_store`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from halcyon.kube.kinds import Key
+
+MEAN_SHARD_BYTES = 400 * 1024
+"""Maximum mean size of the shards, which are the ConfigMaps with planner memories, in bytes. It suffices for about 40
+models after two weeks. Building a request of this size takes about 10 ms."""
+MAX_SHARD_BYTES = 768 * 1024
+"""Maximum size of the largest shard, in bytes. The API server rejects a ConfigMap of more than 1 MiB."""
+MAX_SHARDS = 512
+CONFIG_MAPS = "halcyon-memory"
+"""Prefix of the names of the shards if the Helm release is named halcyon."""
+
+
+def entry_name(key: Key) -> str:
+    """Return the key of a model's entry in binaryData, NAMESPACE.NAME, which is unique, as no part contains a dot."""
+    return f"{key.namespace}.{key.name}"
+
+
+def shard_name(index: int, config_maps: str = CONFIG_MAPS) -> str:
+    """Return the name of the ConfigMap that holds a shard."""
+    return f"{config_maps}-{index:03}"
+
+
+def place(entry: str, count: int) -> int:
+    """Return the index of the shard that holds an entry. It is the same in every process and version."""
+    return zlib.crc32(entry.encode()) % count
+
+
+def shard_count(sizes: Mapping[str, int], now: int) -> int:
+    """Return the number of shards, a power of two, for entries of these sizes in bytes. `now` is the current number.
+
+    The number grows as soon as needed. To avoid flapping, it shrinks only if half as many shards would be at most half
+    full.
+    """
+    count: int = 1 << (min(max(now, 1), MAX_SHARDS) - 1).bit_length()
+    while count < MAX_SHARDS and not _fits(sizes, count, 1.0):
+        count *= 2
+    while count > 1 and _fits(sizes, count // 2, 0.5):
+        count //= 2
+    return count
+
+
+def _fits(sizes: Mapping[str, int], count: int, share: float) -> bool:
+    filled = [0] * count
+    for entry, size in sizes.items():
+        filled[place(entry, count)] += size + len(entry)
+    return sum(filled) <= share * MEAN_SHARD_BYTES * count and max(filled) <= share * MAX_SHARD_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class ShardWrite:
+    """Write of a shard, or its deletion if `content` is None."""
+
+    index: int
+    content: dict[str, bytes] | None
+    takes: bool
+    """Whether the write removes an entry that belongs to another shard. That shard must have been written before."""
+
+
+def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes], count: int) -> list[ShardWrite]:
+    """Return the writes after which there are `count` shards with these entries.
+
+    The order of the writes keeps each entry in at least one shard at all times: the shard with the highest index is
+    written first, and deletions come last. Proof: suppose an entry is in shard i but belongs to shard j. It was put
+    there when the number of shards was m. If m < count, m divides count, so i = hash mod m < j = hash mod count. If m >
+    count and i isn't the right shard, i >= count, so shard i is deleted.
+    """
+    wanted: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
+    for entry in sorted(entries):
+        wanted[place(entry, count)][entry] = entries[entry]
+    puts, deletes = [], []
+    for index in sorted({*stored, *wanted}, reverse=True):
+        before, after = stored.get(index, {}), wanted.get(index)
+        takes = any(entry in entries and place(entry, count) != index for entry in before)
+        if after is None:
+            deletes.append(ShardWrite(index, None, takes))
+        elif before != after:
+            puts.append(ShardWrite(index, after, takes))
+    return puts + deletes
