@@ -1,6 +1,7 @@
 """The pages of docs/ as a reader runs them: each page's shell blocks, in order, in one shell, on a cluster with the chart and no model.
 
-Each page ends by deleting what it has made: that is looked at, too. What a page can't run here isn't in a block of `sh`.
+Each block's output is compared with the one that the page shows. Each page ends by deleting what it has made: that is looked at,
+too. Blocks that are not run here are listed in `elsewhere`, with the test that runs them or the reason.
 """
 
 from pathlib import Path
@@ -10,12 +11,20 @@ import pytest
 from demo import models
 from demo.kube import Kube
 from demo.models import REPOSITORY
-from e2e.blocks import blocks
-from e2e.guides.conftest import run
+from e2e.guides import elsewhere, outcome
+from e2e.guides.conftest import environment, run_steps
+from e2e.shown_output import Step, steps
 
 DOCS = REPOSITORY / "docs"
-PAGES = [page for page in dict.fromkeys([DOCS / "quickstart.md", *sorted(DOCS.rglob("*.md"))]) if blocks(page, "sh")]
 LIMIT_S = 400
+
+
+def here(page: Path) -> list[Step]:
+    """Return the page's blocks that run in this cluster."""
+    return [step for step in steps(page) if elsewhere.entry(step, elsewhere.BLOCKS) is None]
+
+
+PAGES = [page for page in dict.fromkeys([DOCS / "quickstart.md", *sorted(DOCS.rglob("*.md"))]) if here(page)]
 
 
 def left(kube: Kube) -> list[str]:
@@ -28,7 +37,11 @@ def left(kube: Kube) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_does_what_it_says(page: Path, kube: Kube) -> None:
     try:
-        run("\n".join(blocks(page, "sh")), kube, limit_s=LIMIT_S)
+        there = here(page)
+        printed = run_steps([step.script for step in there], environment(kube), limit_s=LIMIT_S)
+        found = [outcome.of(step, output) for step, output in zip(there, printed, strict=True)]
+        outcome.record(page, dict(zip((step.script for step in there), found, strict=True)))
         assert left(kube) == []
+        assert [(step.name, one.difference) for step, one in zip(there, found, strict=True) if one.difference] == []
     finally:
         models.delete(kube, *kube("get", "modeldeployments", "-o", "jsonpath={.items[*].metadata.name}").split())

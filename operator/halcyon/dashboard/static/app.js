@@ -8,6 +8,7 @@ import { modelPage } from "./model.js";
 
 const main = byId("main");
 const live = byId("live");
+const cluster = byId("cluster");
 const signOut = byId("sign-out");
 let close = () => {};
 /** @type {import("../documents.js").Session | null} */
@@ -17,6 +18,13 @@ let session = null;
 function showState(isLive, why) {
   live.className = isLive ? "live" : "late";
   setText(live, isLive ? "Live" : why);
+}
+
+/** Shows the cluster's name in the header and in the browser's tab. @param {string} name */
+function showCluster(name) {
+  cluster.hidden = !name;
+  setText(cluster, name);
+  document.title = name ? `${name} · Halcyon` : "Halcyon";
 }
 
 /** @param {string} why */
@@ -60,6 +68,7 @@ async function start() {
     session = answer;
     signOut.hidden = answer.open;
     signOut.title = `Signed in as ${answer.user}`;
+    showCluster(answer.cluster);
   } catch (failure) {
     if (failure instanceof RequestError && failure.status === 401) return showSignIn("");
     main.replaceChildren(h("h1", {}, "Halcyon"), h("p", { role: "alert", class: "error" }, errorMessage(failure)));
