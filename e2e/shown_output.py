@@ -22,6 +22,7 @@ LEFT_OUT = "..."
 PATTERNS = (
     ("<time>", r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"),
     ("<time>", r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\b"),
+    ("<folder>", r"/tmp/tmp\.\w{10}"),
     ("<address>", r"\b\d{1,3}(?:\.\d{1,3}){3}\b"),
     ("<pod>", rf"(?<=-){_HASH}{{6,10}}-{_HASH}{{5}}\b"),
     ("<revision>", r"(?<=-)[0-9a-f]{10}\b"),
@@ -30,7 +31,7 @@ PATTERNS = (
 )
 """Parts that differ from run to run, as (word in their place, regular expression).
 
-They are times, IPv4 addresses, generated parts of the names of pods and revisions, ages, and durations with a unit.
+They are times, names from `mktemp`, IPv4 addresses, generated parts of the names of pods and revisions, ages, and durations with a unit.
 """
 FIGURE = r"(?<![\w-])\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?"
 """A number that no letter precedes: only outputs of measurements are compared without their numbers."""
