@@ -142,7 +142,7 @@ def test_each_operator_publishes_the_memory_limit_of_its_container(kube: Kube, w
 def test_every_query_of_dashboards_and_alerts_has_data(
     kube: Kube, served: Callable[..., str], watching: Prometheus
 ) -> None:
-    chosen = {"namespace": "default", "model": ".*", "job": METRICS, "__rate_interval": "1m"}
+    chosen = {"cluster": ".*", "namespace": "default", "model": ".*", "job": METRICS, "__rate_interval": "1m"}
     asked = [*queries.panels(chosen), *queries.watched(PLACES)]
     without_streams = [one for one in asked if OF_STREAMS not in one.expression]
     assert len(asked) - len(without_streams) == 3, "p50, p95 and p99 of one panel"

@@ -195,6 +195,12 @@ ONE: Final = GrafanaDashboard(
                     "reqps",
                 ),
                 Panel(
+                    "Requests by client",
+                    "Requests received by the name of the client's API key. Empty without traffic.apiKeys.",
+                    (Query(rate(named("client_requests_total"), "client"), "{{client}}"),),
+                    "reqps",
+                ),
+                Panel(
                     "Queued",
                     "Requests that wait in balancers and in Triton, beside the target of all ready servers.",
                     (

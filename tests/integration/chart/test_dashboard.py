@@ -62,7 +62,7 @@ def test_links_of_the_site_are_passed_on() -> None:
     }
 
 
-def test_the_clusters_name_is_passed_on_and_a_label_of_series_and_alerts() -> None:
+def test_the_clusters_name_is_a_label_of_series_and_alerts() -> None:
     assert options({"clusterName": "prod-eu-1"}) == {"--dashboard=localhost", "--dashboard-cluster=prod-eu-1"}
     created = {"create": True}
     monitoring = {"serviceMonitor": created, "podMonitors": created, "prometheusRule": created}

@@ -167,7 +167,13 @@ async def test_queries_of_dashboards_and_alerts_have_data_and_series_go_with_mod
     operator: Operator, space: Space, tmp_path: Path, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
     of = {"namespace": space.namespace, "model_deployment": "m"}
-    chosen = {"namespace": space.namespace, "model": ".*", "job": "halcyon-metrics", "__rate_interval": "1m"}
+    chosen = {
+        "cluster": ".*",
+        "namespace": space.namespace,
+        "model": ".*",
+        "job": "halcyon-metrics",
+        "__rate_interval": "1m",
+    }
     asked = [*queries.panels(chosen), *queries.watched(PLACES)]
     async with real_agent(tmp_path) as balancer:
         with contextlib.ExitStack() as stack:
