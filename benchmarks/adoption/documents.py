@@ -64,7 +64,7 @@ def _is_listed(step: Step) -> bool:
 
 def _agrees(step: Step, recorded: Mapping[str, Any]) -> bool:
     """Return True if the last run of the block was of this text, and printed what the page shows."""
-    found = recorded.get(step.page, {}).get("blocks", {}).get(step.script)
+    found = recorded.get(step.page, {}).get(step.script)
     return found is not None and outcome.of(step, found["printed"]).difference is None
 
 

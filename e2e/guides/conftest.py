@@ -26,8 +26,14 @@ def kube() -> Iterator[Kube]:
 
 def environment(kube: Kube) -> dict[str, str]:
     """Return a reader's environment: the cluster's programs and Halcyon's on PATH."""
-    path = f"{kube.programs}:{REPOSITORY / '.venv' / 'bin'}:{os.environ['PATH']}"
+    path = f"{kube.programs}:{without_cluster()['PATH']}"
     return {**os.environ, "PATH": path, "KUBECONFIG": str(kube.kubeconfig)}
+
+
+def without_cluster() -> dict[str, str]:
+    """Return the environment of a reader who has Halcyon's programs on PATH, and no cluster."""
+    path = f"{REPOSITORY / '.venv' / 'bin'}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "KUBECONFIG": "/dev/null"}
 
 
 def run(script: str, kube: Kube, *, limit_s: float) -> str:

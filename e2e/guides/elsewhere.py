@@ -61,6 +61,9 @@ BLOCKS_NOBODY = {
 
 BLOCKS = BLOCKS_RUN_BY | BLOCKS_NOBODY
 
+WITHOUT_CLUSTER = {"docs/concepts/scaling.md", "docs/guides/analyse.md", "docs/simulator.md"}
+"""Pages whose shell blocks need no cluster."""
+
 MEASURED = {
     "analyse.md: halcyon variants": "sizes are compared by tests/integration/measure/test_variants.py",
     "batching.md: halcyon bench": "rates and latencies of this machine",

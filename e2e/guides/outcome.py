@@ -37,10 +37,14 @@ def of(step: Step, printed: str) -> Outcome:
 
 
 def record(page: Path, outcomes: Mapping[str, Outcome], *, file: Path = RECORD) -> None:
-    """Keep the outcomes of a page's blocks, by their scripts, in place of those of an earlier run."""
+    """Keep the outcomes of a page's blocks, by their scripts, in place of those of an earlier run.
+
+    Pages with the same name in two folders share an entry.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
-    blocks = {script: asdict(one) for script, one in outcomes.items()}
-    known = recorded(file) | {page.name: {"commit": commit(), "date": today(), "blocks": blocks}}
+    run = {"commit": commit(), "date": today()}
+    known = recorded(file)
+    known.setdefault(page.name, {}).update({script: asdict(one) | run for script, one in outcomes.items()})
     file.write_text(json.dumps(known, indent=1) + "\n")
 
 

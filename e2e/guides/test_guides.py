@@ -4,6 +4,7 @@ Each block's output is compared with the one that the page shows. Each page ends
 too. Blocks that are not run here are listed in `elsewhere`, with the test that runs them or the reason.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from demo import models
 from demo.kube import Kube
 from demo.models import REPOSITORY
 from e2e.guides import elsewhere, outcome
-from e2e.guides.conftest import environment, run_steps
+from e2e.guides.conftest import environment, run_steps, without_cluster
 from e2e.shown_output import Step, steps
 
 DOCS = REPOSITORY / "docs"
@@ -25,6 +26,8 @@ def here(page: Path) -> list[Step]:
 
 
 PAGES = [page for page in dict.fromkeys([DOCS / "quickstart.md", *sorted(DOCS.rglob("*.md"))]) if here(page)]
+WITHOUT_CLUSTER = [page for page in PAGES if str(page.relative_to(REPOSITORY)) in elsewhere.WITHOUT_CLUSTER]
+IN_CLUSTER = [page for page in PAGES if page not in WITHOUT_CLUSTER]
 
 
 def left(kube: Kube) -> list[str]:
@@ -34,14 +37,25 @@ def left(kube: Kube) -> list[str]:
     return [name for name in told if name not in {"service/kubernetes", "configmap/kube-root-ca.crt"}]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", IN_CLUSTER, ids=lambda page: page.stem)
 def test_a_page_does_what_it_says(page: Path, kube: Kube) -> None:
     try:
-        there = here(page)
-        printed = run_steps([step.script for step in there], environment(kube), limit_s=LIMIT_S)
-        found = [outcome.of(step, output) for step, output in zip(there, printed, strict=True)]
-        outcome.record(page, dict(zip((step.script for step in there), found, strict=True)))
+        differences = run_page(page, environment(kube))
         assert left(kube) == []
-        assert [(step.name, one.difference) for step, one in zip(there, found, strict=True) if one.difference] == []
+        assert differences == []
     finally:
         models.delete(kube, *kube("get", "modeldeployments", "-o", "jsonpath={.items[*].metadata.name}").split())
+
+
+@pytest.mark.parametrize("page", WITHOUT_CLUSTER, ids=lambda page: page.stem)
+def test_a_page_without_a_cluster_does_what_it_says(page: Path) -> None:
+    assert run_page(page, without_cluster()) == []
+
+
+def run_page(page: Path, shell: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Run the page's blocks, record what they printed, and return those whose output isn't the shown one."""
+    there = here(page)
+    printed = run_steps([step.script for step in there], shell, limit_s=LIMIT_S)
+    found = [outcome.of(step, output) for step, output in zip(there, printed, strict=True)]
+    outcome.record(page, dict(zip((step.script for step in there), found, strict=True)))
+    return [(step.name, one.difference) for step, one in zip(there, found, strict=True) if one.difference]
