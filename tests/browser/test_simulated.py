@@ -72,7 +72,7 @@ def test_totals_and_what_is_wrong_come_first(fleet: Page) -> None:
 
 def test_the_cluster_is_named_in_the_header_and_the_tab(fleet: Page) -> None:
     expect(fleet.locator("#cluster")).to_have_text(CLUSTER)
-    expect(fleet).to_have_title(f"{CLUSTER} · Halcyon")
+    expect(fleet).to_have_title(f"Models · {CLUSTER} · Halcyon")
 
 
 def test_a_total_leads_to_its_models(fleet: Page) -> None:

@@ -1,7 +1,7 @@
 // The frame of all pages: sign-in, navigation, theme and keyboard shortcuts.
 
 import { get, RequestError } from "./api.js";
-import { byId, errorMessage, h, setText } from "./dom.js";
+import { byId, errorMessage, h, setText, setTitle } from "./dom.js";
 import { fleetPage } from "./fleet.js";
 import { measuredPage } from "./measured.js";
 import { modelPage } from "./model.js";
@@ -20,11 +20,10 @@ function showState(isLive, why) {
   setText(live, isLive ? "Live" : why);
 }
 
-/** Shows the cluster's name in the header and in the browser's tab. @param {string} name */
+/** Shows the cluster's name in the header; `setTitle` shows it in the browser's tab. @param {string} name */
 function showCluster(name) {
   cluster.hidden = !name;
   setText(cluster, name);
-  document.title = name ? `${name} · Halcyon` : "Halcyon";
 }
 
 /** @param {string} why */
@@ -56,7 +55,7 @@ function showSignIn(why) {
     error,
     h("button", { type: "submit" }, "Sign in"),
   );
-  document.title = "Sign in · Halcyon";
+  setTitle("Sign in");
   signOut.hidden = true;
   main.replaceChildren(form);
   token.focus();

@@ -2,7 +2,7 @@
 
 import { follow, modelPath, RequestError } from "./api.js";
 import { sparkline } from "./spark.js";
-import { byId, h, input, refill, setText } from "./dom.js";
+import { byId, h, input, refill, setText, setTitle } from "./dom.js";
 import { age, count, known, millis, NONE, number, percent, plural, quantile, rate } from "./format.js";
 import { rollouts, totals } from "./totals.js";
 import { viewList } from "./views.js";
@@ -77,7 +77,7 @@ export function badge(state) {
  * @returns {() => void} closes the page
  */
 export function fleetPage(main, params, listener) {
-  document.title = "Models · Halcyon";
+  setTitle("Models");
   const get = (/** @type {string} */ key, absent = "") => params.get(key) || absent;
   const query = { text: get("text"), namespace: get("namespace"), state: get("state"), problem: get("problem"), sort: get("sort", "urgency"), order: get("order", "ascending"), offset: 0 };
   let end = () => {};
