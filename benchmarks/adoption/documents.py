@@ -41,7 +41,7 @@ _CONTINUED = ("\\", "|")
 def counts(pages: tuple[Path, ...] = PAGES, record_file: Path = outcome.RECORD) -> dict[str, int]:
     """Return the number of commands and blocks on the pages, and of those without a test, a reason or an output."""
     shown = [command for page in pages for command in commands(page)]
-    listed = [command for command in shown if any(command.startswith(start) for start in elsewhere.NOBODY)]
+    listed = [command for command in shown if _is_nobodys(command)]
     blocks = [step for page in pages for step in steps(page)]
     recorded = outcome.recorded(record_file)
     compared = [step for step in blocks if not _is_listed(step)]
@@ -50,12 +50,18 @@ def counts(pages: tuple[Path, ...] = PAGES, record_file: Path = outcome.RECORD) 
         "commands": len(shown),
         "commands run by a test": len(shown) - len(listed),
         "commands listed with the reason": len(listed),
-        "commands without output": sum(count for page in pages for count in _without_output(page.read_text())),
+        "commands without output": sum(
+            not _is_nobodys(command) for page in pages for command in _without_output(page.read_text())
+        ),
         "blocks of shell": len(blocks),
         "blocks listed with their test or the reason": len(blocks) - len(compared),
         "blocks that printed what their page shows": agree,
         "blocks not shown to print it": len(compared) - agree,
     }
+
+
+def _is_nobodys(command: str) -> bool:
+    return any(command.startswith(start) for start in elsewhere.NOBODY)
 
 
 def _is_listed(step: Step) -> bool:
@@ -68,14 +74,15 @@ def _agrees(step: Step, recorded: Mapping[str, Any]) -> bool:
     return found is not None and outcome.of(step, found["printed"]).difference is None
 
 
-def _without_output(text: str) -> Iterator[int]:
-    """Yield, for each block of `console`, the number of commands without an output in the block or in a block after it."""
+def _without_output(text: str) -> Iterator[str]:
+    """Yield the first line of each command in blocks of `console` that has no output there, and none in a block after it."""
     for block in _CONSOLE.finditer(text):
         lines = block["text"].splitlines()
         starts = [number for number, line in enumerate(lines) if line.startswith("$ ")]
         ends = [*starts[1:], len(lines)]
-        bare = [not _has_output(lines[start:end]) for start, end in zip(starts, ends, strict=True)]
-        yield sum(bare[:-1]) + (bare[-1] and block["after"] is None)
+        for start, end in zip(starts, ends, strict=True):
+            if not _has_output(lines[start:end]) and (end < len(lines) or block["after"] is None):
+                yield lines[start].removeprefix("$ ")
 
 
 def _has_output(lines: list[str]) -> bool:

@@ -185,10 +185,10 @@ def test_blocks_of_a_page_share_a_shell_and_have_outputs_apart() -> None:
 def test_the_row_counts_blocks_whose_last_run_agrees(tmp_path: Path) -> None:
     page, file = tmp_path / "page.md", tmp_path / "guides.json"
     page.write_text(
-        "```console\n$ a \\\n  --b\nprinted\n$ c\n```\n\n```sh\none\n```\n\n```text\n1\n```\n\n```sh\ntwo\n```\n"
+        "```console\n$ a \\\n  --b\nprinted\n$ cosign x\n$ c\n```\n\n```sh\none\n```\n\n```text\n1\n```\n\n```sh\ntwo\n```\n"
     )
     found = documents.counts((page,), file)
-    assert (found["commands"], found["commands without output"]) == (2, 1)
+    assert (found["commands"], found["commands without output"]) == (3, 1), "one is listed with the reason"
     assert (found["blocks of shell"], found["blocks not shown to print it"]) == (2, 2)
     outcomes = [outcome.of(step, printed) for step, printed in zip(steps(page), ("1\n", "2\n"), strict=True)]
     assert [one.difference is None for one in outcomes] == [True, False]

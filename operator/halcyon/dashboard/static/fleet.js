@@ -220,9 +220,16 @@ export function fleetPage(main, params, listener) {
     const rows = [...lines.values()].map((one) => one.element);
     const isSame = rows.length > 0 && rows.length === body.children.length && rows.every((row, index) => row === body.children[index]);
     if (!isSame) body.replaceChildren(...(rows.length ? rows : [empty(now)]));
-    rowPx = rows[0]?.getBoundingClientRect().height || rowPx;
-    pad.style.paddingTop = `${offset * rowPx}px`;
-    pad.style.paddingBottom = `${Math.max(matched - offset - rows.length, 0) * rowPx}px`;
+    const makeRoom = () => {
+      pad.style.paddingTop = `${offset * rowPx}px`;
+      pad.style.paddingBottom = `${Math.max(matched - offset - rows.length, 0) * rowPx}px`;
+    };
+    makeRoom(); // before the height is read, which needs a layout: a change after it would need another one
+    const heightPx = rows[0]?.getBoundingClientRect().height || rowPx;
+    if (heightPx !== rowPx) {
+      rowPx = heightPx;
+      makeRoom();
+    }
     const refocused = focused && body.querySelector(`tr[data-key="${CSS.escape(focused)}"] a`);
     if (refocused instanceof HTMLElement) refocused.focus({ preventScroll: true });
     loadVisibleRows();
