@@ -24,6 +24,7 @@ MAX_IDLE_SHARE = 0.01
 def row(samples: Mapping[str, Sequence[Any]], *, has_passed: bool) -> Row:
     """Return the row of these samples; a measurement without samples is unknown."""
     paints, frames, idle = (samples.get(name, []) for name in ("first_paint_s", "frames_ms", "idle_cpu_share"))
+    cpu = samples.get("longest_task_cpu_ms", [])
     pages, checks = samples.get("console", []), samples.get("axe", [])
     value = {
         "first paint seconds, median": round(median(paints), 3) if paints else None,
@@ -34,6 +35,7 @@ def row(samples: Mapping[str, Sequence[Any]], *, has_passed: bool) -> Row:
         "pages whose console was read": len(pages),
         f"frames over {MAX_FRAME_MS} ms": sum(ms > MAX_FRAME_MS for ms in frames) if frames else None,
         "longest frame ms": round(max(frames), 1) if frames else None,
+        "CPU ms of the longest task": round(max(cpu), 1) if cpu else None,
         "idle share of a core": round(median(idle), 4) if idle else None,
         "test runs that failed": int(not has_passed),
     }
@@ -66,6 +68,9 @@ def _why(value: Mapping[str, Any]) -> str:
     reasons = [f"not measured: {', '.join(unknown)}"] if unknown else []
     if value["test runs that failed"]:
         reasons.append("a browser test failed")
+    frames, cpu_ms = value[f"frames over {MAX_FRAME_MS} ms"], value["CPU ms of the longest task"]
+    if frames and cpu_ms is not None and cpu_ms <= MAX_FRAME_MS:
+        reasons.append("the page's tasks take less CPU time than a frame may; other programs ran on the machine")
     return "; ".join(reasons)
 
 

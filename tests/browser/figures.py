@@ -22,6 +22,18 @@ def add_samples(name: str, samples: Iterable[Any]) -> None:
     _write(SAMPLES, known | {name: [*known.get(name, []), *samples]})
 
 
+def task_cpu_ms(trace: bytes) -> list[float]:
+    """Return the CPU time of each task of a page's main thread, from a trace of Chromium.
+
+    Unlike the time that passes, it does not depend on the other programs of the machine.
+    """
+    events = json.loads(trace)["traceEvents"]
+    names = [event for event in events if event.get("name") == "thread_name"]
+    main = {(event["pid"], event["tid"]) for event in names if event["args"]["name"] == "CrRendererMain"}
+    tasks = (event for event in events if event.get("name") == "RunTask" and (event["pid"], event["tid"]) in main)
+    return [event.get("tdur", 0) / 1000 for event in tasks]
+
+
 def _read(file: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     return found
