@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ def test_targets_without_a_row_have_a_reason() -> None:
     )
 
 
-SAMPLES = {
+SAMPLES: dict[str, list[Any]] = {
     "first_paint_s": [0.31, 0.35, 0.9],
     "axe": [[], []],
     "console": [[], [], []],
@@ -106,11 +107,11 @@ def test_dashboard_s_row_is_of_its_samples() -> None:
         *({name: []} for name in SAMPLES if name != "longest_task_cpu_ms"),
     ],
 )
-def test_dashboard_s_row_falls_short_if_a_figure_is_worse_or_missing(worse: dict[str, list[object]]) -> None:
+def test_dashboard_s_row_falls_short_if_a_figure_is_worse_or_unknown(worse: dict[str, list[Any]]) -> None:
     assert not holds(dashboard.row(SAMPLES | worse, has_passed=True))
 
 
-def test_frames_of_a_busy_machine_are_short_of_the_target_with_the_reason() -> None:
+def test_frames_of_a_busy_machine_fall_short_with_the_reason() -> None:
     found = dashboard.row(SAMPLES | {"frames_ms": [16.7, 133.3]}, has_passed=True)
     assert not holds(found)
     assert found.why == "the page's tasks take less CPU time than a frame may; other programs ran on the machine"
