@@ -13,6 +13,8 @@ from generators.monitoring.queries import NamedQuery
 
 OF_STREAMS = "halcyon_agent_first_event_duration_seconds"
 """Metric whose quantiles are numbers only while clients stream. Tests of streams compare it with what clients measure."""
+OF_CLIENTS = "halcyon_agent_client_requests_total"
+"""Only models with API keys have it: tests/integration/balancer/test_api_keys.py has its data."""
 
 
 def unanswered(address: str, asked: Iterable[NamedQuery]) -> list[NamedQuery]:

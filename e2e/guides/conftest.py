@@ -1,8 +1,9 @@
 """Fixtures of the page tests: a cluster with the chart and without models."""
 
 import os
+import secrets
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
@@ -25,8 +26,14 @@ def kube() -> Iterator[Kube]:
 
 def environment(kube: Kube) -> dict[str, str]:
     """Return a reader's environment: the cluster's programs and Halcyon's on PATH."""
-    path = f"{kube.programs}:{REPOSITORY / '.venv' / 'bin'}:{os.environ['PATH']}"
+    path = f"{kube.programs}:{without_cluster()['PATH']}"
     return {**os.environ, "PATH": path, "KUBECONFIG": str(kube.kubeconfig)}
+
+
+def without_cluster() -> dict[str, str]:
+    """Return the environment of a reader who has Halcyon's programs on PATH, and no cluster."""
+    path = f"{REPOSITORY / '.venv' / 'bin'}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "KUBECONFIG": "/dev/null"}
 
 
 def run(script: str, kube: Kube, *, limit_s: float) -> str:
@@ -44,3 +51,23 @@ def run(script: str, kube: Kube, *, limit_s: float) -> str:
     )
     assert done.returncode == 0, f"{script}\n{done.stdout[-6000:]}"
     return done.stdout
+
+
+def run_steps(scripts: Sequence[str], shell: Mapping[str, str], *, limit_s: float) -> list[str]:
+    """Run scripts one after another in one shell with this environment, and return the output of each."""
+    mark = f"--- {secrets.token_hex(8)}"
+    script = "".join(f"{one.rstrip()}\nprintf '%s\\n' '{mark}'\n" for one in scripts)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=REPOSITORY,
+        env=shell,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        check=False,
+        timeout=limit_s,
+    )
+    *printed, rest = done.stdout.split(f"{mark}\n")
+    assert done.returncode == 0, f"{scripts[len(printed)]}\n{rest[-6000:]}"
+    return printed

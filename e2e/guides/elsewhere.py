@@ -1,7 +1,12 @@
-"""Commands in `console` blocks that `test_commands` doesn't run.
+"""Commands and shell blocks of the pages that are not run in the cluster of these tests, or whose output isn't compared.
 
-They are identified by their prefix. Each has the place where it is run, or the reason why it isn't.
+They are identified by their prefix, a block by its page and the beginning of its first line. Each has the place where it is
+run, or the reason why it isn't.
 """
+
+from collections.abc import Mapping
+
+from e2e.shown_output import Step
 
 RUN_BY = {
     "make": "e2e/readme/test_readme.py",
@@ -32,6 +37,55 @@ NOBODY = {
 }
 
 
+BLOCKS_RUN_BY = {
+    "README.md: make kind": "benchmarks/adoption/first_model.py",
+    "README.md: make images push": "e2e/readme/test_readme.py",
+    "README.md: make demo": "e2e/readme/test_readme.py",
+    "measure.md: kubectl apply": "e2e/scenarios/test_bench.py",
+    "measure.md: address=": "tests/integration/measure/test_answer.py",
+    'measure.md: halcyon bench --url "grpc': "tests/integration/measure/test_engine.py",
+    'measure.md: halcyon bench --url "http': "tests/unit/cli/commands/measure/test_report.py",
+    "measure.md: halcyon bench --again": "tests/unit/cli/bench/test_again.py",
+    "batch.md: halcyon batch": "tests/integration/cli/test_batch_command.py",
+    "batch.md: kubectl create secret": "tests/integration/batch/test_buckets.py",
+}
+"""Shell blocks that `test_guides` doesn't run because a test of its own does."""
+
+BLOCKS_NOBODY = {
+    "batch.md: docker build": "pyarrow comes from an index that a build here doesn't reach",
+    "batch.md: kubectl create configmap": "hooks.py is the reader's own file",
+    "energy.md: halcyon bench": "no server here has a GPU whose energy is counted",
+    "incidents.md: helm template": "skopeo copies between registries that our machines don't reach",
+}
+"""Shell blocks that none of our machines runs."""
+
+BLOCKS = BLOCKS_RUN_BY | BLOCKS_NOBODY
+
+WITHOUT_CLUSTER = {"docs/concepts/scaling.md", "docs/guides/analyse.md", "docs/simulator.md"}
+"""Pages whose shell blocks need no cluster."""
+
+MEASURED = {
+    "analyse.md: halcyon variants": "sizes are compared by tests/integration/measure/test_variants.py",
+    "batching.md: halcyon bench": "rates and latencies of this machine",
+    "batching.md: pod=": "the same",
+    "canary.md: address=": "each of two balancers shares out its own requests",
+    "migrating.md: mkdir": "the last digits of a probability",
+    "scaling.md: sed": "rates of this machine",
+    "scaling.md: halcyon scale": "the same",
+}
+"""Shell blocks whose output is compared without its numbers, with what the numbers are."""
+
+NOT_COMPARED = {
+    'analyse.md: halcyon analyse "$folder/digits.onnx" --roofline': "peaks of this machine, and a verdict that depends on them",
+}
+"""Shell blocks that are run, and whose output isn't compared, with the reason."""
+
+
 def reason(command: str) -> str | None:
     """Return the reason why `test_commands` doesn't run this command; None if it does."""
     return next((said for start, said in (RUN_BY | NOBODY).items() if command.startswith(start)), None)
+
+
+def entry(step: Step, listed: Mapping[str, str]) -> str | None:
+    """Return what a list has about a shell block; None if the block isn't listed."""
+    return next((said for start, said in listed.items() if step.name.startswith(start)), None)

@@ -16,7 +16,7 @@ from demo.kube import SYSTEM, Kube, wait_for
 from demo.models import DIGITS
 from e2e.load import process
 from e2e.load.settings import Load
-from e2e.queries import OF_STREAMS, unanswered, values
+from e2e.queries import OF_CLIENTS, OF_STREAMS, unanswered, values
 from generators.monitoring import queries, triton_metrics
 from halcyon.api.types import quantity
 from halcyon.monitoring import operator_metrics
@@ -142,10 +142,10 @@ def test_each_operator_publishes_the_memory_limit_of_its_container(kube: Kube, w
 def test_every_query_of_dashboards_and_alerts_has_data(
     kube: Kube, served: Callable[..., str], watching: Prometheus
 ) -> None:
-    chosen = {"namespace": "default", "model": ".*", "job": METRICS, "__rate_interval": "1m"}
+    chosen = {"cluster": ".*", "namespace": "default", "model": ".*", "job": METRICS, "__rate_interval": "1m"}
     asked = [*queries.panels(chosen), *queries.watched(PLACES)]
-    without_streams = [one for one in asked if OF_STREAMS not in one.expression]
-    assert len(asked) - len(without_streams) == 3, "p50, p95 and p99 of one panel"
+    without_streams = [one for one in asked if OF_STREAMS not in one.expression and OF_CLIENTS not in one.expression]
+    assert len(asked) - len(without_streams) == 4, "p50, p95 and p99 of one panel, and requests by client"
     left = [one for one in without_streams if not any(name in one.expression for name in NOT_ON_CPU)]
     many = len(left)
     assert len(without_streams) - many <= 2 * len(NOT_ON_CPU)

@@ -86,8 +86,9 @@ def models(kube: Kube, served: Callable[..., str]) -> Callable[[str, int], str]:
     served(document(CACHED, runtime={"server": cache}))
     policy = {"maxQueueSize": 1, "timeoutAction": "Reject"}
     batching = {"maxBatchSize": 1, "priorityLevels": 2, "queuePolicy": policy}
-    server = {"forwardedHeaders": ["X-Tenant"], "logLevel": "Verbose"}
-    served(document(QUEUED, runtime={"server": server}, batching=batching))
+    server = {"forwardedHeaders": ["X-Tenant", "traceparent"], "logLevel": "Verbose"}
+    traffic = {"balancerReplicas": 1, "accessLog": "All"}
+    served(document(QUEUED, runtime={"server": server}, batching=batching, traffic=traffic))
     return kube.must_address
 
 
@@ -150,6 +151,20 @@ def test_named_headers_and_no_others_reach_the_model(models: Callable[[str, int]
     headers = {"x-tenant": "blue", "x-tenants": "no"}
     for call, port in ((over_grpc, GRPC_PORT), (over_http, HTTP_PORT)):
         assert call(models(QUEUED, port), QUEUED, 0.0, headers=headers) == {"x-tenant": "blue"}
+
+
+def test_a_clients_trace_reaches_the_model_and_the_access_log(kube: Kube, models: Callable[[str, int], str]) -> None:
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    for call, port in ((over_grpc, GRPC_PORT), (over_http, HTTP_PORT)):
+        assert call(models(QUEUED, port), QUEUED, 0.0, headers={"traceparent": trace}) == {"traceparent": trace}
+    (balancer,) = kube.pods(QUEUED, "balancer")
+
+    def logged() -> list[str]:
+        text = kube("logs", balancer["metadata"]["name"], "-c", "haproxy")
+        lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        return [line["protocol"] for line in lines if line["trace"] == trace.split("-")[1]]
+
+    wait_for(lambda: sorted(logged()) == ["grpc", "http"], what="both requests are in the access log", limit_s=20)
 
 
 def test_log_level_decides_the_lines_of_the_log(kube: Kube, models: Callable[[str, int], str]) -> None:

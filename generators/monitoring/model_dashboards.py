@@ -7,7 +7,7 @@ from typing import Final
 
 from generators.monitoring import triton_metrics
 from generators.monitoring.grafana import GrafanaDashboard, Panel, PanelRow, Query
-from generators.monitoring.promql import MODELS, NAME, NAMESPACE, of, per_model, quantile, rate, total
+from generators.monitoring.promql import CLUSTER, MODELS, NAME, NAMESPACE, OF, of, per_model, quantile, rate, total
 from halcyon.monitoring import per_model_metrics
 from halcyon.monitoring.agent_metrics import named
 from halcyon.monitoring.metric import Metric
@@ -138,7 +138,7 @@ FLEET: Final = GrafanaDashboard(
             ),
         ),
     ),
-    (NAMESPACE, MODELS),
+    (CLUSTER, NAMESPACE, MODELS),
 )
 
 
@@ -161,7 +161,7 @@ ONE: Final = GrafanaDashboard(
                     (Query(per_model(per_model_metrics.CONDITION, "type", "status", "reason"), "present"),),
                     kind="table",
                     width=12,
-                    hidden=(*per_model_metrics.OF, "Value"),
+                    hidden=(*OF, "Value"),
                 ),
                 Panel(
                     "Replicas",
@@ -192,6 +192,12 @@ ONE: Final = GrafanaDashboard(
                         Query(rate(named("retries_total")), "retried"),
                         Query(rate(named("held_requests_total")), "held for the first server"),
                     ),
+                    "reqps",
+                ),
+                Panel(
+                    "Requests by client",
+                    "Requests received by the name of the client's API key. Empty without traffic.apiKeys.",
+                    (Query(rate(named("client_requests_total"), "client"), "{{client}}"),),
                     "reqps",
                 ),
                 Panel(
@@ -321,5 +327,5 @@ ONE: Final = GrafanaDashboard(
             ),
         ),
     ),
-    (replace(NAMESPACE, several=False), replace(MODELS, several=False)),
+    (CLUSTER, replace(NAMESPACE, several=False), replace(MODELS, several=False)),
 )

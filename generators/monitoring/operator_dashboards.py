@@ -6,6 +6,8 @@ from typing import Final
 
 from generators.monitoring.grafana import GrafanaDashboard, Panel, PanelRow, Query, Variable
 from generators.monitoring.promql import (
+    BY,
+    CLUSTER,
     MODELS,
     NAME,
     NAMESPACE,
@@ -19,9 +21,7 @@ from halcyon.monitoring import operator_metrics, per_model_metrics
 from halcyon.monitoring.metric import Metric
 
 _JOB: Final = Variable("job", "Job", f"label_values({operator_metrics.LEADER.name}, job)")
-_CHANGES: Final = (
-    f"sum by ({per_model_metrics.BY}, direction) (increase({of(per_model_metrics.CHANGES)}[$__rate_interval]))"
-)
+_CHANGES: Final = f"sum by ({BY}, direction) (increase({of(per_model_metrics.CHANGES)}[$__rate_interval]))"
 
 SCALING: Final = GrafanaDashboard(
     "halcyon-scaling",
@@ -123,7 +123,7 @@ SCALING: Final = GrafanaDashboard(
             ),
         ),
     ),
-    (NAMESPACE, MODELS),
+    (CLUSTER, NAMESPACE, MODELS),
 )
 
 
@@ -279,5 +279,5 @@ OPERATOR: Final = GrafanaDashboard(
             ),
         ),
     ),
-    (_JOB,),
+    (CLUSTER, _JOB),
 )

@@ -5,17 +5,26 @@ from __future__ import annotations
 from typing import Final
 
 from generators.monitoring.grafana import Variable
-from halcyon.monitoring import per_model_metrics
+from halcyon.monitoring import operator_metrics, per_model_metrics
 from halcyon.monitoring.metric import Metric
 
-NAME: Final = "{{namespace}}/{{model_deployment}}"
-"""Legend with the name of a model."""
-_SELECTED: Final = 'namespace=~"$namespace",model_deployment=~"$model"'
-_OPERATOR: Final = 'job=~"$job"'
+NAME: Final = "{{namespace}}/{{model_deployment}} {{cluster}}"
+"""Legend with the name of a model, and that of its cluster if the site has set one."""
+_CLUSTER: Final = 'cluster=~"$cluster"'
+_SELECTED: Final = f'{_CLUSTER},namespace=~"$namespace",model_deployment=~"$model"'
+_OPERATOR: Final = f'{_CLUSTER},job=~"$job"'
+OF: Final = ("cluster", *per_model_metrics.OF)
+"""Labels that identify a model. Without `clusterName` in the chart's values, no series has the label `cluster`."""
+BY: Final = ", ".join(OF)
 
-NAMESPACE: Final = Variable("namespace", "Namespace", f"label_values({per_model_metrics.CONDITION.name}, namespace)")
+CLUSTER: Final = Variable("cluster", "Cluster", f"label_values({operator_metrics.LEADER.name}, cluster)")
+NAMESPACE: Final = Variable(
+    "namespace", "Namespace", f"label_values({per_model_metrics.CONDITION.name}{{{_CLUSTER}}}, namespace)"
+)
 MODELS: Final = Variable(
-    "model", "Model", f'label_values({per_model_metrics.CONDITION.name}{{namespace=~"$namespace"}}, model_deployment)'
+    "model",
+    "Model",
+    f'label_values({per_model_metrics.CONDITION.name}{{{_CLUSTER},namespace=~"$namespace"}}, model_deployment)',
 )
 
 
@@ -26,22 +35,22 @@ def of(metric: Metric, matchers: str = "", *, end: str = "") -> str:
 
 def per_model(metric: Metric, *by: str, matchers: str = "") -> str:
     """Return a query for one value per model (and label in `by`), whichever operator replica exports it."""
-    return f"max by ({', '.join((per_model_metrics.BY, *by))}) ({of(metric, matchers)})"
+    return f"max by ({', '.join((BY, *by))}) ({of(metric, matchers)})"
 
 
 def total(metric: Metric, *by: str, matchers: str = "") -> str:
     """Return a query for the sum over pods, per model or per label in `by`."""
-    return f"sum by ({', '.join(by or per_model_metrics.OF)}) ({of(metric, matchers)})"
+    return f"sum by ({', '.join(by or OF)}) ({of(metric, matchers)})"
 
 
 def rate(metric: Metric, *by: str, matchers: str = "", end: str = "") -> str:
     """Return a query for the rate per second, summed over pods, per model or per label in `by`."""
-    return f"sum by ({', '.join(by or per_model_metrics.OF)}) (rate({of(metric, matchers, end=end)}[$__rate_interval]))"
+    return f"sum by ({', '.join(by or OF)}) (rate({of(metric, matchers, end=end)}[$__rate_interval]))"
 
 
 def quantile(share: float, metric: Metric) -> str:
     """Return a query for a quantile of a histogram, over all pods of a model."""
-    return f"histogram_quantile({share:g}, {rate(metric, *per_model_metrics.OF, 'le', end='_bucket')})"
+    return f"histogram_quantile({share:g}, {rate(metric, *OF, 'le', end='_bucket')})"
 
 
 def operators(metric: Metric | str, matchers: str = "") -> str:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from tests.browser.figures import add_samples
 from tests.browser.fleet import Fleet, filled
 from tests.integration.conftest import cluster, kubectl, namespace
 from tests.integration.operator_process import Operator, running
@@ -53,6 +54,7 @@ else:
         bare.on("console", lambda said: complaints.append(said.text) if said.type in {"error", "warning"} else None)
         bare.on("pageerror", lambda error: complaints.append(str(error)))
         yield bare
+        add_samples("console", [complaints])
         assert complaints == []
 
 

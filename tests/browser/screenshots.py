@@ -24,6 +24,7 @@ from halcyon.dashboard.site import Links, SiteMetrics
 from tests.browser.simulated_fleet import SimulatedFleet, SimulatedPrometheus
 from tests.ports import free_ports
 
+CLUSTER = "prod-eu-1"
 COLOURS = 128
 """Colours in a picture, so that it is small enough for git."""
 
@@ -38,6 +39,7 @@ def serve(fleet: SimulatedFleet, *, points: int = MAX_POINTS) -> str:
         site=SiteMetrics(SimulatedPrometheus(), monotonic=time.monotonic, wall=time.time),
         measured_results=fleet.measured,
         links=Links("https://grafana.example.org", "https://alerts.example.org", "https://runbooks.example.org"),
+        cluster=CLUSTER,
         steps=lambda: int(fleet.now // STEP_S),
     )
     port, started = free_ports(1)[0], threading.Event()

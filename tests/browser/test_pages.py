@@ -1,34 +1,29 @@
 """The dashboard as people use it, in a real browser, over a real API server: with 5,000 models, and while one is scaled."""
 
-import json
 import re
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from halcyon.kube import kinds
+from tests.browser.figures import add_samples, record
 from tests.browser.fleet import MODELS, Fleet, cpu_s, resident_mib, url
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import MERGE, Space, deployment, files
 
-FIGURES = Path("build/browser.json")
+LOADS = 5
+IDLE_WINDOWS = 3
 ROWS = 40
 """Rows that exist at once in a window of this height."""
 PATIENCE_MS = 60_000
 """Ends what never comes; how long things take are figures, not assertions."""
 expect.set_options(timeout=PATIENCE_MS)
-
-
-def record(**figures: float) -> None:
-    """Keep figures of this run."""
-    FIGURES.parent.mkdir(exist_ok=True)
-    known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    FIGURES.write_text(json.dumps(known | {k: round(v, 3) for k, v in figures.items()}, indent=2) + "\n")
 
 
 def axe(page: Page) -> list[str]:
@@ -38,7 +33,9 @@ def axe(page: Page) -> list[str]:
     assert spec.origin is not None
     page.evaluate(Path(spec.origin).with_name("axe.min.js").read_text() + "\nnull")
     found: dict[str, Any] = page.evaluate("axe.run({resultTypes: ['violations']})")
-    return [f"{one['id']}: {node['html'][:200]}" for one in found["violations"] for node in one["nodes"]]
+    violations = [f"{one['id']}: {node['html'][:200]}" for one in found["violations"] for node in one["nodes"]]
+    add_samples("axe", [violations])
+    return violations
 
 
 @pytest.fixture
@@ -61,11 +58,18 @@ def served(live: Space) -> Space:
 
 
 def test_5000_models_are_painted_and_only_those_in_sight_exist(page: Page, fleet: Fleet) -> None:
-    page.goto(f"{fleet.url}#/?text=team-")
-    page.wait_for_selector("tbody tr th a")
-    rows_ms = page.evaluate("performance.now()")
-    paint_ms = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
-    record(first_paint_s=paint_ms / 1000, first_rows_s=rows_ms / 1000)
+    page.context.new_cdp_session(page).send("Network.setCacheDisabled", {"cacheDisabled": True})
+    paints_s, rows_s = [], []
+    for _ in range(LOADS):
+        page.goto("about:blank")
+        page.goto(f"{fleet.url}#/?text=team-")
+        page.wait_for_selector("tbody tr th a")
+        rows_s.append(page.evaluate("performance.now()") / 1000)
+        paint_ms = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        paints_s.append(paint_ms / 1000)
+    add_samples("first_paint_s", paints_s)
+    add_samples("first_rows_s", rows_s)
+    record(first_paint_s=median(paints_s), first_rows_s=median(rows_s))
     expect(page.locator(".count")).to_contain_text(f"{MODELS} models")
     expect(page.locator("table")).to_have_attribute("aria-rowcount", str(MODELS + 1))
     assert page.locator("tbody tr").count() == ROWS
@@ -247,9 +251,10 @@ def test_the_dashboard_costs_the_operator_a_bounded_amount(page: Page, fleet: Fl
         return shows / seconds, plain / seconds
 
     page.goto("about:blank")
-    shows, plain = spent(20)
+    idle = [shows - plain for shows, plain in (spent(20) for _ in range(IDLE_WINDOWS))]
+    add_samples("idle_cpu_share", idle)
     extra = resident_mib(fleet.shows) - resident_mib(fleet.plain)
-    record(idle_cpu_share=shows - plain, extra_memory_mib=extra, extra_memory_kib_per_model=extra * 1024 / MODELS)
+    record(idle_cpu_share=median(idle), extra_memory_mib=extra, extra_memory_kib_per_model=extra * 1024 / MODELS)
     page.goto(fleet.url)
     expect(page.locator("tbody tr")).to_have_count(ROWS)
     shows, plain = spent(20)

@@ -11,7 +11,8 @@ from halcyon_cli.commands.measure.report import chart_library
 from halcyon_measure.report.page import page as report
 from halcyon_measure.results.document_file import StoredDocument, embedded
 from tests.bench_documents import answers, bench_document, grid, stored
-from tests.browser.test_pages import axe, record
+from tests.browser.figures import record
+from tests.browser.test_pages import axe
 
 HOSTILE = "</script><img src=x onerror=alert(1)> & \"'"
 MAX_BYTES = 1.5 * 2**20

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.screenshots import serve
+from tests.browser.figures import add_samples, record, task_cpu_ms
+from tests.browser.screenshots import CLUSTER, serve
 from tests.browser.simulated_fleet import MODELS, Model, SimulatedFleet
-from tests.browser.test_pages import axe, record
+from tests.browser.test_pages import axe
 
 MANY = 5000
 FRAMES = """() => { window.frames_ms = []; let last = performance.now();
@@ -67,6 +68,11 @@ def test_totals_and_what_is_wrong_come_first(fleet: Page) -> None:
         "intent",
         "merchant-risk",
     ]
+
+
+def test_the_cluster_is_named_in_the_header_and_the_tab(fleet: Page) -> None:
+    expect(fleet.locator("#cluster")).to_have_text(CLUSTER)
+    expect(fleet).to_have_title(f"Models · {CLUSTER} · Halcyon")
 
 
 def test_a_total_leads_to_its_models(fleet: Page) -> None:
@@ -185,8 +191,9 @@ def test_no_page_has_an_accessibility_fault_or_overflows(page: Page, url: str, s
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
 
 
-def test_5000_models_are_scrolled_without_long_frames(page: Page, crowded: str) -> None:
+def test_5000_models_are_scrolled_without_long_frames(browser: Browser, page: Page, crowded: str) -> None:
     """Figures only."""
+    browser.start_tracing(page=page, categories=["disabled-by-default-devtools.timeline"])
     page.goto(crowded)
     expect(page.locator("table")).to_have_attribute("aria-rowcount", str(MANY + 1))
     paint_ms = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
@@ -199,11 +206,18 @@ def test_5000_models_are_scrolled_without_long_frames(page: Page, crowded: str) 
     began, used = time.monotonic(), time.process_time()
     page.wait_for_timeout(5000)
     share = (time.process_time() - used) / (time.monotonic() - began)
-    tasks = page.evaluate("window.tasks_ms || []")
+    tasks, frames = page.evaluate("[window.tasks_ms || [], window.frames_ms]")
+    longest_cpu_ms = sorted(task_cpu_ms(browser.stop_tracing()))[-10:]
+    add_samples("longest_task_cpu_ms", longest_cpu_ms)
+    add_samples("frames_ms", frames)
+    add_samples("tasks_ms", tasks)
     record(
         first_paint_of_5000_s=paint_ms / 1000,
         tasks_over_50_ms=len(tasks),
         longest_task_ms=max(tasks, default=0.0),
+        frames_over_50_ms=sum(ms > 50 for ms in frames),
+        longest_frame_ms=max(frames),
+        longest_task_cpu_ms=max(longest_cpu_ms),
         open_page_server_cpu_share=share,
     )
     expect(page.locator("tbody tr").last).to_be_visible()

@@ -6,6 +6,7 @@ Its commands are run by `make test-guides`, so each must stand where that finds 
 from __future__ import annotations
 
 import json
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -15,8 +16,11 @@ import jsonschema
 import pytest
 import yaml
 
+from benchmarks.adoption import documents
 from e2e.blocks import blocks, commands
-from e2e.guides import elsewhere
+from e2e.guides import elsewhere, outcome
+from e2e.guides.conftest import run_steps
+from e2e.shown_output import Step, difference, steps
 from halcyon_cli.lint.checks import check
 from tests.yaml_text import all_loaded, loaded
 
@@ -95,6 +99,110 @@ def test_commands_run_elsewhere_are_on_a_page_and_their_tests_exist() -> None:
         assert any(command.startswith(start) for command in shown_ones), start
     for test in elsewhere.RUN_BY.values():
         assert (ROOT / test).is_file(), test
+
+
+def test_listed_shell_blocks_are_on_a_page_and_their_tests_exist() -> None:
+    names = [step.name for page in PAGES for step in steps(page)]
+    listed = [*elsewhere.BLOCKS, *elsewhere.MEASURED, *elsewhere.NOT_COMPARED]
+    assert [start for start in listed if not any(name.startswith(start) for name in names)] == []
+    assert [test for test in elsewhere.BLOCKS_RUN_BY.values() if not (ROOT / test).is_file()] == []
+
+
+def test_a_shell_block_that_is_run_shows_its_output() -> None:
+    """A block without an output prints nothing, which `make test-guides` checks; of those, none is a command of Halcyon's or Kubernetes'."""
+    silent = [
+        step.name
+        for page in PAGES
+        for step in steps(page)
+        if step.output is None and elsewhere.entry(step, elsewhere.BLOCKS) is None
+    ]
+    assert silent == ['analyse.md: rm -r "$folder"']
+
+
+PRINTED = """NAME     STATUS   READY   AGE
+digits   Ready    1/1     38s
+digits-a-6949fd4b5c-5xh7m on 10.42.0.17
+digits-5041aaac2f since 2026-11-28T08:51:15Z, took 3.716941 s
+Error from server (Forbidden): spec.scaling.maxReplicas is 6, but this site allows at most 4
+"""
+SHOWN = (
+    PRINTED,
+    PRINTED.replace("38s", "2m11s").replace("6949fd4b5c-5xh7m", "7fd8768df5-gl2gm").replace("10.42.0.17", "10.43.7.1"),
+    PRINTED.replace("5041aaac2f", "805e3664a1").replace("08:51:15", "09:00:00").replace("3.716941 s", "52 ms"),
+    PRINTED.replace("(Forbidden): ", "(Forbidden):\n").replace("NAME     STATUS", "NAME  STATUS"),
+    "NAME STATUS READY AGE\n...\nError from server (Forbidden): spec.scal... is 6, ...\n",
+    "...\ndigits-a-6949fd4b5c-5xh7m on 10.42.0.17\n...\nallows at most 4\n",
+)
+OTHER = (
+    "",
+    "...\n2/2\n...\n",
+    PRINTED.replace("1/1", "0/1"),
+    PRINTED.replace("digits-a-", "digits-b-"),
+    PRINTED.replace("at most 4", "at most 5"),
+    PRINTED.replace("NAME ", "NAME NAMESPACE "),
+    PRINTED.partition("Error")[0],
+    "...\nallows at most 4\n...\nNAME STATUS READY AGE\n...\n",
+    "...\nNAME STATUS READY AGE\n",
+)
+
+
+@pytest.mark.parametrize("output", SHOWN)
+def test_an_output_agrees_but_for_names_ages_times_and_addresses(output: str) -> None:
+    assert difference(output, PRINTED) is None
+
+
+@pytest.mark.parametrize("output", OTHER)
+def test_an_output_that_differs_in_a_word_is_reported(output: str) -> None:
+    assert difference(output, PRINTED) is not None
+
+
+def test_figures_of_a_measurement_differ_and_its_words_do_not() -> None:
+    output = "digits answered 1,042 requests/s: p99 44.8? ms; data [0.2023,...\n"
+    real = "digits answered 990.5 requests/s: p99 53.9 ms; data [0.19,0.5]\n"
+    assert difference(output, real, has_figures=True) is None
+    assert difference(output, real) is not None
+    assert difference(output, real.replace("answered", "rejected"), has_figures=True) is not None
+
+
+def test_the_output_of_a_block_is_the_text_below_it(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```sh\none\n```\n\nIt prints:\n\n```text\n1\n```\n\n```sh\ntwo\n```\n\n## More\n\n```text\n2\n```\n\n"
+        "```sh\nthree\n```\n\n```yaml\na: b\n```\n\n```text\n3\n```\n"
+    )
+    assert [(step.name, step.output) for step in steps(page)] == [
+        ("page.md: one", "1\n"),
+        ("page.md: two", None),
+        ("page.md: three", None),
+    ]
+
+
+def test_blocks_of_a_page_share_a_shell_and_have_outputs_apart() -> None:
+    assert run_steps(["a=1\n", 'echo "$a"\necho 2 >&2\n', "true\n"], os.environ, limit_s=20) == ["", "1\n2\n", ""]
+    with pytest.raises(AssertionError, match="false"):
+        run_steps(["echo 1\n", "false\n", "echo 3\n"], os.environ, limit_s=20)
+
+
+def test_the_row_counts_blocks_whose_last_run_agrees(tmp_path: Path) -> None:
+    page, file = tmp_path / "page.md", tmp_path / "guides.json"
+    page.write_text(
+        "```console\n$ a \\\n  --b\nprinted\n$ cosign x\n$ c\n```\n\n```sh\none\n```\n\n```text\n1\n```\n\n```sh\ntwo\n```\n"
+    )
+    found = documents.counts((page,), file)
+    assert (found["commands"], found["commands without output"]) == (3, 1), "one is listed with the reason"
+    assert (found["blocks of shell"], found["blocks not shown to print it"]) == (2, 2)
+    outcomes = [outcome.of(step, printed) for step, printed in zip(steps(page), ("1\n", "2\n"), strict=True)]
+    assert [one.difference is None for one in outcomes] == [True, False]
+    outcome.record(page, {step.script: one for step, one in zip(steps(page), outcomes, strict=True)}, file=file)
+    assert documents.counts((page,), file)["blocks that printed what their page shows"] == 1
+    page.write_text(page.read_text().replace("text\n1\n", "text\n4\n"))
+    assert documents.counts((page,), file)["blocks that printed what their page shows"] == 0
+
+
+def test_a_measured_block_is_compared_without_its_numbers() -> None:
+    step = Step("batching.md", "halcyon bench\n", "142 requests/s\n")
+    assert outcome.of(step, "990 requests/s\n").difference is None
+    assert outcome.of(Step("zero.md", step.script, step.output), "990 requests/s\n").difference is not None
 
 
 def test_a_command_goes_on_where_its_line_says_so(tmp_path: Path) -> None:

@@ -272,6 +272,8 @@ export interface Session {
   open: boolean;
   user: string;
   links: Links;
+  /** Name of the cluster; empty if it has none. */
+  cluster: string;
 }
 
 /** Callbacks of a page to the frame around it. */

@@ -81,6 +81,7 @@ class Dashboard:
         *,
         site: SiteMetrics | None = None,
         links: Links = NO_LINKS,
+        cluster: str = "",
         logs: LogReader | None = None,
         measured_results: ResultReader | None = None,
         batches: BatchReader | None = None,
@@ -95,6 +96,7 @@ class Dashboard:
             history: history of the models for the charts.
             site: values from the site's Prometheus; None if there is none.
             links: base URLs of the site's other tools.
+            cluster: name of the cluster; empty if it has none.
             logs: reader of pods' logs; None if there is none.
             measured_results: reader of measurements; None if there is none.
             batches: reader of BatchInferences; None if there is none.
@@ -102,7 +104,7 @@ class Dashboard:
             steps: function that returns the number of steps in the history so far.
         """
         self._source, self._access, self._history = source, access, history
-        self._steps, self._links, self._logs = steps, links, logs
+        self._steps, self._links, self._cluster, self._logs = steps, links, cluster, logs
         self._measured_results, self._batch_reader = measured_results, batches
         self._metrics = site or SiteMetrics(None, monotonic=time.monotonic, wall=time.time)
         self._fleet = Fleet(history)
@@ -161,7 +163,8 @@ class Dashboard:
 
     async def _session(self, request: web.Request) -> web.Response:
         user = await self._access.user(request)
-        return _json(200, {"user": user.name, "open": self._access.is_open, "links": asdict(self._links)})
+        site = {"links": asdict(self._links), "cluster": self._cluster}
+        return _json(200, {"user": user.name, "open": self._access.is_open} | site)
 
     async def _sign_in(self, request: web.Request) -> web.Response:
         # A form on another site cannot send this content type without a CORS preflight request, which this server never allows.

@@ -56,6 +56,15 @@ METRICS: Final = (
     _own("batch_waiting", "gauge", "Requests of batch inference that wait until servers have room beside their users."),
     _own("batch_inflight", "gauge", "Requests of batch inference that servers are processing."),
     _own(
+        "client_requests_total",
+        "counter",
+        "Inference requests by the name of the client's API key, with those that were rejected. Only models with API keys have this "
+        "metric, for at most 256 clients.",
+        "client",
+    ),
+    _own("client_received_bytes_total", "counter", "Bytes of requests by client, with headers.", "client"),
+    _own("client_sent_bytes_total", "counter", "Bytes of responses by client, with headers.", "client"),
+    _own(
         "response_duration_seconds",
         "histogram",
         "Time that servers took until their response headers, without the wait in the balancer.",

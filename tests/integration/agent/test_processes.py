@@ -69,10 +69,15 @@ TABLE = "# table: counters, type: integer, size:16, used:1\n0x7e: key=1 use=2 ex
 HELD = "held=5 came=12\n"
 BROKEN = "broken=3\n"
 STREAMS = "# table: streams_first_event, type: integer, size:16, used:1\n0x7e: key=1 use=0 exp=0 shard=0 gpc0=9 gpc1=900 gpc2=9 gpc3=8\n"
+USAGE = (
+    "# table: usage, type: string, size:256, used:2\n"
+    "0x7e: key=bob use=0 exp=0 shard=0 http_req_cnt=1 bytes_in_cnt=70 bytes_out_cnt=90\n"
+    "0x7f: key=alice.a-1 use=1 exp=0 shard=0 http_req_cnt=4 bytes_in_cnt=300 bytes_out_cnt=5000000000\n"
+)
 
 
 def test_a_reading_adds_up_both_protocols() -> None:
-    reading = parse([INFO, STATE, STAT, TABLE, HELD, BROKEN, STREAMS], at=5.0, wide=WideCounters())
+    reading = parse([INFO, STATE, STAT, TABLE, HELD, BROKEN, STREAMS, USAGE], at=5.0, wide=WideCounters())
     assert (reading.at, reading.process, reading.config) == (5.0, 4711, "halcyon-0123")
     assert (reading.queued, reading.held, reading.inflight) == (31, 5, 7)
     assert (reading.answered, reading.service_ms) == (80, 9000)
@@ -95,14 +100,14 @@ def test_responses_of_each_server_are_counted_by_status() -> None:
 
 def test_protocols_that_disagree_are_seen() -> None:
     half = STATE.replace("6 grpc_a 1 s1 10.0.0.1 2 0", "6 grpc_a 1 s1 10.0.0.2 2 9")
-    assert parse([INFO, half, STAT, TABLE, HELD, BROKEN, STREAMS], at=5.0, wide=WideCounters()).servers[
+    assert parse([INFO, half, STAT, TABLE, HELD, BROKEN, STREAMS, USAGE], at=5.0, wide=WideCounters()).servers[
         ServerKey("a", 1)
     ] == ServerState("", "mixed", 7)
 
 
 def test_a_table_without_a_row_has_counted_nothing() -> None:
     reading = parse(
-        [INFO, STATE, STAT, "# table: counters, type: integer, size:16, used:0\n", HELD, BROKEN, STREAMS],
+        [INFO, STATE, STAT, "# table: counters, type: integer, size:16, used:0\n", HELD, BROKEN, STREAMS, USAGE],
         at=5.0,
         wide=WideCounters(),
     )
@@ -115,10 +120,10 @@ def test_a_table_without_a_row_has_counted_nothing() -> None:
         [],
         ["", "", "", "", "", "", ""],
         [INFO, STATE, STAT, TABLE, HELD, BROKEN],
-        [INFO, STATE, STAT, TABLE, "Unknown command: 'show held'", BROKEN, STREAMS],
-        [INFO, STATE, STAT, TABLE, HELD, "Unknown command: 'show broken'", STREAMS],
-        [INFO, STATE, "http_a,s1,x,0,y,", TABLE, HELD, BROKEN, STREAMS],
-        ["Pid: x", STATE, STAT, TABLE, HELD, BROKEN, STREAMS],
+        [INFO, STATE, STAT, TABLE, "Unknown command: 'show held'", BROKEN, STREAMS, USAGE],
+        [INFO, STATE, STAT, TABLE, HELD, "Unknown command: 'show broken'", STREAMS, USAGE],
+        [INFO, STATE, "http_a,s1,x,0,y,", TABLE, HELD, BROKEN, STREAMS, USAGE],
+        ["Pid: x", STATE, STAT, TABLE, HELD, BROKEN, STREAMS, USAGE],
     ],
 )
 def test_an_answer_that_is_not_haproxys_is_an_error(answers: list[str]) -> None:

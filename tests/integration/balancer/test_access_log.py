@@ -33,13 +33,15 @@ Line = dict[str, Any]
 
 
 class PodWithRequestIds(Pod):
-    """A pod that keeps the request ids that it is sent."""
+    """A pod that keeps the request ids and the traces that it is sent."""
 
     ids: tuple[str, ...] = ()
+    traces: tuple[str, ...] = ()
 
     async def _answer(self, method: str, target: str, request: str, fields: dict[str, str]) -> tuple[int, str]:
         if method == "POST":
             self.ids += (fields.get("x-request-id", ""),)
+            self.traces += (fields.get("traceparent", ""),)
         return await super()._answer(method, target, request, fields)
 
 
@@ -114,6 +116,7 @@ async def test_an_access_log_line_has_a_requests_route_and_its_id(balanced: Bala
     assert first.pop("bytesIn") > first.pop("bytesOut") - 100 > 0
     assert first == {
         "id": ID,
+        "trace": None,
         "client": None,
         "protocol": "http",
         "path": PATH,
@@ -131,6 +134,47 @@ async def test_an_access_log_line_has_a_requests_route_and_its_id(balanced: Bala
     ]
     assert [large[name] for name in ("status", "grpcStatus", "pod")] == [200, 8, None]
     assert [stream["path"], stream["pod"]] == [SERVICE + "ModelStreamInfer", pod.address]
+
+
+TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
+TRACE = f"00-{TRACE_ID}-00f067aa0ba902b7-01"
+
+
+async def test_a_trace_passes_unchanged_and_its_id_is_logged(balanced: Balanced) -> None:
+    pod = await with_pod(balanced)
+    await balanced.begin(LOGGED)
+    port = balanced.haproxy.ports.http
+    large = b"{}" + b" " * 30_000
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(large)}\r\nTraceparent: {TRACE}\r\n\r\n"
+    assert (await raw(port, request(f"Traceparent: {TRACE}", "Tracestate: a=b")))[0] == 200
+    assert (await raw(port, head.encode() + large))[0] == 200
+    async with balanced.channel as channel:
+        call = channel.unary_unary(SERVICE + "ModelInfer")(
+            b"x", timeout=10 * PATIENCE, metadata=(("traceparent", TRACE),)
+        )
+        assert (await call.code()).name == "OK"
+    assert [line["trace"] for line in await logged(balanced, 3)] == [TRACE_ID] * 3
+    assert pod.traces == (TRACE, TRACE)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        TRACE.replace("4bf9", "4BF9"),
+        TRACE[:-1],
+        f"{TRACE}-more",
+        f"ff{TRACE[2:]}",
+        f"00-{'0' * 32}-00f067aa0ba902b7-01",
+        '00-"}{%[env(PATH)]',
+    ],
+)
+async def test_a_trace_that_is_not_valid_passes_and_is_not_logged(balanced: Balanced, trace: str) -> None:
+    pod = await with_pod(balanced)
+    await balanced.begin(LOGGED)
+    assert (await raw(balanced.haproxy.ports.http, request(f"Traceparent: {trace}")))[0] == 200
+    (line,) = await logged(balanced, 1)
+    assert line["trace"] is None
+    assert pod.traces == (trace,)
 
 
 async def test_a_held_requests_line_has_its_arrival_and_its_wait(balanced: Balanced) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from halcyon.balancer.config.api_keys import MAX_CLIENTS
 from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.secrets.mounted_secrets import MountedSecrets, SecretNames
 from tests.integration.balanced import PLAN, Balanced, one, raw
@@ -119,6 +120,33 @@ async def test_a_client_with_a_key_is_admitted_and_pods_never_see_it(balanced: B
             assert ALICE.encode() not in file.read_bytes()
             assert BOB.encode() not in file.read_bytes()
     assert (await balanced.haproxy.runtime.read()).rejected == 0
+
+
+async def test_requests_and_bytes_are_counted_by_client(balanced: Balanced, tmp_path: Path) -> None:
+    put(tmp_path / "keys", alice=ALICE, bob=BOB)
+    await begin(balanced, tmp_path)
+    for _ in range(3):
+        assert await by_http(balanced, f"X-Api-Key: {ALICE}") == 200
+    assert await by_grpc(balanced, ("x-api-key", BOB)) == "OK"
+    assert await by_http(balanced, f"X-Api-Key: {BOB}", path="/none") == 404
+    assert await by_http(balanced, "X-Api-Key: none") == 401
+    reading = await balanced.haproxy.runtime.read()
+    assert {name: usage.requests for name, usage in reading.usage.items()} == {"alice": 3, "bob": 1}
+    assert reading.requests == 4
+    assert all(usage.sent_bytes > 0 for usage in reading.usage.values())
+    assert reading.usage["alice"].received_bytes > reading.usage["bob"].received_bytes > 0
+
+
+async def test_more_clients_than_the_table_holds_are_admitted_uncounted(balanced: Balanced, tmp_path: Path) -> None:
+    keys = {f"client-{number:03}": f"{number:03}{ALICE}" for number in range(MAX_CLIENTS + 4)}
+    put(tmp_path / "keys", **keys)
+    await begin(balanced, tmp_path)
+    for key in keys.values():
+        assert await by_http(balanced, f"X-Api-Key: {key}") == 200
+    reading = await balanced.haproxy.runtime.read()
+    assert len(reading.usage) == MAX_CLIENTS
+    assert {usage.requests for usage in reading.usage.values()} == {1}
+    assert "client-000" in reading.usage, "the first ones are kept"
 
 
 async def test_a_removed_key_is_rejected_and_without_keys_every_client_is(balanced: Balanced, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The dashboard in the chart: who can reach it, by what is rendered."""
 
 import pytest
+import yaml
 
 from tests.integration.charts import CHART, LOCAL, Values, find, helm, laid_over, pod, render
 
@@ -59,6 +60,26 @@ def test_links_of_the_site_are_passed_on() -> None:
         "--dashboard-grafana=https://grafana.example.com",
         "--dashboard-runbooks=https://docs.example.com/runbooks",
     }
+
+
+def test_the_clusters_name_is_a_label_of_series_and_alerts() -> None:
+    assert options({"clusterName": "prod-eu-1"}) == {"--dashboard=localhost", "--dashboard-cluster=prod-eu-1"}
+    created = {"create": True}
+    monitoring = {"serviceMonitor": created, "podMonitors": created, "prometheusRule": created}
+    objects = render({"clusterName": "prod-eu-1", "monitoring": monitoring})
+    label = {"targetLabel": "cluster", "replacement": "prod-eu-1"}
+    endpoints = [
+        endpoint
+        for made in objects
+        if made["kind"] in {"ServiceMonitor", "PodMonitor"}
+        for endpoint in made["spec"].get("endpoints", []) + made["spec"].get("podMetricsEndpoints", [])
+    ]
+    assert len(endpoints) == 4
+    assert [endpoint["relabelings"][-1] for endpoint in endpoints] == [label] * 4
+    rules = [rule for group in find(objects, "PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
+    assert {rule["labels"]["cluster"] for rule in rules} == {"prod-eu-1"}
+    unnamed = yaml.safe_dump_all(render({"monitoring": monitoring}))
+    assert "targetLabel: cluster" not in unnamed
 
 
 @pytest.mark.parametrize(

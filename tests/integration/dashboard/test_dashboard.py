@@ -222,7 +222,7 @@ def test_a_standby_on_localhost_shows_every_model_to_requests_of_that_name(stand
     )
     session = reader.ask("/api/session").body
     links = {"alerts": "", "grafana": "", "runbooks": ""}
-    assert session == {"user": "localhost", "open": True, "links": links}
+    assert session == {"user": "localhost", "open": True, "links": links, "cluster": ""}
     assert reader.ask("/api/models", Host="evil.example").status == 403
     assert standby.metrics()["halcyon_leader"] == 0
 

@@ -3,9 +3,11 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.adoption import dashboard
 from benchmarks.measure import page as measure_page
 from benchmarks.quality import rows
 from benchmarks.quality.rows import DATA, PAGES, TITLES, Row, holds, page, read, record, short
@@ -74,3 +76,48 @@ def test_targets_without_a_row_have_a_reason() -> None:
     assert "none: it isn't recorded yet" in next(
         line for line in measure_page.page([]).splitlines() if line.startswith("| 1.3 |")
     )
+
+
+SAMPLES: dict[str, list[Any]] = {
+    "first_paint_s": [0.31, 0.35, 0.9],
+    "axe": [[], []],
+    "console": [[], [], []],
+    "frames_ms": [16.7, 33.4, 49.9],
+    "longest_task_cpu_ms": [20.0, 31.0],
+    "idle_cpu_share": [0.001, 0.002, 0.004],
+}
+
+
+def test_dashboard_s_row_is_of_its_samples() -> None:
+    found = dashboard.row(SAMPLES, has_passed=True)
+    assert holds(found)
+    assert found.value["first paint seconds, median"] == 0.35
+    assert (found.value["pages checked by axe"], found.value["pages whose console was read"]) == (2, 3)
+    assert (found.raw, found.why) == (SAMPLES, "")
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [
+        {"first_paint_s": [0.71]},
+        {"axe": [[], ["label: <input>"]]},
+        {"console": [["error"]]},
+        {"frames_ms": [16.7, 51]},
+        {"idle_cpu_share": [0.011]},
+        *({name: []} for name in SAMPLES if name != "longest_task_cpu_ms"),
+    ],
+)
+def test_dashboard_s_row_falls_short_if_a_figure_is_worse_or_unknown(worse: dict[str, list[Any]]) -> None:
+    assert not holds(dashboard.row(SAMPLES | worse, has_passed=True))
+
+
+def test_frames_of_a_busy_machine_fall_short_with_the_reason() -> None:
+    found = dashboard.row(SAMPLES | {"frames_ms": [16.7, 133.3]}, has_passed=True)
+    assert not holds(found)
+    assert found.why == "the page's tasks take less CPU time than a frame may; other programs ran on the machine"
+    slow = dashboard.row(SAMPLES | {"frames_ms": [133.3], "longest_task_cpu_ms": [120.0]}, has_passed=True)
+    assert (holds(slow), slow.why) == (False, "")
+
+
+def test_dashboard_s_row_falls_short_if_a_test_failed() -> None:
+    assert not holds(dashboard.row(SAMPLES, has_passed=False))

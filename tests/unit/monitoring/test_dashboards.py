@@ -83,8 +83,21 @@ def test_a_legend_names_only_labels_that_the_query_leaves(name: str) -> None:
             outer = re.match(r"(?:topk\(10, |time\(\) - )?(?:sum|max|avg|count) by \(([^)]*)\)", target["expr"])
             left = {label.strip() for label in outer[1].split(",")} if outer else {"instance"}
             assert wanted <= left | (
-                {"namespace", "model_deployment"} if "histogram_quantile" in target["expr"] else set()
+                {"cluster", "namespace", "model_deployment"} if "histogram_quantile" in target["expr"] else set()
             ), target["expr"]
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_every_query_selects_clusters_and_keeps_those_of_a_model_apart(name: str) -> None:
+    for panel in of(MADE[name]):
+        for target in panel["targets"]:
+            selectors = re.findall(r"\{([^{}]*)\}", target["expr"])
+            assert selectors, target["expr"]
+            assert all(selector.startswith('cluster=~"$cluster"') for selector in selectors), target["expr"]
+            groups = re.findall(r"by \(([^)]*)\)", target["expr"])
+            assert all("cluster" in group for group in groups if "model_deployment" in group), target["expr"]
+    (variable,) = [one for one in MADE[name]["templating"]["list"] if one["name"] == "cluster"]
+    assert (variable["includeAll"], variable["allValue"]) == (True, ".*"), "series without the label are selected too"
 
 
 def test_a_panel_that_does_not_fit_begins_a_new_line() -> None:

@@ -18,7 +18,7 @@ OURS = (*per_model_metrics.METRICS, *operator_metrics.METRICS, *agent_metrics.ME
 NAMES = {m.name for m in (*OURS, *triton_metrics.METRICS)}
 TARGETS = {"job", "instance", "__name__", "le", "quantile"}
 """Labels that Prometheus gives, or that a kind has."""
-CHOSEN = {"namespace": "ns", "model": "m", "job": "j", "__rate_interval": "1m"}
+CHOSEN = {"cluster": ".*", "namespace": "ns", "model": "m", "job": "j", "__rate_interval": "1m"}
 WORDS = re.compile(r"\b(?:halcyon|nv|process)_\w+|\bup\b")
 
 

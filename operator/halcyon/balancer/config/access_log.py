@@ -1,7 +1,8 @@
 """Rules of haproxy.cfg for the access log: one line of JSON on HAProxy's standard output for each client request. Pure.
 
-Values that HAProxy generates are logged unchanged. From the client's request, only two values are logged: the path, and the request
-id if it has only harmless characters. The path is escaped as JSON in ASCII, without bytes that are not UTF-8.
+Values that HAProxy generates are logged unchanged. From the client's request, only three values are logged: the path, the request
+id if it has only harmless characters, and the trace id of a valid W3C `traceparent`. The path is escaped as JSON in ASCII, without
+bytes that are not UTF-8.
 
 Some requests pass through HAProxy twice (`queueing`, `grpc_streams`). The client-facing front end then does not see which pod
 responded. A slot's back end therefore passes on the pod, the service time and the retries in a response header. The front end removes
@@ -25,6 +26,10 @@ OFF: Final = "None"
 _LOG_LEVELS = {"All": "", "Errors": " err"}
 """End of the `log` line in haproxy.cfg, for each value of `traffic.accessLog`."""
 _ID = "x-request-id"
+_TRACE: Final = "traceparent"
+_VALID_TRACE: Final = "^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
+_NO_TRACE_ID: Final = f"00-{'0' * 32}"
+"""Beginning of a `traceparent` whose trace id is not valid."""
 _HOP_HEADER = "halcyon-way"
 # An escaped byte of the path takes up to 6 characters, and the rest of a line less than 1000. HAProxy truncates longer lines.
 _MAX_PATH_BYTES = 1024
@@ -32,6 +37,7 @@ _MAX_LINE_BYTES = 8192
 _FIELDS: Final = {
     "time": '"%[date(0,ms),ms_utime(%Y-%m-%dT%H:%M:%S.%3NZ)]"',
     "id": "%[var(txn.log_id,null)]",
+    "trace": "%[var(txn.log_trace,null)]",
     "client": "%[var(txn.log_client,null)]",
     "protocol": '"$protocol"',
     "path": "%[var(txn.log_path,null)]",
@@ -76,6 +82,8 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add(f"http-request set-header {_ID} %[var(txn.id)]")
     out.add("http-request set-var(txn.log_at) date(0,ms)")
     out.add("""http-request set-var-fmt(txn.log_id) '"%[var(txn.id)]"'""")
+    trace = f"{{ req.fhdr({_TRACE}) -m reg {_VALID_TRACE} }} !{{ req.fhdr({_TRACE}) -m beg {_NO_TRACE_ID} }}"
+    out.add(f"""http-request set-var-fmt(txn.log_trace) '"%[req.fhdr({_TRACE}),field(2,-)]"' if {trace}""")
     out.add(
         """http-request set-var-fmt(txn.log_path) '"%[path,bytes(0,$most),json(utf8ps)]"'""",
         most=_MAX_PATH_BYTES,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from halcyon.balancer.config import access_log, error_responses
 
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.model import Listen
     from halcyon.balancer.config.writer import Writer
 
+USAGE: Final = "usage"
+"""Name of the stick table that counts the inference requests and the bytes of each client."""
+MAX_CLIENTS: Final = 256
+"""Maximum number of clients in the table `USAGE`. Further clients are not counted."""
+_TRACKED: Final = 7
+"""Number of the stick counter with which HAProxy tracks a client."""
 MIN_CHARACTERS = 16
 _KEY = re.compile(r"[!-~]{16,512}")
 _NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
@@ -44,6 +50,25 @@ def authentication_rules(out: Writer, plan: BalancerPlan, listen: Listen, protoc
     error_responses.reject(out, protocol, _NO_KEY, "!{ var(txn.client) -m found }")
     for header in ("authorization", "x-api-key"):
         out.add(f"http-request del-header {header}")
+
+
+def usage_table(out: Writer) -> None:
+    """Add the stick table of the usage by each client.
+
+    It has no expiry, because a counter that starts again would lose requests. A Secret can have more entries than the table,
+    and a full table keeps the clients that it has.
+    """
+    out.section("backend $table", table=USAGE)
+    out.add(
+        "stick-table type string len 254 size $most nopurge store http_req_cnt,bytes_in_cnt,bytes_out_cnt",
+        most=MAX_CLIENTS,
+    )
+
+
+def usage_rule(out: Writer, listen: Listen) -> None:
+    """Add the rule of a client-facing front end that counts an inference request of a client. It uses the ACL `infers`."""
+    if listen.keys is not None:
+        out.add(f"http-request track-sc{_TRACKED} var(txn.client) table $table if infers", table=USAGE)
 
 
 def digests(keys: Mapping[str, bytes]) -> tuple[str, list[str]]:

@@ -75,7 +75,7 @@ def prologue(out: Writer, room: HaproxyLimits) -> None:
     """Add the limits on connections and buffers to the section `global` of haproxy.cfg."""
     out.add("maxconn $connections", connections=room.connections)
     out.add("tune.buffers.limit $buffers", buffers=room.buffers)
-    out.add("tune.stick-counters 7")
+    out.add("tune.stick-counters 8")
     # HAProxy creates the streams of all connections that it has polled before it evaluates a rule for the first of them. So it polls few
     # at a time, and runs all of their streams before it polls again.
     out.add("tune.maxpollevents $events", events=MAX_POLLED)

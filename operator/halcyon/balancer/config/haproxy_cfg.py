@@ -109,6 +109,7 @@ def _body(plan: BalancerPlan, listen: Listen, placed: Mapping[ServerKey, str]) -
     out.add("http-request return status 404")
     queueing.tables(out, plan)
     client_limits.tables(out, room)
+    api_keys.usage_table(out)
     _frontend_http(out, plan, listen, room)
     _frontend_grpc(out, plan, listen, room)
     for protocol in error_responses.PROTOCOLS:
@@ -192,6 +193,7 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     last = f"{{ var({STOPPING}) -m int gt 0 }} or {client_limits.few_connections_left(room)}"
     out.add(f"http-after-response set-header connection close if {last}")
     stickiness.statistics_rule(out, "!infers { path -m end /stats }")
+    api_keys.usage_rule(out, listen)
     queueing.arrival_rules(out, plan, "http")
     latency_buckets.client_response_rules(out)
     error_responses.errors(out, "http")
@@ -223,6 +225,7 @@ def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     # Remove the host in front of the path of a stream, for its HTTP/1.1 hop.
     out.add(f"http-request set-uri %[path] if {grpc_streams.IS_STREAM}")
     stickiness.statistics_rule(out, "!infers { path -m end /ModelStatistics }")
+    api_keys.usage_rule(out, listen)
     queueing.arrival_rules(out, plan, "grpc")
     latency_buckets.client_response_rules(out)
     error_responses.errors(out, "grpc")

@@ -15,6 +15,7 @@ from halcyon.balancer.config.model import ServerKey
 from halcyon.balancer.config.queueing import HELD_SERVER
 from halcyon.balancer.runtime import class_load
 from halcyon.balancer.runtime.class_load import ClassLoad, LowerStats
+from halcyon.balancer.runtime.client_usage import ClientUsage, parse_usage
 from halcyon.balancer.runtime.server_assignment import AdminState, ServerState
 from halcyon.balancer.runtime.shares import PodLoad
 
@@ -139,6 +140,9 @@ class HaproxyStats:
     lower: LowerStats | None = None
     """Statistics of batch inference; None if it has sent no request yet."""
 
+    usage: Mapping[str, ClientUsage] = field(default_factory=dict)
+    """Usage by each client, by the name of its API key; empty if the model has no API keys."""
+
     @property
     def demand(self) -> int:
         """Number of requests, without those that a client sent again after a rejection."""
@@ -164,7 +168,7 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
         HaproxyError: a response does not have the format of HAProxy 3.0.
     """
     try:
-        info, state, stat, table, held_text, broken, streams = answers
+        info, state, stat, table, held_text, broken, streams, usage = answers
         fields = dict(row.split(": ", 1) for row in info.splitlines() if ": " in row)
         loads = parse_loads(stat)
         sessions = {key: sum(load.inflight) for key, load in loads.servers.items()}
@@ -202,6 +206,7 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             broken=_broken(broken),
             connections_used=_connections_used(stat),
             open_holds=_open_holds(state),
+            usage=parse_usage(usage),
         )
     except (ValueError, IndexError, KeyError, ZeroDivisionError) as error:
         raise HaproxyError(f"HAProxy's response can't be parsed: {error!r}") from error

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import latency_buckets
+from halcyon.balancer.config.api_keys import USAGE
 from halcyon.balancer.config.error_responses import PROTOCOLS
 from halcyon.balancer.config.model import Ports
 from halcyon.balancer.config.queueing import COUNTERS, HELD_SERVER
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
     from halcyon.balancer.runtime.server_assignment import Command
 
 _SHOW_STAT = "show stat -1 7 -1"
-SHOW = f"show info;show servers state;{_SHOW_STAT};show table {COUNTERS};show held;show broken;show table {latency_buckets.STREAMS}"
+SHOW = (
+    f"show info;show servers state;{_SHOW_STAT};show table {COUNTERS};show held;show broken;"
+    f"show table {latency_buckets.STREAMS};show table {USAGE}"
+)
 _VERBS = {"ready": "state ready", "drain": "state drain", "maint": "state maint"}
 
 

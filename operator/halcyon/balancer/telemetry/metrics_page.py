@@ -2,7 +2,7 @@
 
 `halcyon.monitoring.agent_metrics` lists the metrics, and docs/reference/agent-metrics.md is checked against that list. If a value is
 unknown, its sample is missing: with a 0 instead, a counter would appear to rise from 0 again. The number of series is limited: labels
-are the two slots, five pod states, and the pods in the current EndpointSlices.
+are the two slots, five pod states, the pods in the current EndpointSlices, and at most 256 clients with API keys.
 """
 
 from __future__ import annotations
@@ -116,6 +116,10 @@ def _samples(view: PageInput) -> dict[str, list[Sample]]:
             families["halcyon_agent_request_duration_seconds"] = list(_histogram((), reading.clients))
         if reading.first_events is not None:
             families["halcyon_agent_first_event_duration_seconds"] = list(_histogram((), reading.first_events))
+        for name in ("requests", "received_bytes", "sent_bytes"):
+            families[f"{PREFIX}client_{name}_total"] = [
+                ((("client", client),), "", getattr(usage, name)) for client, usage in reading.usage.items()
+            ]
         families["halcyon_agent_pod_inflight"] = list(_inflight(reading, view.endpoints or ()))
         families["halcyon_agent_plan_info"] = [((("digest", reading.config),), "", 1)]
     families["halcyon_agent_pod_state"] = [

@@ -88,6 +88,8 @@ class DashboardSettings:
     proxy: Proxy | None = None
     """Proxy that is trusted to authenticate users; None if no proxy is trusted."""
     links: Links = NO_LINKS
+    cluster: str = ""
+    """Name of the cluster; empty if it has none."""
 
 
 @dataclass
@@ -295,6 +297,7 @@ class DashboardService:
             self.history,
             site=site,
             links=chosen.links,
+            cluster=chosen.cluster,
             logs=logs,
             measured_results=measured_results,
             batches=batches,

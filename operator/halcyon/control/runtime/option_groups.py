@@ -54,7 +54,7 @@ def dashboard(arguments: argparse.Namespace) -> DashboardSettings | None:
         )
     proxy = Proxy(networks, arguments.dashboard_user_header, arguments.dashboard_groups_header) if networks else None
     links = Links(**{tool: getattr(arguments, f"dashboard_{tool}") or "" for tool in LINKED})
-    return DashboardSettings(local, arguments.dashboard_port, proxy, links)
+    return DashboardSettings(local, arguments.dashboard_port, proxy, links, arguments.dashboard_cluster or "")
 
 
 def prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:

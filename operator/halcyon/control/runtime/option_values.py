@@ -146,6 +146,13 @@ def parse_query(text: str) -> tuple[str, str]:
     return name, query
 
 
+def parse_cluster(text: str) -> str:
+    """Parse the name of the cluster, which is a label value in metrics."""
+    if not re.fullmatch(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a cluster; for example prod-eu-1")
+    return text
+
+
 def parse_base_url(text: str) -> str:
     """Parse the base URL of a web site, and return it without a slash at its end.
 

@@ -242,6 +242,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="X-Forwarded-Groups",
         help="the proxy's header with the user's groups, comma-separated (default: X-Forwarded-Groups)",
     )
+    add(
+        "--dashboard-cluster",
+        type=option_values.parse_cluster,
+        metavar="NAME",
+        help="name of the cluster, shown in the dashboard (default: none)",
+    )
     for tool in LINKED:
         add(
             f"--dashboard-{tool}",

@@ -1,13 +1,14 @@
 // The frame of all pages: sign-in, navigation, theme and keyboard shortcuts.
 
 import { get, RequestError } from "./api.js";
-import { byId, errorMessage, h, setText } from "./dom.js";
+import { byId, errorMessage, h, setText, setTitle } from "./dom.js";
 import { fleetPage } from "./fleet.js";
 import { measuredPage } from "./measured.js";
 import { modelPage } from "./model.js";
 
 const main = byId("main");
 const live = byId("live");
+const cluster = byId("cluster");
 const signOut = byId("sign-out");
 let close = () => {};
 /** @type {import("../documents.js").Session | null} */
@@ -17,6 +18,12 @@ let session = null;
 function showState(isLive, why) {
   live.className = isLive ? "live" : "late";
   setText(live, isLive ? "Live" : why);
+}
+
+/** Shows the cluster's name in the header; `setTitle` shows it in the browser's tab. @param {string} name */
+function showCluster(name) {
+  cluster.hidden = !name;
+  setText(cluster, name);
 }
 
 /** @param {string} why */
@@ -48,7 +55,7 @@ function showSignIn(why) {
     error,
     h("button", { type: "submit" }, "Sign in"),
   );
-  document.title = "Sign in · Halcyon";
+  setTitle("Sign in");
   signOut.hidden = true;
   main.replaceChildren(form);
   token.focus();
@@ -60,6 +67,7 @@ async function start() {
     session = answer;
     signOut.hidden = answer.open;
     signOut.title = `Signed in as ${answer.user}`;
+    showCluster(answer.cluster);
   } catch (failure) {
     if (failure instanceof RequestError && failure.status === 401) return showSignIn("");
     main.replaceChildren(h("h1", {}, "Halcyon"), h("p", { role: "alert", class: "error" }, errorMessage(failure)));

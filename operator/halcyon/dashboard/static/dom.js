@@ -11,6 +11,11 @@ export function h(name, attributes = {}, ...children) {
   return fill(document.createElement(name), attributes, children);
 }
 
+/** Sets the title of the browser's tab, with the cluster's name if there is one. @param {string} text */
+export function setTitle(text) {
+  document.title = [text, byId("cluster").textContent, "Halcyon"].filter(Boolean).join(" · ");
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /**

@@ -2,7 +2,7 @@
 
 import { follow, modelPath, RequestError } from "./api.js";
 import { sparkline } from "./spark.js";
-import { byId, h, input, refill, setText } from "./dom.js";
+import { byId, h, input, refill, setText, setTitle } from "./dom.js";
 import { age, count, known, millis, NONE, number, percent, plural, quantile, rate } from "./format.js";
 import { rollouts, totals } from "./totals.js";
 import { viewList } from "./views.js";
@@ -77,7 +77,7 @@ export function badge(state) {
  * @returns {() => void} closes the page
  */
 export function fleetPage(main, params, listener) {
-  document.title = "Models · Halcyon";
+  setTitle("Models");
   const get = (/** @type {string} */ key, absent = "") => params.get(key) || absent;
   const query = { text: get("text"), namespace: get("namespace"), state: get("state"), problem: get("problem"), sort: get("sort", "urgency"), order: get("order", "ascending"), offset: 0 };
   let end = () => {};
@@ -220,9 +220,16 @@ export function fleetPage(main, params, listener) {
     const rows = [...lines.values()].map((one) => one.element);
     const isSame = rows.length > 0 && rows.length === body.children.length && rows.every((row, index) => row === body.children[index]);
     if (!isSame) body.replaceChildren(...(rows.length ? rows : [empty(now)]));
-    rowPx = rows[0]?.getBoundingClientRect().height || rowPx;
-    pad.style.paddingTop = `${offset * rowPx}px`;
-    pad.style.paddingBottom = `${Math.max(matched - offset - rows.length, 0) * rowPx}px`;
+    const makeRoom = () => {
+      pad.style.paddingTop = `${offset * rowPx}px`;
+      pad.style.paddingBottom = `${Math.max(matched - offset - rows.length, 0) * rowPx}px`;
+    };
+    makeRoom(); // before the height is read, which needs a layout: a change after it would need another one
+    const heightPx = rows[0]?.getBoundingClientRect().height || rowPx;
+    if (heightPx !== rowPx) {
+      rowPx = heightPx;
+      makeRoom();
+    }
     const refocused = focused && body.querySelector(`tr[data-key="${CSS.escape(focused)}"] a`);
     if (refocused instanceof HTMLElement) refocused.focus({ preventScroll: true });
     loadVisibleRows();

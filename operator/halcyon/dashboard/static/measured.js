@@ -2,7 +2,7 @@
 
 import { get, modelPath } from "./api.js";
 import { commandList } from "./commands.js";
-import { errorMessage, h, setText } from "./dom.js";
+import { errorMessage, h, setText, setTitle } from "./dom.js";
 import { age, NONE, number } from "./format.js";
 import { none, row, scroller, table } from "./tables.js";
 
@@ -21,7 +21,7 @@ const PERCENTILES = ["mean", "p50", "p90", "p95", "p99", "p99_9", "max"];
  * @returns {() => void} closes the page
  */
 export function measuredPage(main, namespace, name, params, listener) {
-  document.title = `Measured: ${name} · Halcyon`;
+  setTitle(`Measured: ${name}`);
   const rows = h("tbody");
   const report = h("div", { class: "measured" });
   const error = h("p", { role: "alert", class: "error", hidden: true });

@@ -6,7 +6,7 @@ import { batchList } from "./batches.js";
 import { Chart, Cursor } from "./chart.js";
 import { commandList, commandsFor, copyClicked, rejectedCommand } from "./commands.js";
 import { logView, revisions, specification } from "./details.js";
-import { h, refill, setText, svg } from "./dom.js";
+import { h, refill, setText, setTitle, svg } from "./dom.js";
 import { badge } from "./fleet.js";
 import { age, clock, count, duration, known, millis, missing, NONE, number, percent, quantile, rate, seconds } from "./format.js";
 import { none, row, scroller, table } from "./tables.js";
@@ -44,7 +44,7 @@ const WANTED = new Set(["Ready", "Accepted", "ModelLoaded", "ServersReady", "Bal
  * @returns {() => void} closes the page
  */
 export function modelPage(main, namespace, name, params, listener) {
-  document.title = `${name} · Halcyon`;
+  setTitle(name);
   const path = pathOf(namespace, name);
   const cursor = new Cursor();
   /** @type {{min: number | null, max: number | null}} */

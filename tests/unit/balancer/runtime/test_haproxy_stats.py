@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.balancer.config import latency_buckets
+from halcyon.balancer.runtime.client_usage import ClientUsage, parse_usage
 from halcyon.balancer.runtime.haproxy_stats import WideCounters
 
 
@@ -42,3 +43,16 @@ def test_a_new_process_counts_from_its_own_values() -> None:
     wide.read(1, {0: 2**32 - 1}, uptime_s=10)
     assert wide.read(1, {0: 5}, uptime_s=11) == {0: 2**32 + 5}
     assert wide.read(2, {0: 5}, uptime_s=1) == {0: 5}
+
+
+def test_usage_of_clients_is_read_by_the_name_of_the_key() -> None:
+    head = "# table: usage, type: string, size:256, used:2\n"
+    rows = (
+        "0x7e: key=bob use=0 exp=0 shard=0 http_req_cnt=1 bytes_in_cnt=70 bytes_out_cnt=90\n"
+        "0x7f: key=alice.a-1 use=1 exp=0 shard=0 http_req_cnt=4 bytes_in_cnt=300 bytes_out_cnt=5000000000\n"
+    )
+    assert parse_usage(head + rows) == {
+        "alice.a-1": ClientUsage(4, 300, 5_000_000_000),
+        "bob": ClientUsage(1, 70, 90),
+    }
+    assert parse_usage(head) == {}

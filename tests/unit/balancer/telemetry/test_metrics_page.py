@@ -14,6 +14,7 @@ from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.latency_buckets import BOUNDS_MS, SHOWN_MS, Latency
 from halcyon.balancer.config.model import ServerKey
 from halcyon.balancer.runtime.class_load import LowerStats
+from halcyon.balancer.runtime.client_usage import ClientUsage
 from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
 from halcyon.balancer.runtime.server_assignment import ServerState
 from halcyon.balancer.telemetry.metrics_page import PageInput, page
@@ -49,6 +50,7 @@ READING = HaproxyStats(
     clients=latency_buckets.read_clients(COUNTERS),
     first_events=latency_buckets.read_streams({0: 5, 1: 4000, 2: 5, 3: 2}),
     lower=LowerStats(waiting=4, sent=2, requests=40, rejected=1, errors=0, answered=33),
+    usage={"alice": ClientUsage(4, 300, 5_000_000_000), "bob": ClientUsage(1, 70, 90)},
 )
 ENDPOINTS = (
     Endpoint("a", "pod-1", "10.0.0.1", serving=True, terminating=False),
@@ -110,6 +112,15 @@ def test_the_lower_class_has_metrics_of_its_own() -> None:
     assert (found["halcyon_agent_batch_waiting", ()], found["halcyon_agent_batch_inflight", ()]) == (4, 2)
     without = samples(page(view(reading=replace(READING, lower=None))))
     assert not [name for name, _ in without if "batch" in name]
+
+
+def test_clients_with_keys_have_their_requests_and_bytes() -> None:
+    found = samples(page(view()))
+    assert found["halcyon_agent_client_requests_total", ("alice",)] == 4
+    assert found["halcyon_agent_client_received_bytes_total", ("bob",)] == 70
+    assert found["halcyon_agent_client_sent_bytes_total", ("alice",)] == 5e9
+    without = samples(page(view(replace(READING, usage={}))))
+    assert not [name for name, _ in without if name == "halcyon_agent_client_requests_total"]
 
 
 def test_each_pod_has_its_state_and_its_requests_in_flight() -> None:

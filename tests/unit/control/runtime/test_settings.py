@@ -173,6 +173,18 @@ def test_namespaces_are_watched_as_often_as_named_and_by_default_all() -> None:
     assert taken(*(f"--watch-namespace={name}" for name in ("b", "a", "b"))).watch_namespaces == ("b", "a")
 
 
+def test_the_cluster_of_the_dashboard_is_a_label_value() -> None:
+    chosen = taken("--dashboard=localhost", "--dashboard-cluster=prod-eu-1")
+    assert chosen.dashboard is not None
+    assert chosen.dashboard.cluster == "prod-eu-1"
+    unnamed = taken("--dashboard=localhost").dashboard
+    assert unnamed is not None
+    assert unnamed.cluster == ""
+    for bad in ("", "a b", "-a", "a-", "<b>", "a" * 64):
+        with pytest.raises(argparse.ArgumentError, match="is not the name of a cluster; for example prod-eu-1"):
+            taken(f"--dashboard-cluster={bad}")
+
+
 def test_links_of_the_dashboard_are_base_urls() -> None:
     chosen = taken(
         "--dashboard=localhost", "--dashboard-grafana=https://g.example.com/", "--dashboard-runbooks=http://r/x"

@@ -1,0 +1,54 @@
+"""Outcome of a page's shell block: whether it printed what its page shows; the record of the last run of each page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.quality.rows import OUT, commit, today
+from e2e.guides import elsewhere
+from e2e.shown_output import Step, difference
+
+RECORD = OUT / "raw" / "guides.json"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Comparison of one block's output."""
+
+    is_compared: bool
+    difference: str | None
+    """Words that differ; None if the output is the shown one, or isn't compared."""
+    printed: str
+
+
+def of(step: Step, printed: str) -> Outcome:
+    """Compare the output of a block with the shown one.
+
+    A block without an output on its page prints nothing.
+    """
+    if elsewhere.entry(step, elsewhere.NOT_COMPARED) is not None:
+        return Outcome(is_compared=False, difference=None, printed=printed)
+    has_figures = elsewhere.entry(step, elsewhere.MEASURED) is not None
+    return Outcome(True, difference(step.output or "", printed, has_figures=has_figures), printed)
+
+
+def record(page: Path, outcomes: Mapping[str, Outcome], *, file: Path = RECORD) -> None:
+    """Keep the outcomes of a page's blocks, by their scripts, in place of those of an earlier run.
+
+    Pages with the same name in two folders share an entry.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    run = {"commit": commit(), "date": today()}
+    known = recorded(file)
+    known.setdefault(page.name, {}).update({script: asdict(one) | run for script, one in outcomes.items()})
+    file.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def recorded(file: Path = RECORD) -> dict[str, Any]:
+    """Return the outcomes of the last run of each page, by page; empty if no page was run."""
+    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return found
