@@ -56,7 +56,7 @@ def test_single_requests_have_room_for_one_in_each_instance() -> None:
     assert fleet_room(replace(SERIAL, time=BatchTime(1, 0.001, 0.0)), 1, 0.0, gentle=False).rows == pytest.approx(2)
 
 
-def test_gentle_class_has_few_rows_that_lengthen_the_users_batches_by_a_tenth() -> None:
+def test_gentle_class_has_rows_for_a_tenth_of_a_batch() -> None:
     found = fleet_room(BATCHED, 1, 0.5 * FULL_RPS, gentle=True)
     # Batches with the 3.1 rows that users send during one take 98.5 ms, and a tenth of that is 1.64 rows.
     assert found.rows == pytest.approx(0.9 * 8)
@@ -72,7 +72,7 @@ def test_gentle_class_has_fewer_rows_as_users_fill_the_batches() -> None:
 
 
 @pytest.mark.parametrize("work", [BATCHED, SERIAL, replace(BATCHED, time=None)], ids=["no users", "serial", "no time"])
-def test_gentle_class_has_the_same_room_as_others_if_it_lengthens_no_batch(work: PodWork) -> None:
+def test_gentle_class_is_like_others_if_it_lengthens_no_batch(work: PodWork) -> None:
     rate = 0.0 if work is BATCHED else 10.0
     assert fleet_room(work, 1, rate, gentle=True) == fleet_room(work, 1, rate, gentle=False)
     assert math.isinf(fleet_room(work, 1, rate, gentle=True).lower_rows)
