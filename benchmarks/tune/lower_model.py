@@ -88,7 +88,8 @@ class Simulation:
         self._pods = [_Pod() for _ in range(pods)]
         self._users = [[0] * pods for _ in range(balancers)]
         self._lower = [[0] * pods for _ in range(balancers)]
-        self._rooms = [0] * balancers
+        self._rooms = [(0, 0)] * balancers
+        """Limits of all rows and of the lower class's rows that each balancer has in pods."""
         self._events: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
         self._numbers = itertools.count()
         self._latency: list[float] = []
@@ -149,9 +150,12 @@ class Simulation:
             self._at(self._now + self._random.random() * POLL_S, self._poll, balancer)
 
     def _poll(self, balancer: int) -> None:
-        while (inside := sum(self._users[balancer]) + sum(self._lower[balancer])) + 1 <= self._rooms[balancer] or (
-            not inside and self._rooms[balancer]
-        ):
+        room, most = self._rooms[balancer]
+        while True:
+            lower = sum(self._lower[balancer])
+            inside = sum(self._users[balancer]) + lower
+            if (inside + 1 > room or lower + 1 > most) and (inside or not room or not most):
+                return
             self._send(balancer, None)
 
     def _exchange(self) -> None:

@@ -105,11 +105,12 @@ def row(laws: int = LAWS) -> Row:
                 say(
                     f"tune 6.2: {found.law}, {found.objective_ms:.0f} ms: {found.share:.3f}, {found.points} points, {found.end}"
                 )
-    return of([Cell(**one) for one in done.values() if one is not None], laws)  # type: ignore[arg-type]  # JSON values
+    return of([Cell(**one) for one in done.values() if one is not None])  # type: ignore[arg-type]  # JSON values
 
 
-def of(cells: list[Cell], laws: int = LAWS) -> Row:
+def of(cells: list[Cell]) -> Row:
     """Return the row of measured cells."""
+    laws = len({one.law for one in cells})
     shares = [one.share for one in cells]
     judges = {name: mean(one.judges[name] for one in cells) for name in JUDGES}
     worst = min(one.share - max(one.judges.values()) for one in cells)

@@ -6,10 +6,12 @@ python -m benchmarks.tune.teach [ROW...]
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -47,6 +49,9 @@ LAWS: Mapping[str, ServiceLaw] = {
 }
 SHARE, QUIET_S, LOAD_S, START_S = 4.0, 30.0, 400.0, 3.0
 """Load as a multiple of what one replica answers, seconds before and of it, and of a pod's start."""
+SEEDS = range(1, 10)
+"""Seeds of the arrivals in row 7.1."""
+WITHIN_S = 3.0
 OUTWEIGHED = 100
 """Batches, or answers if batch times show nothing, after which a wrong measurement may count no more."""
 FOREIGN: Mapping[str, Served] = {
@@ -140,24 +145,34 @@ def first_decision() -> Row:
     value: dict[str, Any] = {}
     raw = []
     in_time = 0
+    in_all = 0
     for name, law in LAWS.items():
         need = right(law)
-        taught, today = (run(law, factor).right_after_s(need) for factor in (1.0, None))
-        in_time += taught is not None and taught <= 3.0
-        value[name] = f"{_seconds(taught)} with, {_seconds(today)} without"
+        taught, today = (
+            sorted(run(law, factor, seed=seed).right_after_s(need) or math.inf for seed in SEEDS)
+            for factor in (1.0, None)
+        )
+        in_time += median(taught) <= WITHIN_S
+        within = sum(at <= WITHIN_S for at in taught)
+        in_all += within == len(SEEDS)
+        value[name] = (
+            f"{_seconds(median(taught))} with, {_seconds(median(today))} without, {within} of {len(SEEDS)} in time"
+        )
         raw.append({"law": name, "right": need, "taught_s": taught, "today_s": today})
         say(f"7.1: {name}: {need} replicas, {value[name]}")
     return Row(
         "7.1",
         "a model that has had no request: time from the first request to the first decision that is right within one, "
         "with a measured capacity and without one",
-        {"laws_within_3_s": in_time, **value},
+        {"laws_within_3_s": in_time, "laws_always_within_3_s": in_all, **value},
         "right count (+-1) at the first decision, <= 3 s, for 5 laws",
-        [("laws_within_3_s", 5, ">=")],
+        [("laws_within_3_s", 5, ">="), ("laws_always_within_3_s", 5, ">=")],
         "python -m benchmarks.tune.teach 7.1",
         "the simulator's closed loop: requests, pods and their starts are simulated, and without a bench there is no warm-up either",
-        why="" if in_time == len(LAWS) else "in 3 s, too few requests of a slow model have arrived to be certain of their rate",
-        n=len(LAWS),
+        why=""
+        if in_all == len(LAWS)
+        else "seconds are the median of the seeds. In 3 s, two or three requests of a model of 5 s arrive, whose number is random",
+        n=len(LAWS) * len(SEEDS),
         law="; ".join(LAWS),
         load=f"Poisson, {SHARE:g} x one replica's capacity after {QUIET_S:g} s of nothing; pods start in {START_S:g} s",
         raw=raw,
@@ -286,8 +301,8 @@ def decisions_off(made: Run, reference: Mapping[int, int], need: int) -> list[tu
     return found
 
 
-def _seconds(at: float | None) -> str:
-    return "never" if at is None else f"{at:.1f} s"
+def _seconds(at: float) -> str:
+    return "never" if math.isinf(at) else f"{at:.1f} s"
 
 
 ROWS: Mapping[str, Callable[[], Row]] = {"7.1": first_decision, "7.2": wrong_lessons, "7.4": cost}

@@ -176,11 +176,14 @@ class Batch:
         to, most = await self._described()
         model = BatchModel(to.inputs, batches(to.inputs) if most is None else most != 0)
         most = self._recipe.max_rows or most or MAX_UNKNOWN_ROWS
+        # The balancers let only a few rows of a gentle batch go at a time, and requests of more rows would wait for more.
+        single = not model.is_batched or (self._recipe.gentle and self._recipe.rows_per_request is None)
         sizes = RequestRows(
-            fixed=self._recipe.rows_per_request if model.is_batched else 1,
+            fixed=1 if single else self._recipe.rows_per_request,
             most=max(min(most, _REQUEST_BYTES // data.row_bytes), 1),
         )
-        window = RequestWindow(gentle=self._recipe.gentle)
+        # If a model computes batches, the balancers limit a gentle batch themselves (`lower_room`).
+        window = RequestWindow(gentle=self._recipe.gentle and not model.is_batched)
         hooks = Functions(self._recipe.prepare, self._recipe.finish, model, self._recipe.workers)
         client = connect.client(to)
         sender = self._sender = Sender(client, to, window, sizes, clock=self._clock)

@@ -1,12 +1,16 @@
-"""Execution times of batches by their number of rows, and straight lines fitted to these times. Pure.
+"""Execution times of batches by their number of rows, and lines or curves through these times. Pure.
 
 Each family of configurations has its own times, because instances and threads share a device. If only one batch size of
 a family was measured, its other times are those of the first family, scaled by the ratio at this size.
+
+A straight line is the default, because it averages the noise of all sizes. If the times bend or jump, for example at a
+size from which the device needs another pass, a curve passes through the mean of each measured size.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +25,30 @@ _LEAST_SHARE = 0.01
 """
 _BEND = 0.15
 """Relative distance of a batch's execution time from the fitted line above which the line describes the times badly."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Execution times of batches that are no straight function of their size."""
+
+    times_s: tuple[float, ...]
+    """Time of a batch with 1, 2, ... requests, in seconds."""
+
+    def seconds(self, requests: int) -> float:
+        """Return the time of a batch with a number of requests, in seconds."""
+        return self.times_s[requests - 1]
+
+    @property
+    def line(self) -> ServiceLine:
+        """The line through the times of one request and of a full batch."""
+        most, full_s = len(self.times_s), self.times_s[-1]
+        slope = (full_s - self.times_s[0]) / (most - 1) if most > 1 else full_s / 2
+        slope = min(max(slope, 0.0), full_s / most)
+        return ServiceLine(full_s - slope * most, slope)
+
+
+Shape = ServiceLine | Curve
+"""Execution times of batches by their number of requests."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +98,39 @@ class BatchTimes:
             return None
         return _fitted(sizes, rows_per_request)
 
+    def shape(
+        self, configuration: Configuration, rows_per_request: float = 1.0, *, is_hopeful: bool = False
+    ) -> Shape | None:
+        """Return the batch times of a configuration: the fitted line, or a curve if a line describes them badly.
+
+        The result is None if nothing was measured. If `is_hopeful` is true, the curve has the shortest likely times: a
+        jump between two measured sizes is just before the larger one.
+        """
+        line = self.line(configuration, rows_per_request)
+        if line is None or not self.is_curved:
+            return line
+        known = self.pooled(configuration.family)
+        requests = max(int(configuration.max_batch / rows_per_request), 1)
+        sizes = [rows_per_request * count for count in range(1, requests + 1)]
+        return Curve(tuple(_along(known, rows, is_hopeful=is_hopeful) for rows in sizes))
+
+    @property
+    def is_curved(self) -> bool:
+        """Whether a straight line describes the batch times of any family badly."""
+        return any(self.is_bent(family) for family in self.sums)
+
+    def misses(self, point: Point) -> bool:
+        """Return whether a measured point has a batch time that is far from the one that these times predict."""
+        shape = self.shape(point.configuration)
+        if shape is None:
+            return False
+        most = point.configuration.max_batch
+        return any(
+            abs(math.log(seconds / max(shape.seconds(rows), 1e-9))) > _BEND
+            for rows, seconds in _means(point).items()
+            if rows <= most
+        )
+
     def bend(self, family: Family) -> float:
         """Return the largest relative distance of a batch time from the line fitted to all sizes.
 
@@ -111,6 +172,20 @@ class BatchTimes:
             return {rows: factor * seconds for rows, seconds in base.items()}
         ratios = {rows: seconds / _interpolated(base, rows) for rows, seconds in own.items()}
         return {rows: seconds * _interpolated(ratios, rows) for rows, seconds in base.items() if rows not in own} | own
+
+    def pooled(self, family: Family) -> dict[int, float]:
+        """Return the batch times of a family by number of rows, with the sizes that were measured for any family.
+
+        The sizes of another family are scaled by the ratio at the sizes that were measured for both. The family with the
+        most sizes comes first.
+        """
+        known = self._known(family)
+        for other in sorted(self.sums, key=lambda one: (-len(self.sums[one]), one[0], one[1] or 0)):
+            means = self.means(other)
+            common = {rows: known[rows] / seconds for rows, seconds in means.items() if rows in known}
+            if common:
+                known = {rows: seconds * _interpolated(common, rows) for rows, seconds in means.items()} | known
+        return known
 
     def _extrapolated(self, family: Family) -> float:
         """Return an estimated ratio of an unmeasured family's batch times to those of the first measured family.
@@ -155,6 +230,24 @@ def _interpolated(values: Mapping[int, float], rows: int) -> float:
         return values[sizes[0] if below is None else sizes[-1]]
     share = (rows - below) / (above - below)
     return values[below] + share * (values[above] - values[below])
+
+
+def _along(known: Mapping[int, float], rows: float, *, is_hopeful: bool = False) -> float:
+    """Return the batch time at a number of rows, which may be a fraction, on the curve through the known sizes.
+
+    Beyond the known sizes, the time grows as between the two nearest ones. It isn't extrapolated below zero. If
+    `is_hopeful` is true, the time between two known sizes grows only as it did before them.
+    """
+    sizes = sorted(known)
+    if len(sizes) == 1:
+        return known[sizes[0]]
+    above = min(max(bisect_left(sizes, rows), 1), len(sizes) - 1)
+    low, high = sizes[above - 1], sizes[above]
+    slope = (known[high] - known[low]) / (high - low)
+    if is_hopeful and above > 1 and rows < high:
+        before = sizes[above - 2]
+        slope = min(slope, max((known[low] - known[before]) / (low - before), 0.0))
+    return max(known[low] + slope * (rows - low), min(known[low], known[high]) / 10)
 
 
 def _fitted(sizes: Mapping[int, float], rows_per_request: float) -> ServiceLine:

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from halcyon.scaling.planner.capacity.queueing import ServiceLine
+from halcyon_tune.batch_times import Shape
 from halcyon_tune.errors import TuneError
 from halcyon_tune.estimates import Estimate
 from halcyon_tune.points import Configuration, Point, Rate
@@ -48,17 +48,17 @@ class Criterion:
     """Rate of one replica that the user has given, in requests per second. Used for `minimise: latency`."""
 
     def score(
-        self, line: ServiceLine, configuration: Configuration, log_factor: float = 0.0, power_w: float | None = None
+        self, shape: Shape, configuration: Configuration, log_factor: float = 0.0, power_w: float | None = None
     ) -> float:
         """Return the score of a configuration whose batch times are longer by the factor exp(`log_factor`).
 
         If no power is given, the score isn't divided by the power, as if all configurations used the same power.
         """
         if self.minimise != "latency":
-            return self.predictor.capacity_near(line, configuration, log_factor) / (power_w or 1.0)
+            return self.predictor.capacity_near(shape, configuration, log_factor) / (power_w or 1.0)
         if not self.rate_each_rps:
             return 0.0
-        p99_s = self.predictor.p99_s(line, configuration, self.rate_each_rps, factor=math.exp(log_factor))
+        p99_s = self.predictor.p99_s(shape, configuration, self.rate_each_rps, factor=math.exp(log_factor))
         return 1 / p99_s if p99_s <= self.predictor.objective_s else 0.0
 
     def load(self, capacity_rps: float) -> Rate:
@@ -67,7 +67,7 @@ class Criterion:
         # If a configuration is expected to keep the objective at no rate, a small rate shows whether that is true.
         return Rate(rate_rps=float(f"{max(rate, 0.5 / self.predictor.objective_s):.4g}"))
 
-    def estimate(self, line: ServiceLine, point: Point) -> Estimate:
+    def estimate(self, shape: Shape, point: Point) -> Estimate:
         """Return the estimate of a configuration from one measurement under random arrivals.
 
         Raises:
@@ -76,8 +76,8 @@ class Criterion:
         configuration = point.configuration
         assert isinstance(point.load, Rate)  # noqa: S101  # the search asks for no other load here
         rate = point.load.rate_rps
-        factor, is_overloaded = self.predictor.factor(line, configuration, rate, point)
-        capacity = self.predictor.capacity(line, configuration, factor)
+        factor, is_overloaded = self.predictor.factor(shape, configuration, rate, point)
+        capacity = self.predictor.capacity(shape, configuration, factor)
         error = _LEAST_ERROR + _REQUESTS_ERROR / math.sqrt(max(point.requests, 100))
         far = _FAR * abs(math.log(capacity / rate)) if capacity > 0 and not is_overloaded else 0.0
         score = capacity

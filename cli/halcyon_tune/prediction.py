@@ -12,6 +12,7 @@ import numpy as np
 from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
 from halcyon_simulator.bounds.replica_capacity import capacity_rps, latencies
 from halcyon_simulator.engine.case import ServiceLaw
+from halcyon_tune.batch_times import Shape
 from halcyon_tune.points import Configuration, Point
 
 _REQUESTS, _UNBATCHED_REQUESTS = 6_000, 24_000
@@ -29,65 +30,70 @@ _OVERLOAD = 0.93
 
 
 class Predictor:
-    """Predictor of performance for one latency objective.
-
-    The function `capacity_rps` of the simulator caches its results for equal arguments.
-    """
+    """Predictor of performance for one latency objective. It stores the capacities that it has simulated."""
 
     def __init__(self, objective_s: float, *, rows_per_request: float = 1.0) -> None:
         self.objective_s = objective_s
         self._rows = max(rows_per_request, 1.0)
+        self._capacities: dict[ServiceLaw, float] = {}
         self._unit = np.cumsum(np.random.Generator(np.random.PCG64(0)).standard_exponential(_REQUESTS))
 
-    def replica(self, line: ServiceLine, configuration: Configuration, factor: float = 1.0) -> Replica:
+    def replica(self, shape: Shape, configuration: Configuration, factor: float = 1.0) -> Replica:
         """Return the planner's model of a replica with a configuration, its batch times multiplied by a factor."""
+        line = _line(shape)
         scaled = ServiceLine(line.t0_s * factor, line.row_s * factor)
         return Replica(scaled, self._requests(configuration), configuration.instances)
 
-    def law(self, line: ServiceLine, configuration: Configuration, factor: float = 1.0) -> ServiceLaw:
+    def law(self, shape: Shape, configuration: Configuration, factor: float = 1.0) -> ServiceLaw:
         """Return the simulator's model of a replica with a configuration, its batch times multiplied by a factor."""
+        line = _line(shape)
         return ServiceLaw(
             line.t0_s * factor,
             line.row_s * factor,
             self._requests(configuration),
             configuration.instances,
             configuration.delay_s,
+            times_s=() if isinstance(shape, ServiceLine) else tuple(factor * seconds for seconds in shape.times_s),
         )
 
-    def peak_rps(self, line: ServiceLine, configuration: Configuration) -> float:
+    def peak_rps(self, shape: Shape, configuration: Configuration) -> float:
         """Return the requests per second of a replica if every batch is full.
 
         This rate is an upper bound for any latency objective.
         """
-        return self.replica(line, configuration).peak_rps
+        return self.law(shape, configuration).peak_rps
 
-    def capacity(self, line: ServiceLine, configuration: Configuration, factor: float = 1.0) -> float:
+    def capacity(self, shape: Shape, configuration: Configuration, factor: float = 1.0) -> float:
         """Return one replica's largest rate within the objective, in requests per second.
 
         The result is 0 if the replica keeps the objective at no rate.
         """
-        law = self.law(line, configuration, factor)
-        try:
-            return capacity_rps(law, self.objective_s, _REQUESTS if law.max_batch > 1 else _UNBATCHED_REQUESTS)
-        except ValueError:
-            return 0.0
+        law = self.law(shape, configuration, factor)
+        found = self._capacities.get(law)
+        if found is None:
+            try:
+                found = capacity_rps(law, self.objective_s, _REQUESTS if law.max_batch > 1 else _UNBATCHED_REQUESTS)
+            except ValueError:
+                found = 0.0
+            self._capacities[law] = found
+        return found
 
-    def capacity_near(self, line: ServiceLine, configuration: Configuration, log_factor: float) -> float:
+    def capacity_near(self, shape: Shape, configuration: Configuration, log_factor: float) -> float:
         """Return the capacity if batch times are longer by a factor.
 
         The capacity is interpolated between those of the two nearest simulated factors.
         """
         lower = math.floor(log_factor / _GRID)
         share = log_factor / _GRID - lower
-        below = self.capacity(line, configuration, math.exp(lower * _GRID))
+        below = self.capacity(shape, configuration, math.exp(lower * _GRID))
         if share < 1e-9:
             return below
-        above = self.capacity(line, configuration, math.exp((lower + 1) * _GRID))
+        above = self.capacity(shape, configuration, math.exp((lower + 1) * _GRID))
         return below + share * (above - below)
 
     def p99_s(
         self,
-        line: ServiceLine,
+        shape: Shape,
         configuration: Configuration,
         rate_rps: float,
         *,
@@ -98,27 +104,25 @@ class Predictor:
 
         The result is infinite if the rate is at least the peak rate.
         """
-        law = self.law(line, configuration, factor)
+        law = self.law(shape, configuration, factor)
         if rate_rps >= law.peak_rps:
             return math.inf
         count = min(max(requests, _LEAST_REQUESTS), _REQUESTS)
         found = latencies(law, self._unit[:count] / rate_rps)[count // 20 :]
         return float(np.quantile(found, 0.99))
 
-    def factor(
-        self, line: ServiceLine, configuration: Configuration, rate_rps: float, point: Point
-    ) -> tuple[float, bool]:
+    def factor(self, shape: Shape, configuration: Configuration, rate_rps: float, point: Point) -> tuple[float, bool]:
         """Return the factor of the batch times that explains a measurement, and whether the replica was overloaded.
 
         An overloaded replica answers with full batches, so the factor is derived from its throughput. Otherwise the
         factor is chosen so that the simulated P99 at the rate equals the measured one.
         """
         if point.throughput_rps < _OVERLOAD * rate_rps:
-            return self.law(line, configuration).peak_rps / max(point.throughput_rps, 1e-9), True
+            return self.law(shape, configuration).peak_rps / max(point.throughput_rps, 1e-9), True
         low, high = (math.log(factor) for factor in _FACTORS)
         for _ in range(_STEPS):
             middle = (low + high) / 2
-            p99_s = self.p99_s(line, configuration, rate_rps, factor=math.exp(middle), requests=point.requests)
+            p99_s = self.p99_s(shape, configuration, rate_rps, factor=math.exp(middle), requests=point.requests)
             if p99_s < point.p99_s:
                 low = middle
             else:
@@ -128,3 +132,7 @@ class Predictor:
     def _requests(self, configuration: Configuration) -> int:
         """Return the number of requests in a full batch."""
         return max(int(configuration.max_batch / self._rows), 1)
+
+
+def _line(shape: Shape) -> ServiceLine:
+    return shape if isinstance(shape, ServiceLine) else shape.line

@@ -14,8 +14,10 @@ from halcyon_tune.errors import TuneError
 from halcyon_tune.points import Callers, Configuration, Point
 from halcyon_tune.space import Space
 
-_GAIN = 1.03
-"""Ratio of throughputs from which additional instances count as an improvement."""
+_GAIN = 0.93
+"""Ratio of throughputs below which additional instances count as no improvement. It is below 1, because the noise of two
+measurements can hide a gain, and families that are dropped are never measured again.
+"""
 _STEP = 4
 """Factor by which the number of callers rises from one measurement to the next."""
 _LONG = 2.0
@@ -160,8 +162,8 @@ class Profile:
         """
         if not self._done(family):
             return 0.0
-        line = times.line(self._configuration(family, batch)) if family in times.sums else None
-        return self.throughput_rps(family) if line is None else family[0] * batch / max(line.seconds(batch), 1e-9)
+        shape = times.shape(self._configuration(family, batch)) if family in times.sums else None
+        return self.throughput_rps(family) if shape is None else family[0] * batch / max(shape.seconds(batch), 1e-9)
 
     def _done(self, family: Family | None = None) -> list[Point]:
         return [one for one in self.points if one.failure is None and one.configuration.family == (family or self.base)]

@@ -10,7 +10,7 @@ step 5.
 # | --- | --- |
 # | 1 | one instance, with a rising number of callers (`profile`) |
 # | 2 | more instances, while they raise the throughput (`profile`) |
-# | 3 | none: the simulator predicts all configurations (`prediction`) |
+# | 3 | none: the simulator predicts all configurations (`prediction`); again if step 4 shows other batch times |
 # | 4 | the configurations that could be best (`verification`), the best one with preferred sizes (`preferred_sizes`) |
 # | 5 | the best configuration and the current settings in turns (`turns`) |
 # | 6 | none: the planner's sizing gives the replicas (`results.tune_result`) |
@@ -18,14 +18,15 @@ step 5.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from halcyon_tune.batch_times import BatchTimes
+from halcyon_tune.batch_times import BatchTimes, Curve, Shape
 from halcyon_tune.criterion import Criterion
 from halcyon_tune.errors import TuneError
 from halcyon_tune.estimates import Estimate
-from halcyon_tune.points import Configuration, Load, Point
+from halcyon_tune.points import Configuration, Load, Point, Rate
 from halcyon_tune.preferred_sizes import preferred_sizes
 from halcyon_tune.profile import Profile
 from halcyon_tune.space import BATCHING, Space
@@ -94,6 +95,8 @@ class Search:
     criterion: Criterion
     budget: Budget
     profile: Profile
+    times: BatchTimes | None = None
+    """Batch times from which step 3 predicts; None before that step."""
     verification: Verification | None = None
     """State of step 4 of the search; None before that step."""
     turns: Turns | None = None
@@ -145,7 +148,7 @@ class Search:
         if self.verification is None:
             found = self.profile.next()
             if found is None:
-                return replace(self, verification=self._predicted())
+                return self.predicted(self.profile.times)
             return Ask(step=found[0], configuration=found[1], load=found[2])
         if self.turns is not None:
             turn = self.turns.next()
@@ -163,6 +166,8 @@ class Search:
         if asked.step <= 2:
             return replace(state, profile=self.profile.after(point))
         assert self.verification is not None  # noqa: S101  # from step 4 on
+        if self.turns is None and self._is_mistaken(point):
+            return state.predicted(self._all_times(state.points)).verified()
         found = self._estimate(point)
         state = replace(state, verification=self.verification.after(point, found))
         if self.turns is None:
@@ -194,10 +199,12 @@ class Search:
         best = self.best()
         if best is None:
             return ()
-        times = BatchTimes()
-        for point in self.points:
-            times = times.with_point(point)
-        return preferred_sizes(times.means(best.family), best.max_batch)
+        return preferred_sizes(self._all_times(self.points).pooled(best.family), best.max_batch)
+
+    def shape(self, configuration: Configuration) -> Shape | None:
+        """Return the batch times from which a configuration is predicted; None if they are unknown."""
+        times = self.profile.times if self.times is None else self.times
+        return times.shape(configuration, self.space.rows_per_request)
 
     def _with_preferred_sizes(self, known: Verification) -> Configuration | None:
         """Return the best configuration with preferred batch sizes, if these could help and weren't measured yet."""
@@ -240,41 +247,70 @@ class Search:
             return f"the next point would end after --budget {self.budget.seconds:.0f}s"
         return ""
 
-    def _predicted(self) -> Verification:
-        """Return the state of step 4 at its beginning.
+    @staticmethod
+    def _all_times(points: Sequence[Point]) -> BatchTimes:
+        times = BatchTimes()
+        for point in points:
+            times = times.with_point(point)
+        return times
 
-        Its candidates are the configurations that could be the best by simulation.
+    def _is_mistaken(self, point: Point) -> bool:
+        """Return whether a measurement shows batch times that are far from those of the predictions, on a curve.
+
+        A factor for all batch times can't correct such predictions, because only some sizes take longer.
         """
-        times, profile, predictor = self.profile.times, self.profile, self.criterion.predictor
+        times = self.times
+        return times is not None and times.misses(point) and times.with_point(point).is_curved
+
+    def verified(self) -> Search:
+        """Return the search in which all measurements at a rate are compared with the new predictions."""
+        known = self.verification
+        assert known is not None  # noqa: S101  # it follows a prediction
+        for point in self.points:
+            if isinstance(point.load, Rate):
+                known = known.after(point, self._estimate(point))
+        return replace(self, verification=known)
+
+    def predicted(self, times: BatchTimes) -> Search:
+        """Return the search at the beginning of step 4, with predictions from these batch times.
+
+        The candidates are the configurations that could be the best by simulation.
+        """
+        profile, predictor = self.profile, self.criterion.predictor
         rows = self.space.rows_per_request
-        lines = {one: line for one in self.space.configurations if (line := times.line(one, rows)) is not None}
+        shapes = {one: shape for one in self.space.configurations if (shape := times.shape(one, rows)) is not None}
         tried = [
             one
-            for one in lines
+            for one in shapes
             if not any(point.rules_out(one) for point in self.points)
             and (one == self.space.today or not profile.is_out(one))
         ]
         power = {one: profile.power_w(one.family) for one in tried}
         # The rate with full batches is an upper bound for any objective.
-        most = {one: predictor.peak_rps(lines[one], one) / (power[one] or 1.0) for one in tried}
+        most = {one: predictor.peak_rps(shapes[one], one) / (power[one] or 1.0) for one in tried}
         near: set[Configuration] = set()
         best = 0.0
         for one in sorted(tried, key=lambda one: (-most[one], one)):
             if most[one] < _FAR * best:
                 break
-            found = self.criterion.score(lines[one], one, power_w=power[one])
-            best = max(best, found if self.criterion.minimise != "latency" else 0.0)
-            if found or one == self.space.today or self.criterion.score(lines[one], one, -_HOPE, power[one]):
+            score = self.criterion.score(shapes[one], one, power_w=power[one])
+            best = max(best, score if self.criterion.minimise != "latency" else 0.0)
+            if score or one == self.space.today or self.criterion.score(shapes[one], one, -_HOPE, power[one]):
                 near.add(one)
 
-        def values(configuration: Configuration, log_factor: float) -> tuple[float, float]:
+        def values(
+            configuration: Configuration, log_factor: float, /, *, is_hopeful: bool = False
+        ) -> tuple[float, float]:
             # Preferred sizes change neither the times of batches nor the simulation.
             plain = replace(configuration, preferred=())
-            line = lines[configuration if configuration in lines else plain]
-            score = self.criterion.score(line, configuration, log_factor, power.get(configuration, power.get(plain)))
-            return score, predictor.capacity_near(line, configuration, log_factor)
+            shape = shapes[configuration if configuration in shapes else plain]
+            if is_hopeful and isinstance(shape, Curve):
+                shape = times.shape(plain, rows, is_hopeful=True) or shape
+            score = self.criterion.score(shape, configuration, log_factor, power.get(configuration, power.get(plain)))
+            return score, predictor.capacity_near(shape, configuration, log_factor)
 
-        return Verification(space=self.space, candidates=frozenset(near), values=values)
+        found = Verification(space=self.space, candidates=frozenset(near), values=values)
+        return replace(self, times=times, verification=found)
 
     def _capacity(self, configuration: Configuration) -> float:
         """Return the expected capacity of a configuration, at which it is measured.
@@ -289,10 +325,10 @@ class Search:
         return math.sqrt(opinion.capacity_rps * opinion.upper_rps)
 
     def _estimate(self, point: Point) -> Estimate | None:
-        line = self.profile.times.line(point.configuration, self.space.rows_per_request)
-        if point.failure is not None or line is None:
+        shape = self.shape(point.configuration)
+        if point.failure is not None or shape is None:
             return None
-        return self.criterion.estimate(line, point)
+        return self.criterion.estimate(shape, point)
 
     def _decided(self, turns: Turns) -> End:
         gain = turns.gain()

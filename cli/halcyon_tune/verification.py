@@ -16,8 +16,9 @@ The module is pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from halcyon_tune.estimates import Estimate, Opinion
 from halcyon_tune.points import Configuration, Point
@@ -25,24 +26,36 @@ from halcyon_tune.space import Space
 
 _PRIOR_ERROR = 0.06
 """Standard error of the logarithm of a predicted batch time before any measurement of step 4."""
-_NEVER = 1.5
-"""Factor of the standard error for a group of configurations without a measurement."""
+_NEVER = 3.0
+"""Factor of the standard error for a group of configurations without a measurement. Near a tight objective, a small
+error of the batch times hides a much higher rate, so one measurement of such a group is worth its time.
+"""
 _OFF = math.log(1.15)
 """Error of a corrected batch time, as a logarithm, above which the time counts as off (`Verification.is_off`)."""
 _MIN_CONFIGURATIONS = 3
 _KNOWN = 0.04
 """Error of the best configuration's measurements above which the configuration is measured again."""
 _MAX_POINTS_EACH = 3
+_POINTS_OF_RIVAL = 2
+"""Number of measurements of a configuration that could still be better than the best one, before it is dropped."""
 _NEIGHBOURS = 8
 _PLAIN = 1.03
 """Ratio by which the score of a configuration with a delay must exceed that of one without a delay."""
 _VARIANTS = 2
 """Maximum number of configurations with a delay or preferred batch sizes that are measured before the search ends."""
 
-Values = Callable[[Configuration, float], tuple[float, float]]
-"""Function that returns the score and the capacity of a configuration. Its second argument is the logarithm of a factor
-of the batch times.
-"""
+
+class Values(Protocol):
+    """Function that returns the score and the capacity of a configuration."""
+
+    def __call__(
+        self, configuration: Configuration, log_factor: float, /, *, is_hopeful: bool = False
+    ) -> tuple[float, float]:
+        """Return both for batch times that are longer by a factor, of which the logarithm is given.
+
+        If `is_hopeful` is true, batch sizes that were never executed have their shortest likely times.
+        """
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +75,16 @@ class Verification:
 
     def next(self) -> Configuration | None:
         """Return the configuration to measure next; None if the best one is known well enough."""
-        opinions = {one: self.opinion(one) for one in self.candidates - self.failed}
+        opinions = {one: self.opinion(one) for one in (self.candidates | self.estimates.keys()) - self.failed}
         unmeasured = [one for one in opinions if one not in self.estimates and opinions[one].upper > 0]
         best = self.best()
         again = [
             one
             for one in self.estimates
-            if one in opinions and one != best and opinions[one].points < _MAX_POINTS_EACH and opinions[one].hides_more
+            if one in opinions
+            and one != best
+            and opinions[one].points < _MAX_POINTS_EACH
+            and (opinions[one].hides_more or opinions[one].points < _POINTS_OF_RIVAL)
         ]
         rival = max(
             [*unmeasured, *again],
@@ -132,7 +148,7 @@ class Verification:
         middle, error = self.times(configuration)
         own = self.estimates.get(configuration, ())
         score, capacity = self.values(configuration, middle)
-        upper, upper_rps = self.values(configuration, middle - error)
+        upper, upper_rps = self.values(configuration, middle - error, is_hopeful=not own)
         # A rate that was measured within the objective counts, even if the simulator predicts less from its P99.
         score = max(score, *(one.kept for one in own), 0.0)
         capacity = max(capacity, *(one.kept_rps for one in own), 0.0)

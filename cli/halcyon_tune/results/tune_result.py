@@ -236,11 +236,11 @@ def _replicas(search: Search, configuration: Configuration | None, rate_rps: flo
     known = search.verification
     if configuration is None or known is None or configuration not in known.estimates:
         return None
-    line = search.profile.times.line(configuration, search.space.rows_per_request)
-    if line is None:
+    shape = search.shape(configuration)
+    if shape is None:
         return None
     predictor = search.criterion.predictor
-    replica = predictor.replica(line, configuration, known.factor(configuration))
+    replica = predictor.replica(shape, configuration, known.factor(configuration))
     return replica_count(rate_rps, replica, objective_s=predictor.objective_s, most=search.space.max_replicas)
 
 

@@ -16,6 +16,8 @@ Times = NDArray[np.float64]
 class ServiceLaw:
     """Compute time of a replica. A batch of b requests takes t0_s + a_s x b seconds on one instance.
 
+    If `times_s` is given, it has the duration of a batch instead, for models whose times are no straight line.
+
     If `shared` is true, a replica executes up to `instances` requests at once, without batches. While b requests are
     executed, each advances as if it took t0_s + a_s x b seconds. If t0_s is 0, this is processor sharing. If both are
     above 0, it is like the generation of tokens, whose steps take longer if there are more streams.
@@ -38,10 +40,12 @@ class ServiceLaw:
     database or a GPU. If more are executed, each batch takes proportionally longer. None if there is no such limit."""
     lock_reported: bool = True
     """Whether Triton's statistics include the time that a batch waits for the shared lock."""
+    times_s: tuple[float, ...] = ()
+    """Durations of batches with 1, 2, ... and `max_batch` requests, in seconds; empty if `t0_s` and `a_s` apply."""
 
     def seconds(self, batch: int) -> float:
         """Return the duration of a batch of this size, in seconds."""
-        return self.t0_s + self.a_s * batch
+        return self.times_s[batch - 1] if self.times_s and batch > 0 else self.t0_s + self.a_s * batch
 
     @property
     def peak_rps(self) -> float:

@@ -84,11 +84,12 @@ _CLOCKS = 4
 
 # Indexes into `State.law`. HORIZON is the time after which responses no longer count; PEAK is a replica's maximum
 # requests per second.
-T0, A, DELAY, SLO, DRIFT_BEGIN, DRIFT_END, DRIFT_FACTOR, HORIZON, PEAK = 0, 1, 2, 3, 4, 5, 6, 7, 8
-MAX_BATCH, INSTANCES, SLOTS, QUEUE_LIMIT, REFUSE_LATE, PREFIX, SHARED, REPORTED = 9, 10, 11, 12, 13, 14, 15, 16
+DELAY, SLO, DRIFT_BEGIN, DRIFT_END, DRIFT_FACTOR, HORIZON, PEAK = 0, 1, 2, 3, 4, 5, 6
+MAX_BATCH, INSTANCES, SLOTS, QUEUE_LIMIT, REFUSE_LATE, PREFIX, SHARED, REPORTED = 7, 8, 9, 10, 11, 12, 13, 14
 """Index of the time of a batch in the statistics. The time is NaN if it is the true one, and 0 if none is reported."""
-LOCK, LOCK_REPORTED = 17, 18
-_LAWS = 19
+LOCK, LOCK_REPORTED = 15, 16
+_LAWS = 17
+"""Number of these values. The durations of batches with 0, 1, ... requests follow them."""
 
 _NONE, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 _DE_BRUIJN, _TOP = np.uint64(0x03F79D71B4CB0A89), np.uint64(58)
@@ -203,8 +204,10 @@ def engine(case: Case, *, samples: Floats, prefix: int, past: int) -> Engine:
     is the number of seconds for which the counts by batch size are kept.
     """
     service, drift = case.service, case.drift
-    law = np.zeros(_LAWS)
-    law[[T0, A, DELAY, SLO]] = service.t0_s, service.a_s, service.delay_s, case.slo_s
+    most = max(service.max_batch, service.instances if service.shared else 0)
+    law = np.zeros(_LAWS + most + 1)
+    law[_LAWS:] = [service.seconds(size) for size in range(most + 1)]
+    law[[DELAY, SLO]] = service.delay_s, case.slo_s
     law[[DRIFT_BEGIN, DRIFT_END, DRIFT_FACTOR]] = (
         (drift.begin_s, drift.end_s, drift.factor) if drift else (0.0, 1.0, 1.0)
     )
@@ -388,7 +391,7 @@ def _batch_s(now: float, size: int, law: Floats) -> float:
     if law[DRIFT_FACTOR] != 1.0:
         passed = (now - law[DRIFT_BEGIN]) / (law[DRIFT_END] - law[DRIFT_BEGIN])
         factor += (law[DRIFT_FACTOR] - 1.0) * min(max(passed, 0.0), 1.0)
-    return float((law[T0] + law[A] * size) * factor)
+    return float(law[_LAWS + size] * factor)
 
 
 @jit
@@ -557,7 +560,7 @@ def _refused(now: float, law: Floats, clock: Floats, tally: Ints, samples: Float
     pods = tally[READY_PODS]
     if law[REFUSE_LATE] == 0 or pods == 0:
         return False
-    full_s = law[T0] + law[A] * law[MAX_BATCH]
+    full_s = law[_LAWS + int(law[MAX_BATCH])]
     rate = pods * law[PEAK]
     since = int(now) - _MEASURED_S
     if tally[WAITING] > 0 and since >= clock[WAITING_SINCE]:

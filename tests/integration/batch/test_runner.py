@@ -109,6 +109,16 @@ def stored(output: Path) -> dict[int, Any]:
     return found
 
 
+@pytest.mark.parametrize(("given", "expected"), [(None, 1), (4, 4)])
+def test_gentle_batch_sends_single_rows_unless_rows_are_given(
+    triton: Triton, tmp_path: Path, given: int | None, expected: int
+) -> None:
+    np.savez(tmp_path / "rows.npz", x=np.arange(60, dtype=np.float32).reshape(-1, 1))
+    made = recipe(triton, tmp_path / "rows.npz", tmp_path / "out", gentle=True, rows_per_request=given)
+    status, progress = run(made, tmp_path)
+    assert (status, progress.done, progress.rows_per_request) == (0, 60, expected)
+
+
 def test_rows_are_stored_once_after_ten_kills_as_by_a_direct_run(triton: Triton, tmp_path: Path) -> None:
     values = np.arange(6000, dtype=np.float32).reshape(-1, 1)
     bad = [17, 18, 2500, 5999]

@@ -32,6 +32,14 @@ def test_the_batcher_waits_for_a_fuller_batch_up_to_its_delay(arrivals: list[flo
     assert run(case(arrivals, service)).latency_s == pytest.approx(expected)
 
 
+def test_times_of_each_batch_size_replace_the_line() -> None:
+    service = ServiceLaw(1.0, 0.5, 4, times_s=(1.5, 2.0, 2.5, 9.0))
+    done = run(case([0.1, 0.2, 0.3, 0.4, 0.5], service))
+    # [0.1] until 1.6, then the next four until 10.6.
+    assert done.latency_s == pytest.approx([1.5, 10.4, 10.3, 10.2, 10.1])
+    assert service.peak_rps == pytest.approx(4 / 9)
+
+
 def test_two_instances_compute_at_once() -> None:
     done = run(case([0.1, 0.2, 0.3, 0.4], ServiceLaw(1.0, 0.5, 4, instances=2)))
     assert done.latency_s == pytest.approx([1.5, 1.5, 3.3, 3.2])

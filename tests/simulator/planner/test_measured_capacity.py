@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import pytest
 
-from benchmarks.tune.teach import LAWS, decisions_off, right, run
+from benchmarks.tune.teach import LAWS, SEEDS, WITHIN_S, decisions_off, right, run
 
 SLOW = ("unbatched 5 s", "decoupled 16 s, 32 at once")
 
@@ -15,6 +17,12 @@ def test_a_measured_slow_model_gets_its_replicas_earlier(law: str) -> None:
     assert taught is not None
     assert today is not None
     assert taught < 0.6 * today
+
+
+@pytest.mark.parametrize("law", SLOW)
+def test_measured_slow_model_has_enough_replicas_within_seconds(law: str) -> None:
+    need = right(LAWS[law])
+    assert median(run(LAWS[law], 1.0, seed=seed).right_after_s(need) or 1000.0 for seed in SEEDS) <= WITHIN_S
 
 
 @pytest.mark.parametrize("factor", [0.3, 3.0])

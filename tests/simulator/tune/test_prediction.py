@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from halcyon.scaling.planner.capacity.queueing import ServiceLine
+from halcyon_tune.batch_times import Curve
 from halcyon_tune.points import Configuration, Point, Rate
 from halcyon_tune.prediction import Predictor
 
@@ -74,3 +75,22 @@ def test_delay_lets_batches_fill_where_instances_would_take_few_rows() -> None:
     floor, predictor = ServiceLine(0.08, 0.0), Predictor(0.12)
     plain, delayed = (Configuration(instances=8, max_batch=32, delay_s=delay) for delay in (0.0, 0.01))
     assert predictor.capacity(floor, delayed) > 1.2 * predictor.capacity(floor, plain)
+
+
+def test_curve_on_a_line_predicts_as_the_line_does() -> None:
+    predictor, configuration = Predictor(0.3), Configuration(max_batch=16, instances=2)
+    curve = Curve(tuple(LINE.seconds(rows) for rows in range(1, 17)))
+    assert predictor.capacity(curve, configuration) == pytest.approx(predictor.capacity(LINE, configuration))
+    assert predictor.peak_rps(curve, configuration) == pytest.approx(predictor.peak_rps(LINE, configuration))
+    found, expected = (predictor.replica(shape, configuration, 1.5) for shape in (curve, LINE))
+    assert found.peak_rps == pytest.approx(expected.peak_rps)
+    assert found.max_batch == expected.max_batch
+
+
+def test_curve_that_jumps_makes_smaller_batches_better() -> None:
+    predictor = Predictor(0.15)
+    times_s = tuple(LINE.seconds(rows) * (1 if rows <= 8 else 3) for rows in range(1, 17))
+    small, large = (
+        predictor.capacity(Curve(times_s[:most]), Configuration(max_batch=most, instances=1)) for most in (8, 16)
+    )
+    assert small > 1.3 * large > 0

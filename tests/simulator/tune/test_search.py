@@ -8,8 +8,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from benchmarks.tune.laws import drawn, objectives
 from benchmarks.tune.truth import Law, SimulatedTrial
 from halcyon.api.spec.parse import parse
+from halcyon_tune.batch_times import Curve
 from halcyon_tune.criterion import Criterion
 from halcyon_tune.errors import TuneError
 from halcyon_tune.patch import duration
@@ -109,6 +111,31 @@ def test_memory_that_ends_is_one_point_and_the_search_goes_on() -> None:
     best = max(truth.capacity(one, 0.4) for one in known.configurations)
     assert truth.capacity(winner, 0.4) >= 0.95 * best
     assert any("out of memory" in note for note in result("m", search, end).notes)
+
+
+@pytest.mark.parametrize("number", [7, 35])
+def test_winner_is_near_the_best_if_times_jump_and_gains_are_noisy(number: int) -> None:
+    truth = drawn(number)
+    objective_s = objectives(truth)[1]
+    known = configurations(objective_s=objective_s)
+    search, _, trial = run(truth, known, objective_s=objective_s, noise=0.05)
+    winner = search.best()
+    assert winner is not None
+    assert trial.points <= MAX_POINTS
+    best = max(truth.capacity(one, objective_s) for one in known.configurations)
+    assert truth.capacity(winner, objective_s) >= 0.92 * best
+
+
+def test_times_of_step_four_replace_a_prediction_that_was_wrong() -> None:
+    truth = drawn(35)
+    objective_s = objectives(truth)[1]
+    search, _, _ = run(truth, configurations(objective_s=objective_s), objective_s=objective_s)
+    before, after = search.profile.times, search.times
+    assert after is not None
+    found, measured = search.shape(Configuration(max_batch=8)), truth.seconds[1]
+    assert isinstance(found, Curve)
+    assert found.seconds(4) == pytest.approx(measured[4], rel=0.1)
+    assert len(after.means((1, None))) + len(after.means((4, None))) > len(before.means((1, None))) + 1
 
 
 def test_budget_ends_the_search_with_the_best_so_far() -> None:

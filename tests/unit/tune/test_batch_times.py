@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from halcyon_tune.batch_times import BatchTimes
+from halcyon_tune.batch_times import BatchTimes, Curve
 from halcyon_tune.points import Callers, Configuration, Point
 
 
@@ -36,6 +36,52 @@ def test_sizes_beyond_a_cliff_say_nothing_of_smaller_batches() -> None:
     assert below.seconds(16) == pytest.approx(line(16))
     assert above.seconds(32) == pytest.approx(2 * line(32), rel=0.15)
     assert times.is_bent((1, None))
+
+
+def jumping(rows: int) -> float:
+    return line(rows) * (1 if rows <= 6 else 2)
+
+
+def test_times_on_a_line_have_no_curve() -> None:
+    times = BatchTimes().with_point(point(1, {rows: line(rows) for rows in (1, 4, 16, 32)}))
+    assert times.shape(Configuration(max_batch=16)) == times.line(Configuration(max_batch=16))
+    assert not times.is_curved
+
+
+def test_curve_passes_through_all_measured_times() -> None:
+    sizes = (1, 3, 6, 7, 16, 32)
+    times = BatchTimes().with_point(point(1, {rows: jumping(rows) for rows in sizes}))
+    found = times.shape(Configuration(max_batch=32))
+    assert isinstance(found, Curve)
+    assert len(found.times_s) == 32
+    assert [found.seconds(rows) for rows in sizes] == pytest.approx([jumping(rows) for rows in sizes])
+    assert found.seconds(2) == pytest.approx(line(2))
+    assert found.line.seconds(1) == pytest.approx(found.seconds(1))
+    assert found.line.seconds(32) == pytest.approx(found.seconds(32))
+
+
+def test_curve_counts_requests_of_several_rows() -> None:
+    times = BatchTimes().with_point(point(1, {rows: jumping(rows) for rows in (2, 4, 6, 8, 32)}))
+    found = times.shape(Configuration(max_batch=32), rows_per_request=2.0)
+    assert isinstance(found, Curve)
+    assert len(found.times_s) == 16
+    assert found.seconds(4) == pytest.approx(jumping(8))
+
+
+def test_curve_of_a_family_has_the_sizes_of_other_families() -> None:
+    few = BatchTimes().with_point(point(1, {rows: jumping(rows) for rows in (1, 3, 32)}))
+    times = few.with_point(point(2, {rows: 1.5 * jumping(rows) for rows in (1, 2, 3, 4, 6, 7, 8)}))
+    found = times.shape(Configuration(instances=1, max_batch=8))
+    assert isinstance(found, Curve)
+    assert found.seconds(6) == pytest.approx(jumping(6))
+    assert found.seconds(7) == pytest.approx(jumping(7))
+
+
+def test_point_misses_the_predicted_times_only_beyond_the_noise() -> None:
+    times = BatchTimes().with_point(point(1, {rows: jumping(rows) for rows in (1, 3, 15, 32)}))
+    assert times.misses(point(1, {8: jumping(8)}))
+    assert not times.misses(point(1, {15: 1.1 * jumping(15)}))
+    assert not BatchTimes().misses(point(1, {8: jumping(8)}))
 
 
 def test_family_with_one_size_is_the_first_one_scaled() -> None:

@@ -46,12 +46,18 @@ def test_callers_rise_until_full_batches_wait() -> None:
     assert [callers for step, _, callers in asked if step == 1] == [1, 4, 16, 64]
 
 
-def test_more_instances_end_when_they_answer_no_more() -> None:
-    profile, asked = run(Profile(SPACE, 1.0), sharing=1.0)
+def test_more_instances_end_when_they_answer_clearly_less() -> None:
+    profile, asked = run(Profile(SPACE, 1.0), sharing=1.3)
     assert [one.instances for step, one, _ in asked if step == 2] == [2]
     assert "no more than fewer" in profile.is_out(Configuration(instances=2, max_batch=8))
     assert profile.is_out(Configuration(instances=4, max_batch=8))
     assert not profile.is_out(Configuration(instances=1, max_batch=8))
+
+
+def test_more_instances_stay_if_noise_can_hide_their_gain() -> None:
+    profile, asked = run(Profile(SPACE, 1.0), sharing=0.95)
+    assert [one.instances for step, one, _ in asked if step == 2] == [2, 4]
+    assert not profile.is_out(Configuration(instances=2, max_batch=8))
 
 
 def test_more_instances_are_measured_while_they_gain() -> None:

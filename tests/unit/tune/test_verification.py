@@ -25,7 +25,8 @@ def rate(configuration: Configuration) -> float:
     return 18 * math.sqrt(configuration.max_batch) * configuration.instances
 
 
-def values(configuration: Configuration, log_factor: float) -> tuple[float, float]:
+def values(configuration: Configuration, log_factor: float, /, *, is_hopeful: bool = False) -> tuple[float, float]:
+    del is_hopeful
     found = rate(configuration) * (0.99 if configuration.delay_s else 1.0) * math.exp(-log_factor)
     return found, found
 
@@ -115,6 +116,6 @@ def test_load_failure_takes_out_its_own_configuration_alone() -> None:
 
 
 def test_configuration_that_keeps_the_objective_at_no_rate_is_never_the_best() -> None:
-    state = Verification(space=SPACE, candidates=frozenset(CONFIGURATIONS), values=lambda _, __: (0.0, 0.0))
+    state = Verification(space=SPACE, candidates=frozenset(CONFIGURATIONS), values=lambda _, __, **_hopeful: (0.0, 0.0))
     assert state.next() is None
     assert state.after(point(BEST), Estimate(log_factor=0, error=0.03, score=0, capacity_rps=0)).best() is None

@@ -5,8 +5,8 @@
 --   go    servers have room, and no other request waits for one
 --   late  the time is over, or this process stops: its successor knows the room
 --
--- A request may go if it leaves the rows in servers at most proc.room, which the agent sets. Requests of the other class count, and never
--- wait for this class. If a client disconnects, HAProxy ends the wait without a callback, so each request renews an expiry time.
+-- A request may go if it leaves the rows in servers at most proc.room, and those of its class at most proc.lower_rows, which the agent
+-- sets. In the room, requests of the other class count, and never wait for this class. If a client disconnects, HAProxy ends the wait without a callback, so each request renews an expiry time.
 
 local parameters = { ... }
 local timeout_ms = tonumber(table.remove(parameters, 1))
@@ -90,7 +90,7 @@ local function grant(id, now)
     mean_rows = mean_rows and mean_rows + (rows - mean_rows) / 16 or rows
 end
 
--- Rows in servers; nil while other requests wait for one, or no server is up.
+-- Rows in servers, and those of this class among them; nil while other requests wait for a server, or none is up.
 local function used_rows(txn, now)
     local requests, is_up = 0, false
     for _, backend in ipairs(backends) do
@@ -114,19 +114,20 @@ local function used_rows(txn, now)
         end
     end
     local users = math.max(requests - sent, 0) * math.max(txn:get_var("proc.user_rows") or 1, 1)
-    return users + (sent + going) * (mean_rows or 1)
+    local lower = (sent + going) * (mean_rows or 1)
+    return users + lower, lower
 end
 
 local function let_go(txn, now)
-    local room = txn:get_var("proc.room") or 0
+    local room, most = txn:get_var("proc.room") or 0, txn:get_var("proc.lower_rows") or 0
     local id = next_id(now)
-    if not id or room <= 0 then
+    if not id or room <= 0 or most <= 0 then
         return
     end
-    local used = used_rows(txn, now)
+    local used, lower = used_rows(txn, now)
     -- With nothing in servers, a request of more rows than there is room for may go.
-    while used and id and (used + rows_of[id] <= room or used < 0.5) do
-        used = used + rows_of[id]
+    while used and id and (used + rows_of[id] <= room and lower + rows_of[id] <= most or used < 0.5) do
+        used, lower = used + rows_of[id], lower + rows_of[id]
         grant(id, now)
         id = next_id(now)
     end

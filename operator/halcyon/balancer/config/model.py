@@ -19,6 +19,9 @@ The number is in its field `conn_cur`."""
 ROOM: Final = "proc.room"
 """HAProxy variable that limits batch inference: a request is sent only while fewer input rows than this number are at
 servers. If it is 0, none is sent."""
+LOWER_ROWS: Final = "proc.lower_rows"
+"""HAProxy variable with a second limit: a request of batch inference is sent only while fewer rows of batch inference
+than this number are at servers."""
 USER_ROWS: Final = "proc.user_rows"
 """HAProxy variable with the mean number of input rows (batch items) in a user's request. It is at least 1."""
 

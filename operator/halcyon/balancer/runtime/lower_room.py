@@ -8,7 +8,8 @@ count as rows at servers, but never wait for room, so each of them uses up room 
 at servers with the room.
 
 If the plan's lower class is `Gentle`, a pod gets only a few rows in addition to those of users. The batches of users
-then take longer by at most the share `GENTLE`.
+then take longer by about the share `GENTLE`. There are two limits: one of the class's own rows, and one of all rows.
+The second limit keeps the class away while a burst of users fills the batches.
 
 Each balancer counts only its own requests. Therefore the room is divided between the balancers. One part is divided by
 the rates of users' requests, which use this part. The rest is divided by the requests of batch inference. Executions of
@@ -19,6 +20,7 @@ a second and longer outlast the exchange of loads. For them, the requests in pro
 # computes single requests          | those that it computes at once: one in each instance
 # the same, in less than `GAP_S`    | and as many more as it computes during a round trip to the pod
 # computes batches                  | a full batch, and most of what the users leave free in the next one
+# computes batches, gentle class    | most of a full batch, users' rows included, and few rows of the class
 # users wait in any balancer        | none
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from halcyon.balancer.config.model import ROOM, USER_ROWS
+from halcyon.balancer.config.model import LOWER_ROWS, ROOM, USER_ROWS
 from halcyon.balancer.runtime import shares
 from halcyon.balancer.runtime.overload_limits import batch_time
 
@@ -54,10 +56,30 @@ _UNSEEN: Final = 0.5
 model computes no batches."""
 _IDLE_ROWS: Final = 0.01
 """Number of users' rows per execution below which users count as idle. `Gentle` then has no effect."""
+_GENTLE_FULL: Final = 0.9
+"""Rows in a pod up to which a gentle class is sent, users' rows included, as a share of a full batch. More would take
+places in batches that users need during a burst."""
+_GENTLE_INSIDE: Final = 1.4
+"""Rows of a gentle class in a pod for each row by which a batch may grow. A row that arrives during an execution waits
+for the next one, so only some of the rows in a pod are in the present one."""
+_GENTLE_LEFT: Final = 0.6
+"""Maximum number of rows of a gentle class in a pod, as a share of the rows that users leave free in a full batch."""
 _MIN_TAKEN, _MAX_TAKEN = 0.4, 1.0
 """Share of the free rows in the next batch that batch inference may take. The minimum applies if the time of a batch is
 proportional to its rows, because smaller batches then cost little. The maximum applies if the time is constant."""
+MAX_ROWS: Final = 9999
+"""Limit of the class's own rows that never applies."""
 _WRAP = 2**32
+
+
+@dataclass(frozen=True)
+class Room:
+    """Limits on the rows in pods up to which batch inference is sent."""
+
+    rows: float
+    """Number of all rows, those of users included."""
+    lower_rows: float = math.inf
+    """Number of rows of batch inference."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +97,24 @@ class PodWork:
         """Return the number of rows that users send to the pod during an execution. `rows_s` is the rate per second."""
         return self.at_once / 2 if self.time is None else min(rows_s * self.time.largest_s, self.at_once)
 
-    def room(self, users_rows: float, *, gentle: bool) -> float:
+    def gentle_room(self, users_rows: float) -> Room | None:
+        """Return the room in the pod for a gentle class; None if it has the same room as any class.
+
+        That is so without users, and if the model computes no batches. `users_rows` is the number of rows that users
+        send during an execution.
+        """
+        time = self.time
+        if time is None or time.largest_s <= 0 or not self.batches or users_rows < _IDLE_ROWS:
+            return None
+        instances = self.at_once / max(time.rows, 1)
+        rate = users_rows / instances / time.largest_s
+        # A batch has the rows that arrived during the one before, so its time t is fixed + row x rate x t.
+        own_s = max(time.fixed_s / max(1 - rate * time.row_s, 0.01), time.fixed_s + time.row_s)
+        added = GENTLE * own_s / time.row_s if time.row_s > 0 else time.rows
+        left = max(self.at_once - users_rows, 0.0)
+        return Room(_GENTLE_FULL * self.at_once, min(instances * _GENTLE_INSIDE * added, _GENTLE_LEFT * left))
+
+    def room(self, users_rows: float) -> float:
         """Return the number of rows in the pod up to which batch inference is sent.
 
         `users_rows` is the number of rows that users send during an execution.
@@ -85,19 +124,14 @@ class PodWork:
         ahead = self.at_once * max(GAP_S / self.time.largest_s, 0.0) if self.time.largest_s < GAP_S else 0.0
         if not self.batches:
             return self.at_once + min(ahead, self.at_once)
-        if gentle and users_rows >= _IDLE_ROWS:
-            own_s = self.time.fixed_s + self.time.row_s * max(users_rows, 1.0)
-            added = GENTLE * own_s / self.time.row_s if self.time.row_s > 0 else self.at_once
-            # Half of the users' rows are in the pod on average.
-            return min((max(users_rows, 1.0) + added) / 2, self.at_once)
         fixed = self.time.fixed_s / self.time.largest_s
         taken = _MIN_TAKEN + (_MAX_TAKEN - _MIN_TAKEN) * fixed
         left = max(self.at_once - users_rows, 0.0)
         return self.at_once + min(max(taken * left, ahead), self.at_once)
 
 
-def fleet_room(work: PodWork, pods: int, users_rows_s: float, *, gentle: bool, balancers: int = 1) -> float:
-    """Return the number of rows in all pods together up to which requests of batch inference are sent.
+def fleet_room(work: PodWork, pods: int, users_rows_s: float, *, gentle: bool, balancers: int = 1) -> Room:
+    """Return the room for batch inference in all pods together.
 
     Args:
         work: parallelism and execution time of one pod.
@@ -107,16 +141,18 @@ def fleet_room(work: PodWork, pods: int, users_rows_s: float, *, gentle: bool, b
         balancers: number of balancers, each of which counts only the requests of its own users.
     """
     if not pods:
-        return 0.0
+        return Room(0.0)
     users = work.users_rows(users_rows_s / pods)
+    if gentle and (one := work.gentle_room(users)) is not None:
+        return Room(pods * one.rows, pods * one.lower_rows)
     # Only one pod begins a batch now. The others have received half of the rows that their users send during one.
-    room = pods * work.room(users, gentle=gentle) + (pods - 1) * users / 2
+    room = pods * work.room(users) + (pods - 1) * users / 2
     unseen = 0.0 if work.batches or work.time is None else _UNSEEN * users * (1 - 1 / balancers)
-    return room - unseen
+    return Room(room - unseen)
 
 
 def own_room(
-    room: float,
+    fleet: Room,
     own: BalancerLoad,
     others: Iterable[BalancerLoad],
     *,
@@ -124,43 +160,49 @@ def own_room(
     turn: int,
     is_long: bool,
     counts_others: bool = False,
-) -> int:
-    """Return the number of rows up to which this balancer sends batch inference. It is its part of `room`.
+) -> tuple[int, int]:
+    """Return the limits of the rows in pods up to which this balancer sends batch inference.
+
+    They are its parts of `fleet.rows` and of `fleet.lower_rows`.
 
     Args:
-        room: rows in all pods up to which batch inference is sent (`fleet_room`). All balancers' parts add up to it.
+        fleet: room in all pods (`fleet_room`). All balancers' parts add up to it.
         own: load of this balancer.
         others: newest loads of the other balancers.
         users_rows: mean number of the users' rows in all pods.
         turn: number that changes with time, and is the same in all balancers. It decides which balancer gets the larger
             part.
         is_long: whether executions are so long that the loads have hardly changed since they were read.
-        counts_others: whether requests of other balancers' users in pods reduce the part. For single requests, `room`
+        counts_others: whether requests of other balancers' users in pods reduce the part. For single requests, `fleet`
             already excludes them.
     """
     loads = sorted([own, *others], key=lambda load: load.agent)
     if any(sum(load.waiting.values()) for load in loads):
-        return 0
-    mine = loads.index(own)
+        return 0, 0
+    mine, room = loads.index(own), fleet.rows
     lower = [float(load.lower) for load in loads]
     if not any(lower):
         lower = [1.0] * len(loads)
+    # A fraction of a row is one row for that fraction of the time.
+    phase = turn * shares.GOLDEN % 1
+    most = MAX_ROWS
+    if math.isfinite(fleet.lower_rows):
+        most = _parts(math.floor(fleet.lower_rows + phase), lower, turn)[mine]
     if is_long:
         inside = [load.inflight for load in loads]
         left = round(room) - sum(inside)
         # Requests in pods stay where they are. Only the rows that all of them leave are divided.
-        return max(inside[mine] + (_parts(left, lower, turn)[mine] if left > 0 else left), 0)
+        return max(inside[mine] + (_parts(left, lower, turn)[mine] if left > 0 else left), 0), most
     users = [load.users_rps for load in loads]
     part = min(users_rows / room, 0.5) if room > 0 and any(users) else 0.0
     weights = [
         part * rate / (sum(users) or 1.0) + (1 - part) * count / sum(lower)
         for rate, count in zip(users, lower, strict=True)
     ]
-    # A fraction of a row is one row for that fraction of the time.
-    phase = turn * shares.GOLDEN % 1
     # Users of other balancers that fill the pods leave nothing, whatever the parts are.
     elsewhere = _users_inside(loads, mine) if counts_others else 0
-    return max(min(_parts(math.floor(room + phase), weights, turn)[mine], math.floor(room + phase) - elsewhere), 0)
+    part_rows = _parts(math.floor(room + phase), weights, turn)[mine]
+    return max(min(part_rows, math.floor(room + phase) - elsewhere), 0), most
 
 
 def _users_inside(loads: list[BalancerLoad], mine: int) -> int:
@@ -224,7 +266,7 @@ class LowerRoom:
         pods: int,
         turn: int,
     ) -> dict[str, int]:
-        """Return the values of the HAProxy variables `ROOM` and `USER_ROWS`.
+        """Return the values of the HAProxy variables `ROOM`, `LOWER_ROWS` and `USER_ROWS`.
 
         Args:
             plan: the plan that HAProxy runs.
@@ -241,15 +283,15 @@ class LowerRoom:
         # A balancer whose load is unknown is assumed to have the users' rate of this one.
         unknown = max(plan.balancers - 1 - len(others), 0)
         rate = own.users_rps * (1 + unknown) + sum(load.users_rps for load in others)
-        room = fleet_room(
+        fleet = fleet_room(
             work, pods, rate * self.user_rows, gentle=plan.lower_class == "Gentle", balancers=plan.balancers
         )
-        if not room:
-            return {ROOM: 0, USER_ROWS: 1}
+        if not fleet.rows:
+            return {ROOM: 0, LOWER_ROWS: 0, USER_ROWS: 1}
         users = pods * work.users_rows(rate * self.user_rows / pods)
         is_long = time is not None and time.largest_s >= LONG_S
-        mine = own_room(
-            room / (1 + unknown),
+        mine, most = own_room(
+            Room(fleet.rows / (1 + unknown), fleet.lower_rows / (1 + unknown)),
             own,
             others,
             users_rows=1.5 * users,
@@ -257,4 +299,4 @@ class LowerRoom:
             is_long=is_long,
             counts_others=work.batches,
         )
-        return {ROOM: mine, USER_ROWS: max(round(self.user_rows), 1)}
+        return {ROOM: mine, LOWER_ROWS: most, USER_ROWS: max(round(self.user_rows), 1)}

@@ -98,6 +98,9 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     if rate is None:
         why = "the arrival rate is unknown until the second reading"
         return _plan_unlearnt(now, objectives, reading, memory, why=why)
+    sure = memory.arrivals.sure()
+    if is_taught(capacity, evidence) and (opening := memory.arrivals.opening()) is not None:
+        rate, sure = max(rate, opening), 1.0
     rising, headroom, damping = _forecast_rise(now, memory, rate, start_s)
     ready = [pod.phase for pod in reading.pods].count("ready")
     at = Situation(
@@ -112,7 +115,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
         start_s,
         max(high, 1),
         ready,
-        memory.arrivals.sure(),
+        sure,
     )
     return _decide(at, damping, low, high)
 
@@ -300,6 +303,11 @@ def _is_refuted(objectives: Objectives, before: PlannerMemory, capacity: Capacit
         at_once, seconds = objectives.measured_answers
         return (evidence.rps or 0.0) > _REFUTED * at_once / seconds
     return False
+
+
+def is_taught(capacity: Capacity, evidence: AnswerEvidence) -> bool:
+    """Return whether `halcyon bench` has measured the capacity, and traffic hasn't outweighed it."""
+    return capacity.measured_weight > 0 or evidence.is_unseen
 
 
 def _update_memory(  # noqa: PLR0917  # one call, and each by its type

@@ -11,7 +11,8 @@ import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
 from halcyon.api.documents.balancer_plan import LOWER_CLASS_HEADER, ROWS_HEADER
-from halcyon.balancer.config.model import ROOM
+from halcyon.balancer.config.model import LOWER_ROWS, ROOM
+from halcyon.balancer.runtime.lower_room import MAX_ROWS
 from halcyon.balancer.telemetry.balancer_sample import balancer_sample
 from tests.integration.balanced import PLAN, Balanced, http_response, is_, one, until
 from tests.unit.balancer.stand_ins import SERVICE
@@ -31,9 +32,9 @@ async def balanced() -> AsyncIterator[Balanced]:
         yield made
 
 
-async def give_room(balanced: Balanced, rows: int) -> None:
+async def give_room(balanced: Balanced, rows: int, *, lower_rows: int = MAX_ROWS) -> None:
     """Set the room, as the agent does."""
-    await balanced.haproxy.runtime.set({ROOM: rows})
+    await balanced.haproxy.runtime.set({ROOM: rows, LOWER_ROWS: lower_rows})
 
 
 async def post(balanced: Balanced, job: str = "", *, rows: int = 1) -> tuple[int, dict[str, str]]:
@@ -80,6 +81,26 @@ async def test_no_more_rows_are_in_servers_than_there_is_room_for(balanced: Bala
     # Two requests of two rows are more than three rows.
     await asyncio.gather(*(post(balanced, "nightly", rows=2) for _ in range(6)))
     assert pod.peak == 1
+
+
+async def test_rows_of_the_class_have_a_limit_of_their_own(balanced: Balanced) -> None:
+    [pod] = await balanced.start(1, delay_s=0.05)
+    await balanced.begin(replace(LOWER, max_connections=16))
+    await give_room(balanced, 9, lower_rows=2)
+    answers = await asyncio.gather(*(post(balanced, "nightly") for _ in range(12)))
+    assert {status for status, _ in answers} == {200}
+    assert pod.peak == 2
+
+    await give_room(balanced, 9, lower_rows=0)
+    job = asyncio.create_task(post(balanced, "nightly"))
+
+    async def waits() -> bool:
+        return await waiting(balanced) == 1
+
+    await until(waits)
+    assert pod.http_count == 12
+    await give_room(balanced, 9)
+    assert (await job)[0] == 200
 
 
 async def test_a_request_of_a_user_takes_the_place_of_one(balanced: Balanced) -> None:

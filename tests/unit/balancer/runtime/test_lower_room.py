@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
-from halcyon.balancer.config.model import ROOM, USER_ROWS
+from halcyon.balancer.config.model import LOWER_ROWS, ROOM, USER_ROWS
 from halcyon.balancer.runtime.class_load import ClassLoad, all_counters, class_load, lower_stats
-from halcyon.balancer.runtime.lower_room import LowerRoom, PodWork, fleet_room, own_room
+from halcyon.balancer.runtime.lower_room import MAX_ROWS, LowerRoom, PodWork, Room, fleet_room, own_room
 from halcyon.balancer.runtime.overload_limits import BatchTime
 from halcyon.balancer.runtime.shares import BalancerLoad, PodLoad
 from halcyon.triton.pod_sampler import PodStatistics
@@ -37,35 +37,50 @@ PLAN = BalancerPlan(
 
 
 def test_a_pod_without_users_has_room_for_nearly_two_batches() -> None:
-    assert fleet_room(BATCHED, 1, 0.0, gentle=False) == pytest.approx(8 + 0.775 * 8)
+    assert fleet_room(BATCHED, 1, 0.0, gentle=False).rows == pytest.approx(8 + 0.775 * 8)
 
 
 def test_the_room_shrinks_to_one_batch_as_the_users_rate_grows() -> None:
-    rooms = [fleet_room(BATCHED, 1, share * FULL_RPS, gentle=False) for share in (0.0, 0.5, 0.9, 1.0, 2.0)]
+    rooms = [fleet_room(BATCHED, 1, share * FULL_RPS, gentle=False).rows for share in (0.0, 0.5, 0.9, 1.0, 2.0)]
     assert rooms == sorted(rooms, reverse=True)
     assert rooms[1] == pytest.approx(8 + 0.775 * 4)
     assert rooms[-1] == rooms[-2] == pytest.approx(8)
 
 
 def test_single_requests_have_room_for_one_in_each_instance() -> None:
-    assert fleet_room(SERIAL, 1, 10.0, gentle=False) == pytest.approx(1)
+    assert fleet_room(SERIAL, 1, 10.0, gentle=False).rows == pytest.approx(1)
     # Users of another balancer are in the pod for a quarter of the time, unseen.
-    assert fleet_room(SERIAL, 1, 10.0, gentle=False, balancers=2) == pytest.approx(0.875)
-    assert fleet_room(replace(SERIAL, at_once=32, time=BatchTime(1, 16.0, 0.0)), 1, 1.0, gentle=False) == 32
+    assert fleet_room(SERIAL, 1, 10.0, gentle=False, balancers=2).rows == pytest.approx(0.875)
+    assert fleet_room(replace(SERIAL, at_once=32, time=BatchTime(1, 16.0, 0.0)), 1, 1.0, gentle=False).rows == 32
     # The way of a request to the pod takes longer than this execution, so one more is on the way.
-    assert fleet_room(replace(SERIAL, time=BatchTime(1, 0.001, 0.0)), 1, 0.0, gentle=False) == pytest.approx(2)
+    assert fleet_room(replace(SERIAL, time=BatchTime(1, 0.001, 0.0)), 1, 0.0, gentle=False).rows == pytest.approx(2)
 
 
-def test_gentle_adds_a_tenth_of_the_time_of_the_users_batches() -> None:
-    # A batch of the 4 rows that users send in 128 ms takes 104 ms; 10.4 ms more are 1.7 rows. Half of the 4 are in the pod.
-    assert fleet_room(BATCHED, 1, 0.5 * FULL_RPS, gentle=True) == pytest.approx((4 + 10.4 / 6) / 2)
-    # Without users there is nobody to be gentle to.
-    assert fleet_room(BATCHED, 1, 0.0, gentle=True) == fleet_room(BATCHED, 1, 0.0, gentle=False)
+def test_gentle_class_has_rows_for_a_tenth_of_a_batch() -> None:
+    found = fleet_room(BATCHED, 1, 0.5 * FULL_RPS, gentle=True)
+    # Batches with the 3.1 rows that users send during one take 98.5 ms, and a tenth of that is 1.64 rows.
+    assert found.rows == pytest.approx(0.9 * 8)
+    assert found.lower_rows == pytest.approx(1.4 * 1.64, rel=0.01)
+    four = fleet_room(BATCHED, 4, 4 * 0.5 * FULL_RPS, gentle=True)
+    assert four == Room(pytest.approx(4 * found.rows), pytest.approx(4 * found.lower_rows))  # type: ignore[arg-type]  # compared
+
+
+def test_gentle_class_has_fewer_rows_as_users_fill_the_batches() -> None:
+    rows = [fleet_room(BATCHED, 1, share * FULL_RPS, gentle=True).lower_rows for share in (0.6, 0.8, 0.9, 1.0)]
+    assert rows == sorted(rows, reverse=True)
+    assert rows[-1] == 0
+
+
+@pytest.mark.parametrize("work", [BATCHED, SERIAL, replace(BATCHED, time=None)], ids=["no users", "serial", "no time"])
+def test_gentle_class_is_like_others_if_it_lengthens_no_batch(work: PodWork) -> None:
+    rate = 0.0 if work is BATCHED else 10.0
+    assert fleet_room(work, 1, rate, gentle=True) == fleet_room(work, 1, rate, gentle=False)
+    assert math.isinf(fleet_room(work, 1, rate, gentle=True).lower_rows)
 
 
 def test_before_the_first_statistics_there_is_room_for_one_batch() -> None:
-    assert fleet_room(replace(BATCHED, time=None), 2, 0.0, gentle=False) == pytest.approx(2 * 8 + 2)
-    assert fleet_room(BATCHED, 0, 10.0, gentle=False) == 0
+    assert fleet_room(replace(BATCHED, time=None), 2, 0.0, gentle=False).rows == pytest.approx(2 * 8 + 2)
+    assert fleet_room(BATCHED, 0, 10.0, gentle=False).rows == 0
 
 
 def load(agent: str, *, lower: int = 4, users_rps: float = 10.0, inflight: int = 0, waiting: int = 0) -> BalancerLoad:
@@ -74,10 +89,11 @@ def load(agent: str, *, lower: int = 4, users_rps: float = 10.0, inflight: int =
 
 
 def parts(room: float, *loads: BalancerLoad, turn: int = 0, is_long: bool = False) -> list[int]:
-    return [
-        own_room(room, one, [o for o in loads if o is not one], users_rows=0.5 * room, turn=turn, is_long=is_long)
+    found = [
+        own_room(Room(room), one, [o for o in loads if o is not one], users_rows=0.5 * room, turn=turn, is_long=is_long)
         for one in loads
     ]
+    return [rows for rows, _ in found]
 
 
 def test_balancers_divide_the_room_and_leave_none_while_users_wait_anywhere() -> None:
@@ -88,10 +104,21 @@ def test_balancers_divide_the_room_and_leave_none_while_users_wait_anywhere() ->
 
 def test_users_of_another_balancer_that_fill_the_pods_leave_nothing() -> None:
     own, other = load("a"), load("b", inflight=10)
-    counted = own_room(12, own, [other], users_rows=6, turn=0, is_long=False, counts_others=True)
-    assert (counted, parts(12, own, other)) == (2, [6, 6])
-    full = own_room(12, own, [load("b", inflight=20)], users_rows=6, turn=0, is_long=False, counts_others=True)
-    assert full == 0
+    counted = own_room(Room(12), own, [other], users_rows=6, turn=0, is_long=False, counts_others=True)
+    assert (counted, parts(12, own, other)) == ((2, MAX_ROWS), [6, 6])
+    full = own_room(Room(12), own, [load("b", inflight=20)], users_rows=6, turn=0, is_long=False, counts_others=True)
+    assert full == (0, MAX_ROWS)
+
+
+def test_rows_of_a_gentle_class_are_divided_by_its_requests() -> None:
+    loads = load("a", lower=9), load("b", lower=3)
+    found = [
+        own_room(Room(7.2, 2.5), one, [other], users_rows=3, turn=turn, is_long=False)[1]
+        for turn in range(40)
+        for one, other in (loads, loads[::-1])
+    ]
+    assert sum(found) / 40 == pytest.approx(2.5, abs=0.1)
+    assert sum(found[::2]) > 2 * sum(found[1::2]) > 0
 
 
 def test_room_for_a_single_request_changes_hands_with_time() -> None:
@@ -149,8 +176,12 @@ def test_the_variables_follow_from_the_loads() -> None:
     assert first[ROOM] + second[ROOM] == 11
     # A balancer that is not known is taken to be like this one.
     alone = made.values(PLAN, own, (), at_once=1, batches=True, pods=1, turn=0)
-    assert alone in ({ROOM: 5, USER_ROWS: 1}, {ROOM: 6, USER_ROWS: 1})
-    assert made.values(PLAN, own, (other,), at_once=1, batches=True, pods=0, turn=0) == {ROOM: 0, USER_ROWS: 1}
+    assert alone in ({ROOM: 5, LOWER_ROWS: MAX_ROWS, USER_ROWS: 1}, {ROOM: 6, LOWER_ROWS: MAX_ROWS, USER_ROWS: 1})
+    assert made.values(PLAN, own, (other,), at_once=1, batches=True, pods=0, turn=0) == {
+        ROOM: 0,
+        LOWER_ROWS: 0,
+        USER_ROWS: 1,
+    }
 
 
 TABLE = """# table: counters, type: integer, size:16, used:3

@@ -42,6 +42,11 @@ _UNKNOWN_NOISE = 0.2
 """Standard deviation of the number of arrivals in one second that is assumed until the noise is known, as a share of
 the mean. Without this assumption, a few similar seconds in a row at a high rate made noise look like a step. At low
 rates, Poisson noise is at least as large. With 0.25, steps in the first half minute are detected later."""
+_OPENING_SIGMAS = 1.0
+"""Number of standard errors that are subtracted from the rate in the first minute after the first request, if a model's
+capacity was measured before. For a model that takes 5 s and whose pods start in 60 s, one standard error instead of
+the rate with `sure` makes 3 percentage points fewer responses late, and costs 8 % more GPU time in five minutes. Half
+of a standard error costs as much for a model with 32 requests at once, and 20 % for pods that start in 3 s."""
 _LIKELY = 1.65
 """Number of standard errors by which the load must exceed a forecast for the forecast to count as too low (95 %
 confidence). The number can be this low, because one comparison changes the learnt values only slightly."""
@@ -240,6 +245,21 @@ class ArrivalRate:
             spread = max(spread, _UNKNOWN_NOISE**2 * seen / self.seen_s())
         # A factor is used so that even the first request counts in part.
         return 1.0 / (1.0 + _SURE_SIGMAS * young * math.sqrt(spread / seen))
+
+    def opening(self) -> float | None:
+        """Return a likely rate since the first request, in the first minute after it; None at any other time.
+
+        The time before the first request shows that the model was idle, not that its rate is low. So it doesn't count.
+        The result is one standard error below the mean.
+        """
+        times, counts = self.times, self.counts
+        if self._is_empty or counts[0] > self.coarse_counts[0]:
+            return None
+        first = bisect_right(counts, counts[0])
+        span, count = times[-1] - times[first - 1], counts[-1] - counts[0]
+        if first < 2 or span >= _LONG_S:
+            return None
+        return max(count - _OPENING_SIGMAS * math.sqrt(self.spread.doubt * count), 0.0) / max(span, 1.0)
 
     def seen_s(self) -> float:
         """Return the seconds from the first to the last stored sample."""

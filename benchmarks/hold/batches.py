@@ -1,0 +1,134 @@
+"""Operator's memory for 50 BatchInferences, for row 8.5 of the table `tune`: `python -m benchmarks.hold.batches`.
+
+The models and their batches are real objects of an API server. The pods are KWOK's: they are Ready at once and run
+nothing, so a batch runs without an end, and sends no requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from benchmarks.cost import rss_mib
+from benchmarks.counts import Counts
+from benchmarks.errors import BenchError
+from benchmarks.fleet import create
+from benchmarks.plane import Plane, namespace_of, plane
+from e2e.cluster.progress import say
+from halcyon.kube import kinds
+
+BATCHES, MODELS = 50, 10
+_SETTLE_S = 45.0
+"""Time after which the memory of models or batches is read, in seconds."""
+_READ_S = 15.0
+"""Time over which the memory is read, in seconds. Its median counts."""
+_RUN_WITHIN_S = 400.0
+
+
+@dataclass(frozen=True)
+class BatchMemory:
+    """Memory of the operator, in MiB."""
+
+    models_mib: float
+    """Memory with the models alone."""
+    later_mib: float
+    """Memory with the models alone, as much later as that with batches. It shows what time alone adds."""
+    batches_mib: float
+    """Memory with the models and all batches."""
+    ended_mib: float
+    """Memory after the batches were deleted."""
+    batches: int
+    models: int
+
+    @property
+    def added_mib(self) -> float:
+        """Memory that the batches added."""
+        return round(self.batches_mib - self.later_mib, 2)
+
+
+def measured(batches: int = BATCHES, models: int = MODELS) -> BatchMemory:
+    """Run an operator with these models, then with batches of them too, and return its memory.
+
+    Raises:
+        BenchError: the models aren't served, or the batches don't run.
+    """
+    options = ("--bench-image=localhost/halcyon-bench:dev",)
+    with plane(hpa_sync_s=15, pods=4 * models + batches, options=options) as there:
+        found = asyncio.run(_measured(there, batches, models))
+    say(f"batches: {asdict(found)}, so {found.added_mib} MiB more")
+    return found
+
+
+async def _measured(there: Plane, batches: int, models: int) -> BatchMemory:
+    async with Counts(there.kubeconfig, namespace_of) as counts:
+        names = [f"m{number:03}" for number in range(models)]
+        await create(counts, names)
+        await counts.until_served(names, limit_s=_RUN_WITHIN_S)
+        models_mib = await _memory(there)
+        later_mib = await _memory(there)
+        made = [_batch(f"night-{number:03}", names[number % models]) for number in range(batches)]
+        for one in made:
+            await counts.client.create(kinds.BATCH_INFERENCE, one, namespace=one["metadata"]["namespace"])
+        await _until_running(counts, made)
+        batches_mib = await _memory(there)
+        for one in made:
+            await counts.client.delete(kinds.BATCH_INFERENCE, one["metadata"]["namespace"], one["metadata"]["name"])
+        ended_mib = await _memory(there)
+    return BatchMemory(models_mib, later_mib, batches_mib, ended_mib, batches, models)
+
+
+def _batch(name: str, model: str) -> dict[str, Any]:
+    """Return a BatchInference with data sets in buckets, so that its pod needs no volume."""
+    credentials = {"secretName": "reader"}
+    return {
+        "apiVersion": kinds.BATCH_INFERENCE.api_version,
+        "kind": kinds.BATCH_INFERENCE.kind,
+        "metadata": {"name": name, "namespace": namespace_of(model)},
+        "spec": {
+            "modelDeployment": model,
+            "input": {"uri": f"s3://sets/{name}.npz", "credentials": credentials, "sizeLimit": "1Gi"},
+            "output": {"uri": f"s3://results/{name}", "credentials": credentials},
+        },
+    }
+
+
+async def _until_running(counts: Counts, made: Sequence[dict[str, Any]]) -> None:
+    """Wait until each batch has a runner pod that is Ready.
+
+    Raises:
+        BenchError: some have none in time.
+    """
+    until = time.monotonic() + _RUN_WITHIN_S
+    missing: list[str] = []
+    while time.monotonic() < until:
+        missing = []
+        for one in made:
+            name, namespace = one["metadata"]["name"], one["metadata"]["namespace"]
+            found = await counts.client.get(kinds.JOB, namespace, f"{name}-batch")
+            if found is None or not (found.get("status") or {}).get("ready"):
+                missing.append(name)
+        if not missing:
+            return
+        await asyncio.sleep(2.0)
+    raise BenchError(f"{len(missing)} of {len(made)} batches have no ready runner, for example {missing[0]}")
+
+
+async def _memory(there: Plane) -> float:
+    """Return the operator's memory once it has settled, in MiB."""
+    await asyncio.sleep(_SETTLE_S)
+    found = []
+    until = time.monotonic() + _READ_S
+    while time.monotonic() < until:
+        found.append(rss_mib(there.operator.pid))
+        await asyncio.sleep(0.5)
+    return round(median(found), 2)
+
+
+if __name__ == "__main__":
+    measured()
+    sys.exit(0)
