@@ -45,18 +45,6 @@ LOCKED: Mapping[str, ServiceLaw] = {
 """Laws of models whose replicas together answer as much as two."""
 
 
-def true_reference(law: ServiceLaw) -> ServiceLaw:
-    """Return the law of a model that answers the same, with statistics that are true.
-
-    If requests share a replica, the time of a batch depends on the load of the replica, and no statistics of it are the capacity: at
-    half of the load, 0.1 + 0.1 k s with 4 at once looks like twice the capacity. Its reference executes as many requests at once, each
-    for the time that it takes in a full replica.
-    """
-    if law.shared:
-        return ServiceLaw(law.seconds(law.instances), 0.0, 1, instances=law.instances)
-    return replace(law, reported_s=None)
-
-
 @dataclass
 class Loop:
     """One run of the planner, with the source of capacity at each decision."""
