@@ -36,7 +36,7 @@ def test_responses_count_in_the_time_in_which_they_ended() -> None:
     assert client_quantiles(log, (104.0,), (105.0,), 0.5) == ()
 
 
-def test_quantile_has_a_value_for_each_time_at_which_counters_may_have_been_read() -> None:
+def test_quantile_has_a_value_for_each_possible_time_of_reading() -> None:
     assert set(client_quantiles([sent(0.5, 2.5)], (100.0, 101.0), (104.0,), 0.5)) == {500.0, 2500.0}
 
 
@@ -61,7 +61,7 @@ def test_quantile_is_right_within_the_bucket(shown: float, true: tuple[float, ..
     assert Pair("latency p50", shown, true, "quantile").is_right == is_right
 
 
-def test_number_of_two_places_is_the_same_if_one_of_the_times_agrees() -> None:
+def test_numbers_of_two_places_agree_at_one_of_the_times() -> None:
     assert Pair("queue, top", 50.0, (80.0, 51.0), "same").is_right
     assert not Pair("queue, top", 50.0, (80.0, 60.0), "same").is_right
     assert not Pair("queue, top", 50.0, (), "same").is_right
