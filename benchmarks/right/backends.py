@@ -1,7 +1,7 @@
 """Section 3: a request that is merely wrong takes no pod out, and a dead backend is out within 3 s and repaired.
 
 `python -m benchmarks.right.backends [ROW...] [--kinds KIND...] [--replicas N...] [--again]`. Real Triton servers;
-`backend_pods` says what stands in for the rest. Row 3.2 is recorded after each of its 15 cases, which take about a minute each, and
+`backend_pods` says what stands in for the rest. Row 3.2 is recorded after each of its 15 cases, which take about 25 s each, and
 goes on where the last run on this machine has ended; `--again` measures known cases, too.
 """
 

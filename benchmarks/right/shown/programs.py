@@ -11,7 +11,7 @@ value has changed noticeably (docs/reference/numbers.md). What `top`, `get` and 
 # | Grafana's panels               | the same, over the rate interval; a real Prometheus evaluates their queries      |
 # | values in the status           | the operator's metrics within 2 s of the publication                             |
 # | `top`, `get`, `explain`        | the status before or after the command                                           |
-# | ready replicas and GPUs        | the pods in the API server                                                       |
+# | ready replicas, GPUs, starts   | the pods in the API server                                                       |
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from benchmarks import open_loop
@@ -174,17 +175,27 @@ async def _run_programs(site: Scene, shown: Shown) -> None:
 
 
 def _counts(site: Scene, pods: int) -> list[Pair]:
-    """Compare ready replicas and GPUs with the pods in the API server."""
+    """Compare ready replicas, GPUs and the start time with the pods in the API server, as KWOK reports them."""
     there = [pod for pod in site.space.every(kinds.POD) if pod["metadata"]["name"] in servers(site.space)]
     ready = float(sum(map(is_ready, there)))
     placed = float(sum("nodeName" in pod["spec"] for pod in there))
     status, page = site.space.status(), site.page("")
+    starts = tuple(map(_start_s, there))
+    started = _number((status.get("coldStart") or {}).get("seconds"))
     return [
+        Pair("start time, status field", started, starts, "same"),
         Pair("ready replicas, status field", float(status["readyReplicas"]), (ready,)),
         Pair("ready replicas, dashboard", float(page["model"]["ready"]), (ready,)),
         Pair("GPUs, dashboard", float(page["model"]["gpus"]), (placed,)),
         Pair("existing pods, status field", float(status["replicas"]), (float(pods),)),
     ]
+
+
+def _start_s(pod: dict[str, Any]) -> float:
+    """Return the seconds from a pod's creation until it was ready."""
+    [ready] = [one["lastTransitionTime"] for one in pod["status"]["conditions"] if one["type"] == "Ready"]
+    begun, ended = (datetime.fromisoformat(text) for text in (pod["metadata"]["creationTimestamp"], ready))
+    return (ended - begun).total_seconds()
 
 
 def _of_dashboard(shown: Shown, apart: Apart, sent: Sequence[Sent], begin: float, pods: int) -> Iterator[Pair]:
