@@ -188,7 +188,7 @@ async def slow_burst() -> Row:
 
 async def engine_burst() -> Row:
     """Measure 200 requests of 1 s at once at a pod that takes 256, with the field and without it."""
-    model, raw, value = Sleeper("llm", engine=True), [], {}
+    model, raw, value = Sleeper("llm", engine=True), [], dict[str, float | None]()
     with tritons.running([model]) as pods:
         direct = await burst([f"{pods[0].address}:{HTTP_PORT}"], model, 200)
         raw.append(vars(direct))
@@ -205,6 +205,10 @@ async def engine_burst() -> Row:
                     say(f"bench: {name}: {dict(answers.statuses)}, last after {max(answers.ends_s):.2f} s")
                     await asyncio.sleep(RESTED_S)
                 value[name] = max(answers.ends_s) if answers.statuses[200] == 200 else None
+                if asked.max_concurrency:
+                    # Those that were let in at once take as long as they would directly.
+                    value["let_in_at_once"] = sum(end <= max(direct.ends_s) + 0.2 for end in answers.ends_s)
+    late = (value["with_field_s"] or 0) > 1.6
     return Row(
         "2.2",
         "decoupled model, 256 at once, 1 s each: 200 requests at once",
@@ -213,6 +217,10 @@ async def engine_burst() -> Row:
         [("with_field_s", 1.6, "<="), ("without_field_second_burst_s", 3, "<=")],
         "python -m benchmarks.right.concurrency 2.2",
         STAND_INS,
+        "at rest, half of each balancer's share belongs to gRPC; the requests above the other half wait until its agent has moved the "
+        "shares, which it does every 0.25 s, and later on a machine without free CPU time"
+        if late
+        else "",
         law="decoupled 1 s with 256 at once",
         load="200 requests at once",
         raw=raw,
