@@ -102,6 +102,14 @@ def read(table: str) -> list[dict[str, Any]]:
     return found
 
 
+def raw(table: str, row: str) -> Any:
+    """Return the raw samples of a row that was recorded on this machine; None if there are none."""
+    try:
+        return json.loads((OUT / "raw" / f"{table}-{row}.json").read_text())
+    except FileNotFoundError:
+        return None
+
+
 def short(table: str) -> list[str]:
     """Return a sentence for each recorded row that falls short."""
     return [

@@ -73,6 +73,8 @@ class ServerPod:
     cgroup: Path | None = None
     _process: subprocess.Popen[bytes] | None = None
     _order: int = 0
+    _has_started: bool = False
+    _is_stopping: bool = False
 
     @property
     def endpoint(self) -> Endpoint:
@@ -180,27 +182,42 @@ class ServerPod:
     async def run_kubelet(self, session: aiohttp.ClientSession) -> None:
         """Probe the container, and restart it as the rendered probes say, until cancelled."""
         container = rendered()
-        live = container["livenessProbe"]
-        failures, backoff_s, began = 0, 0.0, time.monotonic()
-        has_started = False
+        # The kubelet runs each probe by itself: one that gets no response delays no other.
+        readiness = asyncio.create_task(self._run_readiness(session, container["readinessProbe"]))
+        try:
+            await self._run_liveness(session, container["livenessProbe"])
+        finally:
+            readiness.cancel()
+            await asyncio.gather(readiness, return_exceptions=True)
+
+    async def _run_readiness(self, session: aiohttp.ClientSession, probe: Mapping[str, Any]) -> None:
+        failures = 0
         while True:
-            await asyncio.sleep(live["periodSeconds"])
-            loaded = await self._get(session, container["readinessProbe"]["httpGet"]["path"], 2)
-            has_started = has_started or loaded
-            self.ready = loaded
-            if has_started:
-                failures = (
-                    0 if await self._get(session, live["httpGet"]["path"], live["timeoutSeconds"]) else failures + 1
-                )
-            if failures < live["failureThreshold"] and (self._process is None or self._process.poll() is None):
+            await asyncio.sleep(probe["periodSeconds"])
+            restarts = self.restarts
+            loaded = await self._get(session, probe["httpGet"]["path"], probe["timeoutSeconds"])
+            failures = 0 if loaded else failures + 1
+            if restarts == self.restarts and not self._is_stopping:
+                self.ready = loaded or (self.ready and failures < probe["failureThreshold"])
+                self._has_started = self._has_started or loaded
+
+    async def _run_liveness(self, session: aiohttp.ClientSession, probe: Mapping[str, Any]) -> None:
+        failures, backoff_s, began = 0, 0.0, time.monotonic()
+        while True:
+            await asyncio.sleep(probe["periodSeconds"])
+            if self._has_started:
+                lives = await self._get(session, probe["httpGet"]["path"], probe["timeoutSeconds"])
+                failures = 0 if lives else failures + 1
+            if failures < probe["failureThreshold"] and (self._process is None or self._process.poll() is None):
                 continue
-            self.ready = False
+            self.ready, self._is_stopping = False, True
             # The kubelet's minimum after SIGTERM is 2 s.
-            await asyncio.sleep(live["terminationGracePeriodSeconds"] + 2.0)
+            await asyncio.sleep(probe["terminationGracePeriodSeconds"] + 2.0)
             await asyncio.to_thread(self.stop)
             await asyncio.sleep(backoff_s)
             backoff_s = 0.0 if time.monotonic() - began > 600 else min(max(10.0, 2 * backoff_s), 300.0)
-            self.restarts, failures, has_started, began = self.restarts + 1, 0, False, time.monotonic()
+            self.restarts, failures, began = self.restarts + 1, 0, time.monotonic()
+            self._has_started = self._is_stopping = False
             self.start()
             self.restarted_at = time.monotonic()
 

@@ -51,6 +51,7 @@ class ModelRow:
     capacity: str
     """Requests per second of one replica within the objective."""
     waiting: float | None
+    """Number of queued requests, as in `queue`. The signal queueDepth is another number: Rules adds rejected requests."""
     utilization: float | None
     gpus: int
     """Number of GPUs that the model holds, from the status. If the status lacks it, it is computed from all existing
@@ -75,7 +76,6 @@ def build_row(model: Json) -> ModelRow:
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
     gpu = fields.mapping(spec.get("runtime")).get("gpu")
     per_pod = (fields.count(fields.mapping(gpu).get("count", 1)) or 0) if gpu else 0
-    signals = {str(s.get("name")): s for s in fields.mappings(scaling.get("signals"))}
     decisions, cost = fields.mappings(scaling.get("decisions")), fields.mapping(status.get("cost"))
     queue, use = (fields.text(summary.get(name)) or UNKNOWN for name in ("queue", "gpu"))
     return ModelRow(
@@ -97,7 +97,7 @@ def build_row(model: Json) -> ModelRow:
         actuator=fields.text(scaling.get("actuator")) or UNKNOWN,
         scaled=fields.time(decisions[0].get("time")) if decisions else None,
         capacity=fields.text(fields.mapping(status.get("capacity")).get("sustainedRequestsPerSecond")) or UNKNOWN,
-        waiting=_number(fields.mapping(signals.get("queueDepth")).get("value"), queue.partition("/")[0]),
+        waiting=_number(queue.partition("/")[0]),
         utilization=_number(use.removesuffix("%")),
         gpus=per_pod * (fields.count(status.get("replicas")) or 0)
         if (held := fields.count(cost.get("gpus"))) is None

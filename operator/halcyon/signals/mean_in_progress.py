@@ -52,13 +52,14 @@ class MeanInProgress:
         """Create an estimator without samples."""
         self._ring = Ring(3, max_age_s=MAX_WINDOW_S, step_s=_STEP_S)
 
-    def update(self, at: float, ended: float, spent_us: float) -> float | None:
+    def update(self, at: float, ended: float, spent_us: float, *, late_s: float = 0.0) -> float | None:
         """Add a sample and return the mean number of requests in progress; None until there are two samples.
 
         Args:
             at: time of the sample, in seconds.
             ended: counter of the requests that ended.
             spent_us: counter of the time that these requests took, in microseconds.
+            late_s: age of the counters at the time of the sample, in seconds.
         """
         ring = self._ring
         if len(ring) and (ended < ring.value(1, _ENDED) or spent_us < ring.value(1, _SPENT_US)):
@@ -80,7 +81,7 @@ class MeanInProgress:
         begin = ring.value(first, _AT)
         usual_s = 1.5 * (ended_at - begin) / max(ends, 1)
         end = ended_at if at - ended_at <= max(usual_s, _MIN_SILENCE_S) else at
-        if end == ended_at and (grown := _with_growth(ring, first, last, at)) is not None:
+        if end == ended_at and (grown := _with_growth(ring, first, last, at + late_s)) is not None:
             return grown
         return (spent_us - ring.value(first, _SPENT_US)) / 1e6 / (end - begin)
 

@@ -325,18 +325,20 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
     counters = pod.counters.get(agent)
     if counters is None:
         counters = pod.counters[agent] = Counters(pod.totals, POD_MAX_PER_S)
+    # Growth counts once the next sample confirms it, so the totals are those of the previous sample.
+    late_s = min(max(at - counters.read_at, 0.0), MAX_POD_AGE_S)
     totals = counters.read(at, raw)
     # Each agent's total grows with the pod's counter. The highest is correct, because an agent may miss growth at a restart.
     merged = [t if math.isnan(m) or t > m else m for t, m in zip(totals, pod.totals, strict=True)]
     pod.totals = array("d", merged)
     known = [math.nan if math.isnan(t) else m for t, m in zip(totals, merged, strict=True)]
-    pending = sample.pending if sample.pending is not None else _estimated_queue(model, pod, at, known)
+    pending = sample.pending if sample.pending is not None else _estimated_queue(model, pod, at, known, late_s)
     gpu = math.nan if sample.gpu is None else min(100.0 * sample.gpu, 100.0)
     pod.ring.add((at, pending, gpu, *known))
     pod.engine_used = sample.engine_used
 
 
-def _estimated_queue(model: ObservedModel, pod: ObservedPod, at: float, known: Sequence[float]) -> float:
+def _estimated_queue(model: ObservedModel, pod: ObservedPod, at: float, known: Sequence[float], late_s: float) -> float:
     """Estimate the number of requests in a pod's queue from the time that requests waited; NaN if it is unknown.
 
     The estimate is needed for releases of Triton without a gauge of waiting requests. It is limited to the number of
@@ -345,9 +347,8 @@ def _estimated_queue(model: ObservedModel, pod: ObservedPod, at: float, known: S
     ended, waited_us = known[_SUCCEEDED], known[_QUEUE_US]
     if isnan(ended) or isnan(waited_us):
         return math.nan
-    if pod.in_queue is None:
-        pod.in_queue = MeanInProgress()
-    waiting = pod.in_queue.update(at, ended, waited_us)
+    pod.in_queue = pod.in_queue or MeanInProgress()
+    waiting = pod.in_queue.update(at, ended, waited_us, late_s=late_s)
     balancers = [seen.last_sample.inflight for seen in model.agents.values() if seen.last_sample is not None]
     return math.nan if waiting is None else min(waiting, sum(balancers)) if balancers else waiting
 

@@ -226,6 +226,11 @@ class Counters:
         for total in totals:
             self._state.extend((math.nan, math.nan, 0.0, 0.0 if isnan(total) else total))
 
+    @property
+    def read_at(self) -> float:
+        """Return the time of the last read, from which the totals are. The result is minus infinity before the first."""
+        return self._at
+
     def read(self, at: float, values: Sequence[float | None]) -> list[float]:
         """Add the values of the counters at the time `at`, and return their totals.
 

@@ -250,6 +250,8 @@ class BackendProbes:
                     f"{revision.longest_s:.1f} s"
                 )
             if not _is_failure(answer):
+                if answer.status == 503:  # the queue is full, so the probe was not tested
+                    revision.tried = False
                 if answer.status == 200:
                     revision.succeeded = True
                     revision.longest_s = max(revision.longest_s, self._clock() - began)

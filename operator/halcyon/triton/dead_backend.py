@@ -8,7 +8,8 @@ when a pod is examined:
 - failing: some requests have failed since the last sample, and none succeeded.
 - partly: some failed and some succeeded, so one instance of several may be dead.
 - silent: none failed or succeeded, no answer has come for a while, and some answers are due.
-- idle: none failed, some succeeded, and all are answered. The probe is then tested, once per revision.
+- idle: none failed, some succeeded, and all are answered, or Triton's queue is empty and requests never pause. The probe
+  is then tested, once per revision.
 - In all other cases, or if counters are unknown, there is no suspicion.
 
 Triton counts a request as a success when `execute` returns. Decoupled models, engines and async Python models respond
@@ -35,8 +36,11 @@ if TYPE_CHECKING:
 
 Suspicion = Literal["failing", "partly", "silent", "idle"]
 
-QUIET_S = 3.0
-"""Minimum time without an answer, in seconds, after which a pod that has requests is examined."""
+QUIET_S = 2.0
+"""Minimum time without an answer, in seconds, after which a pod that has requests is examined. Pods are sampled once a second, and a
+dead one must be out 3 s after its first failed request."""
+BUSY_S = 2.0
+"""Time, in seconds, for which a pod must have had requests all the time before the probe is tested beside them."""
 MIN_HANG_S = 30.0
 """Minimum time without any answer, in seconds, after which a pod may count as hanging."""
 HANG_FACTOR = 10
@@ -68,6 +72,8 @@ class ProbedRevision:
     """Whether a probe of a pod of this revision has succeeded. If not, a failed probe proves nothing, unless it fails
     with Triton's message for a dead stub."""
     tried: bool = False
+    busy_since: float | None = None
+    """Time of the first sample in which the probe was not tested because of clients' requests; None if there is none."""
     longest_s: float = 0.0
     """Time of the longest execution that was observed, in seconds."""
 
@@ -203,8 +209,19 @@ class DeadBackends:
         # A process that has answered nothing yet may still compile its first execution.
         if due and after.succeeded and quiet_s >= max(QUIET_S, 2 * revision.longest_s):
             return "silent"
-        # A probe beside a client's request could take its place in a short queue.
-        return "idle" if succeeded and not revision.tried and not due else None
+        return "idle" if succeeded and not revision.tried and self._may_test(revision, after, now, due=due) else None
+
+    @staticmethod
+    def _may_test(revision: ProbedRevision, metrics: Metrics, now: float, *, due: bool) -> bool:
+        """Return whether the probe may be tested now on a pod that answers. `due` is true if the pod has requests.
+
+        Beside a client's request, the probe could take its place in a short queue. But a pod that is never without requests must be
+        tested, too, or a failed probe would never prove anything.
+        """
+        if not due:
+            return True
+        revision.busy_since = now if revision.busy_since is None else revision.busy_since
+        return not metrics.pending and now - revision.busy_since >= BUSY_S
 
 
 def _rise(before: int | None, after: int | None) -> int | None:

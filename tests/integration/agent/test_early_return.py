@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import HTTP_PORT, METRICS_PORT
-from benchmarks.right.numbers import MODEL, Operator, balancer
+from benchmarks.right.shown.in_process import MODEL, Operator, balancer
 from halcyon.api.spec.parse import parse
 from halcyon.balancer.telemetry.balancer_sample import balancer_sample
 from halcyon.triton import pod_sampler

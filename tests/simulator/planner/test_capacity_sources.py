@@ -18,7 +18,7 @@ def test_replicas_are_right_where_statistics_return_early(kind: str, load: str) 
     assert result(KINDS[kind], load).is_right
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not KINDS[kind].shared])
+@pytest.mark.parametrize("kind", KINDS)
 def test_replicas_fall_no_later_than_with_true_statistics(kind: str) -> None:
     law = KINDS[kind]
     early, true = result(law, "falling"), result(replace(law, reported_s=None), "falling")

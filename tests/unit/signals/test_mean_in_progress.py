@@ -63,6 +63,21 @@ def test_a_queue_without_bound_is_known_while_it_grows(arrivals: float) -> None:
     assert numbers[49] == pytest.approx(truth, rel=0.1)
 
 
+@pytest.mark.parametrize("arrivals", [50.0, 100.0])
+def test_the_store_counts_the_growth_of_a_queue_since_the_confirmed_sample(arrivals: float) -> None:
+    """33 requests per second leave a queue, and each sample has the counters' growth of the sample before it."""
+    hub, served, waited_s = ObservationStore(), 33, 0.0
+    for second in range(50):
+        left = range(served * (second - 1), served * second) if second else range(0)
+        waited_s += sum(n / served - n / arrivals for n in left)
+        sample = triton(at=second, pending=None, succeeded=served * second, queue_us=int(waited_s * 1e6))
+        hub.receive(record(second, sample, balancer=haproxy(inflight=10_000)), float(second))
+    found = hub.observe("ns", "m", 49.0)
+
+    assert found is not None
+    assert found.pods[0].points[-1].pending == pytest.approx((arrivals - served) * 49, rel=0.01)
+
+
 def test_one_sample_is_not_enough_also_after_a_restart() -> None:
     made = MeanInProgress()
     assert made.update(0.0, 100, 5e9) is None

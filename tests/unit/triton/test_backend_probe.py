@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from halcyon.triton.backend_probe import MAX_PROBE_BYTES, Probe, build, stub_exit
+from halcyon.triton.backend_probe import MAX_PROBE_BYTES, BackendProbes, Probe, build, stub_exit
+from halcyon.triton.client import Answer, Endpoint, TritonClient
+from halcyon.triton.dead_backend import DeadBackends
 
 IMAGE = {"name": "image", "data_type": "TYPE_FP32", "dims": [3, 4, -1]}
 
@@ -108,3 +111,32 @@ def test_a_model_of_unknown_or_huge_inputs_has_no_probe(inputs: list[dict[str, A
 )
 def test_the_end_of_a_stub_is_described_in_words(ended: str, reason: str) -> None:
     assert stub_exit(ended) == reason
+
+
+class Responder:
+    """A pod that answers each request with this status."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    async def config(self, _: str) -> dict[str, Any]:
+        return config()
+
+    async def post(self, *_: object, **__: object) -> Answer:
+        return Answer(self.status, "")
+
+
+@pytest.mark.parametrize(("status", "tried", "succeeded"), [(200, True, True), (400, True, False), (503, False, False)])
+def test_a_probe_that_a_full_queue_rejects_is_sent_again(status: int, *, tried: bool, succeeded: bool) -> None:
+    async def examined() -> DeadBackends:
+        dead = DeadBackends()
+        probes = BackendProbes(cast("TritonClient", Responder(status)), dead, lambda: 0.0)
+        pod = Endpoint("a", "r-a", "10.0.0.1", serving=True, terminating=False)
+        probes.examine([pod], {"r-a": "idle"})
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await probes.close()
+        return dead
+
+    known = asyncio.run(examined()).revisions["r"]
+    assert (known.tried, known.succeeded) == (tried, succeeded)

@@ -22,7 +22,7 @@ def endpoints(*pods: str, serving: bool = True) -> list[Endpoint]:
 
 
 def sampled(
-    *, pending: int = 0, compute_us: int = 0, **counters: tuple[int | None, int | None] | None
+    *, pending: int | None = 0, compute_us: int = 0, **counters: tuple[int | None, int | None] | None
 ) -> dict[str, ScrapedPod]:
     """Return samples by pod, from (successes, failures); None: the pod did not respond."""
     return {
@@ -70,7 +70,7 @@ def test_a_pod_that_answers_nothing_for_a_while_is_examined() -> None:
     assert [dead.look(endpoints("a"), quiet, float(at)) for at in range(5)] == [
         {},
         {},
-        {},
+        {"a": "silent"},
         {"a": "silent"},
         {"a": "silent"},
     ]
@@ -87,7 +87,7 @@ def test_requests_of_the_balancer_count_as_much_as_a_queue() -> None:
     assert found == {"a": "silent"}
 
 
-@pytest.mark.parametrize(("answers", "found"), [(0, {"a": "silent"}), (1, {})])
+@pytest.mark.parametrize(("answers", "found"), [(0, {"a": "silent"}), (1, {"a": "idle"})])
 def test_a_success_before_the_response_is_no_answer(answers: int, found: dict[str, Suspicion]) -> None:
     """Requests keep coming, and Triton counts each at once as a success."""
     dead = DeadBackends()
@@ -95,6 +95,16 @@ def test_a_success_before_the_response_is_no_answer(answers: int, found: dict[st
         loads = {"10.0.0.0": PodRequests(3, 7 + answers * at)}
         seen = dead.look(endpoints("a"), sampled(a=(5 + at, 0)), float(at), loads)
     assert seen == found
+
+
+@pytest.mark.parametrize(("pending", "tested_at"), [(0, 3), (None, 3), (2, None)])
+def test_a_pod_that_is_never_without_requests_is_tested_beside_them(pending: int | None, tested_at: int | None) -> None:
+    dead, found = DeadBackends(), []
+    for at in range(6):
+        loads = {"10.0.0.0": PodRequests(4, 10 * at)}
+        found.append(dead.look(endpoints("a"), sampled(a=(10 * at, 0), pending=pending), float(at), loads))
+    tested = [at for at, suspects in enumerate(found) if suspects == {"a": "idle"}]
+    assert tested[:1] == ([] if tested_at is None else [tested_at])
 
 
 def test_the_wait_for_a_response_is_learnt_as_an_execution() -> None:

@@ -89,6 +89,9 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     )
     if _is_refuted(objectives, memory, capacity, evidence):
         memory = memory.with_changes(hold=memory.hold.forgotten(), drain=memory.drain.forgotten())
+    if evidence.is_in_force and evidence.rps is not None and memory.evidence.rps is None:
+        # The answers show the capacity for the first time. Batch times that they contradict may have released replicas.
+        memory = memory.with_changes(hold=memory.hold.excused())
     memory = _update_memory(now, objectives, reading, memory.with_changes(evidence=evidence), capacity, start_s)
     replica = evidence.replica() or replica or evidence.provisional()
     if replica is None:

@@ -122,6 +122,13 @@ class ScaleDownHold:
         """Return the state without earlier needs and kept replicas. Their release then doesn't count as a mistake."""
         return replace(self, needs=(), bare=(), held=0, bare_held=0, lowered_at=None)
 
+    def excused(self) -> ScaleDownHold:
+        """Return the state in which the last release doesn't count as a mistake if the replicas rise again.
+
+        This is for a release that followed from a wrong capacity, and not from the load.
+        """
+        return self if self.lowered_at is None else replace(self, lowered_at=None)
+
     def blind(self, now: float) -> ScaleDownHold:
         """Return the state after a time without valid readings.
 

@@ -137,3 +137,15 @@ def test_models_are_in_the_order_asked_for_and_the_unknown_comes_last() -> None:
     assert [one.name for one in model_rows.sorted_rows(rows, "queue")] == ["m2", "m0", "m1"]
     assert [one.name for one in model_rows.sorted_rows(rows, "gpu")] == ["m0", "m2", "m1"]
     assert [one.name for one in model_rows.sorted_rows(rows, "name")] == ["m0", "m1", "m2"]
+
+
+def test_queue_of_all_models_is_the_sum_of_the_column() -> None:
+    resources = [SITUATIONS["rising"]().resource() for _ in range(2)]
+    for resource, queue in zip(resources, ("20/64", "3/64"), strict=True):
+        # Rules: the signal has the requests that were rejected, too.
+        resource["status"]["scaling"]["signals"] = [{"name": "queueDepth", "value": "110", "target": "64"}]
+        resource["status"]["summary"]["queue"] = queue
+    rows = [model_rows.build_row(resource) for resource in resources]
+    head, cells = model_rows.top_table(rows, price=None, wide=False, all_namespaces=False)
+
+    assert [line[head.index("QUEUE")] for line in cells] == ["20/64", "3/64", "23"]

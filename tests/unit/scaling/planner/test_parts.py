@@ -515,6 +515,15 @@ def test_a_release_that_chance_has_put_off_is_regretted_too() -> None:
     assert hold.patience_s == 120.0
 
 
+def test_a_release_by_a_wrong_capacity_is_no_regret() -> None:
+    for excused, patience_s in ((False, 120.0), (True, 60.0)):
+        _, hold = ScaleDownHold(patience_s=60.0).with_need(0.0, 7, 10.0)
+        _, hold = hold.with_need(61.0, 2, 10.0)
+        assert hold.lowered_at == 61.0
+        _, hold = (hold.excused() if excused else hold).with_need(65.0, 7, 10.0)
+        assert hold.patience_s == patience_s
+
+
 def test_a_foreseen_rise_is_no_regret() -> None:
     hold = ScaleDownHold(patience_s=60.0)
     for second in range(0, 5000, 5):

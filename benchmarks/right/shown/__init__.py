@@ -1,0 +1,1 @@
+"""Numbers that are shown under load, and the same numbers computed apart from what shows them."""
