@@ -298,7 +298,7 @@ class Dashboard:
         return name, model
 
     async def _authorized_name(self, request: web.Request) -> Name:
-        name = _name(request)
+        name = Name(request.match_info["namespace"], request.match_info["name"])
         await self._access.may_get(await self._access.user(request), name)
         return name
 
@@ -378,10 +378,6 @@ async def _headers_and_errors(request: web.Request, handler: Handler) -> web.Str
     if not response.prepared:
         response.headers.update(HEADERS)
     return response
-
-
-def _name(request: web.Request) -> Name:
-    return Name(request.match_info["namespace"], request.match_info["name"])
 
 
 def _json(code: int, document: Mapping[str, Any]) -> web.Response:
