@@ -239,8 +239,10 @@ async def answer_once(host: str, port: int, source: str | None = None) -> bytes:
 
 async def test_a_source_over_its_limit_is_closed_before_tls(caplog: pytest.LogCaptureFixture) -> None:
     async with listening(tls=True) as (listener, port, registry):
-        idle = [await connect(port, "127.0.9.1") for _ in range(4)]
-        await until(lambda: listener.connections.unidentified == 4)
+        idle = [await connect(port, "127.0.9.1") for _ in range(LIMITS.pressure)]
+        for _, writer in idle:
+            writer.write(b"\x16")  # a connection on which nothing was received would soon be replaced
+        await until(lambda: listener.connections.unidentified == LIMITS.pressure)
         reader, writer = await connect(port, "127.0.9.1")
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""

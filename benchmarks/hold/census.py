@@ -1,0 +1,114 @@
+"""The operator in a process that counts its memory by part when it receives SIGUSR1, for `benchmarks.hold.memory`.
+
+    python -m benchmarks.hold.census FILE operator ...
+
+The file gets the bytes of all Python objects that each part reaches. An object that several parts reach counts for the
+first one. What no part reaches counts by the package of its type. Memory of C libraries, such as OpenSSL, isn't seen.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import sys
+import types
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from halcyon import main as halcyon
+from halcyon.control.runtime import build as built
+from halcyon.control.runtime.operator import Operator
+
+_SKIPPED = (types.ModuleType, type, types.FunctionType, types.CodeType, types.FrameType, types.BuiltinFunctionType)
+
+
+def reached(roots: Mapping[str, Any]) -> tuple[Counter[str], Counter[str]]:
+    """Return the bytes and the number of objects by root, for all objects that a root reaches before the next one does."""
+    seen = {id(roots)} | {id(root) for root in roots.values()}
+    sizes: Counter[str] = Counter()
+    numbers: Counter[str] = Counter()
+    for name, root in roots.items():
+        stack = [root]
+        while stack:
+            one = stack.pop()
+            sizes[name] += sys.getsizeof(one)
+            numbers[name] += 1
+            for found in gc.get_referents(one):
+                if id(found) not in seen and not isinstance(found, _SKIPPED):
+                    seen.add(id(found))
+                    stack.append(found)
+    rest = [one for one in gc.get_objects() if id(one) not in seen and not isinstance(one, _SKIPPED)]
+    seen.add(id(rest))
+    for one in rest:
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        name = f"(no part) {type(one).__module__.partition('.')[0]}.{type(one).__qualname__}"
+        for part in (one, *gc.get_referents(one)):
+            if part is one or (not gc.is_tracked(part) and id(part) not in seen):
+                seen.add(id(part))
+                sizes[name] += sys.getsizeof(part)
+                numbers[name] += 1
+    return sizes, numbers
+
+
+def parts(operator: Operator) -> Iterator[tuple[str, Any]]:
+    """Yield the operator's parts that keep state of models, each with its name. What they share counts for the first."""
+    caches = operator.caches
+    for informer in caches.informers:
+        yield f"informer {informer.kind.plural}: objects", informer._objects
+        yield f"informer {informer.kind.plural}: index", informer._index
+    yield "own writes", caches.own_writes
+    yield "routes", caches.routes.informers
+    autoscaler = operator.autoscaler
+    yield "accepted specs", getattr(autoscaler.specs, "_in_force", None)
+    store = autoscaler.signals.hub
+    yield "observation store", getattr(store, "_models", store)
+    decider = autoscaler.decider
+    for name, value in vars(decider).items():
+        if name != "signals":
+            yield f"decider {name}", value
+    yield "model state", autoscaler.models
+    yield "status updates", autoscaler.updates._batches
+    yield "limits", vars(autoscaler.limits)
+    yield "memories", vars(operator.memories).get("_offered", operator.memories.__dict__)
+    yield "signals", {k: v for k, v in vars(autoscaler.signals).items() if k not in {"hub", "caches"}}
+    yield "metrics", vars(operator.model_metrics)
+    yield "costs", vars(operator.costs)
+    yield "advice", vars(operator.advice)
+    yield "workers", vars(operator.workers)
+    yield "batches", vars(operator.batches)
+    yield "registry", operator.registry
+    if operator.dashboard is not None:
+        yield "dashboard", vars(operator.dashboard)
+    yield "streams", vars(operator.collector)
+    yield "queue", operator.queue
+    yield "all else of the operator", operator
+
+
+def main() -> int:
+    """Run the operator, and write the census at each SIGUSR1."""
+    file = Path(sys.argv[1])
+    made: list[Operator] = []
+    build = built.build
+
+    def building(*arguments: Any) -> Operator:
+        made.append(build(*arguments))
+        return made[-1]
+
+    def count(*_: Any) -> None:
+        gc.unfreeze()
+        gc.collect()
+        sizes, numbers = reached(dict(parts(made[0])))
+        file.write_text(json.dumps({"bytes": sizes, "objects": numbers}))
+
+    built.build = building
+    signal.signal(signal.SIGUSR1, count)
+    return halcyon.main(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
