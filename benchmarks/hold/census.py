@@ -22,6 +22,10 @@ from halcyon import main as halcyon
 from halcyon.control.runtime import build as built
 from halcyon.control.runtime.operator import Operator
 
+_REST = "all else"
+"""Name of the root for what no other part reaches first."""
+_BY_TYPE = {_REST, "accepted specs"}
+"""Parts whose objects count by type."""
 _SKIPPED = (types.ModuleType, type, types.FunctionType, types.CodeType, types.FrameType, types.BuiltinFunctionType)
 
 
@@ -34,14 +38,15 @@ def reached(roots: Mapping[str, Any]) -> tuple[Counter[str], Counter[str]]:
         stack = [root]
         while stack:
             one = stack.pop()
-            sizes[name] += sys.getsizeof(one)
-            numbers[name] += 1
+            part = f"{name}: {type(one).__module__}.{type(one).__qualname__}" if name in _BY_TYPE else name
+            sizes[part] += sys.getsizeof(one)
+            numbers[part] += 1
             for found in gc.get_referents(one):
                 if id(found) not in seen and not isinstance(found, _SKIPPED):
                     seen.add(id(found))
                     stack.append(found)
     rest = [one for one in gc.get_objects() if id(one) not in seen and not isinstance(one, _SKIPPED)]
-    seen.add(id(rest))
+    seen |= {id(rest), id(seen), id(sizes), id(numbers)}
     for one in rest:
         if id(one) in seen:
             continue
@@ -59,10 +64,10 @@ def parts(operator: Operator) -> Iterator[tuple[str, Any]]:
     """Yield the operator's parts that keep state of models, each with its name. What they share counts for the first."""
     caches = operator.caches
     for informer in caches.informers:
-        yield f"informer {informer.kind.plural}: objects", informer._objects
-        yield f"informer {informer.kind.plural}: index", informer._index
-    yield "own writes", caches.own_writes
-    yield "routes", caches.routes.informers
+        kind = informer.kind.plural + (" that models may use" if informer.metadata_only else "")
+        yield f"informer {kind}: objects", informer._objects
+        yield f"informer {kind}: index", informer._index
+    yield "own writes", caches.own_writes._waiting
     autoscaler = operator.autoscaler
     yield "accepted specs", getattr(autoscaler.specs, "_in_force", None)
     store = autoscaler.signals.hub
@@ -70,7 +75,7 @@ def parts(operator: Operator) -> Iterator[tuple[str, Any]]:
     decider = autoscaler.decider
     for name, value in vars(decider).items():
         if name != "signals":
-            yield f"decider {name}", value
+            yield f"decider {name}", getattr(value, "_read", value)
     yield "model state", autoscaler.models
     yield "status updates", autoscaler.updates._batches
     yield "limits", vars(autoscaler.limits)
@@ -84,9 +89,9 @@ def parts(operator: Operator) -> Iterator[tuple[str, Any]]:
     yield "registry", operator.registry
     if operator.dashboard is not None:
         yield "dashboard", vars(operator.dashboard)
-    yield "streams", vars(operator.collector)
+    yield "streams", operator.collector._streams
     yield "queue", operator.queue
-    yield "all else of the operator", operator
+    yield _REST, operator
 
 
 def main() -> int:

@@ -291,6 +291,8 @@ class PlainApi:
                     (not namespace or obj["metadata"].get("namespace") == namespace) and selects(obj)
                 ):
                     await response.write(orjson.dumps({"type": what, "object": obj}) + b"\n")
+        except ConnectionError:
+            return response  # the client has ended the watch
         finally:
             self.store.unwatch(kind, queue)
         return response

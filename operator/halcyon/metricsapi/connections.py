@@ -13,7 +13,7 @@ A new connection above a limit replaces an older one without a request, if there
 - Otherwise it replaces one of the source with the most connections, at once if that source has at least two more. Sources with few
   connections are therefore always accepted.
 
-Out of scope: timeouts and sockets (`listener`).
+A connection that is rejected here may wait. Out of scope: waiting (`waiting_connections`), timeouts and sockets (`listener`).
 """
 
 # | state of the connection                | limits                                                                      |
@@ -59,6 +59,8 @@ class PortLimits:
     per_source: int = 32
     idle: int = 256
     idle_per_caller: int = 64
+    waiting: int = 1024
+    """Maximum number of accepted sockets that wait because their source is at its limit (`waiting_connections`)."""
 
     @property
     def pressure(self) -> int:

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import aiohttp
@@ -238,7 +239,8 @@ async def answer_once(host: str, port: int, source: str | None = None) -> bytes:
 
 
 async def test_a_source_over_its_limit_is_closed_before_tls(caplog: pytest.LogCaptureFixture) -> None:
-    async with listening(tls=True) as (listener, port, registry):
+    limits = replace(LIMITS, waiting=0)
+    async with listening(limits=limits, tls=True) as (listener, port, registry):
         idle = [await connect(port, "127.0.9.1") for _ in range(LIMITS.pressure)]
         for _, writer in idle:
             writer.write(b"\x16")  # a connection on which nothing was received would soon be replaced
