@@ -14,7 +14,7 @@ import signal
 import sys
 import types
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +24,21 @@ from halcyon.control.runtime.operator import Operator
 
 _REST = "all else"
 """Name of the root for what no other part reaches first."""
-_BY_TYPE = {_REST, "accepted specs"}
+_BY_TYPE = {_REST}
 """Parts whose objects count by type."""
 _SKIPPED = (types.ModuleType, type, types.FunctionType, types.CodeType, types.FrameType, types.BuiltinFunctionType)
 
 
-def reached(roots: Mapping[str, Any]) -> tuple[Counter[str], Counter[str]]:
-    """Return the bytes and the number of objects by root, for all objects that a root reaches before the next one does."""
-    seen = {id(roots)} | {id(root) for root in roots.values()}
+def reached(roots: Mapping[str, Any], apart: Sequence[Any]) -> tuple[Counter[str], Counter[str]]:
+    """Return the bytes and the number of objects by root, for all objects that a root reaches before the next one does.
+
+    The objects in `apart` are roots of the last part only, whichever refer to them.
+    """
+    seen = {id(roots)} | {id(root) for root in (*roots.values(), *apart)}
     sizes: Counter[str] = Counter()
     numbers: Counter[str] = Counter()
     for name, root in roots.items():
-        stack = [root]
+        stack = [root, *(apart if name == _REST else ())]
         while stack:
             one = stack.pop()
             part = f"{name}: {type(one).__module__}.{type(one).__qualname__}" if name in _BY_TYPE else name
@@ -78,14 +81,13 @@ def parts(operator: Operator) -> Iterator[tuple[str, Any]]:
             yield f"decider {name}", getattr(value, "_read", value)
     yield "model state", autoscaler.models
     yield "status updates", autoscaler.updates._batches
-    yield "limits", vars(autoscaler.limits)
-    yield "memories", vars(operator.memories).get("_offered", operator.memories.__dict__)
-    yield "signals", {k: v for k, v in vars(autoscaler.signals).items() if k not in {"hub", "caches"}}
+    yield "limits", (autoscaler.limits._rooms, autoscaler.limits._granted)
+    yield "memories", operator.memories._offered
+    yield "signals", autoscaler.signals._models
     yield "metrics", vars(operator.model_metrics)
     yield "costs", vars(operator.costs)
     yield "advice", vars(operator.advice)
     yield "workers", vars(operator.workers)
-    yield "batches", vars(operator.batches)
     yield "registry", operator.registry
     if operator.dashboard is not None:
         yield "dashboard", vars(operator.dashboard)
@@ -107,7 +109,9 @@ def main() -> int:
     def count(*_: Any) -> None:
         gc.unfreeze()
         gc.collect()
-        sizes, numbers = reached(dict(parts(made[0])))
+        autoscaler = made[0].autoscaler
+        components = [made[0], *vars(made[0]).values(), *vars(autoscaler).values(), *made[0].caches.informers]
+        sizes, numbers = reached(dict(parts(made[0])), components)
         file.write_text(json.dumps({"bytes": sizes, "objects": numbers}))
 
     built.build = building

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import multiprocessing
+import os
 import resource
 import ssl
 import time
@@ -53,6 +54,11 @@ class Served:
         """Return its resident memory, in MiB."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
+
+    def cpu_s(self) -> float:
+        """Return the CPU time that it has used so far, in seconds."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def sockets(self) -> int:
         """Return the number of its open sockets."""
