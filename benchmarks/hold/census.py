@@ -8,6 +8,7 @@ first one. What no part reaches counts by the package of its type. Memory of C l
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import signal
@@ -24,7 +25,7 @@ from halcyon.control.runtime.operator import Operator
 
 _REST = "all else"
 """Name of the root for what no other part reaches first."""
-_BY_TYPE = {_REST}
+_BY_TYPE = {_REST, "streams"}
 """Parts whose objects count by type."""
 _SKIPPED = (types.ModuleType, type, types.FunctionType, types.CodeType, types.FrameType, types.BuiltinFunctionType)
 
@@ -111,6 +112,7 @@ def main() -> int:
         gc.collect()
         autoscaler = made[0].autoscaler
         components = [made[0], *vars(made[0]).values(), *vars(autoscaler).values(), *made[0].caches.informers]
+        components += [asyncio.get_running_loop(), *asyncio.all_tasks()]
         sizes, numbers = reached(dict(parts(made[0])), components)
         file.write_text(json.dumps({"bytes": sizes, "objects": numbers}))
 
