@@ -182,9 +182,7 @@ async def _parts(there: Plane, sizes: Sequence[int]) -> None:
     (few, few_mib, _, first), (many, many_mib, _, last) = seen[0], seen[-1]
     models = many - few
     _say(f"resident memory: {1024 * (many_mib - few_mib) / models:.1f} KiB a model")
-    rows = sorted(
-        ((last["bytes"][name] - first["bytes"].get(name, 0)) / models / 1024, name) for name in last["bytes"]
-    )
+    rows = sorted(((last["bytes"][name] - first["bytes"].get(name, 0)) / models / 1024, name) for name in last["bytes"])
     _say(f"objects of Python: {sum(kib for kib, _ in rows):.1f} KiB a model")
     for kib, name in reversed(rows):
         if kib >= 0.1:

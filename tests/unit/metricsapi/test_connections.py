@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.metricsapi.connections import MIN_REPLACEABLE_S, MIN_SILENT_S, Connection, Connections, PortLimits, source_of
+from halcyon.metricsapi.connections import (
+    MIN_REPLACEABLE_S,
+    MIN_SILENT_S,
+    Connection,
+    Connections,
+    PortLimits,
+    source_of,
+)
 
 LIMITS = PortLimits(unidentified=8, per_source=3, idle=4, idle_per_caller=2)
 
