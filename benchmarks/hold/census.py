@@ -73,7 +73,7 @@ def parts(operator: Operator) -> Iterator[tuple[str, Any]]:
         yield f"informer {kind}: index", _state(informer, "index")
     yield "own writes", _state(caches.own_writes, "waiting")
     autoscaler = operator.autoscaler
-    yield "accepted specs", getattr(autoscaler.specs, "_in_force", None)
+    yield "accepted specs", _state(autoscaler.specs, "in_force")
     store = autoscaler.signals.hub
     yield "observation store", getattr(store, "_models", store)
     decider = autoscaler.decider
@@ -121,7 +121,7 @@ def main() -> int:
         sizes, numbers = reached(dict(parts(made[0])), components)
         file.write_text(json.dumps({"bytes": sizes, "objects": numbers}))
 
-    built.build = building
+    vars(built)["build"] = building
     signal.signal(signal.SIGUSR1, count)
     return halcyon.main(sys.argv[2:])
 
