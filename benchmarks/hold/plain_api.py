@@ -22,6 +22,7 @@ import yaml
 from aiohttp import web
 
 from benchmarks.hold.plain_store import Object, Store, Where, merged
+from halcyon.api.types import API_VERSION, GROUP, VERSION
 from halcyon.kube.auth.reviews import POD_NAME
 
 _BOOKMARK_S = 30.0
@@ -61,7 +62,9 @@ class PlainApi:
         self.requests += 1
         parts = [unquote(part) for part in request.path.strip("/").split("/")]
         if parts in (["api"], ["apis"]):
-            return _json({"kind": "APIVersions", "versions": ["v1"], "groups": []})
+            version = {"groupVersion": API_VERSION, "version": VERSION}
+            ours = {"name": GROUP, "versions": [version], "preferredVersion": version}
+            return _json({"kind": "APIVersions", "versions": ["v1"], "groups": [ours]})
         group = parts[1] if parts[0] == "api" else "/".join(parts[1:3])
         if group.startswith(_ABSENT):
             return _status(404, "NotFound")
@@ -211,7 +214,7 @@ def _reviewed(plural: str, review: Object) -> Object:
 
 
 def _resources(group: str) -> list[Object]:
-    if not group.startswith("serving.halcyon.dev"):
+    if group != API_VERSION:
         return []
     verbs = ["get", "list", "watch", "patch", "create", "update", "delete"]
     return [
