@@ -63,8 +63,8 @@ class PlainApi:
         parts = [unquote(part) for part in request.path.strip("/").split("/")]
         if parts in (["api"], ["apis"]):
             version = {"groupVersion": API_VERSION, "version": VERSION}
-            ours = {"name": GROUP, "versions": [version], "preferredVersion": version}
-            return _json({"kind": "APIVersions", "versions": ["v1"], "groups": [ours]})
+            served = {"name": GROUP, "versions": [version], "preferredVersion": version}
+            return _json({"kind": "APIVersions", "versions": ["v1"], "groups": [served]})
         group = parts[1] if parts[0] == "api" else "/".join(parts[1:3])
         if group.startswith(_ABSENT):
             return _status(404, "NotFound")
