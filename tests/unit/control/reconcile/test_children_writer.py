@@ -127,7 +127,7 @@ async def test_an_unchanged_object_is_compared_once(monkeypatch: pytest.MonkeyPa
     assert team.api.objects[where]["spec"] != edited["spec"]
 
 
-async def test_nothing_is_kept_about_objects_that_are_no_longer_planned() -> None:
+async def test_objects_that_are_no_longer_planned_leave_no_state() -> None:
     team = settled()
     for _ in range(3):
         await team.reconciler.reconcile(ONE)
