@@ -16,7 +16,7 @@ import random
 import ssl
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -147,24 +147,44 @@ async def _run(there: Plane, sizes: Sequence[int]) -> list[Measured]:
             for name in known:
                 agents.set_rate(name, 0.0)
             await asyncio.sleep(_SETTLE_S)
-            found.append(await _measured(there, counts, agents, known=known, served_s=served_s, draw=draw))
+            found.append(
+                await measured(
+                    there,
+                    counts,
+                    agents,
+                    known=known,
+                    served_s=served_s,
+                    draw=draw,
+                    api_figures=lambda: _api_figures(there),
+                )
+            )
             size_page.write(found)
             say(f"size: {found[-1]}")
     return found
 
 
-async def _measured(
-    there: Plane, counts: Counts, agents: Agents, *, known: Sequence[str], served_s: float, draw: random.Random
+async def measured(
+    there: Plane,
+    counts: Counts,
+    agents: Agents,
+    *,
+    known: Sequence[str],
+    served_s: float,
+    draw: random.Random,
+    api_figures: Callable[[], tuple[float, float]],
 ) -> Measured:
-    """Measure the operator at rest, then with load steps, then through a kill."""
+    """Measure the operator at rest, then with load steps, then through a kill.
+
+    `api_figures` returns the requests that the API server has answered so far, and the MiB of its store.
+    """
     operator = there.operator
     os.sched_setaffinity(operator.pid, {0})
     before, cpu_before = await asyncio.to_thread(operator.metrics), cpu_s(operator.pid)
-    requests_before = await asyncio.to_thread(_api_requests, there)
+    requests_before, _ = await asyncio.to_thread(api_figures)
     await asyncio.sleep(_REST_S)
     rest_cores = (cpu_s(operator.pid) - cpu_before) / _REST_S
     rest_mib = rss_mib(operator.pid)
-    requests_after = await asyncio.to_thread(_api_requests, there)
+    requests_after, _ = await asyncio.to_thread(api_figures)
     after = await asyncio.to_thread(operator.metrics)
     writes = after["halcyon_api_writes_total"] - before["halcyon_api_writes_total"]
 
@@ -205,7 +225,7 @@ async def _measured(
         agents_back_s=back_s,
         writes_at_rest=int(writes),
         api_requests_per_s=round((requests_after - requests_before) / _REST_S, 1),
-        etcd_mib=round(await asyncio.to_thread(_etcd_mib, there), 1),
+        etcd_mib=round((await asyncio.to_thread(api_figures))[1], 1),
         dashboards=dashboards.count,
         counts_moved=moved,
     )
@@ -320,14 +340,10 @@ def _sum(page: str, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
-def _api_requests(there: Plane) -> float:
-    """Return the number of requests that the API server has answered so far, from all of its clients."""
-    return _sum(_metrics_text(there), "apiserver_request_total")
-
-
-def _etcd_mib(there: Plane) -> float:
-    """Return the size of etcd's database."""
-    return _sum(_metrics_text(there), "apiserver_storage_size_bytes") / 2**20
+def _api_figures(there: Plane) -> tuple[float, float]:
+    """Return the number of requests that the API server has answered so far, from all of its clients, and etcd's MiB."""
+    page = _metrics_text(there)
+    return _sum(page, "apiserver_request_total"), _sum(page, "apiserver_storage_size_bytes") / 2**20
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import multiprocessing
+import os
 import resource
 import ssl
 import time
@@ -24,7 +25,7 @@ from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.server import Dashboard
 from halcyon.kube.auth.callers import AgentIdentity, User
 from halcyon.metricsapi.auth import Gate
-from halcyon.metricsapi.certificates import renewed
+from halcyon.metricsapi.certificates import Certificates, renewed
 from halcyon.metricsapi.listener import ListeningPorts
 from halcyon.metricsapi.server import MetricsApi, build_app, start_site
 from halcyon.metricsapi.tls import ServingTLS
@@ -54,6 +55,11 @@ class Served:
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
 
+    def cpu_s(self) -> float:
+        """Return the CPU time that it has used so far, in seconds."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def sockets(self) -> int:
         """Return the number of its open sockets."""
         return sum("socket:" in _target(fd) for fd in Path(f"/proc/{self.pid}/fd").iterdir())
@@ -67,11 +73,16 @@ def _target(fd: Path) -> str:
 
 
 @contextmanager
-def served() -> Iterator[Served]:
-    """Serve the ports while the context is open."""
+def served(https: int = 0, certificates: Certificates | None = None) -> Iterator[Served]:
+    """Serve the ports while the context is open.
+
+    `https` is the port of the metrics API and the collector; 0: any.
+    """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    made = (certificates or renewed(None, ("localhost",), datetime.now(UTC))).serving
+    arguments = (theirs, https, made.cert_pem, made.key_pem)
+    process = context.Process(target=_serve, args=arguments, daemon=True)
     process.start()
     theirs.close()
     try:
@@ -82,8 +93,8 @@ def served() -> Iterator[Served]:
         process.join()
 
 
-def _serve(pipe: Connection) -> None:
-    asyncio.run(_ports(pipe))
+def _serve(pipe: Connection, https: int, cert_pem: str, key_pem: str) -> None:
+    asyncio.run(_ports(pipe, https, ServingTLS(cert_pem=cert_pem, key_pem=key_pem)))
 
 
 class AnyModel:
@@ -115,10 +126,7 @@ class _NoModels:
         del name
 
 
-async def _ports(pipe: Connection) -> None:
-    made = renewed(None, ("localhost",), datetime.now(UTC)).serving
-    tls = ServingTLS(cert_pem=made.cert_pem, key_pem=made.key_pem)
-
+async def _ports(pipe: Connection, port: int, tls: ServingTLS) -> None:
     async def review(token: str) -> User | None:
         return User(token) if token == "alice" else None
 
@@ -138,7 +146,7 @@ async def _ports(pipe: Connection) -> None:
     gate = Gate(front_proxy=None, review_token=review, review_access=access)
     api = MetricsApi(source, gate, monotonic=time.monotonic)
     collector = Collector(ObservationStore(), agent, AnyModel(), monotonic=time.monotonic)
-    https = await start_site(build_app(api, more=collector.routes()), tls, port=0, ports=ports)
+    https = await start_site(build_app(api, more=collector.routes()), tls, port=port, ports=ports)
     pages = Dashboard(source, Authorizer(None, clock=time.monotonic, namespaces=list), ChartHistory(), steps=lambda: 0)
     dashboard = await ports.open(pages.app(), name="dashboard", host=None, port=0, tls=tls.context)
     app: web.Application = probes.build(registry, live={}, ready={}, of_models=large)

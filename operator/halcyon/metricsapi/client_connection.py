@@ -39,6 +39,8 @@ class Owner(Protocol):
 class ClientTransport:
     """Transport of a client's connection, with its timeout."""
 
+    __slots__ = ("_closing", "_owner", "_timer", "_transport", "connection", "protocol")
+
     def __init__(self, owner: Owner, connection: Connection, protocol: web.RequestHandler) -> None:
         self._owner, self.connection, self.protocol = owner, connection, protocol
         self._transport: asyncio.Transport | None = None
@@ -52,6 +54,10 @@ class ClientTransport:
         self.end_within(REQUEST_TIMEOUT_S)
         if self._closing:
             transport.abort()
+
+    def received(self) -> None:
+        """Record that bytes have arrived on the connection."""
+        self.connection.is_silent = False
 
     def end_within(self, limit_s: float) -> None:
         """Close the connection after this time, in seconds.
@@ -109,6 +115,7 @@ class PlainProtocol(asyncio.Protocol):
 
     @override
     def data_received(self, data: bytes) -> None:
+        self._peer.received()
         self._inner.data_received(data)
 
     @override
@@ -132,6 +139,10 @@ class TlsProtocol(SSLProtocol):
     """
 
     max_size = TLS_BUFFER_BYTES
+    _received = bytearray(TLS_BUFFER_BYTES)
+    """Buffer into which the event loop receives, which all connections share. The data in it is processed, and so copied,
+    before the event loop receives anything else."""
+    _received_view = memoryview(_received)
 
     def __init__(self, peer: ClientTransport, loop: asyncio.AbstractEventLoop, context: ssl.SSLContext) -> None:
         self._peer = peer
@@ -143,11 +154,17 @@ class TlsProtocol(SSLProtocol):
             server_side=True,
             ssl_shutdown_timeout=TLS_CLOSE_TIMEOUT_S,
         )
+        self._ssl_buffer, self._ssl_buffer_view = self._received, self._received_view
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._peer.opened(transport)
+
+    @override
+    def buffer_updated(self, nbytes: int) -> None:
+        self._peer.received()
+        super().buffer_updated(nbytes)
 
     @override
     def connection_lost(self, exc: BaseException | None) -> None:

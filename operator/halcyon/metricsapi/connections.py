@@ -9,17 +9,17 @@ pressure, and only until the caller is authenticated.
 A new connection above a limit replaces an older one without a request, if there is one:
 
 - If the source of the new connection is at its limit, it replaces one of the same source that is older than `MIN_REPLACEABLE_S`, so that
-  clients have time for their first request.
+  clients have time for their first request. If nothing was received on it, `MIN_SILENT_S` suffices.
 - Otherwise it replaces one of the source with the most connections, at once if that source has at least two more. Sources with few
   connections are therefore always accepted.
 
-Out of scope: timeouts and sockets (`listener`).
+A connection that is rejected here may wait. Out of scope: waiting (`waiting_connections`), timeouts and sockets (`listener`).
 """
 
 # | state of the connection                | limits                                                                      |
 # | -------------------------------------- | --------------------------------------------------------------------------- |
-# | unidentified: no request on it had an  | `unidentified` in total; if more than half are in use, also `per_source`    |
-# | authenticated caller yet               | for each source address                                                     |
+# | unidentified: no request on it had an  | `unidentified` in total; if seven eighths of these are in use, also         |
+# | authenticated caller yet               | `per_source` for each source address                                        |
 # | identified, with a request or a stream | none here: streams of agents are limited per model, of pages per replica    |
 # | identified and idle                    | `idle` in total and `idle_per_caller` for each caller; above a limit, a     |
 # |                                        | connection is closed after its response                                     |
@@ -35,6 +35,11 @@ MIN_REPLACEABLE_S = 3.0
 """Time without a request after which a connection may be replaced, in seconds.
 
 Normal clients send their first request within milliseconds, and can reopen a connection that was kept open for further requests.
+"""
+MIN_SILENT_S = 0.5
+"""Time after which a connection may be replaced if nothing was received on it, in seconds.
+
+Clients send the first bytes of their TLS handshake or request as soon as they are connected.
 """
 IPV6_PREFIX = 64
 """Prefix length of IPv6 networks that count as one source, because a node or pod can have many addresses in its network."""
@@ -54,17 +59,27 @@ class PortLimits:
     per_source: int = 32
     idle: int = 256
     idle_per_caller: int = 64
+    waiting: int = 1024
+    """Maximum number of accepted sockets that wait because their source is at its limit (`waiting_connections`)."""
 
     @property
     def pressure(self) -> int:
-        """Number of unidentified connections above which connections are also limited per source."""
+        """Number of unidentified connections from which on connections are also limited per source.
+
+        It is near the limit in total, so that many agents of one address can connect again at once.
+        """
+        return self.unidentified * 7 // 8
+
+    @property
+    def kept(self) -> int:
+        """Number of unidentified connections from which on they are closed after a response."""
         return self.unidentified // 2
 
 
 DEFAULT_LIMITS: Final = PortLimits()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Connection:
     """State of one connection that is needed for the limits."""
 
@@ -74,6 +89,8 @@ class Connection:
     the time at which the connection was accepted."""
     caller: str = ""
     """Name of the last authenticated caller on this connection; empty if no caller has been authenticated yet."""
+    is_silent: bool = True
+    """Whether nothing was received on the connection yet."""
     in_request: bool = False
     has_streamed: bool = False
     is_counted_idle: bool = False
@@ -137,7 +154,7 @@ class Connections:
         if connection.closed or connection.has_streamed:
             return False
         if not connection.caller:
-            return self.unidentified < self.limits.pressure
+            return self.unidentified < self.limits.kept
         if self._idle_total >= self.limits.idle or self._idle[connection.caller] >= self.limits.idle_per_caller:
             return False
         connection.is_counted_idle = True
@@ -182,5 +199,8 @@ def source_of(address: str) -> str:
 
 def _replaceable(connections: dict[Connection, None], now: float, *, at_once: bool) -> Connection | None:
     """Return the oldest connection of a source that may be replaced. Return None if there is none."""
-    idle = (one for one in connections if not one.in_request)
-    return next((one for one in idle if at_once or now - one.idle_since >= MIN_REPLACEABLE_S), None)
+    for one in connections:
+        least_s = MIN_SILENT_S if one.is_silent else MIN_REPLACEABLE_S
+        if not one.in_request and (at_once or now - one.idle_since >= least_s):
+            return one
+    return None

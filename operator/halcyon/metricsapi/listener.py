@@ -30,8 +30,9 @@ from prometheus_client import CollectorRegistry, Counter
 
 from halcyon.metricsapi.auth import caller_of
 from halcyon.metricsapi.client_connection import REQUEST_TIMEOUT_S, ClientTransport, PlainProtocol, TlsProtocol
-from halcyon.metricsapi.connections import DEFAULT_LIMITS, Connection, Connections, PortLimits, source_of
+from halcyon.metricsapi.connections import DEFAULT_LIMITS, Connection, Connections, Limit, PortLimits, source_of
 from halcyon.metricsapi.sockets import listen
+from halcyon.metricsapi.waiting_connections import WaitingConnections
 from halcyon.monitoring import instruments, operator_metrics
 
 KEEP_ALIVE_TIMEOUT_S = 25.0
@@ -43,6 +44,9 @@ ACCEPT_RETRY_INTERVAL_S = 1.0
 PAGE: Final = web.RequestKey("halcyon page", bool)
 """Key of a request whose response is written in parts but is not a stream. The limits still apply to the request's
 connection."""
+WAITING_INTERVAL_S = 0.1
+"""Interval at which waiting sockets are checked, in seconds. Older connections may have become replaceable, or waiting
+sockets too old."""
 _MAX_ACCEPTS = 64
 """Maximum number of connections that are accepted before other tasks run, so that a flood of rejected connections does
 not block these tasks."""
@@ -118,6 +122,10 @@ class Listener:
         """Transport of each open connection, by the connection's aiohttp protocol."""
         self._by_connection: dict[Connection, ClientTransport] = {}
         self._logged: dict[str, float] = {}
+        self._waiting: WaitingConnections[socket.socket] = WaitingConnections(limits.waiting)
+        """Accepted sockets whose source is at its limit. They begin as soon as earlier ones of the source are identified."""
+        self._check: asyncio.TimerHandle | None = None
+        """Next check of the waiting sockets; None while there are none."""
 
     @property
     def addresses(self) -> list[Any]:
@@ -143,7 +151,9 @@ class Listener:
         for task in self._accepting:
             task.cancel()
         await asyncio.gather(*self._accepting, *self._opening, return_exceptions=True)
-        for one in self._sockets:
+        if self._check is not None:
+            self._check.cancel()
+        for one in (*self._sockets, *self._waiting.clear()):
             one.close()
         server = self._runner.server
         handshaken = set() if server is None else set(server.connections)
@@ -172,11 +182,37 @@ class Listener:
             await asyncio.sleep(0)
 
     def _take(self, accepted: socket.socket, source: str) -> None:
+        """Begin a connection, let it wait, or close it."""
+        limit: Limit | None = "source"
+        if not self._waiting.has(source):
+            limit = self._begun(accepted, source)
+        if limit is None:
+            return
+        if (closed := self._waiting.add(source, accepted, time.monotonic())) is not None:
+            closed.close()
+            self._count(limit, source)
+        if self._check is None:
+            self._check = asyncio.get_running_loop().call_later(WAITING_INTERVAL_S, self._check_waiting)
+
+    def _check_waiting(self) -> None:
+        self._begin_waiting()
+        for one in self._waiting.expired(time.monotonic()):
+            one.close()
+            self._closed.labels(self._name, "source").inc()
+        self._check = None
+        if self._waiting:
+            self._check = asyncio.get_running_loop().call_later(WAITING_INTERVAL_S, self._check_waiting)
+
+    def _begin_waiting(self) -> None:
+        """Begin waiting connections, as far as the limits allow."""
+        if self._waiting:
+            self._waiting.begin(lambda source, waiting: self._begun(waiting, source) is None)
+
+    def _begun(self, accepted: socket.socket, source: str) -> Limit | None:
+        """Begin a connection and return None, or return the limit that it would exceed."""
         admitted = self.connections.admit(source, time.monotonic())
         if not isinstance(admitted, tuple):
-            accepted.close()
-            self._count(admitted, source)
-            return
+            return admitted
         connection, replaced = admitted
         if replaced is not None:
             self._by_connection[replaced].close()
@@ -187,6 +223,7 @@ class Listener:
         task = asyncio.create_task(self._open(peer, accepted))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
+        return None
 
     async def _open(self, peer: ClientTransport, accepted: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -204,6 +241,7 @@ class Listener:
         self.connections.end(peer.connection)
         self._peers.pop(peer.protocol, None)
         self._by_connection.pop(peer.connection, None)
+        self._begin_waiting()
 
     def late(self, peer: ClientTransport) -> None:
         """Close a connection that timed out."""
@@ -229,6 +267,7 @@ class Listener:
         finally:
             if caller := caller_of(request):
                 self.connections.identify(peer.connection, caller)
+                self._begin_waiting()
             kept = self.connections.end_request(peer.connection, time.monotonic())
             if response is not None and not kept:
                 response.force_close()
@@ -238,6 +277,7 @@ class Listener:
         peer = self._peers.get(request.protocol)
         if peer is not None and not isinstance(response, web.Response) and not request.get(PAGE):
             self.connections.begin_stream(peer.connection)
+            self._begin_waiting()
 
     def _count(self, reason: str, source: str) -> None:
         """Count a connection that was closed because of a limit. A log line is written at most once a minute."""

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import aiohttp
@@ -238,9 +239,12 @@ async def answer_once(host: str, port: int, source: str | None = None) -> bytes:
 
 
 async def test_a_source_over_its_limit_is_closed_before_tls(caplog: pytest.LogCaptureFixture) -> None:
-    async with listening(tls=True) as (listener, port, registry):
-        idle = [await connect(port, "127.0.9.1") for _ in range(4)]
-        await until(lambda: listener.connections.unidentified == 4)
+    limits = replace(LIMITS, waiting=0)
+    async with listening(limits=limits, tls=True) as (listener, port, registry):
+        idle = [await connect(port, "127.0.9.1") for _ in range(LIMITS.pressure)]
+        for _, writer in idle:
+            writer.write(b"\x16")  # a connection on which nothing was received would soon be replaced
+        await until(lambda: listener.connections.unidentified == LIMITS.pressure)
         reader, writer = await connect(port, "127.0.9.1")
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
@@ -252,6 +256,27 @@ async def test_a_source_over_its_limit_is_closed_before_tls(caplog: pytest.LogCa
             one.transport.abort()
     (line,) = [record for record in caplog.records if "too many connections" in record.message]
     assert vars(line).items() >= {"reason": "source", "source": "127.0.9.1", "limit": 8, "limit_per_source": 2}.items()
+
+
+async def test_idle_connections_of_one_address_are_bounded_and_agents_get_in() -> None:
+    """Beyond the limits of connections and of waiting sockets, they are closed at once."""
+    limits = replace(LIMITS, waiting=5)
+    async with listening(limits=limits) as (listener, port, registry):
+        flood = [await connect(port, "127.0.9.1") for _ in range(40)]
+        await until(lambda: closed_for(registry, "source") is not None)
+        assert listener.connections.unidentified <= limits.unidentified
+        async with aiohttp.ClientSession() as session, asyncio.timeout(20 * PATIENCE):
+            while True:
+                try:
+                    agent = await session.ws_connect(f"http://127.0.0.1:{port}/stream")
+                    break
+                except aiohttp.ClientError:
+                    await asyncio.sleep(0.02)
+            is_open = [not reader.at_eof() and reader.exception() is None for reader, _ in flood]
+            assert sum(is_open) <= limits.unidentified + limits.waiting
+            await agent.close()
+        for _, writer in flood:
+            writer.transport.abort()
 
 
 async def test_a_full_port_makes_room_for_a_source_that_has_none() -> None:

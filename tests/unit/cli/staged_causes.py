@@ -181,7 +181,7 @@ class StagedCluster:
         """
         template = {"metadata": {}, "spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}
         name = names.server("digits", names.SLOT_A)
-        meta = {"namespace": "team", "name": name}
+        meta = {"namespace": "team", "name": name, "resourceVersion": "1"}
         self.world.caches.children[kinds.DEPLOYMENT]._store(
             Key("team", name), {"metadata": meta, "spec": {"replicas": 1, "template": template}}
         )

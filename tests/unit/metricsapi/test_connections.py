@@ -6,25 +6,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.metricsapi.connections import MIN_REPLACEABLE_S, Connection, Connections, PortLimits, source_of
+from halcyon.metricsapi.connections import (
+    MIN_REPLACEABLE_S,
+    MIN_SILENT_S,
+    Connection,
+    Connections,
+    PortLimits,
+    source_of,
+)
 
 LIMITS = PortLimits(unidentified=8, per_source=3, idle=4, idle_per_caller=2)
 
 
-def accepted(connections: Connections, source: str, now: float = 0.0) -> Connection:
+def accepted(connections: Connections, source: str, now: float = 0.0, *, silent: bool = False) -> Connection:
     admitted = connections.admit(source, now)
     assert isinstance(admitted, tuple), admitted
+    admitted[0].is_silent = silent
     return admitted[0]
 
 
 def test_a_source_may_exceed_its_number_without_pressure() -> None:
     connections = Connections(LIMITS)
-    assert [connections.admit("a", 0.0) == "source" for _ in range(5)] == [False, False, False, False, True]
+    assert [connections.admit("a", 0.0) == "source" for _ in range(8)] == [False] * 7 + [True]
 
 
 def test_a_second_source_gets_in_under_pressure() -> None:
     connections = Connections(LIMITS)
-    for _ in range(4):
+    for _ in range(LIMITS.pressure):
         accepted(connections, "a")
     assert connections.admit("a", 0.0) == "source"
     accepted(connections, "b")
@@ -32,17 +40,30 @@ def test_a_second_source_gets_in_under_pressure() -> None:
 
 def test_a_source_at_its_limit_replaces_its_own_oldest_after_a_while() -> None:
     connections = Connections(LIMITS)
-    first, *_ = [accepted(connections, "a") for _ in range(4)]
+    first, *_ = [accepted(connections, "a") for _ in range(LIMITS.pressure)]
     assert connections.admit("a", MIN_REPLACEABLE_S - 0.1) == "source"
     admitted = connections.admit("a", MIN_REPLACEABLE_S)
     assert isinstance(admitted, tuple)
     assert admitted[1] is first
-    assert connections.unidentified == 4
+    assert connections.unidentified == LIMITS.pressure
+
+
+def test_a_connection_that_sends_nothing_is_replaced_before_one_that_shakes_hands() -> None:
+    connections = Connections(LIMITS)
+    for _ in range(3):
+        accepted(connections, "a")
+    silent = [accepted(connections, "a", silent=True) for _ in range(LIMITS.pressure - 3)]
+    assert connections.admit("a", MIN_SILENT_S - 0.1) == "source"
+    for one in silent:
+        admitted = connections.admit("a", MIN_SILENT_S)
+        assert isinstance(admitted, tuple)
+        assert admitted[1] is one
+    assert connections.admit("a", MIN_SILENT_S) == "source"
 
 
 def test_a_connection_within_a_request_is_not_replaced() -> None:
     connections = Connections(LIMITS)
-    for _ in range(4):
+    for _ in range(LIMITS.pressure):
         connections.begin_request(accepted(connections, "a"))
     assert connections.admit("a", 100.0) == "source"
 

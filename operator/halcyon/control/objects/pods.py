@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,10 @@ class PodFailure:
     pod: str
 
 
+_OF_CONDITIONS = ("type", "status", "reason", "message", "lastTransitionTime")
+"""Fields of a condition that the caches keep."""
+
+
 def project(pod: Object) -> Object:
     """Return the fields of a pod that the caches keep, which are a few percent of the whole object.
 
@@ -48,7 +53,7 @@ def project(pod: Object) -> Object:
             "name": meta["name"],
             "uid": meta["uid"],
             "resourceVersion": meta["resourceVersion"],
-            "labels": meta.get("labels") or {},
+            "labels": {key: _shared(value) for key, value in (meta.get("labels") or {}).items()},
             "creationTimestamp": meta.get("creationTimestamp"),
             "deletionTimestamp": meta.get("deletionTimestamp"),
         },
@@ -58,7 +63,7 @@ def project(pod: Object) -> Object:
             **_claim(spec),
         },
         "status": {
-            "phase": status.get("phase"),
+            "phase": _shared(status.get("phase")),
             **{key: status[key] for key in ("reason", "message") if status.get(key)},
             **_missing_claim(pod),
             **_interference(spec, init, main),
@@ -67,12 +72,17 @@ def project(pod: Object) -> Object:
                 on_scheduler_clock(found, ahead_s if found["type"] == "Ready" else 0.0)
                 for c in status.get("conditions") or ()
                 if c.get("type") in {"Ready", "PodScheduled", "DisruptionTarget"}
-                for found in [{k: c.get(k) for k in ("type", "status", "reason", "message", "lastTransitionTime")}]
+                for found in [{k: _shared(c.get(k)) for k in _OF_CONDITIONS}]
             ],
             "initContainerStatuses": [c for c in init if c["name"] in names.CONTAINERS],
             "containerStatuses": [c for c in main if c["name"] in names.CONTAINERS],
         },
     }
+
+
+def _shared(value: Any) -> Any:  # any JSON value
+    """Return a text that is shared with other objects, because most texts are the same in many pods."""
+    return sys.intern(value) if type(value) is str else value
 
 
 def _claim(spec: Mapping[str, Any]) -> Object:
@@ -109,8 +119,8 @@ def _missing_claim(pod: Object) -> Object:
 def _container(status: Mapping[str, Any], ahead_s: float) -> Object:
     injected = {} if status["name"] in names.CONTAINERS else {"ready": status.get("ready") is True}
     return injected | {
-        "name": status["name"],
-        "image": status.get("image"),
+        "name": _shared(status["name"]),
+        "image": _shared(status.get("image")),
         "restartCount": status.get("restartCount", 0),
         "started": status.get("started") is True,
         "state": on_scheduler_clock(status.get("state") or {}, ahead_s),

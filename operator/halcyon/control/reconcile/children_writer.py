@@ -40,9 +40,11 @@ class ChildrenWriter:
     reservations: GpuReservations
     counts: ReconcileCounts
 
-    _as_is: dict[Key, dict[tuple[Kind, str], tuple[str, str]]] = field(default_factory=dict)
-    """Digest and resourceVersion of child objects that the cluster changes on each write. For example, an admission
-    policy may do this. These objects count as up to date, so that they aren't written again in each reconcile."""
+    _current: dict[Key, dict[tuple[Kind, str], str]] = field(default_factory=dict)
+    """Digest and resourceVersion of child objects that are up to date, so that they aren't compared in each reconcile.
+
+    These include objects that the cluster changes on each write, for example by an admission policy. Otherwise they
+    would be written in each reconcile."""
 
     async def apply(self, scope: Scope, plan: ReconcilePlan) -> str:
         """Apply the child objects that differ from the plan, then delete the surplus ones.
@@ -54,6 +56,7 @@ class ChildrenWriter:
             ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed
                 since it was read (`Conflicted`). Anything already written is kept.
         """
+        self._forget_others(scope.key, plan)
         for wave in (plan.first, plan.then):
             results = await asyncio.gather(*(self._one(scope, obj) for obj in wave), return_exceptions=True)
             servers = (result for obj, result in zip(wave, results, strict=True) if is_servers(obj))
@@ -67,18 +70,24 @@ class ChildrenWriter:
 
     def forget(self, key: Key) -> None:
         """Drop the state of a model that was deleted."""
-        self._as_is.pop(key, None)
+        self._current.pop(key, None)
+
+    def _forget_others(self, key: Key, plan: ReconcilePlan) -> None:
+        """Drop the state of objects that are no longer in the plan of a model."""
+        planned = {(kind_of(obj), obj["metadata"]["name"]) for obj in (*plan.first, *plan.then)}
+        known = self._current.get(key, {})
+        for where in known.keys() - planned:
+            del known[where]
 
     async def _one(self, scope: Scope, obj: Object) -> None:
         kind = kind_of(obj)
         desired = with_digest(obj)
-        meta = desired["metadata"]
-        where = (kind, meta["name"])
-        live = scope.children.get(where)
+        where = (kind, desired["metadata"]["name"])
+        live, known = scope.children.get(where), self._current.setdefault(scope.key, {})
         if live is not None:
-            version = live["metadata"]["resourceVersion"]
-            digest = meta["annotations"][DIGEST]
-            if holds(live, desired) or self._as_is.get(scope.key, {}).get(where) == (digest, version):
+            this = _state(desired, live)
+            if known.get(where) == this or holds(live, desired):
+                known[where] = this
                 self.counts.skipped += 1
                 return
         body = (
@@ -89,10 +98,13 @@ class ChildrenWriter:
         after = await self.client.apply(kind, body)
         self.counts.written += 1
         self.caches.wrote(scope.key, kind, after)
-        if not holds(after, desired):
-            # Something, for example an admission policy, changes the object on each write. Remember this, or the writes never end.
-            this = (meta["annotations"][DIGEST], after["metadata"]["resourceVersion"])
-            self._as_is.setdefault(scope.key, {})[where] = this
+        # If the object differs from the plan even now, something changes it on each write. Don't write it again and again.
+        known[where] = _state(desired, after)
+
+
+def _state(desired: Object, live: Object) -> str:
+    """Return a text that differs if an object of the plan or its live object has changed."""
+    return f"{desired['metadata']['annotations'][DIGEST]} {live['metadata']['resourceVersion']}"
 
 
 def _rejections(results: list[BaseException | None]) -> list[str]:

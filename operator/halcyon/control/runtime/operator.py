@@ -285,7 +285,9 @@ class Operator:
         )
         secure: Listener | None = None
         try:
-            await self._until(lambda: self.identity.tls is not None)
+            # While the caches are empty, no agent can be accepted. A refused connection costs agents and operator almost nothing,
+            # whereas a rejection costs a TLS handshake, and lets agents wait longer.
+            await self._until(lambda: self.identity.tls is not None and self.caches.synced)
             tls = self.identity.tls
             if tls is not None:
                 app = build_app(self.metrics, more=self.collector.routes())

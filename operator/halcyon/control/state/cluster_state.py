@@ -101,13 +101,13 @@ class ClusterState:
             project=_project_resource,
         )
         self.children: dict[Kind, Informer] = {
-            kind: self._informer(kind, index=_owner_index, listener=self._child_changed)
+            kind: self._informer(kind, index=_owner_index, listener=self._child_changed, packed=True)
             for kind in (*CHILDREN, *(kinds.OPTIONAL if self.has_network_policies else ()))
             if kind is not kinds.HPA
         }
         # Cache all HPAs, not only Halcyon's: an external HPA is found by its scale target.
         self.hpas = self._informer(
-            kinds.HPA, index=external_hpas.scale_targets, listener=self._hpa_changed, selector=""
+            kinds.HPA, index=external_hpas.scale_targets, listener=self._hpa_changed, selector="", packed=True
         )
         self.children[kinds.HPA] = self.hpas
         of_routes = {
@@ -225,6 +225,7 @@ class ClusterState:
         listener: OnChange,
         selector: str = OURS,
         project: Callable[[Object], Object] = drop_managed_fields,
+        packed: bool = False,
     ) -> Informer:
         return Informer(
             self.client,
@@ -234,6 +235,7 @@ class ClusterState:
             project=project,
             index=index,
             listeners=[listener],
+            packed=packed,
             malformed=self.malformed,
         )
 

@@ -6,12 +6,13 @@ A ConfigMap is read again only after it, the spec or the server Deployment has c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from halcyon.api.documents import measured_capacity
 from halcyon.api.documents.measured_capacity import GPU_PRODUCT_LABEL, MeasuredCapacityError, Served
 from halcyon.api.spec import Spec
 from halcyon.control.state.cluster_state import ClusterState
-from halcyon.control.state.lookups import servers
+from halcyon.control.state.lookups import server_versions, servers
 from halcyon.control.state.scope import Measured
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
@@ -27,8 +28,8 @@ class _Read:
     """Change counters of the caches of ConfigMaps and Deployments at the last check. They count the changes of all
     models."""
     spec: Spec
-    config_map: Object | None
-    deployment: Object | None
+    versions: tuple[Any, ...]
+    """ResourceVersions of the ConfigMap and of the server Deployments."""
     measured: Measured
 
 
@@ -55,13 +56,15 @@ class MeasuredCapacities:
         changes, known = (self._config_maps.changes, self._deployments.changes), self._read.get(key)
         if known is not None and known.spec is spec and known.changes == changes:
             return known.measured
-        found = self._config_maps.get(Key(key.namespace, names.measured_capacity(key.name)))
-        deployment = servers(self.caches, key)
-        if known is not None and (known.spec, known.config_map, known.deployment) == (spec, found, deployment):
+        config_map = Key(key.namespace, names.measured_capacity(key.name))
+        versions = (self._config_maps.version(config_map), *server_versions(self.caches, key))
+        if known is not None and (known.spec, known.versions) == (spec, versions):
             known.changes = changes
             return known.measured
-        made = measured(found, served(key.name, deployment, spec))
-        self._read[key] = _Read(changes, spec, found, deployment, made)
+        made = measured(self._config_maps.get(config_map), served(key.name, servers(self.caches, key), spec))
+        if known is not None and known.measured == made:
+            made = known.measured
+        self._read[key] = _Read(changes, spec, versions, made)
         return made
 
     def forget(self, key: Key) -> None:

@@ -19,8 +19,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,7 @@ from typing import Any
 from halcyon.kube import errors
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.informers.malformed_objects import Malformed
+from halcyon.kube.informers.packed_objects import PackedObjects
 from halcyon.kube.kinds import Key, Kind
 
 log = logging.getLogger(__name__)
@@ -95,12 +97,14 @@ class Informer:
     index: Callable[[Object], Iterable[str]] = no_index
     """Function that returns the index values by which `find` finds an object within its namespace."""
     listeners: list[OnChange] = field(default_factory=list)
+    packed: bool = False
+    """Whether the cache keeps the objects as compressed JSON, because there are many and they are read rarely."""
     malformed: Malformed = field(default_factory=Malformed)
     """Record of objects that cannot be parsed, or for which a listener failed."""
 
     def __post_init__(self) -> None:
         """Create an informer whose cache is empty and not synced."""
-        self._objects: dict[Key, Object] = {}
+        self._objects: MutableMapping[Key, Object] = PackedObjects() if self.packed else {}
         self._index: dict[tuple[str, str], set[Key]] = defaultdict(set)
         self._unreadable: set[Key] = set()
         """Keys of the objects that exist but cannot be parsed."""
@@ -118,6 +122,16 @@ class Informer:
         """Return the cached object; None if there is none. The caller must not modify it."""
         return self._objects.get(key)
 
+    def version(self, key: Key) -> Any:  # compared only
+        """Return the resourceVersion of a cached object; None if there is none.
+
+        As long as it is the same, `get` returns an equal object.
+        """
+        if isinstance(self._objects, PackedObjects):
+            return self._objects.version(key)
+        obj = self._objects.get(key)
+        return None if obj is None else _version(obj)
+
     def find(self, namespace: str, word: str) -> list[Object]:
         """Return the objects in the namespace that have this index value, sorted by name."""
         return [self._objects[key] for key in sorted(self._index.get((namespace, word), ()))]
@@ -134,8 +148,8 @@ class Informer:
         scope = self._scopes.get(key.namespace if self.namespaces else "")
         if scope is not None and scope.seen >= version:
             return True
-        obj = self._objects.get(key)
-        return obj is not None and int(obj["metadata"]["resourceVersion"]) >= version
+        cached = self.version(key)
+        return cached is not None and int(cached) >= version
 
     async def run(self) -> None:
         """List and watch the objects until the task is cancelled."""
@@ -245,6 +259,8 @@ class Informer:
             made = self.project(obj)
             hash(_version(made))
             hash(frozenset(self.index(made)))
+            if isinstance(self._objects, PackedObjects):
+                self._objects.check(made)
             kept = made
         if kept is None:
             self._unreadable.add(key)
@@ -284,7 +300,8 @@ class Informer:
 
 def _key(obj: Object) -> Key:
     meta = obj["metadata"]
-    return Key(meta.get("namespace", ""), meta["name"])
+    # Interned, because several objects of a model have the same name, and all caches have the same namespaces.
+    return Key(sys.intern(meta.get("namespace", "")), sys.intern(meta["name"]))
 
 
 def _version(obj: Object) -> Any:  # compared only

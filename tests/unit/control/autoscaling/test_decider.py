@@ -84,6 +84,8 @@ def taught(model: Model, **changes: Any) -> None:
         "image": "localhost/tritonserver:24.10", **changes,
     }  # fmt: skip
     stored = labelled(kinds.CONFIG_MAP, "digits-capacity", "digits", data={KEY: json.dumps(document)})
+    for each in (deployment, stored):
+        each["metadata"]["resourceVersion"] = "1"
     caches = model.world.caches
     caches.children[kinds.DEPLOYMENT]._store(Key("team", "digits-a"), deployment)
     caches.children[kinds.CONFIG_MAP]._store(Key("team", "digits-capacity"), stored)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from halcyon.control.reconcile import children_writer
 from halcyon.kube import errors, kinds
+from halcyon.kube.apply_diff import holds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import CHILDREN, Key, Kind
 from tests.unit.control.reconcile.reconciled_namespace import Api, Team
@@ -102,6 +104,41 @@ async def test_a_version_is_a_condition_only_for_kinds_without_a_status(word: st
     else:
         await team.reconciler.reconcile(ONE)
         assert "annotations" in team.api.objects[where]["metadata"]
+
+
+async def test_an_unchanged_object_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    team = settled()
+    for _ in range(4):
+        await team.reconciler.reconcile(ONE)
+    compared: list[str] = []
+
+    def spied(live: Any, wanted: Any) -> bool:
+        compared.append(wanted["kind"])
+        return holds(live, wanted)
+
+    monkeypatch.setattr(children_writer, "holds", spied)
+    await team.reconciler.reconcile(ONE)
+    assert compared == []
+    where = next(where for where in team.api.objects if where[0] is kinds.PDB)
+    edited = team.api.objects[where] | {"spec": {"minAvailable": 7}}
+    team.seen(kinds.PDB, where[2], edited)
+    await team.reconciler.reconcile(ONE)
+    assert compared == ["PodDisruptionBudget"]
+    assert team.api.objects[where]["spec"] != edited["spec"]
+
+
+async def test_objects_that_are_no_longer_planned_leave_no_state() -> None:
+    team = settled()
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+    writer = team.reconciler.children
+    assert (kinds.PDB, "one-balancer") in writer._current[ONE]
+    team.ask("one", traffic={"mode": "Direct"})
+    for _ in range(6):
+        await team.reconciler.reconcile(ONE)
+    assert (kinds.PDB, "one-balancer") not in writer._current[ONE]
+    writer.forget(ONE)
+    assert writer._current == {}
 
 
 async def test_a_surplus_object_is_deleted_only_as_it_was_seen() -> None:

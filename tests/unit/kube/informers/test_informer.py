@@ -79,7 +79,7 @@ def by_owner(item: Object) -> Iterable[str]:
     return (owner,) if owner else ()
 
 
-def follow(script: Script, limit_s: float = 100.0) -> tuple[Informer, list[Change]]:
+def follow(script: Script, limit_s: float = 100.0, *, packed: bool = False) -> tuple[Informer, list[Change]]:
     """The informer after everything that was written down has happened, and what it told."""
     changes: list[Change] = []
 
@@ -87,7 +87,7 @@ def follow(script: Script, limit_s: float = 100.0) -> tuple[Informer, list[Chang
         def told(key: Key, before: Object | None, after: Object | None) -> None:
             changes.append((key.name, _version(before), _version(after)))
 
-        informer = Informer(script, POD, selector="a=b", index=by_owner, listeners=[told])
+        informer = Informer(script, POD, selector="a=b", index=by_owner, listeners=[told], packed=packed)
         running = asyncio.create_task(informer.run())
         await asyncio.sleep(limit_s)
         running.cancel()
@@ -131,6 +131,29 @@ def test_a_watch_brings_what_is_new_changed_and_gone() -> None:
 
     assert changes == [("a", None, "1"), ("b", None, "6"), ("a", "1", "7"), ("b", "6", None)]
     assert informer.all_keys() == [Key("team", "a")]
+
+
+def test_packed_objects_are_read_and_reported_as_others_are() -> None:
+    events = [event("ADDED", obj("b", 6, owner="x")), event("MODIFIED", obj("a", 7)), event("DELETED", obj("b", 8))]
+    plain, plain_changes = follow(Script(([obj("a", 1, owner="x")], 5), events))
+    packed, packed_changes = follow(Script(([obj("a", 1, owner="x")], 5), events), packed=True)
+
+    assert packed_changes == plain_changes
+    key = Key("team", "a")
+    assert (packed.get(key), packed.version(key)) == (plain.get(key), plain.version(key)) == (packed.get(key), "7")
+    assert (packed.find("team", "x"), packed.version(Key("team", "b"))) == ([], None)
+    assert packed.has_seen(key, 7)
+
+
+def test_an_object_that_cannot_be_packed_is_skipped_and_harms_no_other() -> None:
+    deep = obj("deep", 6)
+    inner = deep
+    for _ in range(500):
+        inner["data"] = inner = {}
+    informer, _ = follow(Script(([], 5), [event("ADDED", deep), event("ADDED", obj("b", 7))]), packed=True)
+
+    assert informer.all_keys() == [Key("team", "b")]
+    assert informer.malformed.counts() == {"Pod": 1}
 
 
 def test_a_watch_that_ends_goes_on_where_it_ended_without_a_list() -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from halcyon.api.spec import Spec
 from halcyon.api.types import duration_s
 from halcyon.control.objects import pods
 from halcyon.control.state.cluster_state import ClusterState
-from halcyon.control.state.lookups import ready_balancers, servers
+from halcyon.control.state.lookups import ready_balancers, server_versions, servers
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
@@ -28,6 +29,8 @@ class ModelPodFacts:
     changes: tuple[int, int]
     """Change counters of the caches of pods and Deployments at the time when this data was computed. They count the
     changes of all models."""
+    deployments: tuple[Any, ...]
+    """ResourceVersions of the server Deployments."""
     found: Sequence[Object]
     """Server pods from which this data was computed."""
     beside: Sequence[Object]
@@ -52,15 +55,18 @@ class ModelPods:
         held = self._facts
         if held is not None and held.spec is spec and held.changes == (pods_now, deployments_now):
             return held
-        revision = _revision(caches, key)
+        deployments = server_versions(caches, key)
+        is_same = held is not None and held.deployments == deployments
+        revision = held.revision if held is not None and is_same else _revision(caches, key)
         found = caches.pods.find(key.namespace, key.name)
         beside = caches.pods.find(key.namespace, f"balancer/{key.name}")
         if held is not None and (held.spec, held.revision, held.found, held.beside) == (spec, revision, found, beside):
-            held.spec, held.changes = spec, (pods_now, deployments_now)
+            held.spec, held.changes, held.deployments = spec, (pods_now, deployments_now), deployments
             return held
         made = self._facts = ModelPodFacts(
             spec=spec,
             changes=(pods_now, deployments_now),
+            deployments=deployments,
             found=found,
             beside=beside,
             pods=self._readings(found, duration_s(spec.runtime.startup_timeout)),

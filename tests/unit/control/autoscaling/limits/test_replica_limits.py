@@ -24,10 +24,11 @@ def with_gpus(world: OperatorReplica, key: Key, gpus: int) -> None:
     document = {"model": {"source": PVC}, "runtime": {"gpu": {"count": gpus}}}
     world.specs[key] = parse(key.name, document | {"scaling": {"minReplicas": 1, "maxReplicas": 10}})
     container = {"resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+    server = names.server(key.name, names.SLOT_A)
     world.caches.children[kinds.DEPLOYMENT]._store(
-        Key(key.namespace, names.server(key.name, names.SLOT_A)),
+        Key(key.namespace, server),
         {
-            "metadata": {"namespace": key.namespace, "name": names.server(key.name, names.SLOT_A)},
+            "metadata": {"namespace": key.namespace, "name": server, "resourceVersion": "1"},
             "spec": {"replicas": 1, "template": {"metadata": {}, "spec": {"containers": [container]}}},
         },
     )

@@ -1,0 +1,130 @@
+"""The operator in a process that counts its memory by part when it receives SIGUSR1, for `benchmarks.hold.memory`.
+
+    python -m benchmarks.hold.census FILE operator ...
+
+The file gets the bytes of all Python objects that each part reaches. An object that several parts reach counts for the
+first one. What no part reaches counts by the package of its type. Memory of C libraries, such as OpenSSL, isn't seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import signal
+import sys
+import types
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from halcyon import main as halcyon
+from halcyon.control.runtime import build as built
+from halcyon.control.runtime.operator import Operator
+
+_REST = "all else"
+"""Name of the root for what no other part reaches first."""
+_BY_TYPE = {_REST, "streams"}
+"""Parts whose objects count by type."""
+_SKIPPED = (types.ModuleType, type, types.FunctionType, types.CodeType, types.FrameType, types.BuiltinFunctionType)
+
+
+def reached(roots: Mapping[str, Any], apart: Sequence[Any]) -> tuple[Counter[str], Counter[str]]:
+    """Return the bytes and the number of objects by root, for all objects that a root reaches before the next one does.
+
+    The objects in `apart` are roots of the last part only, whichever refer to them.
+    """
+    seen = {id(roots)} | {id(root) for root in (*roots.values(), *apart)}
+    sizes: Counter[str] = Counter()
+    numbers: Counter[str] = Counter()
+    for name, root in roots.items():
+        stack = [root, *(apart if name == _REST else ())]
+        while stack:
+            one = stack.pop()
+            part = f"{name}: {type(one).__module__}.{type(one).__qualname__}" if name in _BY_TYPE else name
+            sizes[part] += sys.getsizeof(one)
+            numbers[part] += 1
+            for found in gc.get_referents(one):
+                if id(found) not in seen and not isinstance(found, _SKIPPED):
+                    seen.add(id(found))
+                    stack.append(found)
+    rest = [one for one in gc.get_objects() if id(one) not in seen and not isinstance(one, _SKIPPED)]
+    seen |= {id(rest), id(seen), id(sizes), id(numbers)}
+    for one in rest:
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        name = f"(no part) {type(one).__module__.partition('.')[0]}.{type(one).__qualname__}"
+        for part in (one, *gc.get_referents(one)):
+            if part is one or (not gc.is_tracked(part) and id(part) not in seen):
+                seen.add(id(part))
+                sizes[name] += sys.getsizeof(part)
+                numbers[name] += 1
+    return sizes, numbers
+
+
+def parts(operator: Operator) -> Iterator[tuple[str, Any]]:
+    """Yield the operator's parts that keep state of models, each with its name. What they share counts for the first."""
+    caches = operator.caches
+    for informer in caches.informers:
+        kind = informer.kind.plural + (" that models may use" if informer.metadata_only else "")
+        yield f"informer {kind}: objects", _state(informer, "objects")
+        yield f"informer {kind}: index", _state(informer, "index")
+    yield "own writes", _state(caches.own_writes, "waiting")
+    autoscaler = operator.autoscaler
+    yield "accepted specs", _state(autoscaler.specs, "in_force")
+    store = autoscaler.signals.hub
+    yield "observation store", getattr(store, "_models", store)
+    decider = autoscaler.decider
+    for name, value in vars(decider).items():
+        if name != "signals":
+            yield f"decider {name}", getattr(value, "_read", value)
+    yield "model state", autoscaler.models
+    yield "status updates", _state(autoscaler.updates, "batches")
+    yield "limits", (_state(autoscaler.limits, "rooms"), _state(autoscaler.limits, "granted"))
+    yield "memories", _state(operator.memories, "offered")
+    yield "signals", _state(autoscaler.signals, "models")
+    yield "metrics", vars(operator.model_metrics)
+    yield "costs", vars(operator.costs)
+    yield "advice", vars(operator.advice)
+    yield "workers", vars(operator.workers)
+    yield "registry", operator.registry
+    if operator.dashboard is not None:
+        yield "dashboard", vars(operator.dashboard)
+    yield "streams", _state(operator.collector, "streams")
+    yield "queue", operator.queue
+    yield _REST, operator
+
+
+def _state(part: Any, name: str) -> Any:
+    """Return the private state of a part. No other module reads it, but the census has to count it."""
+    return getattr(part, f"_{name}")
+
+
+def main() -> int:
+    """Run the operator, and write the census at each SIGUSR1."""
+    file = Path(sys.argv[1])
+    made: list[Operator] = []
+    build = built.build
+
+    def building(*arguments: Any) -> Operator:
+        made.append(build(*arguments))
+        return made[-1]
+
+    def count(*_: Any) -> None:
+        gc.unfreeze()
+        gc.collect()
+        autoscaler = made[0].autoscaler
+        components = [made[0], *vars(made[0]).values(), *vars(autoscaler).values(), *made[0].caches.informers]
+        components += [asyncio.get_running_loop(), *asyncio.all_tasks()]
+        sizes, numbers = reached(dict(parts(made[0])), components)
+        file.write_text(json.dumps({"bytes": sizes, "objects": numbers}))
+
+    vars(built)["build"] = building
+    signal.signal(signal.SIGUSR1, count)
+    return halcyon.main(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""Accepted sockets that wait until their source may have another connection. Pure.
+
+If thousands of agents of one address connect again at once, most of them exceed the limit of their address. Each rejected
+attempt costs an agent another one. A waiting socket costs the operator no TLS buffers, and its client no attempt.
+
+Sources take turns, so that a source with many waiting sockets doesn't delay others. Out of scope: which connections may
+begin (`connections`), and the sockets themselves (`listener`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+MAX_WAIT_S: Final = 3.0
+"""Time after which a waiting socket is closed, in seconds. Agents give up after 5 s, which include the TLS handshake."""
+_MAX_SKIPPED: Final = 4
+"""Maximum number of sources that are skipped in one turn, so that a turn is short however many sources wait."""
+
+T = TypeVar("T")
+
+
+@dataclass
+class WaitingConnections(Generic[T]):
+    """Waiting sockets by source, oldest first. In all methods, `now` is the monotonic time in seconds."""
+
+    limit: int
+    """Maximum number of sockets that wait."""
+    _by_source: OrderedDict[str, deque[tuple[float, T]]] = field(default_factory=OrderedDict)
+    """Sockets with the time since which they wait. The source whose turn it is comes first."""
+    _count: int = 0
+
+    def __len__(self) -> int:
+        """Return the number of waiting sockets."""
+        return self._count
+
+    def has(self, source: str) -> bool:
+        """Return whether sockets of this source wait."""
+        return source in self._by_source
+
+    def add(self, source: str, waiting: T, now: float) -> T | None:
+        """Let a socket wait. Return the socket that the caller must close for it; None if there is room.
+
+        If there is no room, it is the newest one of the source with the most sockets, which may be the new one.
+        """
+        own = self._by_source.get(source, deque())
+        closed: T | None = None
+        if self._count >= self.limit:
+            most = max(self._by_source, key=lambda each: len(self._by_source[each]), default=source)
+            if len(self._by_source.get(most, ())) <= len(own) + 1:
+                return waiting
+            _, closed = self._by_source[most].pop()
+            self._count -= 1
+        self._by_source.setdefault(source, deque()).append((now, waiting))
+        self._count += 1
+        return closed
+
+    def begin(self, may_begin: Callable[[str, T], bool]) -> None:
+        """Pass the sockets to `may_begin` in turn, with their source. They stop to wait if it returns True.
+
+        A source is skipped after its first socket for which the result is False. After some skipped sources, the next
+        call continues with others.
+        """
+        skipped = set[str]()
+        while len(skipped) < min(_MAX_SKIPPED, len(self._by_source)):
+            source, own = next(iter(self._by_source.items()))
+            if source in skipped:
+                pass
+            elif may_begin(source, own[0][1]):
+                own.popleft()
+                self._count -= 1
+            else:
+                skipped.add(source)
+            if own:
+                self._by_source.move_to_end(source)
+            else:
+                del self._by_source[source]
+
+    def expired(self, now: float) -> list[T]:
+        """Remove and return the sockets that have waited for `MAX_WAIT_S`."""
+        found: list[T] = []
+        for source, own in list(self._by_source.items()):
+            while own and now - own[0][0] >= MAX_WAIT_S:
+                found.append(own.popleft()[1])
+            if not own:
+                del self._by_source[source]
+        self._count -= len(found)
+        return found
+
+    def clear(self) -> list[T]:
+        """Remove and return all sockets."""
+        found = [waiting for own in self._by_source.values() for _, waiting in own]
+        self._by_source.clear()
+        self._count = 0
+        return found
