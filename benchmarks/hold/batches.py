@@ -98,10 +98,10 @@ def _batch(name: str, model: str) -> dict[str, Any]:
 
 
 async def _until_running(counts: Counts, made: Sequence[dict[str, Any]]) -> None:
-    """Wait until each batch has a runner pod that is Ready.
+    """Wait until each batch has the Job of its runner.
 
     Raises:
-        BenchError: some have none in time.
+        BenchError: some have none in time. The message has the conditions of one of them.
     """
     until = time.monotonic() + _RUN_WITHIN_S
     missing: list[str] = []
@@ -110,12 +110,17 @@ async def _until_running(counts: Counts, made: Sequence[dict[str, Any]]) -> None
         for one in made:
             name, namespace = one["metadata"]["name"], one["metadata"]["namespace"]
             found = await counts.client.get(kinds.JOB, namespace, f"{name}-batch")
-            if found is None or not (found.get("status") or {}).get("ready"):
+            if found is None:
                 missing.append(name)
         if not missing:
             return
         await asyncio.sleep(2.0)
-    raise BenchError(f"{len(missing)} of {len(made)} batches have no ready runner, for example {missing[0]}")
+    [one] = [one["metadata"] for one in made if one["metadata"]["name"] == missing[0]]
+    batch = await counts.client.get(kinds.BATCH_INFERENCE, one["namespace"], one["name"])
+    status = (batch or {}).get("status")
+    raise BenchError(
+        f"{len(missing)} of {len(made)} batches have no Job, for example {missing[0]}, whose status is {status}"
+    )
 
 
 async def _memory(there: Plane) -> float:

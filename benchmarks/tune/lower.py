@@ -22,6 +22,7 @@ import aiohttp
 from benchmarks import open_loop
 from benchmarks.dataplane import tritons, ways
 from benchmarks.dataplane.tritons import Work
+from benchmarks.errors import BenchError
 from benchmarks.hold import batches
 from benchmarks.open_loop import Sent
 from benchmarks.profile import Phase, Profile
@@ -323,24 +324,28 @@ async def shared(jobs: int, law: overload.Law, for_s: float) -> list[Job]:
 def row_5(for_s: float) -> Row:
     """Measure row 8.5."""
     found = [len(job.done_at) for job in asyncio.run(shared(10, overload.LAWS[0], for_s))]
-    memory = batches.measured()
+    memory, why = None, ""
+    try:
+        memory = batches.measured()
+    except BenchError as error:
+        why = f"50 jobs at an API server: not measured, {error}"
     mean = sum(found) / len(found)
     return Row(
         id="8.5",
         what="10 jobs on one model, with windows of 2 to 4 requests at each of two balancers; 50 jobs in a cluster",
         value={
             "largest_deviation": round(max(abs(count - mean) for count in found) / mean, 3),
-            "operator_mib_of_50_jobs": memory.added_mib,
-            "operator_mib_without": memory.later_mib,
+            "operator_mib_of_50_jobs": None if memory is None else memory.added_mib,
         },
         target="within 10 %; operator +<= 10 MiB",
         limits=[("largest_deviation", 0.1, "<="), ("operator_mib_of_50_jobs", 10, "<=")],
         command="make bench-batch",
         stand_ins=_STAND_INS + ". The 50 jobs have an API server, and pods of KWOK that run nothing",
+        why=why,
         n=sum(found),
         law=overload.LAWS[0].text,
         load=f"closed loops, {for_s:g} s",
-        raw={"answers": found, "memory": asdict(memory)},
+        raw={"answers": found, "memory": None if memory is None else asdict(memory)},
     )
 
 
