@@ -9,6 +9,8 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import pytest
+
 from halcyon.api.documents.balancer_plan import CollectorAddress
 from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.metricsapi.certificates import renewed
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 AGENTS = 2000
-WITHIN_S = 15.0
-LIMIT_S = WITHIN_S * PATIENCE
+LIMIT_S = 15.0 * PATIENCE
+MAX_CPU_S = 7.5
+"""Maximum CPU time of the operator's ports. Unlike the time on the clock, it doesn't depend on what else the machine does."""
 IDLE = 300
 IDLE_PAUSE_S = 3.0
 """Number of clients that hold a connection without a request, and the pause before they open another one."""
@@ -66,7 +69,8 @@ def agents(port: int, ca_pem: str, folder: Path) -> list[ReportStream]:
     return made
 
 
-async def test_2000_agents_of_one_address_come_back_within_15_s(tmp_path: Path) -> None:
+@pytest.mark.more
+async def test_2000_agents_of_one_address_come_back(tmp_path: Path) -> None:
     """The agents have the address of a flood of idle connections, and have searched the operator while it was down."""
     allow_open_files()
     (port,) = free_ports(1)
@@ -80,4 +84,4 @@ async def test_2000_agents_of_one_address_come_back_within_15_s(tmp_path: Path) 
                 assert time.monotonic() < began_s + LIMIT_S, f"{connected} of {AGENTS} agents are back"
                 await asyncio.sleep(0.1)
             cpu_s = site.cpu_s()
-    assert cpu_s <= WITHIN_S / 2
+    assert cpu_s <= MAX_CPU_S
