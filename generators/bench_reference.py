@@ -56,8 +56,8 @@ _COLUMNS = """
 
 The file `requests.npz` is a NumPy archive. Each array in `requests.npz` has one value for each request, in the order in which the requests were due. Times in
 `requests.npz` are in seconds since the beginning of the measured part of the run. Above five million requests, `halcyon bench` writes the file `histogram.npz`
-instead of `requests.npz`. The file `histogram.npz` contains histograms with logarithmic bins: one for each kind of duration (arrays `durations`,
-`bins_s` and `counts`), and one of the latency for each second of the run (array `cells`). If `halcyon bench` writes a histogram, `run.histogram` is true, counts and means are exact, and percentiles are accurate to 0.2 %.
+instead of `requests.npz`. The file `histogram.npz` contains histograms with logarithmic bins: one histogram per kind of duration (arrays `durations`,
+`bins_s` and `counts`), and one latency histogram per second of the run (array `cells`). If `halcyon bench` writes a histogram, `run.histogram` is true, counts and means are exact, and percentiles are accurate to 0.2 %.
 
 | array | meaning |
 | --- | --- |

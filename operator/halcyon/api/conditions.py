@@ -46,7 +46,7 @@ class Type(StrEnum):
     """The site policy advises against something in the spec, but still accepts it. Present only while true."""
     RUNTIME_OUTDATED = "RuntimeOutdated"
     """The server pods still use the pod template of an earlier operator version or of other operator settings. They
-    keep serving. `halcyon refresh` replaces them. Present only while true."""
+    keep serving requests. `halcyon refresh` replaces them. Present only while true."""
     REQUESTS_FAILING = "RequestsFailing"
     """Every request to a pod fails in its backend. Nothing proves that the backend is dead, so the pod still receives
     requests. The cause is often a client whose requests the model rejects. Present only while true."""
@@ -210,7 +210,7 @@ class Reason(StrEnum):
     """The revision did not become ready before its progress deadline, which is spec.runtime.startupTimeout plus one minute."""
     ROLLOUT_BLOCKED = "RolloutBlocked"
     """The cluster has no capacity for a pod of the new revision in addition to the pods of the old one, which keep
-    serving. The message names what is missing. After the progress deadline the model is also Stalled."""
+    serving requests. The message names what is missing. After the progress deadline the model is also Stalled."""
     CANARY_ANALYSIS_FAILED = "CanaryAnalysisFailed"
     """The analysis showed that a canary is worse than the revision that serves. The message has the measured values."""
     CANARY_PAUSED = "CanaryPaused"

@@ -169,9 +169,9 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
             for one in (*own, *statistics.front(others))
         ]
         text = (
-            f"With the {_service_time(law)}, the autoscalers other than Halcyon ran with {len(others)} settings in total, and each setting ran "
-            f"on {len(here)} combinations of a scenario and a start time. The next table lists Halcyon and the Pareto-optimal settings of the "
-            "other autoscalers, which are those that no other of these settings beats in both violations and GPU time."
+            f"With the {_service_time(law)}, {len(others)} settings of the autoscalers other than Halcyon were simulated in total, each "
+            f"with {len(here)} combinations of a scenario and a start time. The next table lists Halcyon and the Pareto-optimal settings of "
+            "the other autoscalers, which are those that no other of these settings beats in both violations and GPU time."
         )
         parts += [text, "", *_rows(" policy | violations, mean | GPU time over clairvoyant, geometric mean ", rows)]
     if not parts:
@@ -180,8 +180,8 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
         "In the result table above, the settings of the autoscalers other than Halcyon are chosen with hindsight, for each combination of a "
         "scenario, a service time model (L1 or L2) and a start time of the pods. In practice, an autoscaler's settings are chosen once, "
         "before the load is known. This section therefore evaluates each setting over all combinations of a scenario and a start time, "
-        "with one random seed. This comparison leaves out the scenarios S5 and S11, because the autoscalers other than Halcyon ran these "
-        "scenarios with only a few of their settings."
+        "with one random seed. This comparison leaves out the scenarios S5 and S11, in which only a few settings of the autoscalers other "
+        "than Halcyon were simulated."
     )
     return ["## One setting for every load", "", text, "", *parts]
 
@@ -203,8 +203,9 @@ def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     if not rows:
         return [*title, "Nowhere in these runs: no peer's point has both figures as good or better.", ""]
     text = (
-        "The next table lists the settings of peers whose mean violations and mean GPU time are both at least as good as those of Halcyon's "
-        "planner alone. In this table, (sure) marks a setting that is better than Halcyon's planner with 95 % confidence."
+        "The next table lists the settings with which another autoscaler did at least as well as Halcyon's planner without Halcyon's balancer "
+        "(`halcyon`), in both mean violations and mean GPU time. In this table, (sure) marks a setting that is better than Halcyon's "
+        "planner with 95 % confidence."
     )
     return [*title, text, "", *_rows(" scenario | law | start, s | Halcyon | better ", rows)]
 

@@ -18,7 +18,7 @@ estimate of a pod's start time, use `halcyon simulate` with a policy such as `ha
 | GPU time | time from when a pod holds a GPU until its release, divided by the same time of a clairvoyant schedule, which knows all arrivals |
 | law: L1, L2 | service time model, which sets the time S(b) of a batch of b requests. L1: S(b) = 400 ms, at most 4 requests, objective 2.4 s. L2: S(b) = 80 + 8 b ms, at most 16 requests, objective 0.5 s |
 | point | one policy with one setting |
-| grid | the combinations of a peer's settings. They run with fewer seeds: 3, or 1 on S4 and with law L2 |
+| grid | the combinations of a peer's settings. They are simulated with fewer seeds: 3, or 1 on S4 and with the service time model L2 |
 | nearest peer | the peer's point with the smallest distance. The distance is the larger of two ratios: the point's violations to Halcyon's, and its GPU time to Halcyon's |
 | **win** | Halcyon is better than the nearest peer in one figure (violations or GPU time) and not worse in the other. The runs are compared seed by seed, and the 95 % confidence interval of the difference in the smaller figure excludes 0 |
 | on the front | every peer's point is worse than Halcyon in at least one figure |
@@ -27,7 +27,7 @@ estimate of a pod's start time, use `halcyon simulate` with a policy such as `ha
 | `halcyon` | the planner alone, behind a balancer that never rejects a request, like every peer |
 | `halcyon+balancer` | Halcyon as it is **installed**. Its own balancer rejects a request on arrival if it can't be served by the deadline (in these runs, the latency objective), and a rejected request counts as a violation |
 | baselines: `static`, `rate`, `sketch` | policies that no product uses (`static` knows the peak in advance). They are not peers, and run with at most 3 seeds and without a grid |
-| seeds | the number of runs of Halcyon. Every point that a verdict depends on has as many. Points whose distance is more than 20 % larger than that of the nearest peer, and with law L2 the peers' default settings, have only as many as the grid |
+| seeds | the number of runs of Halcyon. Every point that a verdict depends on has as many. Points whose distance is more than 20 % larger than that of the nearest peer, and with the service time model L2 the peers' default settings, have only as many as the grid |
 
 In the simulated runs, none of the other autoscalers has a balancer that rejects requests. Both `halcyon` and `halcyon+balancer` are compared with the peers.
 """
