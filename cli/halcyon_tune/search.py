@@ -316,11 +316,16 @@ class Search:
         """Return the expected capacity of a configuration, at which it is measured.
 
         If the configuration could have a much higher rate than its measurements show, the result is above the expected
-        capacity.
+        capacity. If it missed the objective in its last turn, the result is below it: a measurement beyond the capacity
+        shows little but noise.
         """
         assert self.verification is not None  # noqa: S101  # from step 4 on
         opinion = self.verification.opinion(configuration)
-        if self.turns is not None or not opinion.points or not opinion.hides_more:
+        if self.turns is not None:
+            last = self.turns.last(configuration)
+            is_missed = last is not None and not last.kept and last.capacity_rps < opinion.capacity_rps
+            return math.sqrt(opinion.capacity_rps * last.capacity_rps) if last and is_missed else opinion.capacity_rps
+        if not opinion.points or not opinion.hides_more:
             return opinion.capacity_rps
         return math.sqrt(opinion.capacity_rps * opinion.upper_rps)
 
@@ -340,12 +345,12 @@ class Search:
             return End(reason="decided", why="nothing unmeasured can beat the best by more than its error")
         assert self.verification is not None  # noqa: S101  # from step 4 on
         winner, today = (self.verification.opinion(one).score for one in (turns.winner, turns.today))
-        if gain.is_open and winner >= (1 + WORTH) * today:
-            needed = gain.rounds_needed()
+        pooled = winner / today - 1
+        if pooled >= WORTH and (gain.is_open or gain.allows(pooled)):
+            likely = gain.value if gain.is_open else pooled
+            needed = gain.rounds_needed(likely)
             more = "" if needed is None else self._more_rounds(needed - gain.rounds, gain.rounds)
-            return End(
-                reason="undecided", why=f"the noise is too large to show a gain of {100 * gain.value:.0f} %{more}"
-            )
+            return End(reason="undecided", why=f"the noise is too large to show a gain of {100 * likely:.0f} %{more}")
         return End(reason="nothing to change", why="the best that was found is no better than today's settings")
 
     def _more_rounds(self, more: int, rounds: int) -> str:

@@ -37,13 +37,17 @@ class Gain:
         """Whether the gain seems large enough for a change, but isn't significant because of noise."""
         return not self.is_shown and self.value >= WORTH
 
-    def rounds_needed(self) -> int | None:
-        """Return about how many rounds would make the gain significant; None if no number of rounds would."""
-        if self.interval is None or self.value <= 0 or not self.is_open:
+    def allows(self, gain: float) -> bool:
+        """Return whether the confidence interval contains a gain."""
+        return self.interval is not None and self.interval[0] <= gain <= self.interval[1]
+
+    def rounds_needed(self, gain: float) -> int | None:
+        """Return about how many rounds would make a gain significant; None if no number of rounds would."""
+        if self.interval is None or gain <= 0 or self.is_shown:
             return None
         reach = (math.log1p(self.interval[1]) - math.log1p(self.interval[0])) / 2
         spread = reach * math.sqrt(self.rounds) / quantile(0.975, max(self.rounds - 1, 1))
-        return max(math.ceil((2.2 * spread / math.log1p(self.value)) ** 2), self.rounds + 1)
+        return max(math.ceil((2.2 * spread / math.log1p(gain)) ** 2), self.rounds + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +102,10 @@ class Turns:
             interval=None if interval is None else (math.expm1(interval[0]), math.expm1(interval[1])),
             rounds=len(logs),
         )
+
+    def last(self, configuration: Configuration) -> Estimate | None:
+        """Return the estimate of a configuration from its last turn; None if it had none, or if that failed."""
+        return next((found for one, found in reversed(self.scores) if one == configuration), None)
 
     def capacities(self, configuration: Configuration) -> list[float]:
         """Return the largest rate within the objective, from each measurement of a configuration."""

@@ -62,7 +62,7 @@ def test_noise_that_hides_a_gain_names_the_rounds_needed() -> None:
     open_ones = [gain for seed in range(50) if (gain := run(0.05, 0.15, seed).gain()) is not None and gain.is_open]
     assert open_ones
     assert all(gain.rounds == MAX_ROUNDS for gain in open_ones)
-    needed = [gain.rounds_needed() for gain in open_ones]
+    needed = [gain.rounds_needed(gain.value) for gain in open_ones]
     assert all(rounds is not None and rounds > MAX_ROUNDS for rounds in needed)
 
 
@@ -70,3 +70,24 @@ def test_failed_point_ends_the_turns() -> None:
     turns = Turns(today=TODAY, winner=WINNER).after(TODAY, None)
     assert turns.next() is None
     assert turns.gain() is None
+
+
+def test_gain_that_noise_hides_is_not_denied() -> None:
+    turns = Turns(today=TODAY, winner=WINNER)
+    for score in (75, 55, 55):
+        turns = turns.after(TODAY, estimate(60)).after(WINNER, estimate(score))
+    gain = turns.gain()
+    assert gain is not None
+    assert not gain.is_open
+    assert gain.allows(0.3)
+    assert not gain.allows(1.0)
+    assert gain.rounds_needed(0.3) == 4
+    assert gain.rounds_needed(0.1) == 18
+
+
+def test_last_turn_of_a_configuration_is_its_newest_estimate() -> None:
+    turns = Turns(today=TODAY, winner=WINNER).after(TODAY, estimate(60)).after(WINNER, estimate(75))
+    last = turns.after(WINNER, estimate(55)).last(WINNER)
+    assert last is not None
+    assert last.score == 55
+    assert turns.last(Configuration(max_batch=4)) is None
