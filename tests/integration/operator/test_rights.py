@@ -54,6 +54,8 @@ NOT_DRIVEN = {
     },
 }
 """What the chart grants and this test doesn't make the operator do, and when it would. All else must be seen."""
+OF_OTHERS = {("models", "coordination.k8s.io", "leases", "get")}
+"""What the Role NAME-lease of other releases grants: earlier tests leave models of theirs on this API server."""
 
 
 @dataclass(frozen=True)
@@ -224,5 +226,5 @@ async def test_the_charts_roles_are_what_the_operator_needs_and_no_more(installe
     system = installed.operator.namespace
     allowed = granted(installed.objects)
     used = called(installed.door, system, allowed)
-    assert used <= allowed
+    assert used - OF_OTHERS <= allowed
     assert sorted(allowed - used - NOT_DRIVEN.keys()) == [], "granted and never used: take it out of the chart"
