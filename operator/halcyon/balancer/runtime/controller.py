@@ -7,12 +7,14 @@ from earlier passes. After an HAProxy restart, a failed reload or an agent resta
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import haproxy_cfg
+from halcyon.balancer.config.memory_budget import MAX_POLLED
 from halcyon.balancer.config.model import TlsFiles
 from halcyon.balancer.runtime import server_assignment
 from halcyon.balancer.runtime.concurrency import Concurrency
@@ -195,11 +197,14 @@ class HaproxyController:
         self, plan: BalancerPlan, servers: tuple[AssignedServer, ...], loads: BackendLoads
     ) -> list[Command]:
         limits = self._concurrency.limits(plan, servers, loads, self._clock())
-        return [
-            Command(key, "limit", limits=desired)
-            for key, desired in limits.items()
-            if key in loads.servers and loads.servers[key].limits != desired
-        ]
+        commands: list[Command] = []
+        for key, desired in limits.items():
+            if key in loads.servers and (before := loads.servers[key].limits) != desired:
+                # HAProxy then sends at most MAX_POLLED waiting requests. Others would wait for the next response.
+                grown = max(new - old for new, old in zip(desired, before, strict=True))
+                freed = min(grown, sum(loads.waiting.get(key.slot, (0, 0))))
+                commands += [Command(key, "limit", limits=desired)] * max(math.ceil(freed / MAX_POLLED), 1)
+        return commands
 
     def _refresh_files(self) -> None:
         if self._files is None:
