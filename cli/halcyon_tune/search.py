@@ -44,6 +44,8 @@ _HOPE = 0.12
 """Logarithm of the largest factor by which batch times may be shorter than predicted. If a configuration keeps the
 objective at no rate even with such times, it is dropped.
 """
+_LEAST_TURN = 0.25
+"""Least capacity that a turn beyond the capacity may show, as a share of the expected one. Less is noise."""
 _MAX_FAILURES = 3
 
 EndReason = Literal["decided", "undecided", "nothing to change", "budget", "interrupted", "failed"]
@@ -323,8 +325,9 @@ class Search:
         opinion = self.verification.opinion(configuration)
         if self.turns is not None:
             last = self.turns.last(configuration)
-            is_missed = last is not None and not last.kept and last.capacity_rps < opinion.capacity_rps
-            return math.sqrt(opinion.capacity_rps * last.capacity_rps) if last and is_missed else opinion.capacity_rps
+            if last is None or last.kept or last.capacity_rps >= opinion.capacity_rps:
+                return opinion.capacity_rps
+            return math.sqrt(opinion.capacity_rps * max(last.capacity_rps, _LEAST_TURN * opinion.capacity_rps))
         if not opinion.points or not opinion.hides_more:
             return opinion.capacity_rps
         return math.sqrt(opinion.capacity_rps * opinion.upper_rps)

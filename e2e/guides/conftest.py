@@ -38,27 +38,24 @@ def without_cluster() -> dict[str, str]:
 
 def run(script: str, kube: Kube, *, limit_s: float) -> str:
     """Run a script in a reader's shell, which ends at the first failing command, and return its output."""
-    done = subprocess.run(
-        ["bash", "-v", "-euo", "pipefail", "-c", script],
-        cwd=REPOSITORY,
-        env=environment(kube),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        check=False,
-        timeout=limit_s,
-    )
-    assert done.returncode == 0, f"{script}\n{done.stdout[-6000:]}"
-    return done.stdout
+    status, output = _bash(script, environment(kube), limit_s, "-v")
+    assert status == 0, f"{script}\n{output[-6000:]}"
+    return output
 
 
 def run_steps(scripts: Sequence[str], shell: Mapping[str, str], *, limit_s: float) -> list[str]:
     """Run scripts one after another in one shell with this environment, and return the output of each."""
     mark = f"--- {secrets.token_hex(8)}"
-    script = "".join(f"{one.rstrip()}\nprintf '%s\\n' '{mark}'\n" for one in scripts)
+    status, output = _bash("".join(f"{one.rstrip()}\nprintf '%s\\n' '{mark}'\n" for one in scripts), shell, limit_s)
+    *printed, rest = output.split(f"{mark}\n")
+    assert status == 0, f"{scripts[len(printed)]}\n{rest[-6000:]}"
+    return printed
+
+
+def _bash(script: str, shell: Mapping[str, str], limit_s: float, *options: str) -> tuple[int, str]:
+    """Run a script that ends at its first failing command. Return its exit status and its output."""
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
+        ["bash", *options, "-euo", "pipefail", "-c", script],
         cwd=REPOSITORY,
         env=shell,
         stdout=subprocess.PIPE,
@@ -68,6 +65,4 @@ def run_steps(scripts: Sequence[str], shell: Mapping[str, str], *, limit_s: floa
         check=False,
         timeout=limit_s,
     )
-    *printed, rest = done.stdout.split(f"{mark}\n")
-    assert done.returncode == 0, f"{scripts[len(printed)]}\n{rest[-6000:]}"
-    return printed
+    return done.returncode, done.stdout

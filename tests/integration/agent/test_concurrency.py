@@ -123,6 +123,28 @@ async def test_a_new_pod_takes_its_share_of_what_waits() -> None:
         assert {status for burst in bursts for status in await burst} == {200}
 
 
+async def test_a_grown_share_is_filled_before_the_first_answer() -> None:
+    """At rest, half of a balancer's share belongs to gRPC."""
+    plan = replace(SHARED, max_concurrency=64)
+    async with two(plan, 1, delay_s=4.0, at_once=64) as both, aiohttp.ClientSession(timeout=TIMEOUT) as session:
+        [pod] = both.pods
+        bursts = [asyncio.create_task(http_burst(session, one.url, 28)) for one in both.balanced]
+        await until(lambda: is_(lambda: pod.running == 2 * 28), 1.5)
+        assert {status for burst in bursts for status in await burst} == {200}
+
+
+async def test_a_new_pod_is_filled_before_its_first_answer() -> None:
+    plan = replace(SHARED, max_concurrency=40)
+    async with two(plan, 1, delay_s=8.0, at_once=40) as both, aiohttp.ClientSession(timeout=TIMEOUT) as session:
+        a, b = both.balanced
+        bursts = [asyncio.create_task(http_burst(session, one.url, 40)) for one in (a, b)]
+        await until(lambda: is_(lambda: both.pods[0].running >= 36), 1.5)
+        [new] = await a.start(1, delay_s=8.0, at_once=40)
+        await both.place([*both.pods, new])
+        await until(lambda: is_(lambda: new.running >= 36), 1.5)
+        assert {status for burst in bursts for status in await burst} == {200}
+
+
 async def test_a_restarted_haproxy_starts_with_limits() -> None:
     async with two(SHARED, 1, delay_s=0.0) as both:
         a = both.balanced[0]

@@ -199,11 +199,11 @@ class HaproxyController:
         limits = self._concurrency.limits(plan, servers, loads, self._clock())
         commands: list[Command] = []
         for key, desired in limits.items():
-            if key in loads.servers and (before := loads.servers[key].limits) != desired:
-                # HAProxy then sends at most MAX_POLLED waiting requests. Others would wait for the next response.
-                grown = max(new - old for new, old in zip(desired, before, strict=True))
-                freed = min(grown, sum(loads.waiting.get(key.slot, (0, 0))))
-                commands += [Command(key, "limit", limits=desired)] * max(math.ceil(freed / MAX_POLLED), 1)
+            if (load := loads.servers.get(key)) is not None:
+                # Requests with a sticky header wait for their own server, and not for any that has room.
+                waiting = (0, 0) if plan.sticky_header else loads.waiting.get(key.slot, (0, 0))
+                times = max(int(load.limits != desired), _times_to_fill(waiting, load.inflight, desired))
+                commands += [Command(key, "limit", limits=desired)] * times
         return commands
 
     def _refresh_files(self) -> None:
@@ -305,6 +305,16 @@ class HaproxyController:
 
     def _read_config(self) -> str:
         return self._config_path.read_text() if self._config_path.exists() else ""
+
+
+def _times_to_fill(waiting: tuple[int, int], inflight: tuple[int, int], limits: tuple[int, int]) -> int:
+    """Return how often HAProxy must get the limits of a server so that waiting requests fill its room.
+
+    At each change of a server, HAProxy sends at most `MAX_POLLED` waiting requests to it. The others would wait until the
+    server responds. Each pair of numbers has one for HTTP and one for gRPC.
+    """
+    sent = (min(queued, most - used) for queued, used, most in zip(waiting, inflight, limits, strict=True))
+    return math.ceil(max(*sent, 0) / MAX_POLLED)
 
 
 def _replace(path: Path, text: str) -> None:
