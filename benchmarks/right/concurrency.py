@@ -217,8 +217,8 @@ async def engine_burst() -> Row:
         [("with_field_s", 1.6, "<="), ("without_field_second_burst_s", 3, "<=")],
         "python -m benchmarks.right.concurrency 2.2",
         STAND_INS,
-        "at rest, half of each balancer's share belongs to gRPC; the requests above the other half wait for the first answers, although "
-        "agents move the shares every 0.25 s, which isn't explained yet; the machine had free CPU time"
+        "at rest, half of each balancer's share belongs to gRPC; the requests above the other half wait until its agent moves the shares, "
+        "every 0.25 s, and HAProxy fills the grown share (docs/decisions/0056-clients-of-a-balancer.md)"
         if late
         else "",
         law="decoupled 1 s with 256 at once",
