@@ -2,7 +2,6 @@
 
 import gc
 import os
-import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -38,9 +37,6 @@ _NO_CONSTANTS = Constants()
 # Thousands of tests create hundreds of thousands of objects that live to the end, and each collection visits them. So
 # collections are less frequent; they still find the garbage that a test leaves behind.
 gc.set_threshold(200_000, 20, 100)
-
-# jsonschema compiles the grammars of the rfc3987 package when it is imported, for two seconds: for formats that no test checks.
-sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # None makes an import fail, as if it weren't installed
 
 
 @pytest.hookimpl(trylast=True)
