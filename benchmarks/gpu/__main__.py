@@ -42,11 +42,11 @@ show how long the first execution with a given batch size takes, as a multiple o
 _LEARNT = """## What the planner learns
 
 The replay of the recording starts with one pod that has finished its warm-up (two batches of 1 row and two of
-{most} rows). After a minute of load, {more} more pods join the replay, all with a finished warm-up. The table shows
+{most} rows). After a minute of load, {more} pods that have already finished their warm-up are added. The table shows
 the error of the planner's estimates of batch times, in percent. A positive error means that the planner's estimate
 is too long, and a negative error that it is too short. The planner estimates the maximum throughput of a replica
 from the time of the largest batch. If the planner overestimates the time of the largest batch, it underestimates
-the throughput.
+the replica's maximum throughput.
 
 Until batches of real requests have run, the planner has measurements only of the warm-up batches. Warm-up batches
 include the slow first executions, so their times are an upper bound for later batches. At low load, no large
