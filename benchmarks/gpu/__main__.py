@@ -30,40 +30,43 @@ metrics.
 """
 _LAWS = """## Batches
 
-Halcyon models the time of a batch of b rows, in seconds, as a straight line: S(b) = t0 + a b. If a model runs as one kernel
-launch (a CUDA graph, a compiled engine), the time of a batch is exactly linear in its size. If each layer is a separate kernel
-launch, the launches set a minimum time for every batch, and a straight line fits the times only approximately.
+Halcyon models the time of a batch of b rows, in seconds, as a straight line: S(b) = t0 + a b. If a model runs as
+one kernel launch (a CUDA graph, a compiled engine), the time of a batch is exactly linear in its size. If each
+layer is a separate kernel launch, the launches set a minimum time for every batch, and a straight line fits the
+times only approximately.
 
-**The first execution of each batch size is an outlier**, not only the first execution of a model, because libraries are loaded, kernels
-are selected and memory is allocated. In every pod, the first execution of each batch size is slow. In the table, S(b) is the time of a
-batch of b rows in milliseconds. The last two columns show how long the first execution with a given batch size takes,
-as a multiple of the usual time.
+**The first execution of each batch size is slow in every pod**, because libraries are loaded, kernels are selected
+and memory is allocated. In the table, S(b) is the time of a batch of b rows in milliseconds. The last two columns
+show how long the first execution with a given batch size takes, as a multiple of the usual time.
 """
 _LEARNT = """## What the planner learns
 
-The replay starts with one pod that has finished its warm-up (batch sizes 1 and {most}, twice each). After a minute of load, the
-replay adds {more} pods that have already finished their warm-up. Each cell is the error of the planner's estimate of a batch's time, in
-percent. A positive error means that the planner's estimate is too long, and a negative error that it is too short. The planner
-estimates the maximum throughput of a replica from the time of the largest batch. If the planner overestimates the time of the
-largest batch, it underestimates the throughput.
+The replay of the recording starts with one pod that has finished its warm-up (two batches of 1 row and two of
+{most} rows). After a minute of load, {more} pods that have already finished their warm-up are added. The table shows
+the error of the planner's estimates of batch times, in percent. A positive error means that the planner's estimate
+is too long, and a negative error that it is too short. The planner estimates the maximum throughput of a replica
+from the time of the largest batch. If the planner overestimates the time of the largest batch, it underestimates
+the replica's maximum throughput.
 
-Until batches of real requests have run, the planner has measurements only of the warm-up batches. The times of warm-up batches include
-the first executions, so they are an upper bound. At low load, the planner's estimate for large batches remains an upper bound, because
-no large batches run. New pods add no error to the estimate, because the planner ignores each pod's first report of a batch size
-(docs/decisions/0031 describes the earlier behaviour).
+Until batches of real requests have run, the planner has measurements only of the warm-up batches. Warm-up batches
+include the slow first executions, so their times are an upper bound for later batches. At low load, no large
+batches run, so the planner's estimate of their time remains an upper bound. New pods do not make the estimate
+worse, because the planner ignores each pod's first report of a batch size (docs/decisions/0031 describes the
+earlier behaviour).
 """
 _BUSY = """## How busy
 
-The table shows GPU utilisation in percent, measured over 12 s. The value `derived` is the share of time in which the instance was busy,
-computed from the instance's batch counters every 5 s. The values `NVML` and `graphics engine` come from the GPU: the
-utilisation that NVML reports (the same as DCGM_FI_DEV_GPU_UTIL) and the graphics engine activity that GPM reports (the same as
-DCGM_FI_PROF_GR_ENGINE_ACTIVE). The number in the name of a load (for example, 0.3 in `graph at 0.3`) is the request rate, divided by the maximum rate of one instance with full batches.
+The table shows GPU utilisation in percent, measured over 12 s. The value `derived` is the share of time in which
+the instance was busy, computed from the instance's batch counters every 5 s. The values `NVML` and `graphics
+engine` come from the GPU: the utilisation that NVML reports (the same as DCGM_FI_DEV_GPU_UTIL) and the graphics
+engine activity that GPM reports (the same as DCGM_FI_PROF_GR_ENGINE_ACTIVE). The number in the name of a load (for
+example, 0.3 in `graph at 0.3`) is the request rate, divided by the maximum rate of one instance with full batches.
 
-- If a batch runs as one kernel launch, the three measurements of GPU utilisation agree. If the GPU waits for the host's CPU during a
-  part of each batch (as in the rows `layer by layer` and `half the host's`), an instance may be at its limit although the GPU is far from
-  fully used. Only `derived` shows this.
-- Even small batches can keep a GPU busy, for example at 30% of the maximum request rate (row `graph at 0.3`). A target for GPU utilisation therefore adds a replica
-  long before the existing replicas are at their limit.
+- If a batch runs as one kernel launch, the values `derived`, `NVML` and `graphics engine` agree. If the GPU waits
+  for the host's CPU during a part of each batch (as in the rows `layer by layer` and `half the host's`), an
+  instance may be at its limit although the GPU is far from fully used. Only `derived` shows this.
+- At 30% of the maximum request rate, small batches can already keep a GPU busy (row `graph at 0.3`). With a target
+  for GPU utilisation, an autoscaler adds replicas long before the existing replicas are at their limit.
 """
 
 

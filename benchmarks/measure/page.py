@@ -16,10 +16,10 @@ PAGE = ROOT / "docs" / "benchmarks" / "measure.md"
 _HEAD = """\
 # `halcyon bench` against known truths
 
-`make bench-measure` writes this page from the rows of [the table of measurements](../quality/measure.md). The table of measurements also
-has the commit, load and command of each row. The targets for `halcyon bench` are promises that this project makes; no other tool makes the
-same promises. The column *judge* names the tool or the calculation with which a figure was compared. If a target isn't met or wasn't measured,
-the column *figure* contains the reason.
+`make bench-measure` writes this page from the rows of [the table of measurements](../quality/measure.md). The table
+of measurements also contains the commit, load and command of each row. This project sets the targets for `halcyon
+bench` itself; no other tool has the same targets. The column *judge* names the tool or the calculation with which a
+figure was compared. If a target isn't met or wasn't measured, the column *figure* contains the reason.
 """
 _NOT_RECORDED = "it isn't recorded yet"
 
@@ -120,7 +120,7 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = sum(len(section) for _, section in SECTIONS)
     parts = [
         _HEAD,
-        f"Of the {lines} targets for `halcyon bench`, {met} are met, and {lines - len(known)} of the others have no figure yet.",
+        f"Of the {lines} targets for `halcyon bench`, {met} are met, and {lines - len(known)} have no figure yet.",
         "",
     ]
     for title, section in SECTIONS:
