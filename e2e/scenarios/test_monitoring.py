@@ -28,7 +28,7 @@ pytestmark = pytest.mark.more
 
 Object = dict[str, Any]
 METRICS = "halcyon-metrics"
-PLANNED, BROKEN = "planned", "without-files"
+PLANNED, BROKEN = "planned", "without-image"
 LIMIT_S = 60
 LABEL = "__meta_kubernetes_pod_label_"
 OF_METRICS = f"kubernetes.io/service-name={METRICS}"
@@ -153,7 +153,8 @@ def test_every_query_of_dashboards_and_alerts_has_data(
     left = [one for one in left if one.where != "HalcyonLatencyObjectiveMissed, what it watches"]
     assert many - len(left) == 1
     broken = models.variant(BROKEN)
-    broken["spec"]["model"] = {"source": {"configMap": {"name": "absent", "items": [{"key": "k", "path": "k"}]}}}
+    # A pod whose image can't be pulled has failed; one whose ConfigMap is absent only waits for it.
+    broken["spec"].setdefault("runtime", {})["image"] = "localhost/absent:1"
     kube.apply(broken)
     planned = models.variant(PLANNED, gpus=0)
     # By the planner, with an objective that its requests keep; digits is scaled by rules.
