@@ -89,9 +89,9 @@ _NOTES = {
     "10 s. Violations are the share of all requests that were late, rejected or failed. The pod-seconds of a pod are counted from its creation "
     "until its removal. In each row, the pod-seconds are divided by the pod-seconds of a clairvoyant schedule, which knows the load in advance and "
     "starts pods before the load rises. Each pod takes about 22 s to start, of which it spends 20 s in `initialize()`. The first burst exceeds the "
-    "capacity of the only pod by 149 requests per second. The requests that are lost in the first 21.5 s of the burst are therefore 12 % of all "
-    "requests in the run. Without a spare pod, the target for the burst scenario therefore can't be met. The rows with `minReplicas: 2` are runs "
-    "with a spare pod, and their pod-seconds include this pod.",
+    "capacity of the only pod by 149 requests per second. The requests that are lost in the first 21.5 s of the burst make up 12 % of all requests "
+    "in the run. Without a spare pod, the target for the burst scenario therefore can't be met. The rows with `minReplicas: 2` are runs with a "
+    "spare pod, and their pod-seconds include this pod.",
     "peers": "In the runs with other autoscalers, requests also pass through Halcyon's balancers, which limit the queue and reject requests that "
     "would be late. KEDA 2.21 was also measured once on the same kind of pods with an unlimited queue in front of them, scaling on queue depth or "
     "on requests in flight. With an unlimited queue, KEDA scaled up after 13 to 17 s. With an unlimited queue, KEDA's violations were 25 to 27 % "

@@ -171,7 +171,8 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
         text = (
             f"With the {_service_time(law)}, {len(others)} settings of the autoscalers other than Halcyon were simulated in total, each with "
             f"{len(here)} combinations of a scenario and a start time. The next table lists Halcyon and the Pareto-optimal settings of the other "
-            "autoscalers. A setting is Pareto-optimal if no other setting of these autoscalers is better in both violations and GPU time."
+            "autoscalers. Among the settings of the other autoscalers, a setting is Pareto-optimal if no other setting is better in both "
+            "violations and GPU time."
         )
         parts += [text, "", *_rows(" policy | violations, mean | GPU time over clairvoyant, geometric mean ", rows)]
     if not parts:
@@ -304,9 +305,9 @@ def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Itera
         name = f"{path.stem}-{law}-{start_s:g}s.svg"
         plot.fronts(here, path.parent / name)
         yield (
-            f"The next chart plots violations against GPU time, with the {_service_time(law)} and pods that take {start_s:g} s to start. In this "
-            "chart, a line connects the Pareto-optimal settings of the autoscalers other than Halcyon. A setting is Pareto-optimal if no other "
-            "setting of these autoscalers is better in both violations and GPU time.\n"
+            f"The next chart plots violations against GPU time, with the {_service_time(law)} and pods that take {start_s:g} s to start. In the "
+            "chart, a line connects the Pareto-optimal settings of the autoscalers other than Halcyon. Among the settings of the other "
+            "autoscalers, a setting is Pareto-optimal if no other setting is better in both violations and GPU time.\n"
         )
         yield f"![violations against GPU time, law {law}, start {start_s:g} s]({name})\n"
     for cell in points:

@@ -30,8 +30,8 @@ pod's start time, use `halcyon simulate` with a policy such as `halcyon:start_s=
 | baselines: `static`, `rate`, `sketch` | policies that no product uses (`static` knows the peak in advance). They are not peers, and run with at most 3 seeds and without a grid |
 | seeds | the number of runs of Halcyon. Every point that a verdict depends on has as many. Points whose distance is more than 20 % larger than that of the nearest peer, and with the service time model L2 the peers' default settings, have only as many as the grid |
 
-In the simulated runs, none of the other autoscalers has a balancer that rejects requests. Both variants of Halcyon
-(`halcyon` and `halcyon+balancer`) are compared with the other autoscalers.
+In the simulated runs, none of the other autoscalers has a balancer that rejects requests. The table compares two
+variants of Halcyon (`halcyon` and `halcyon+balancer`) with the other autoscalers.
 """
 """Title of the page and the terms that its tables use."""
 CHOSEN = (
