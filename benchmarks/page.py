@@ -21,9 +21,9 @@ _TARGETS: dict[str, str] = {
     "fleet": f"{_SPEED_TARGET}. The targets for the operator are at most 1 CPU core and at most 1 GiB of memory.",
     "loop": "The targets are a p99 of at most 5 s for the decision age (the time since a model's last decision), and "
     "at most 100 us per decision.",
-    "step": "The target is a scale-up within 3 s. In the step scenario, the targets are at most 10 % violations and "
-    "at most 1.4 times the pod-seconds of a clairvoyant schedule. In the burst scenario, the targets are at most 12 % "
-    "violations and at most 2.0 times the pod-seconds of a clairvoyant schedule.",
+    "step": "The target is to scale up within 3 s. In the step scenario, the targets are at most 10 % violations and at most 1.4 times the "
+    "pod-seconds of a clairvoyant schedule. In the burst scenario, the targets are at most 12 % violations and at most 2.0 times the pod-seconds "
+    "of a clairvoyant schedule.",
     "peers": "The runs with other autoscalers use the same pods and the same load as the runs with Halcyon, but no targets are set for these runs.",
     "parity": "The target is that the HPA and the operator write the same replica counts within one HPA sync, in all cases.",
 }
@@ -85,13 +85,13 @@ _NOTES = {
     "loop": "The decision age is the time since a model's last decision, sampled over all models and the whole run. "
     "Because the agent of an idle model reports only every 4.5 s, even a decision loop without any delay would have a "
     "p99 decision age of 4.5 s.",
-    "step": "The load rises from 35 to 210 gRPC requests per second (open loop). The latency objective is 500 ms, and requests have a deadline of "
-    "10 s. Violations are the share of all requests that were late, rejected or failed. The pod-seconds of a pod are counted from its creation "
-    "until its removal. In each row, the pod-seconds are divided by the pod-seconds of a clairvoyant schedule, which knows the load in advance and "
-    "starts pods before the load rises. Each pod takes about 22 s to start, of which it spends 20 s in `initialize()`. The first burst exceeds the "
-    "capacity of the only pod by 149 requests per second. The requests that are lost in the first 21.5 s of the burst make up 12 % of all requests "
-    "in the run. Without a spare pod, the target for the burst scenario therefore can't be met. The rows with `minReplicas: 2` are runs with a "
-    "spare pod, and their pod-seconds include this pod.",
+    "step": "The load rises from 35 to 210 gRPC requests per second, regardless of how fast requests are answered (open loop). The latency "
+    "objective is 500 ms, and requests have a deadline of 10 s. Violations are the share of all requests that were late, rejected or failed. The "
+    "pod-seconds of a pod are counted from its creation until its removal. In each row, the pod-seconds are divided by the pod-seconds of a "
+    "clairvoyant schedule, which knows the load in advance and starts pods before the load rises. Each pod takes about 22 s to start, of which it "
+    "spends 20 s in `initialize()`. The first burst exceeds the capacity of the only pod by 149 requests per second. The requests that are lost in "
+    "the first 21.5 s of the burst make up 12 % of all requests in the run. Without a spare pod, the target for the burst scenario therefore can't "
+    "be met. The rows with `minReplicas: 2` are runs with a spare pod, and their pod-seconds include this pod.",
     "peers": "In the runs with other autoscalers, requests also pass through Halcyon's balancers, which limit the queue and reject requests that "
     "would be late. KEDA 2.21 was also measured once on the same kind of pods with an unlimited queue in front of them, scaling on queue depth or "
     "on requests in flight. With an unlimited queue, KEDA scaled up after 13 to 17 s. With an unlimited queue, KEDA's violations were 25 to 27 % "

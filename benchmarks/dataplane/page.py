@@ -194,11 +194,11 @@ def _ways(content: Mapping[str, Any], details: Mapping[str, Any]) -> list[str]:
         (
             f"Without a proxy (`direct`), the servers answer {details['direct_per_s']:,} requests per second with 32 requests in flight on one "
             f"connection. With one request at a time and no proxy, the median latency is {details['direct_ms_p50']} ms (the median over "
-            f"{details['rounds']} rounds). The agent in a balancer pod uses {details['agent_us_per_request']} us of CPU time per request. In the "
-            "measurement with two balancers, each balancer has 16 requests in flight. When Halcyon and HAProxy alone are measured alternately, "
-            f"Halcyon reaches {_shown(details['share_of_haproxy'])} times the throughput of HAProxy alone. Halcyon's target was 0.92 times the "
-            "throughput of HAProxy alone. The target of 0.92 follows from the expected shares of the throughput without a proxy: 65 % for Halcyon "
-            "and 71 % for HAProxy."
+            f"{details['rounds']} rounds). The agent in a balancer pod uses {details['agent_us_per_request']} us of CPU time per request. With two "
+            "balancers, each balancer has 16 requests in flight. When Halcyon and HAProxy alone are measured alternately, Halcyon reaches "
+            f"{_shown(details['share_of_haproxy'])} times the throughput of HAProxy alone. Halcyon's target was 0.92 times the throughput of "
+            "HAProxy alone. The target of 0.92 follows from the expected shares of the throughput without a proxy: 65 % for Halcyon and 71 % for "
+            "HAProxy."
         ),
         *_missing(details),
     ]
@@ -219,7 +219,7 @@ def _unequal(_content: Mapping[str, Any], details: Mapping[str, Any]) -> list[st
         *_table(["way", "p50, ms", "p99, ms", "failed", "shares, the slow server last"], rows),
         "",
         (
-            f"The client sends {details['rate_rps']:g} requests per second at random times over one gRPC channel. In "
+            f"The client sends an average of {details['rate_rps']:g} requests per second, at random times, over a single gRPC channel. In "
             f"{len(details['ratios'])} rounds, Halcyon's p99 latency divided by the p99 latency of HAProxy alone was "
             f"{', '.join(map(str, details['ratios']))}."
         ),
