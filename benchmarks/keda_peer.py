@@ -23,7 +23,7 @@ from tests.integration.real_prometheus import prometheus
 TARGET = 8
 """Target of requests in flight per replica: one batch of 8, the best value in the preceding measurement
 (docs/benchmarks/reaction.md)."""
-STAND_IN = "KEDA's two programs run as processes on this machine, with administrator permissions, and not as pods"
+STAND_IN = "KEDA's two programs run as host processes with administrator permissions, and not as pods"
 _LIMIT_S = 60
 
 

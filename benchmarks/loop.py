@@ -51,7 +51,7 @@ BUSY_SHARE = 0.10
 BUSY_RPS = 30.0
 STAND_INS = (
     "the objects of all models are loaded once from memory, without an API server and without reconciliation",
-    "agents' reports are passed to the decision loop within the process, without TLS or JSON",
+    "agents' reports are passed to the decision loop within the same process, without TLS or JSON",
 )
 _WARM_S, _FOR_S = 12.0, 40.0
 _SAMPLE_S = 0.5

@@ -9,10 +9,11 @@ Entry = dict[str, Any]
 
 _HEAD = """# Reaction: from a step of the load to /scale
 
-This page is written by `make bench-reaction`, which runs all measurements on one machine. The file build/bench/reaction.json has the
-same figures in a machine-readable form. Reaction time is the time from the increase in load until a watch on the ModelDeployment
-receives the higher spec.replicas. The reaction time includes the network, the agent, the decision and the write to /scale. If a
-row of a table has few values, the column p99 contains the largest of them. `-` means not measured or not applicable.
+This page is written by `make bench-reaction`, which runs all measurements on one machine. The file
+build/bench/reaction.json contains the figures on this page in machine-readable form. Reaction time is the time from the
+increase in load until a watch on the ModelDeployment receives the higher spec.replicas. The reaction time includes the
+network, the agent, the decision and the write to /scale. If a table row is computed from only a few values, the column
+p99 contains the largest value. `-` means not measured or not applicable.
 """
 _SPEED_TARGET = "The targets for the reaction time are a p50 of at most 3 s and a p99 of at most 6 s"
 _TARGETS: dict[str, str] = {
@@ -20,13 +21,11 @@ _TARGETS: dict[str, str] = {
     "fleet": f"{_SPEED_TARGET}. The targets for the operator are at most 1 CPU core and at most 1 GiB of memory.",
     "loop": "The targets are a p99 of at most 5 s for the decision age (the time since a model's last decision), and "
     "at most 100 us per decision.",
-    "step": "The target is a scale-up within 3 s. In the step scenario, the targets are at most 10 % violations and "
-    "at most 1.4 times the pod-seconds of a clairvoyant schedule. In the burst scenario, the targets are at most 12 % "
-    "violations and at most 2.0 times the pod-seconds of a clairvoyant schedule.",
-    "peers": "The runs with other autoscalers use the same pods and the same load as the runs with Halcyon, and have "
-    "no targets.",
-    "parity": "The target is that the HPA and the operator write the same replica counts within one HPA sync, in 100 "
-    "% of all cases.",
+    "step": "The target is to scale up within 3 s. In the step scenario, the targets are at most 10 % violations and at most 1.4 times the "
+    "pod-seconds of a clairvoyant schedule. In the burst scenario, the targets are at most 12 % violations and at most 2.0 times the pod-seconds "
+    "of a clairvoyant schedule.",
+    "peers": "The runs with other autoscalers use the same pods and the same load as the runs with Halcyon, but no targets are set for these runs.",
+    "parity": "The target is that the HPA and the operator write the same replica counts within one HPA sync, in all cases.",
 }
 _TITLES = {
     "one": "One model on real Triton",
@@ -78,34 +77,29 @@ _SAME = (
 )
 _COLUMNS = {"one": _SPEED, "fleet": _SPEED, "loop": _SPEED, "step": _LOSS, "peers": _LOSS, "parity": _SAME}
 _NOTES = {
-    "parity": "In the row that begins with `by the same load`, both models get the same load, but each model has its "
-    "own planner, and the two planners decide at different moments. The replica counts of the two models differ for "
-    "as long as their planners' decisions differ. When the load falls, the two planners also keep surplus replicas "
-    "for different lengths of time (60 s and 72 s in one run that was examined), because they have measured different "
-    "levels of noise in the load. The columns `as decided` compare a model's replica count with the decision of its "
-    "own planner. In the row that begins with `by a schedule`, both models follow the same schedule, so their "
-    "planners make the same decisions.",
+    "parity": "In the row that begins with `by the same load`, the two compared models get the same load, but each model has its own planner, and "
+    "the two planners decide at different moments. When the load falls, the two planners keep surplus replicas for different lengths of time, "
+    "because they have measured different levels of noise in the load. In one run that was examined, one planner kept surplus replicas for 60 s "
+    "and the other for 72 s. The columns `as decided` compare a model's replica count with the decision of its own planner. In the row that begins "
+    "with `by a schedule`, the two compared models follow the same schedule, so their planners make the same decisions.",
     "loop": "The decision age is the time since a model's last decision, sampled over all models and the whole run. "
     "Because the agent of an idle model reports only every 4.5 s, even a decision loop without any delay would have a "
     "p99 decision age of 4.5 s.",
-    "step": "The load rises from 35 to 210 gRPC requests per second (open loop). The latency objective is 500 ms, and "
-    "requests have a deadline of 10 s. Violations are the share of all requests that were late, rejected or failed. "
-    "The pod-seconds of a pod are counted from its creation until it is gone. In each row, the pod-seconds are "
-    "divided by those of a clairvoyant schedule, which knows the load and starts pods before it rises. Each pod takes "
-    "20 s in `initialize()` and about 2 s more to start. The first burst exceeds the capacity of the only pod by 149 "
-    "requests per second, so 12 % of all requests in the run are lost within the first 21.5 s of the burst. Without a "
-    "spare pod, the target for the bursts therefore can't be met. The rows with `minReplicas: 2` are runs with a "
-    "spare pod, and their pod-seconds include this pod.",
-    "peers": "In the runs with other autoscalers, requests also pass through Halcyon's balancers, which limit the "
-    "queue and reject requests that would be late. KEDA 2.21 was also measured once on the same kind of pods behind "
-    "an unlimited queue, scaling on queue depth or on requests in flight. With an unlimited queue, KEDA scaled up "
-    "after 13 to 17 s. With an unlimited queue, KEDA's violations were 25 to 27 % in the step scenario, at 2.9 times "
-    "the pod-seconds of the clairvoyant schedule. In the burst scenario, KEDA's violations with an unlimited queue "
-    "were 22 to 25 %, at 3.2 to 3.4 times the pod-seconds of the clairvoyant schedule. KEDA is configured as in "
-    "docs/guides/keda.md. KEDA's ScaledObject queries Prometheus (scrape interval: one second) for the number of "
-    "requests in flight and in the queue, with a target of 8 per replica. If KEDA's HPA happens to sync while nine "
-    "requests are in flight before the load step, it scales to 2 replicas early, and keeps the second replica for "
-    "five minutes.",
+    "step": "The load rises from 35 to 210 gRPC requests per second, regardless of how fast requests are answered (open loop). The latency "
+    "objective is 500 ms, and requests have a deadline of 10 s. Violations are the share of all requests that were late, rejected or failed. The "
+    "pod-seconds of a pod are counted from its creation until its removal. In each row, the pod-seconds are divided by the pod-seconds of a "
+    "clairvoyant schedule, which knows the load in advance and starts pods before the load rises. Each pod takes about 22 s to start, of which it "
+    "spends 20 s in `initialize()`. The first burst exceeds the capacity of the only pod by 149 requests per second. The requests that are lost in "
+    "the first 21.5 s of the burst make up 12 % of all requests in the run. Without a spare pod, the target for the burst scenario therefore can't "
+    "be met. The rows with `minReplicas: 2` are runs with a spare pod, and their pod-seconds include this pod.",
+    "peers": "In the runs with other autoscalers, requests also pass through Halcyon's balancers, which limit the queue and reject requests that "
+    "would be late. KEDA 2.21 was also measured once on the same kind of pods with an unlimited queue in front of them, scaling on queue depth or "
+    "on requests in flight. With an unlimited queue, KEDA scaled up after 13 to 17 s. With an unlimited queue, KEDA's violations were 25 to 27 % "
+    "in the step scenario, at 2.9 times the pod-seconds of the clairvoyant schedule. In the burst scenario, KEDA's violations with an unlimited "
+    "queue were 22 to 25 %, at 3.2 to 3.4 times the pod-seconds of the clairvoyant schedule. KEDA is configured as in docs/guides/keda.md. KEDA's "
+    "ScaledObject queries Prometheus (scrape interval: one second) for the number of requests in flight and in the queue, with a target of 8 per "
+    "replica. If KEDA's HPA happens to sync while nine requests are in flight before the load step, KEDA scales to 2 replicas early, and keeps the "
+    "second replica for five minutes.",
 }
 
 

@@ -19,7 +19,7 @@ def releases_page() -> str:
         [
             "# Triton releases",
             "",
-            "This page is for cluster operators who choose an image of Triton. `make docs` generates this page from",
+            "This page is for cluster operators who choose a Triton image. `make docs` generates this page from",
             "`operator/halcyon/render/server_start.py` and `operator/halcyon/api/policy/triton_images.py`; do not edit it.",
             "",
             "## By release",
@@ -45,7 +45,7 @@ def releases_page() -> str:
             "",
             "## Options",
             "",
-            "If `tritonserver --help` does not list an option, the pod starts without the option, and its log contains a line about it.",
+            "If `tritonserver --help` does not list an option, the pod starts without this option and logs a line about it.",
             "",
             "| option | without it |",
             "| --- | --- |",

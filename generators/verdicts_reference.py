@@ -14,10 +14,10 @@ _HEAD = """\
 
 <!-- Generated from halcyon_measure/breakdown/limits.py by `scripts/generate docs`. A test keeps it up to date. -->
 
-The verdict names what limited a run of `halcyon bench`. The verdict is in the last sentence of the output, and in the section
-`verdict` of [bench.json](bench.md). The verdict is the first rule in the following table that holds and is not merely a consequence of
-another rule. If two independent rules hold, either of them may name the actual limit of the run, and the verdict is marked as *unsure*. If no rule
-holds, the verdict is `unknown`.
+The verdict names what limited a run of `halcyon bench`. The verdict is in the last sentence of the output, and in the
+section `verdict` of [bench.json](bench.md). The verdict is the first rule in the following table that holds and is not
+just a consequence of another rule. If two independent rules hold, either of them may name the actual limit of the run,
+so the verdict is marked as *unsure*. If no rule holds, the verdict is `unknown`.
 
 ## Rules
 

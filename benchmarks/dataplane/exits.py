@@ -24,7 +24,7 @@ _KEPT = 2
 _RATE_RPS = 800.0
 _IN_USE_WITHIN_S = 10.0
 _MODEL = "m"
-STAND_INS = ("instead of Triton, the pods run small HTTP and gRPC servers from the tests, each with its own address",)
+STAND_INS = ("instead of Triton, the pods run small HTTP and gRPC test servers, each with its own address",)
 _addresses = (f"127.91.{number // 250}.{number % 250 + 1}" for number in itertools.count())
 
 

@@ -24,7 +24,7 @@ from e2e.cluster.progress import say
 
 _SETTLE_S = 3.0
 _REQUEST_TIMEOUT_S = 30
-STAND_INS = ("the pods run Triton on CPUs, with the digits model; the cluster has one node",)
+STAND_INS = ("the pods run Triton on CPUs and serve the example model `digits`; the cluster has one node",)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "dataplane.
 
 _HEAD = """# The data plane: what it costs, what it loses
 
-`make bench-dataplane` writes this page. The command runs each measurement once, on one machine. The file
-build/bench/dataplane.json contains the figures on this page in machine-readable form. The proxies are measured alternately, a
-few seconds each, in front of the same servers. Client, proxies and servers share one machine. The rows of a table can
-therefore be compared with each other, but don't show the capacity of a real installation. `-` means not measured.
+`make bench-dataplane` runs each measurement once, on one machine, and writes the results to this page. The file
+build/bench/dataplane.json contains the figures on this page in machine-readable form. The proxies are measured in turn,
+for a few seconds each, in front of the same servers. Client, proxies and servers share one machine. You can therefore
+compare the rows of one table with each other, but the figures don't show the capacity of a real installation. `-` means
+not measured.
 """
 
 
@@ -191,13 +192,13 @@ def _ways(content: Mapping[str, Any], details: Mapping[str, Any]) -> list[str]:
         *lines,
         "",
         (
-            f"Without a proxy (`direct`), the servers answer {details['direct_per_s']:,} requests per second with 32 requests in flight "
-            f"on one connection. With one request at a time and no proxy, the median latency is {details['direct_ms_p50']} ms (the "
-            f"median over {details['rounds']} rounds). The agent in a balancer pod uses {details['agent_us_per_request']} us of CPU time per "
-            f"request. In the measurement with two balancers, each balancer has 16 requests in flight. When Halcyon "
-            f"and HAProxy alone are measured alternately, Halcyon reaches {_shown(details['share_of_haproxy'])} times the throughput of "
-            f"HAProxy alone. The target was 0.92 times the throughput of HAProxy alone, which assumes that Halcyon reaches 65 % of the direct throughput and "
-            f"HAProxy 71 % (0.65 / 0.71 = 0.92)."
+            f"Without a proxy (`direct`), the servers answer {details['direct_per_s']:,} requests per second with 32 requests in flight on one "
+            f"connection. With one request at a time and no proxy, the median latency is {details['direct_ms_p50']} ms (the median over "
+            f"{details['rounds']} rounds). The agent in a balancer pod uses {details['agent_us_per_request']} us of CPU time per request. With two "
+            "balancers, each balancer has 16 requests in flight. When Halcyon and HAProxy alone are measured alternately, Halcyon reaches "
+            f"{_shown(details['share_of_haproxy'])} times the throughput of HAProxy alone. Halcyon's target was 0.92 times the throughput of "
+            "HAProxy alone. The target of 0.92 follows from the expected shares of the throughput without a proxy: 65 % for Halcyon and 71 % for "
+            "HAProxy."
         ),
         *_missing(details),
     ]
@@ -218,8 +219,8 @@ def _unequal(_content: Mapping[str, Any], details: Mapping[str, Any]) -> list[st
         *_table(["way", "p50, ms", "p99, ms", "failed", "shares, the slow server last"], rows),
         "",
         (
-            f"The client sends {details['rate_rps']:g} requests per second at random times over one gRPC channel. "
-            f"For each round, Halcyon's p99 is divided by the p99 of HAProxy alone; the results are "
+            f"The client sends an average of {details['rate_rps']:g} requests per second, at random times, over a single gRPC channel. In "
+            f"{len(details['ratios'])} rounds, Halcyon's p99 latency divided by the p99 latency of HAProxy alone was "
             f"{', '.join(map(str, details['ratios']))}."
         ),
         *_missing(details),

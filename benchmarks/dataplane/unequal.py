@@ -21,7 +21,7 @@ _LOAD = 0.8
 _MOST_UNDER_WAY = 2000
 _SETTLE_S = 1.0
 STAND_INS = (
-    f"the servers have no GPU: they sleep for {_T0_MS:g} + {_A_MS:g} b ms per batch of b rows, and one of them sleeps three times as long",
+    f"the servers have no GPU: each server sleeps for {_T0_MS:g} + {_A_MS:g} b ms per batch of b rows, and one of the three servers sleeps three times as long",
 )
 
 

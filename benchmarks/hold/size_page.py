@@ -104,7 +104,7 @@ def text(found: Sequence[Measured]) -> str:
             [[m.models, m.step_p50_s, m.step_p99_s, m.steps, m.not_raised, m.decision_age_p99_s] for m in found],
         ),
         "",
-        "For the next table, the operator was killed (SIGKILL) and started again. Its times are measured from the restart.",
+        "For the next table, the operator was killed (SIGKILL) and restarted. Its times are measured from the restart.",
         "",
         _table(
             ["models", "first decision of every model, s", "all agents and dashboards back, s", "agents", "dashboards", "replicas changed by it"],

@@ -169,19 +169,20 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
             for one in (*own, *statistics.front(others))
         ]
         text = (
-            f"With the {_service_time(law)}, {len(others)} settings of the autoscalers other than Halcyon were simulated in total, each "
-            f"with {len(here)} combinations of a scenario and a start time. The next table lists Halcyon and the Pareto-optimal settings of "
-            "the other autoscalers, which are those that no other of these settings beats in both violations and GPU time."
+            f"With the {_service_time(law)}, {len(others)} settings of the autoscalers other than Halcyon were simulated in total, each with "
+            f"{len(here)} combinations of a scenario and a start time. The next table lists Halcyon and the Pareto-optimal settings of the other "
+            "autoscalers. Among the settings of the other autoscalers, a setting is Pareto-optimal if no other setting is better in both "
+            "violations and GPU time."
         )
         parts += [text, "", *_rows(" policy | violations, mean | GPU time over clairvoyant, geometric mean ", rows)]
     if not parts:
         return []
     text = (
-        "In the result table above, the settings of the autoscalers other than Halcyon are chosen with hindsight, for each combination of a "
-        "scenario, a service time model (L1 or L2) and a start time of the pods. In practice, an autoscaler's settings are chosen once, "
-        "before the load is known. This section therefore evaluates each setting over all combinations of a scenario and a start time, "
-        "with one random seed. This comparison leaves out the scenarios S5 and S11, in which only a few settings of the autoscalers other "
-        "than Halcyon were simulated."
+        "In the result table above, the settings of the autoscalers other than Halcyon are chosen with hindsight: the best setting for each "
+        "combination of a scenario, a service time model (L1 or L2) and a start time of the pods. In practice, the settings of an autoscaler are "
+        "chosen once, before the load is known. This section therefore evaluates each setting over all combinations of a scenario and a start time "
+        "of the pods, with one random seed. The scenarios S5 and S11 are left out of this comparison, because only a few settings of the other "
+        "autoscalers were simulated in these scenarios."
     )
     return ["## One setting for every load", "", text, "", *parts]
 
@@ -203,9 +204,9 @@ def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     if not rows:
         return [*title, "Nowhere in these runs: no peer's point has both figures as good or better.", ""]
     text = (
-        "The next table lists the settings with which another autoscaler did at least as well as Halcyon's planner without Halcyon's balancer "
-        "(`halcyon`), in both mean violations and mean GPU time. In this table, (sure) marks a setting that is better than Halcyon's "
-        "planner with 95 % confidence."
+        "The next table lists the settings with which another autoscaler did at least as well as `halcyon` (Halcyon's planner without Halcyon's "
+        "balancer) in both mean violations and mean GPU time. In this table, (sure) marks a setting that is better than Halcyon's planner with 95 "
+        "% confidence."
     )
     return [*title, text, "", *_rows(" scenario | law | start, s | Halcyon | better ", rows)]
 
@@ -229,9 +230,9 @@ def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     if not rows:
         return []
     text = (
-        "The first targets for Halcyon were set before this simulator existed, with a fluid model that ignores batches. For a pod at full "
-        "load, the simulator gives worse results than a fluid model that ignores batches. The reactive floor is the share of requests that no "
-        "autoscaler can serve in time without foresight, because they exceed the capacity of the existing pods while the first additional pod "
+        "The first targets for Halcyon were set before this simulator existed, with the help of a fluid model that ignores batches. For a pod at "
+        "full load, the simulator predicts worse results than a fluid model, which ignores batches. The reactive floor is the share of requests "
+        "that no autoscaler can serve in time without foresight: they exceed the capacity of the existing pods while the first additional pod "
         "starts."
     )
     head = " scenario | law | start, s | target | `halcyon+balancer` | `halcyon` | reactive floor "
@@ -264,8 +265,9 @@ def _lies(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
     laws = " and ".join(f"{n} with the {_service_time(law)}" for law, n in Counter(cell.law for cell in cases).items())
     text = (
         f"Scenario S9 consists of {len(cases)} cases, {laws}. In each case of scenario S9, the signals are noisy, partly missing, frozen or absent "
-        "while the load is steady, rises or falls. An autoscaler's decision counts as wrong if it removes replicas while no signal is "
-        "available. A decision also counts as wrong if it leaves fewer replicas than the load of the last minute needs, even with full batches."
+        "while the load is steady, rises or falls. An autoscaler's decision counts as wrong if it removes replicas while no signal is available. "
+        "An autoscaler's decision also counts as wrong if the remaining replicas are too few for the load of the last minute, even with full "
+        "batches."
     )
     head = " policy | wrong scalings | max violations | max changes of direction per h "
     return ["## Wrong signals (S9)", "", text, "", *_rows(head, rows)]
@@ -303,9 +305,9 @@ def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Itera
         name = f"{path.stem}-{law}-{start_s:g}s.svg"
         plot.fronts(here, path.parent / name)
         yield (
-            f"The next chart plots violations against GPU time, with the {_service_time(law)} and pods that take {start_s:g} s to start. In this "
-            "chart, a line connects the Pareto-optimal settings of the autoscalers other than Halcyon, which are those that no other of these "
-            "settings beats in both violations and GPU time.\n"
+            f"The next chart plots violations against GPU time, with the {_service_time(law)} and pods that take {start_s:g} s to start. In the "
+            "chart, a line connects the Pareto-optimal settings of the autoscalers other than Halcyon. Among the settings of the other "
+            "autoscalers, a setting is Pareto-optimal if no other setting is better in both violations and GPU time.\n"
         )
         yield f"![violations against GPU time, law {law}, start {start_s:g} s]({name})\n"
     for cell in points:
@@ -340,9 +342,9 @@ def _constants() -> list[str]:
     if not rows:
         return []
     text = (
-        "The last table of this page lists the planner's constants and their reasons, taken from the code. No constant of the "
-        "planner was fitted to a single scenario, but some were chosen by experiment. The next table lists all runs that were used to choose "
-        "constants of the planner, and the decision in docs/decisions that describes each choice."
+        "The last table of this page lists the planner's constants and their reasons, taken from the code. None of the planner's constants was "
+        "fitted to a single scenario, but some were chosen by experiment. The next table lists all simulation runs that were used to choose the "
+        "planner's constants, and the decision in docs/decisions that describes each choice."
     )
     head = " constants for | chosen on | law | seeds | decision "
     return [

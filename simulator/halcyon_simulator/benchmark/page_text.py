@@ -5,12 +5,13 @@ from __future__ import annotations
 HEAD = """# Scaling: Halcyon and its peers
 
 `make bench-scaling` writes this page from simulated runs. For the simulation and its scenarios (S1 to S12), see [the
-simulator](../simulator.md). The file build/bench/scaling.json contains the figures on this page in machine-readable form. Every figure
-is the mean of several runs of the same scenario with different random seeds. This page compares Halcyon with other autoscalers (its peers).
-Each of the other autoscalers runs with its default settings and with many combinations of its own settings, and all autoscalers receive the
-same signals. In these simulations, Halcyon is also given the start time of a pod and the time that a batch takes. In a cluster,
-Halcyon measures the start time and the batch time on pods that started before the load. To simulate Halcyon with a different initial
-estimate of a pod's start time, use `halcyon simulate` with a policy such as `halcyon:start_s=60`.
+simulator](../simulator.md). The file build/bench/scaling.json contains the figures on this page in machine-readable
+form. Every figure is the mean of several runs of the same scenario with different random seeds. This page compares
+Halcyon with other autoscalers (its peers). Each of the other autoscalers runs with its default settings and with many
+combinations of its own settings, and all autoscalers receive the same signals. Before a simulation starts, Halcyon is
+also given the start time of a pod and the time that a batch takes. In a cluster, Halcyon measures the start time of a
+pod and the batch time on pods that started before the load. To simulate Halcyon with a different initial estimate of a
+pod's start time, use `halcyon simulate` with a policy such as `halcyon:start_s=60`.
 
 | term | meaning |
 |---|---|
@@ -29,7 +30,8 @@ estimate of a pod's start time, use `halcyon simulate` with a policy such as `ha
 | baselines: `static`, `rate`, `sketch` | policies that no product uses (`static` knows the peak in advance). They are not peers, and run with at most 3 seeds and without a grid |
 | seeds | the number of runs of Halcyon. Every point that a verdict depends on has as many. Points whose distance is more than 20 % larger than that of the nearest peer, and with the service time model L2 the peers' default settings, have only as many as the grid |
 
-In the simulated runs, none of the other autoscalers has a balancer that rejects requests. Both `halcyon` and `halcyon+balancer` are compared with the peers.
+In the simulated runs, none of the other autoscalers has a balancer that rejects requests. The table compares two
+variants of Halcyon (`halcyon` and `halcyon+balancer`) with the other autoscalers.
 """
 """Title of the page and the terms that its tables use."""
 CHOSEN = (
