@@ -25,7 +25,7 @@ _TARGETS: dict[str, str] = {
     "pod-seconds of a clairvoyant schedule. In the burst scenario, the targets are at most 12 % violations and at most 2.0 times the pod-seconds "
     "of a clairvoyant schedule.",
     "peers": "The runs with other autoscalers use the same pods and the same load as the runs with Halcyon, but no targets are set for these runs.",
-    "parity": "The target is that the HPA and the operator write the same replica counts within one HPA sync, in all cases.",
+    "parity": "In every case, the HPA and the operator should write the same number of replicas within one HPA sync.",
 }
 _TITLES = {
     "one": "One model on real Triton",
