@@ -23,7 +23,7 @@ contains the same figures in machine-readable form. To record another GPU, run `
 with that GPU (4 minutes; the program needs PyTorch, torchvision, transformers and nvidia-ml-py). To write this page from
 one recording alone, run `make bench-gpu RECORDING=FILE`.
 
-The batches were recorded with PyTorch alone, without Triton or Kubernetes. The time of a batch is the sum of three phases, for which
+The batch durations were measured with PyTorch alone, without Triton or Kubernetes. The time of a batch is the sum of three phases, for which
 Triton has counters: the input to the GPU, the inference, and the output to the host. The program benchmarks/gpu/replay.py
 turns the recorded batches into the metrics that pods would report over time, and the operator's own code processes these
 metrics.

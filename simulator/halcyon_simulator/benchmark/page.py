@@ -342,7 +342,7 @@ def _constants() -> list[str]:
     if not rows:
         return []
     text = (
-        "The last table of this page lists the planner's constants and their reasons, taken from the code. None of the planner's constants was "
+        "The last table on this page lists the planner's constants and the reason for each value, taken from the code. None of the planner's constants was "
         "fitted to a single scenario, but some were chosen by experiment. The next table lists all simulation runs that were used to choose the "
         "planner's constants, and the decision in docs/decisions that describes each choice."
     )
