@@ -21,6 +21,9 @@ RUN_BY = {
     "kubectl -n NAMESPACE create token": "e2e/guides/test_dashboard_page.py",
     "oauth2-proxy": "tests/integration/dashboard/test_single_sign_on.py",
     "kubectl logs POD -c fetch": "e2e/scenarios/test_download.py",
+    "halcyon promote": "tests/integration/operator/test_rollout.py",
+    "halcyon abort": "tests/integration/operator/test_rollout.py",
+    "halcyon diagnose": "tests/integration/cli/test_commands.py",
     "pip install './cli[bench]'": "tests/integration/cli/test_wheel.py",
 }
 """`make` targets are run by continuous integration or manually. Another test checks that they exist."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from demo import models
+from demo import models, setup
 from demo.kube import Kube, wait_for
 from demo.models import REPOSITORY
 from e2e.blocks import commands
@@ -18,6 +18,13 @@ from e2e.guides.elsewhere import reason
 NAMESPACE = "pages"
 LIMIT_S = 120
 METRIC = "desiredreplicas"
+READERS_FILES = {
+    "rendered.yaml": "build/rendered.yaml",
+    "model.yaml": "manifests/examples/minimal.yaml",
+    "digits.yaml": "manifests/examples/digits.yaml",
+    "observations.json": "manifests/examples/observations.json",
+}
+"""Files of this repository, and one that the tests render, in place of the reader's own."""
 SHOWN = [
     (page, command)
     for page in [*sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "README.md"]
@@ -30,8 +37,11 @@ _FILTER = re.compile(r"\s*\| grep .*$")
 
 @pytest.fixture(scope="module")
 def served(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
-    """The model `digits` in a namespace of its own, which is the one that commands mean where they name none."""
+    """The model `digits`, with an earlier revision, in a namespace of its own: the one that commands mean if they name none."""
     kube("create", "namespace", NAMESPACE)
+    rendered = REPOSITORY / READERS_FILES["rendered.yaml"]
+    rendered.parent.mkdir(exist_ok=True)
+    rendered.write_text(kube.helm("template", "halcyon", str(setup.CHART), "--set=images.registry=localhost"))
     config = tmp_path_factory.mktemp("reader") / "kubeconfig"
     config.write_bytes(kube.kubeconfig.read_bytes())
     config.chmod(0o600)
@@ -39,9 +49,11 @@ def served(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kub
     there("config", "set-context", "--current", f"--namespace={NAMESPACE}")
     try:
         found = models.documents()
-        found["ModelDeployment"]["spec"]["scaling"] = {"minReplicas": 1, "maxReplicas": 3}  # by the planner
+        found["ModelDeployment"]["spec"]["scaling"] = {"minReplicas": 1, "maxReplicas": 6}  # by the planner
         there.apply(*found.values())
         models.wait_until_served(there, "digits", replicas=1)
+        there("patch", "mdep", "digits", "--type=merge", "-p", 'spec: {model: {parameters: {gpu_ms: "4"}}}')
+        run("halcyon status digits --watch", there, limit_s=LIMIT_S)
         wait_for(lambda: there.external_metric("digits", METRIC) is not None, what="the planner's metric", limit_s=30)
         yield there
     finally:
@@ -57,6 +69,7 @@ def named(command: str, kube: Kube) -> str:
         "team": NAMESPACE,
         "NAME": "digits",
         "MODEL": "digits",
+        "resnet50": "digits",
         "POD": pod,
         "VERB RESOURCE.GROUP": "list modeldeployments.serving.halcyon.dev",
         "ADDRESS:8000": kube.must_address("digits", models.HTTP_PORT),
@@ -64,6 +77,8 @@ def named(command: str, kube: Kube) -> str:
     }
     for word, name in words.items():
         command = re.sub(rf"\b{re.escape(word)}\b", name, command)
+    for word, file in READERS_FILES.items():
+        command = re.sub(rf"(?<![\w/.-]){re.escape(word)}\b", file, command)
     return _FILTER.sub("", command)
 
 

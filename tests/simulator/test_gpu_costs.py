@@ -180,6 +180,20 @@ def test_a_pod_that_comes_or_goes_is_shown_at_the_next_sample() -> None:
     live(scenario)
 
 
+def test_a_pod_that_comes_or_goes_changes_the_published_number_within_two_seconds() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        books = Books(world)
+        sampling = asyncio.create_task(books.costs.run())
+        await asyncio.sleep(25)
+        assert status(books)["gpus"] == 4
+        world.have_pods(DIGITS, 1)
+        await asyncio.sleep(2)
+        assert status(books)["gpus"] == 2
+        sampling.cancel()
+
+    live(scenario)
+
+
 @pytest.mark.parametrize("was_ready", [True, False])
 def test_a_pod_that_ends_has_served_only_if_it_was_ready(was_ready: bool) -> None:
     async def scenario(world: OperatorReplica) -> None:

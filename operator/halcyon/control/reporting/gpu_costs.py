@@ -1,4 +1,4 @@
-"""Cost of models' GPUs, computed from samples of the models' pods every ten seconds.
+"""Cost of models' GPUs, computed from samples of the models' pods every ten seconds and after changes of the pods.
 
 Both replicas of the operator take samples, so that the standby has the same data when it becomes the leader. Models
 without GPUs are not included. The shares of GPU time over the last day change slowly even if a model is idle, because
@@ -38,12 +38,15 @@ from halcyon.kube.client import Object
 from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import Leadership
+from halcyon.render import names
 from halcyon.scaling import gpu_cost
 from halcyon.scaling.gpu_cost import Cost, GpuUsage, Ledger, Prices, ReportedWork, Spent
 
 log = logging.getLogger(__name__)
 
 EVERY_S = 10.0
+AFTER_CHANGE_S = 1.0
+"""Maximum time from a change of a model's pods to the next sample, in seconds."""
 SLICE_S = 0.02
 """Time after which counting lets other asyncio tasks run, in seconds."""
 AT_WORK_S, AT_REST_S = 600.0, 3600.0
@@ -91,21 +94,28 @@ class GpuCosts:
     _served: dict[Key, AbstractSet[str]] = field(default_factory=dict)
     """Uids of the serving pods of each model. A pod serves if it is ready, or if it is being deleted after it was
     ready."""
+    _with_changed_pods: set[Key] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Subscribe to changes of models, to drop the data of deleted ones."""
+        """Subscribe to changes of models, to drop the data of deleted ones, and to changes of pods."""
         self.caches.resources.listeners.append(self._changed)
+        self.caches.pods.listeners.append(self._pod_changed)
 
     def restore(self, saved: Mapping[Key, Saved]) -> None:
         """Adopt the GPU times that an earlier process has saved, for models that this process has not counted yet."""
         self._saved = saved
 
     async def run(self) -> None:
-        """Sample all models periodically, until cancelled."""
+        """Sample all models periodically, and models with changed pods between these times, until cancelled."""
+        all_sampled_at = self.clock.monotonic()
         while True:
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(AFTER_CHANGE_S)
             began = self.clock.monotonic()
-            for key in self.caches.resources.all_keys():
+            changed, self._with_changed_pods = self._with_changed_pods, set()
+            is_time_for_all = began - all_sampled_at >= EVERY_S
+            if is_time_for_all:
+                all_sampled_at = began
+            for key in self.caches.resources.all_keys() if is_time_for_all else changed:
                 with self.caches.malformed.skipping_errors(kinds.MODEL_DEPLOYMENT.kind, key, "costs"):
                     self.count(key)
                 if self.clock.monotonic() - began > SLICE_S:
@@ -182,6 +192,11 @@ class GpuCosts:
         if after is None:
             self._models.pop(key, None)
             self._served.pop(key, None)
+
+    def _pod_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        pod = after if after is not None else before
+        if pod is not None and (owner := pod["metadata"]["labels"].get(names.OWNER_LABEL)) is not None:
+            self._with_changed_pods.add(Key(key.namespace, owner))
 
     def _restored(self, key: Key, uid: str) -> Ledger:
         saved = self._saved.get(key)

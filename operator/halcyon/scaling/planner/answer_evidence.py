@@ -208,10 +208,11 @@ class AnswerEvidence:
         line = "Triton reports no batch times"
         if self.line_rps is not None:
             line = f"Triton's batch times promise {self.line_rps:.4g} req/s per replica"
-        seen = f"requests take {self.seconds:.3g} s in a pod"
-        if self.rps is None:
-            return f"{line}, but {seen}; no pod has been full yet, so replicas are kept"
-        return f"{line}, but {seen}, and a full pod answers {self.rps:.3g} req/s with {self.at_once:.0f} at once"
+        seen = [f"requests take {self.seconds:.3g} s in a pod"] if self.seconds > 0 else []
+        if self.rps is not None:
+            seen.append(f"a full pod answers {self.rps:.3g} req/s with {self.at_once:.0f} at once")
+        text = f"{line}, but {', and '.join(seen)}" if seen else line
+        return text if self.rps is not None else f"{text}; no pod has been full yet, so replicas are kept"
 
     def _without_samples(self, anchor: tuple[float, float, float, float]) -> AnswerEvidence:
         return self._with(anchor=anchor, samples=(), contradicts_at=None, alone=self.alone)

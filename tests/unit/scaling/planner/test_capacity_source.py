@@ -50,3 +50,28 @@ def test_requests_at_once_are_a_source_of_their_own() -> None:
 
 def test_a_model_without_a_measurement_has_no_source() -> None:
     assert measured(OBJECTIVES) is None
+
+
+@pytest.mark.parametrize(
+    ("evidence", "text"),
+    [
+        (
+            AnswerEvidence(rps=62.9, at_once=5, seconds=0.218, line_rps=85.92),
+            (
+                "Triton's batch times promise 85.92 req/s per replica, but requests take 0.218 s in a pod, "
+                "and a full pod answers 62.9 req/s with 5 at once"
+            ),
+        ),
+        (
+            AnswerEvidence(rps=62.9, at_once=5, line_rps=85.92),
+            "Triton's batch times promise 85.92 req/s per replica, but a full pod answers 62.9 req/s with 5 at once",
+        ),
+        (
+            AnswerEvidence(seconds=16.0),
+            "Triton reports no batch times, but requests take 16 s in a pod; no pod has been full yet, so replicas are kept",
+        ),
+        (AnswerEvidence(), "Triton reports no batch times; no pod has been full yet, so replicas are kept"),
+    ],
+)
+def test_the_reason_of_answers_leaves_out_an_unknown_time_in_pods(evidence: AnswerEvidence, text: str) -> None:
+    assert evidence.describe() == text
