@@ -178,11 +178,11 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     if not parts:
         return []
     text = (
-        "In the result table above, the settings of the autoscalers other than Halcyon are chosen with hindsight: the best setting for each "
-        "combination of a scenario, a service time model (L1 or L2) and a start time of the pods. In practice, the settings of an autoscaler are "
-        "chosen once, before the load is known. This section therefore evaluates each setting over all combinations of a scenario and a start time "
-        "of the pods, with one random seed. The scenarios S5 and S11 are left out of this comparison, because only a few settings of the other "
-        "autoscalers were simulated in these scenarios."
+        "In the result table above, the settings of the autoscalers other than Halcyon are chosen with hindsight. The table contains the best "
+        "setting for each combination of a scenario, a service time model (L1 or L2) and a start time of the pods. In practice, the settings of an "
+        "autoscaler are chosen once, before the load is known. This section therefore evaluates each setting over all combinations of a scenario "
+        "and a start time of the pods, with one random seed. The scenarios S5 and S11 are left out of this comparison, because only a few settings "
+        "of the other autoscalers were simulated in these scenarios."
     )
     return ["## One setting for every load", "", text, "", *parts]
 
@@ -342,9 +342,9 @@ def _constants() -> list[str]:
     if not rows:
         return []
     text = (
-        "The last table on this page lists the planner's constants and the reason for each value, taken from the code. None of the planner's constants was "
-        "fitted to a single scenario, but some were chosen by experiment. The next table lists all simulation runs that were used to choose the "
-        "planner's constants, and the decision in docs/decisions that describes each choice."
+        "The last table on this page lists the planner's constants and the reason for each value, taken from the code. None of the planner's "
+        "constants was fitted to a single scenario, but some were chosen by experiment. The next table lists all simulation runs that were used to "
+        "choose the planner's constants, and the decision in docs/decisions that describes each choice."
     )
     head = " constants for | chosen on | law | seeds | decision "
     return [
