@@ -232,8 +232,8 @@ def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     text = (
         "The first targets for Halcyon were set before this simulator existed, with the help of a fluid model that ignores batches. For a pod at "
         "full load, the simulator predicts worse results than a fluid model, which ignores batches. The reactive floor is the share of requests "
-        "that no autoscaler can serve in time without foresight: they exceed the capacity of the existing pods while the first additional pod "
-        "starts."
+        "that no autoscaler can serve in time without foresight: the requests that exceed the capacity of the existing pods while the first "
+        "additional pod starts."
     )
     head = " scenario | law | start, s | target | `halcyon+balancer` | `halcyon` | reactive floor "
     return ["## The first targets", "", text, "", *_rows(head, rows)]
@@ -342,7 +342,7 @@ def _constants() -> list[str]:
     if not rows:
         return []
     text = (
-        "The last table on this page lists the planner's constants and the reason for each value, taken from the code. None of the planner's "
+        "The last table on this page is generated from the code, and lists the planner's constants and the reason for each value. None of the planner's "
         "constants was fitted to a single scenario, but some were chosen by experiment. The next table lists all simulation runs that were used to "
         "choose the planner's constants, and the decision in docs/decisions that describes each choice."
     )
