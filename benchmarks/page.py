@@ -77,13 +77,13 @@ _SAME = (
 )
 _COLUMNS = {"one": _SPEED, "fleet": _SPEED, "loop": _SPEED, "step": _LOSS, "peers": _LOSS, "parity": _SAME}
 _NOTES = {
-    "parity": "In the row that begins with `by the same load`, the two compared models get the same load, but each model has its own planner. The two "
-    "planners make their decisions at different moments. When the load falls, the planners of the two compared models keep surplus replicas for "
-    "different lengths of time, because they have measured different levels of noise in the load. In one run, one model's planner kept surplus "
+    "parity": "In the row that begins with `by the same load`, the two compared models get the same load, but each model has its own planner. The planners of "
+    "the two models make their decisions at different moments. When the load falls, the planners of the two compared models keep surplus replicas "
+    "for different lengths of time, because they have measured different levels of noise in the load. In one run, one model's planner kept surplus "
     "replicas for 60 s, and the other model's planner kept them for 72 s. The columns `as decided` compare a model's replica count with the "
     "decision of its own planner. In the row that begins with `by a schedule`, the two compared models follow the same schedule, so their planners "
     "make the same decisions.",
-    "loop": "The decision age is the time since a model's last decision. It is sampled for all models during the whole run. "
+    "loop": "The decision age is the time since a model's last decision. The decision age is sampled for all models during the whole run. "
     "The agent of an idle model reports only every 4.5 s, so the p99 decision age is about 4.5 s or more, however fast the decision loop is.",
     "step": "The load rises from 35 to 210 gRPC requests per second, regardless of how fast requests are answered (open loop). The latency "
     "objective is 500 ms, and requests have a deadline of 10 s. Violations are the share of all requests that were late, rejected or failed. The "
