@@ -193,7 +193,7 @@ def _ways(content: Mapping[str, Any], details: Mapping[str, Any]) -> list[str]:
         "",
         (
             f"With 32 requests in flight on one connection and no proxy (`direct`), the servers answer {details['direct_per_s']:,} requests per "
-            f"second. With one request at a time and no proxy, the median latency is {details['direct_ms_p50']} ms (in the median of "
+            f"second. With one request at a time and no proxy, the median latency is {details['direct_ms_p50']} ms (measured in "
             f"{details['rounds']} rounds). The agent in a balancer pod uses {details['agent_us_per_request']} us of CPU time per request. With two "
             f"balancers, each balancer has 16 requests in flight. In alternating measurements, Halcyon reaches {_shown(details['share_of_haproxy'])} "
             "times the throughput of HAProxy without Halcyon. Halcyon's target was 0.92 times the throughput of HAProxy without Halcyon. The target "
