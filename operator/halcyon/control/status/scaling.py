@@ -222,7 +222,8 @@ def _hpa_decision(view: Scope, decision: Decision | None) -> dict[str, Any]:
     """Return the fields of `status.scaling` for a decision that the HPA makes, with its signals and messages."""
     hpa = (own(view, kinds.HPA, view.key.name) or {}).get("status") or {}
     desired = hpa.get("desiredReplicas")
-    if desired is None or not hpa.get("conditions"):
+    # An HPA that has never computed its replicas, because a metric was missing, says 0. One that has pods never wants 0.
+    if desired is None or not hpa.get("conditions") or (desired == 0 and hpa.get("currentReplicas")):
         return {}
     limited, able = _hpa_condition(view, "ScalingLimited"), _hpa_condition(view, "AbleToScale")
     news = [limited] if limited.get("status") == "True" else []

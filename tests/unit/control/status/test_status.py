@@ -828,6 +828,13 @@ def test_an_autoscaler_that_has_decided_nothing_yet_wants_nothing() -> None:
     assert "desired" not in of(deployed(RULES, metrics_api=OURS, hpa={"desiredReplicas": 0}))["scaling"]
 
 
+def test_an_hpa_that_never_computed_its_replicas_wants_nothing() -> None:
+    failed = {"type": "ScalingActive", "status": "False", "reason": "FailedGetExternalMetric", "message": "no metric"}
+    hpa = {"desiredReplicas": 0, "currentReplicas": 1, "conditions": [failed]}
+    assert "desired" not in of(deployed(RULES, metrics_api=OURS, hpa=hpa))["scaling"]
+    assert of(deployed(RULES, metrics_api=OURS, hpa=hpa | {"currentReplicas": 0}))["scaling"]["desired"] == 0
+
+
 def test_a_decision_is_shown_with_its_parts_limits_and_predecessors() -> None:
     parts = (PlanPart("rate", 2, "30 req/s needs 2"), PlanPart("backlog", 1, "3 waiting needs 1"))
     verdict = replace(DECIDED, parts=parts, limited_by=("hold", "max", "hold"))
