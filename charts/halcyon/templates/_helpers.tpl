@@ -107,7 +107,8 @@ any: true
 {{- end -}}
 {{- end -}}
 
-{{/* The limits of sitePolicy that are set, as JSON; empty if none is set. */}}
+{{/* The limits of sitePolicy that are set, as JSON; empty if none is set. Exempt namespaces count even without a limit: they are also exempt
+     from what the operator denies by default (ServiceAccounts, queries of canaries, downloads from private networks). */}}
 {{- define "halcyon.sitePolicy" -}}
 {{- $policy := dict -}}
 {{- range $name, $section := .Values.sitePolicy -}}
@@ -125,7 +126,7 @@ any: true
 {{- $_ := set $policy $name $section -}}
 {{- end -}}
 {{- end -}}
-{{- if omit $policy "exemptNamespaces" -}}
+{{- if $policy -}}
 {{- toJson $policy -}}
 {{- end -}}
 {{- end -}}
