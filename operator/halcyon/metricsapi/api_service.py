@@ -38,11 +38,12 @@ NAMESPACED = ExternalMetricsApi(
 
 
 async def find_server(client: Kube, *, namespace: str, service: str) -> ExternalMetricsApi:
-    """Return the server that is registered for the API, with a description as text."""
-    try:
-        registered = await client.get(API_SERVICE, "", NAME)
-    except (errors.ApiError, errors.Unreachable) as error:
-        return ExternalMetricsApi(ours=False, why=f"it is unknown who serves external.metrics.k8s.io: {error}")
+    """Return the server that is registered for the API, with a description as text.
+
+    Raises:
+        ApiError, Unreachable: the APIService can't be read.
+    """
+    registered = await client.get(API_SERVICE, "", NAME)
     if registered is None:
         return ExternalMetricsApi(ours=False, why="external.metrics.k8s.io is not served (no APIService is registered)")
     target = (registered.get("spec") or {}).get("service") or {}
