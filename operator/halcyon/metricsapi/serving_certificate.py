@@ -51,6 +51,7 @@ class ServingCertificate:
         self.certificates: Certificates | None = None
         self.tls: ServingTLS | None = None
         self.front_proxy: RequestHeaderConfig | None = None
+        self._is_denied = False
 
     async def refresh(self, *, leading: bool) -> None:
         """Read the certificates from the Secret and serve them. The leader first renews them if needed.
@@ -89,7 +90,15 @@ class ServingCertificate:
             return None
 
     async def _read_front_proxy(self) -> None:
-        config_map = await self._client.get(CONFIG_MAP, "kube-system", "extension-apiserver-authentication")
+        try:
+            config_map = await self._client.get(CONFIG_MAP, "kube-system", "extension-apiserver-authentication")
+        except errors.Refused as error:
+            # Without the permission, only the API server's own requests to the metrics API are rejected.
+            if not self._is_denied:
+                log.warning("the CA of the front proxy can't be read", extra={"error": str(error)})
+            self._is_denied = True
+            return
+        self._is_denied = False
         try:
             config = RequestHeaderConfig.from_config_map((config_map or {}).get("data") or {})
         except ValueError as error:
