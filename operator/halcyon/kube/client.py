@@ -120,6 +120,8 @@ async def connect(
         InClusterConfigLoader(**files, try_refresh_token=False).load_and_set(configuration)
     else:
         await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+    # As kubectl: Python 3.13 requires extensions that the CAs of many clusters lack, for example those of EKS.
+    configuration.disable_strict_ssl_verification = True
     # No limit: each watch needs a connection, and other requests are limited by semaphores.
     configuration.connection_pool_maxsize = 0
     api = ApiClient(configuration)
