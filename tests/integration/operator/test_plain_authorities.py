@@ -116,9 +116,9 @@ async def _get(url: str, tls: ssl.SSLContext | bool) -> int:
 
 async def operator(url: str, folder: Path) -> object:
     client = await connect(account=folder)
-    found = await client.read("/version")
+    found, (reached, _) = await client.read("/version"), client.endpoint
     await client.close()
-    return found == DOCUMENT
+    return (found, reached) == (DOCUMENT, url)
 
 
 async def agent(url: str, folder: Path) -> object:
