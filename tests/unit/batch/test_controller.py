@@ -100,7 +100,7 @@ def test_an_own_network_policy_is_updated_before_a_runner_is_made_again() -> Non
     assert JOB in server.objects
 
 
-def test_a_job_of_another_owner_that_has_no_label_of_halcyon_is_a_conflict() -> None:
+def test_a_job_of_another_owner_without_a_label_is_a_conflict() -> None:
     server = ApiServer()
     server.objects[JOB] = foreign(kinds.JOB)
     reason, message, again_s = Batch(server, BatchSite("i")).reconcile()
@@ -110,7 +110,7 @@ def test_a_job_of_another_owner_that_has_no_label_of_halcyon_is_a_conflict() -> 
     assert again_s is not None
 
 
-def test_an_own_job_that_the_cache_does_not_have_yet_is_no_conflict() -> None:
+def test_an_own_job_that_is_not_cached_yet_is_no_conflict() -> None:
     server = ApiServer()
     own = [{"kind": "BatchInference", "name": "night", "uid": "u-1"}]
     server.objects[JOB] = foreign(kinds.JOB, ownerReferences=own)

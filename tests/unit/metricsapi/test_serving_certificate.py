@@ -36,7 +36,7 @@ class ApiServer(MemoryKube):
         return await super().get(kind, namespace, name)
 
 
-def test_a_replica_serves_without_the_right_to_read_the_front_proxys_ca(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_replica_serves_without_the_front_proxys_ca(caplog: pytest.LogCaptureFixture) -> None:
     server, changes = ApiServer(), list[None]()
     served = ServingCertificate(
         server,

@@ -57,7 +57,7 @@ def test_a_server_stays_known_while_the_api_server_does_not_answer(server: str |
     )
 
 
-def test_a_server_that_was_never_known_is_unknown_until_the_api_server_answers() -> None:
+def test_a_server_is_unknown_until_the_api_server_answers() -> None:
     scene = Scene("halcyon-system/halcyon")
     scene.down = True
     assert scene.run()
