@@ -94,11 +94,15 @@ class BatchController:
     def _informer(self, kind: kinds.Kind, selector: str, **others: Any) -> Informer:
         return Informer(self.client, kind, selector=selector, namespaces=self.namespaces, **others)
 
-    def model_changed(self, key: Key, _before: Object | None, _after: Object | None) -> None:
-        """Queue the BatchInferences of a changed ModelDeployment, except those that already have a Job."""
+    def model_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        """Queue the BatchInferences of a changed ModelDeployment.
+
+        Those that already have a Job are queued only if another release manages the model now.
+        """
+        is_moved = _manager(before) != _manager(after)
         for batch in self.batches.find(key.namespace, key.name):
             own = Key(key.namespace, batch["metadata"]["name"])
-            if self.jobs.get(Key(own.namespace, job_name(own.name))) is None:
+            if is_moved or self.jobs.get(Key(own.namespace, job_name(own.name))) is None:
                 self.queue.add(own)
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
@@ -182,7 +186,10 @@ class BatchController:
         spec: BatchInferenceSpec | None = None
         try:
             spec = batch_inference.parse(batch.get("spec"))
-            seen = await self._observe(key, batch, spec, self._served(key, spec), session)
+            model = self.model(Key(key.namespace, spec.model_deployment))
+            if self.site.release and _manager(model) not in {"", self.site.release}:
+                return None  # another release manages the model, and runs its batches
+            seen = await self._observe(key, batch, spec, self._served(key, spec, model), session)
         except ValueError as error:
             seen = Observed(Obstacle(BatchReason.INVALID, str(error), is_final=True))
         wait_s = await self._write(key, batch, spec, seen)
@@ -193,12 +200,12 @@ class BatchController:
         host = runner_pod.address(self._pod(key))
         return POLL_INTERVAL_S if host is not None else wait_s
 
-    def _served(self, key: Key, spec: BatchInferenceSpec) -> ServedModel | Obstacle:
+    def _served(self, key: Key, spec: BatchInferenceSpec, stored: Object | None) -> ServedModel | Obstacle:
         """Return the properties of the model that a runner needs, or the obstacle to running a runner."""
         if said := refusal(spec, key.namespace, self.site.policy, self.site.own_secret):
             return Obstacle(BatchReason.POLICY_DENIED, said)
         name = spec.model_deployment
-        model = status.served_model(self.model(Key(key.namespace, name)), name, key.namespace)
+        model = status.served_model(stored, name, key.namespace)
         if isinstance(model, Obstacle) or not model.api_keys:
             return model
         said = api_keys_refusal(model.api_keys, name, key.namespace, self.site.policy, self.site.own_secret)
@@ -306,6 +313,11 @@ class BatchController:
 def _model_name(batch: Object) -> Iterable[str]:
     name = (batch.get("spec") or {}).get("modelDeployment")
     return (name,) if isinstance(name, str) and name else ()
+
+
+def _manager(model: Object | None) -> str:
+    """Return NAMESPACE/NAME of the Lease of the Halcyon release that manages a model; empty if it is unknown."""
+    return str(((model or {}).get("status") or {}).get("operator") or "")
 
 
 def _batch_name(pod: Object) -> Iterable[str]:

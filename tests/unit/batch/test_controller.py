@@ -52,9 +52,9 @@ class Batch:
 
     def __init__(self, server: ApiServer, site: BatchSite, **traffic: Any) -> None:
         self.server = server
-        model: Object = {"metadata": {"namespace": "team", "name": "digits"}, "spec": {"traffic": traffic}}
+        self.model: Object = {"metadata": {"namespace": "team", "name": "digits"}, "spec": {"traffic": traffic}}
         clock = SplitClock(time.monotonic, time.time)
-        self.controller = BatchController(server, clock, site, lambda _: model)
+        self.controller = BatchController(server, clock, site, lambda _: self.model)
         stored = {"metadata": {"namespace": "team", "name": "night", "uid": "u-1", "generation": 1}, "spec": SPEC}
         server.objects[kinds.BATCH_INFERENCE, "team", "night"] = stored
         self.controller.batches._store(KEY, stored)
@@ -147,3 +147,22 @@ def test_api_keys_that_the_site_policy_allows_are_mounted() -> None:
             Batch(made, BatchSite("i", policy=exempt), apiKeys={"secretName": "payroll"}).reconcile()
         volumes = made.objects[JOB]["spec"]["template"]["spec"]["volumes"]
         assert {"name": "api-keys", "secret": {"secretName": "payroll"}} in volumes
+
+
+def test_a_batch_of_a_model_that_another_release_manages_is_left_to_it() -> None:
+    server = ApiServer()
+    batch = Batch(server, BatchSite("i", release="halcyon-system/halcyon"))
+    before, batch.model = batch.model, {**batch.model, "status": {"operator": "theirs/halcyon"}}
+    stored = dict(server.objects)
+    assert asyncio.run(batch.controller._reconcile(KEY, None)) is None  # type: ignore[arg-type]  # no pod to poll
+    assert server.objects == stored
+
+    # The other release was uninstalled, and this one has taken over the model, and so the Job that is there.
+    batch.controller.jobs._store(Key("team", "night-batch"), foreign(kinds.JOB))
+    after = {**before, "status": {"operator": "halcyon-system/halcyon"}}
+    batch.controller.model_changed(Key("team", "digits"), batch.model, after)
+    assert len(batch.controller.queue) == 1
+    batch.model = after
+    batch.controller.jobs._store(Key("team", "night-batch"), None)
+    assert batch.reconcile()[0] == "Pending"
+    assert JOB in server.objects

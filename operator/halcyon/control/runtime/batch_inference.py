@@ -47,6 +47,7 @@ def build_batches(
         settings.downloads,
         settings.site_policy,
         f"{settings.namespace}/{settings.tls_secret}",
+        settings.release,
     )
     classes: dict[Key, LowerClass] = {}
 
