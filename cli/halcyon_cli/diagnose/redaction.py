@@ -72,6 +72,8 @@ _IN_TEXT = (
         rf"\1{REMOVED}@",
     ),
     (re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_TOKENS)})"), REMOVED),
+    # The header with which Triton's restricted APIs are called, in Triton's arguments.
+    (re.compile(r"(-restricted-(?:api|protocol)=[\w,-]++:[\w-]++=)[^\s\"']++"), rf"\1{REMOVED}"),
     (
         re.compile(
             r"(?i)(\b(?:hooks\.slack\.com/[a-z]{1,20}/|discord(?:app)?\.com/api/webhooks/|webhook\.office\.com/))[^\s\"'<>]++"

@@ -48,7 +48,7 @@ def test_a_replica_serves_without_the_front_proxys_ca(caplog: pytest.LogCaptureF
     for _ in range(3):
         asyncio.run(served.refresh(leading=True))
     assert served.tls is not None, "agents need the port, whoever calls the metrics API"
-    assert served.front_proxy is None
+    assert not served.front_proxy
     assert len(changes) == 1
     assert [record.message for record in caplog.records] == ["the CA of the front proxy can't be read"]
     server.denied = False

@@ -62,6 +62,8 @@ SECRET = "k3Vq8zPw0L"
         ("password='a, hunter2", "a,"),
         ("postgres://bob:a@b@hunter2@db:5432/x", "hunter2"),
         ("mysql --password hunter2 --user bob", "hunter2"),
+        ("--http-restricted-api=shared-memory,trace,logging:halcyon=0a1b2c3d4e", "0a1b2c3d4e"),
+        ("--grpc-restricted-protocol=shared-memory,trace,logging:halcyon=0a1b2c3d4e", "0a1b2c3d4e"),
         ("run --api-key  abcdef12345", "abcdef12345"),
         ("os.environ['OPENAI_API_KEY'] = 'abcdef12345'", "abcdef12345"),
     ],
