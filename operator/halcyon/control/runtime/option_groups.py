@@ -94,8 +94,10 @@ def _system_authorities() -> Path | None:
 
     The environment variable SSL_CERT_FILE replaces the file. Libraries that use `requests` ignore both by default.
     """
-    found = ssl.get_default_verify_paths().cafile
-    return Path(found) if found else None
+    paths = ssl.get_default_verify_paths()
+    # Debian has all certificates in one file in the folder, too.
+    found = (Path(paths.cafile) if paths.cafile else None, Path(paths.capath or "/none") / "ca-certificates.crt")
+    return next((file for file in found if file is not None and file.is_file()), None)
 
 
 def _readable(option: str, name: str) -> Path | None:

@@ -37,6 +37,10 @@ def test_a_url_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("SSL_CERT_FILE", str(file))
     assert taken(f"--prometheus-url={URL}").prometheus == PrometheusSite(URL, arrivals=ARRIVALS, ca_file=file)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    (debians := tmp_path / "ca-certificates.crt").write_text("pem")
+    assert taken(f"--prometheus-url={URL}").prometheus == PrometheusSite(URL, arrivals=ARRIVALS, ca_file=debians)
+    debians.unlink()
     assert taken(f"--prometheus-url={URL}").prometheus == PrometheusSite(URL, arrivals=ARRIVALS)
 
 
