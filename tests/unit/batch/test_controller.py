@@ -149,7 +149,7 @@ def test_api_keys_that_the_site_policy_allows_are_mounted() -> None:
         assert {"name": "api-keys", "secret": {"secretName": "payroll"}} in volumes
 
 
-def test_a_batch_of_a_model_that_another_release_manages_is_left_to_it() -> None:
+def test_a_batch_of_another_releases_model_is_left_to_it() -> None:
     server = ApiServer()
     batch = Batch(server, BatchSite("i", release="halcyon-system/halcyon"))
     before, batch.model = batch.model, {**batch.model, "status": {"operator": "theirs/halcyon"}}
