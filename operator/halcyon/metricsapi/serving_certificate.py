@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from halcyon.kube import errors
 from halcyon.kube.client import Kube
+from halcyon.kube.clock import SYSTEM_CLOCK, Clock
 from halcyon.kube.kinds import CONFIG_MAP, SECRET
 from halcyon.metricsapi.auth import RequestHeaderConfig
 from halcyon.metricsapi.certificates import Certificates, renewed
@@ -34,6 +35,7 @@ class ServingCertificate:
         names: tuple[str, ...],
         on_change: Callable[[], None],
         has_front_proxy: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Create the instance. Nothing is read before `refresh` is called.
 
@@ -44,10 +46,11 @@ class ServingCertificate:
             names: DNS names for the serving certificate.
             on_change: called when the CA bundle has changed.
             has_front_proxy: whether the API server can forward requests to this server.
+            clock: clock for the validity of certificates.
         """
         self._client = client
         self._namespace, self._secret, self._names = namespace, secret, names
-        self._on_change, self._has_front_proxy = on_change, has_front_proxy
+        self._on_change, self._has_front_proxy, self._clock = on_change, has_front_proxy, clock
         self.certificates: Certificates | None = None
         self.tls: ServingTLS | None = None
         self.front_proxy: RequestHeaderConfig | None = None
@@ -66,7 +69,7 @@ class ServingCertificate:
             )
         stored = self._parse(secret.get("data") or {})
         if leading:
-            current = renewed(stored, self._names, datetime.now(UTC))
+            current = renewed(stored, self._names, datetime.fromtimestamp(self._clock.wall(), UTC))
             if current != stored:
                 body = {
                     "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime
+from email.utils import format_datetime
 
 import pytest
 from typing_extensions import override
 
 from halcyon.kube import errors
+from halcyon.kube.clock import ClusterClock
 from halcyon.kube.kinds import CONFIG_MAP, SECRET, Kind, Object
-from halcyon.metricsapi.certificates import make_ca
+from halcyon.metricsapi.certificates import load, make_ca
 from halcyon.metricsapi.serving_certificate import ServingCertificate
 from tests.unit.kube.memory_kube import MemoryKube
 
@@ -58,3 +61,21 @@ def test_a_replica_serves_without_the_front_proxys_ca(caplog: pytest.LogCaptureF
     server.denied = True
     asyncio.run(served.refresh(leading=True))
     assert served.front_proxy is known, "the API server may still call"
+
+
+def test_certificates_have_the_time_of_the_cluster() -> None:
+    server, week_s = ApiServer(), 7 * 24 * 3600.0
+    server.denied = False
+    clock = ClusterClock(lambda: time.time() + week_s)
+    clock.responded(format_datetime(datetime.now(UTC)))
+    served = ServingCertificate(
+        server,
+        namespace="halcyon-system",
+        secret="halcyon-tls",
+        names=("halcyon.halcyon-system.svc",),
+        on_change=lambda: None,
+        clock=clock,
+    )
+    asyncio.run(served.refresh(leading=True))
+    assert served.certificates is not None
+    assert load(served.certificates.serving.cert_pem).not_valid_before_utc < datetime.now(UTC)

@@ -258,6 +258,7 @@ def build_certificate(base: Foundation) -> ServingCertificate:
         names=(host, f"{host}.cluster.local", f"{settings.agents_service}.{settings.namespace}.svc"),
         on_change=base.requeue_all,
         has_front_proxy=not settings.watch_namespaces,
+        clock=base.clock,
     )
 
 
