@@ -6,9 +6,11 @@ import asyncio
 from dataclasses import dataclass
 
 import pytest
+from typing_extensions import override
 
 from halcyon.control.state.metrics_api_check import MetricsApiCheck
-from halcyon.kube.kinds import API_SERVICE
+from halcyon.kube import errors
+from halcyon.kube.kinds import API_SERVICE, Kind, Object
 from halcyon.metricsapi.api_service import NAME
 from halcyon.metricsapi.certificates import Certificates
 from tests.unit.kube.memory_kube import MemoryKube
@@ -68,3 +70,21 @@ def test_a_server_is_unknown_until_the_api_server_answers() -> None:
     assert scene.run()
     assert scene.check.result.ours
     assert scene.check.is_certain
+
+
+def test_a_denied_check_is_an_answer() -> None:
+    """Otherwise each new leader would wait, in a cluster whose rules or rights deny it for ever."""
+
+    class Denied(MemoryKube):
+        @override
+        async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+            raise errors.Refused(403, "apiservices is forbidden")
+
+        @override
+        async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
+            raise errors.Refused(403, "a policy denies HPAs")
+
+    check = MetricsApiCheck(Denied(), NoCertificates(), namespace="halcyon-system", service="halcyon")
+    asyncio.run(check.run_once())
+    assert check.is_certain
+    assert (check.result.ours, check.result.tolerance) == (False, False)
