@@ -22,13 +22,13 @@ from halcyon.api.documents.batch_documents import BatchProgress
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.batch import job as objects
 from halcyon.batch import runner_pod, status
-from halcyon.batch.bucket_access import refusal
+from halcyon.batch.bucket_access import api_keys_refusal, refusal
 from halcyon.batch.job import LABEL, SPEC_ANNOTATION, BatchSite, ServedModel, job_name
 from halcyon.batch.status import Observed, Obstacle
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.clock import Clock
-from halcyon.kube.encoding import creating
+from halcyon.kube.encoding import changing, creating
 from halcyon.kube.event_recorder import NewEvent
 from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import BATCH_INFERENCE, JOB, Key
@@ -41,6 +41,9 @@ DISCOVERY_INTERVAL_S = 10.0
 installed after the operator has started."""
 POLL_INTERVAL_S = 5.0
 """Interval at which the controller polls a runner for its progress, in seconds."""
+CONFLICT_INTERVAL_S = 30.0
+"""Interval at which the controller checks whether a conflicting object is gone, in seconds. It watches only Jobs with
+Halcyon's label, and no NetworkPolicies."""
 STATUS_INTERVAL_S = 10.0
 """Minimum time between two writes of a status in which only numbers have changed, in seconds."""
 WORKERS = 4
@@ -91,11 +94,15 @@ class BatchController:
     def _informer(self, kind: kinds.Kind, selector: str, **others: Any) -> Informer:
         return Informer(self.client, kind, selector=selector, namespaces=self.namespaces, **others)
 
-    def model_changed(self, key: Key, _before: Object | None, _after: Object | None) -> None:
-        """Queue the BatchInferences of a changed ModelDeployment, except those that already have a Job."""
+    def model_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        """Queue the BatchInferences of a changed ModelDeployment.
+
+        Those that already have a Job are queued only if another release manages the model now.
+        """
+        is_moved = _manager(before) != _manager(after)
         for batch in self.batches.find(key.namespace, key.name):
             own = Key(key.namespace, batch["metadata"]["name"])
-            if self.jobs.get(Key(own.namespace, job_name(own.name))) is None:
+            if is_moved or self.jobs.get(Key(own.namespace, job_name(own.name))) is None:
                 self.queue.add(own)
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
@@ -179,21 +186,30 @@ class BatchController:
         spec: BatchInferenceSpec | None = None
         try:
             spec = batch_inference.parse(batch.get("spec"))
-            seen = await self._observe(key, batch, spec, self._served(key, spec), session)
+            model = self.model(Key(key.namespace, spec.model_deployment))
+            if self.site.release and _manager(model) not in {"", self.site.release}:
+                return None  # another release manages the model, and runs its batches
+            seen = await self._observe(key, batch, spec, self._served(key, spec, model), session)
         except ValueError as error:
             seen = Observed(Obstacle(BatchReason.INVALID, str(error), is_final=True))
         wait_s = await self._write(key, batch, spec, seen)
         if seen.is_done or seen.is_failed or spec is None:
             return wait_s
+        if seen.obstacle is not None and seen.obstacle.reason == BatchReason.NAME_CONFLICT:
+            return CONFLICT_INTERVAL_S
         host = runner_pod.address(self._pod(key))
         return POLL_INTERVAL_S if host is not None else wait_s
 
-    def _served(self, key: Key, spec: BatchInferenceSpec) -> ServedModel | Obstacle:
+    def _served(self, key: Key, spec: BatchInferenceSpec, stored: Object | None) -> ServedModel | Obstacle:
         """Return the properties of the model that a runner needs, or the obstacle to running a runner."""
         if said := refusal(spec, key.namespace, self.site.policy, self.site.own_secret):
             return Obstacle(BatchReason.POLICY_DENIED, said)
         name = spec.model_deployment
-        return status.served_model(self.model(Key(key.namespace, name)), name, key.namespace)
+        model = status.served_model(stored, name, key.namespace)
+        if isinstance(model, Obstacle) or not model.api_keys:
+            return model
+        said = api_keys_refusal(model.api_keys, name, key.namespace, self.site.policy, self.site.own_secret)
+        return Obstacle(BatchReason.POLICY_DENIED, said) if said else model
 
     async def _observe(
         self,
@@ -206,8 +222,7 @@ class BatchController:
         """Create, change or replace the Job if needed, and return the state of the Job and its runner."""
         present = self.jobs.get(Key(key.namespace, job_name(key.name)))
         if present is not None and not _is_owned(present, batch):
-            text = f"Job {job_name(key.name)} exists and isn't of this BatchInference; delete it, or name the BatchInference differently"
-            return Observed(Obstacle(BatchReason.NAME_CONFLICT, text))
+            return _conflict(JOB, key.name)
         ends = _ends(present)
         if "Complete" in ends:
             return Observed(is_done=True, progress=runner_pod.last_progress(self._pod(key)))
@@ -218,12 +233,9 @@ class BatchController:
             return Observed(Obstacle(BatchReason.RUNNER_UNKNOWN, text))
         wanted = objects.job(batch, spec, model, self.site)
         if present is None:
-            if self.site.network is not None:
-                await self.client.apply(
-                    kinds.NETWORK_POLICY, objects.network_policy(batch, spec, self.site, self.site.network)
-                )
-            with contextlib.suppress(errors.Conflicted):  # it exists, and the cache will show it
-                await self.client.apply(JOB, creating(wanted))
+            foreign = await self._create(batch, spec, wanted)
+            if foreign is not None:
+                return _conflict(foreign, key.name)
             return Observed(pending="the runner's pod is being made", progress=self._progress.get(key))
         digests = [one["metadata"].get("annotations", {}).get(SPEC_ANNOTATION) for one in (present, wanted)]
         if digests[0] != digests[1] or ("Failed" in ends and spec.suspend):
@@ -237,6 +249,28 @@ class BatchController:
             body = {"metadata": {"uid": present["metadata"]["uid"]}, "spec": {"suspend": spec.suspend}}
             await self.client.patch(JOB, key.namespace, job_name(key.name), body)
         return await self._observe_pod(key, session)
+
+    async def _create(self, batch: Object, spec: BatchInferenceSpec, job: Object) -> kinds.Kind | None:
+        """Create the NetworkPolicy of the runner's pod, if the site has any, and then the Job.
+
+        If an object of another owner has one of their names, it stays unchanged, and its kind is returned.
+        """
+        namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+        if self.site.network is not None:
+            policy = objects.network_policy(batch, spec, self.site, self.site.network)
+            there = await self.client.get(kinds.NETWORK_POLICY, namespace, name)
+            if there is not None and not _is_owned(there, batch):
+                return kinds.NETWORK_POLICY
+            made = creating(policy) if there is None else changing(policy, there, versioned=False)
+            await self.client.apply(kinds.NETWORK_POLICY, made)
+        try:
+            await self.client.apply(JOB, creating(job))
+        except errors.Conflicted:
+            # The cache has only Jobs with Halcyon's label, and may not have this BatchInference's own Job yet.
+            jobs, _ = await self.client.list(JOB, namespace=namespace, metadata_only=True)
+            if any(one["metadata"]["name"] == name and not _is_owned(one, batch) for one in jobs):
+                return JOB
+        return None
 
     async def _observe_pod(self, key: Key, session: aiohttp.ClientSession) -> Observed:
         pod = self._pod(key)
@@ -281,6 +315,11 @@ def _model_name(batch: Object) -> Iterable[str]:
     return (name,) if isinstance(name, str) and name else ()
 
 
+def _manager(model: Object | None) -> str:
+    """Return NAMESPACE/NAME of the Lease of the Halcyon release that manages a model; empty if it is unknown."""
+    return str(((model or {}).get("status") or {}).get("operator") or "")
+
+
 def _batch_name(pod: Object) -> Iterable[str]:
     name = (pod["metadata"].get("labels") or {}).get(LABEL)
     return (name,) if name else ()
@@ -292,6 +331,11 @@ def _generation(obj: Object) -> int:
 
 def _is_owned(obj: Object, batch: Object) -> bool:
     return any(one.get("uid") == batch["metadata"]["uid"] for one in obj["metadata"].get("ownerReferences") or ())
+
+
+def _conflict(kind: kinds.Kind, name: str) -> Observed:
+    text = f"{kind.kind} {job_name(name)} exists and isn't of this BatchInference; delete it, or name the BatchInference differently"
+    return Observed(Obstacle(BatchReason.NAME_CONFLICT, text))
 
 
 def _ends(job: Object | None) -> set[str]:

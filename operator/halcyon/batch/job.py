@@ -51,6 +51,9 @@ class BatchSite:
     policy: SitePolicy = ANYTHING
     own_secret: str = ""
     """NAMESPACE/NAME of the Secret with the operator's private key, which no runner may mount."""
+    release: str = ""
+    """NAMESPACE/NAME of the Lease of this Halcyon release. The batches of models that another release manages are left
+    to it."""
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,10 @@ async def poll(session: aiohttp.ClientSession, host: str) -> BatchProgress | Non
             asyncio.timeout(POLL_TIMEOUT_S),
             session.get(f"http://{place}:{PORT}{PATH}", allow_redirects=False) as response,
         ):
-            return BatchProgress.from_json((await response.content.read(MAX_BYTES)).decode())
+            body = b""
+            # A read returns what has arrived so far, which may be a part of the document.
+            while part := await response.content.read(MAX_BYTES + 1 - len(body)):
+                body += part
+            return BatchProgress.from_json(body.decode()) if len(body) <= MAX_BYTES else None
     except (aiohttp.ClientError, OSError, UnicodeDecodeError, BatchDocumentError, TimeoutError):
         return None

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
+import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -42,6 +43,7 @@ from halcyon.dashboard.server_sent_events import ConnectionLimit, ConnectionLimi
 from halcyon.dashboard.site import MAX_HOURS, NO_LINKS, Links, SiteMetrics
 from halcyon.dashboard.whatif import WhatIfQuery
 from halcyon.kube.auth.callers import Forbidden, Unauthenticated
+from halcyon.metricsapi.auth import TooOften, caller_of
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +185,7 @@ class Dashboard:
                 400,
                 f"the token has {len(token)} characters; a cookie holds {MAX_TOKEN_LENGTH}. Use an authenticating proxy",
             )
-        user = await self._access.owner(token)
+        user = await self._access.owner(token, request.remote or "")
         response = _json(200, {"user": user.name})
         response.set_cookie(COOKIE, token, path="/", httponly=True, samesite="Strict", secure=request.secure)
         return response
@@ -320,7 +322,7 @@ class Dashboard:
         if request.method == "HEAD":
             # A HEAD request gets only headers; aiohttp would send events to a client that expects no body.
             return response
-        with self.streams.connection():
+        with self.streams.connection("" if self._access.is_open else caller_of(request)):
             try:
                 await response.prepare(request)
                 try:
@@ -355,6 +357,7 @@ _CODES: Mapping[type[Exception], int] = {
     _NoSuchModel: 404,
     InvalidQuery: 400,
     ConnectionLimitReached: 503,
+    TooOften: 429,
 }
 _ERRORS = tuple(_CODES)
 
@@ -368,8 +371,8 @@ async def _headers_and_errors(request: web.Request, handler: Handler) -> web.Str
         response = _fail(_CODES[type(error)], str(error))
         if isinstance(error, Unauthenticated):
             response.headers["WWW-Authenticate"] = "Bearer"
-        if isinstance(error, ConnectionLimitReached):
-            response.headers["Retry-After"] = "10"
+        if isinstance(error, ConnectionLimitReached | TooOften):
+            response.headers["Retry-After"] = str(math.ceil(error.retry_after_s))
     except web.HTTPException as error:
         response = _fail(error.status, f"{request.method} {request.path[:200]}: {error.reason}")
     except Exception:  # return no data after an unexpected error, for example in an access review
