@@ -11,7 +11,8 @@ import pytest
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import parse
 from halcyon.control.acceptance.site_policy import refused
-from halcyon.control.autoscaling.sources.site_queries import MAX_AGE_S, SiteQueries
+from halcyon.control.autoscaling.sources.site_queries import MAX_AGE_S, MAX_AT_ONCE, SiteQueries
+from halcyon.kube.kinds import Key
 from halcyon.render import hpa
 from halcyon.render.site import Subject
 from halcyon.scaling.hpa.algorithm import asked
@@ -47,7 +48,7 @@ def test_a_value_of_a_query_counts_until_it_is_too_old() -> None:
             return answer
 
         world.model(targets={"metric": {"query": "jobs", "value": 10}})
-        queries = SiteQueries(world.caches, world.specs, JOBS, ask, world.clock)
+        queries = SiteQueries(world.caches, world.specs, JOBS, (ask,), world.clock)
         assert queries.value(DIGITS, "jobs") == Missing("query jobs: it has not been queried yet")
         assert queries.value(DIGITS, "other") == Missing("this site has no query other")
         await queries.poll()
@@ -64,6 +65,29 @@ def test_a_value_of_a_query_counts_until_it_is_too_old() -> None:
         world.delete(DIGITS)
         await queries.poll()
         assert queries.value(DIGITS, "jobs") == Missing("query jobs: it has not been queried yet")
+
+    live(scenario)
+
+
+def test_slow_queries_of_some_models_leave_the_values_of_others_current() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        async def ask(query: str) -> float | None:
+            if "slow" in query:
+                await asyncio.sleep(5)
+                raise PrometheusError("no response within 5 s")
+            await asyncio.sleep(0.1)
+            return 1.0
+
+        names = [*(f"slow-{n}" for n in range(30)), *(f"quick-{n}" for n in range(30))]
+        for name in names:
+            world.model(name=name, targets={"metric": {"query": "jobs", "value": 10}})
+        queries = SiteQueries(world.caches, world.specs, JOBS, (ask,) * MAX_AT_ONCE, world.clock)
+        running = asyncio.create_task(queries.run())
+        await asyncio.sleep(100)
+        for _ in range(60):
+            await asyncio.sleep(5)
+            assert all(isinstance(queries.value(Key("team", name), "jobs"), Value) for name in names[30:])
+        running.cancel()
 
     live(scenario)
 
