@@ -205,7 +205,7 @@ class Decider:
             said = f"{decisions.counted(current)}: {why}; the replicas stay as they are"
             return Decision(at, "Planner", current, current, said, ("unknown",), unknown=why, has_reports=False)
         gathered, read = sensed.gathered, sensed.gathered.reading
-        before = self._restored(key) if model.memory is None else model.memory
+        before = self._restored(key, at) if model.memory is None else model.memory
         aims = _aims(model, spec, _open(model, spec, at), read.batches, self._measured.of(key, spec), before)
         planned = plan(at, aims, read, before)
         model.memory, model.rows = planned.memory, read.rows_per_request
@@ -258,11 +258,11 @@ class Decider:
         text = str(made.text).replace(decisions.RULES_REASON, decisions.SILENT_REASON)
         return replace(made, current=current, text=f"{text} ({'; '.join(gathered.unknown)})")
 
-    def _restored(self, key: Key) -> PlannerMemory:
+    def _restored(self, key: Key, at: float) -> PlannerMemory:
         """Return the memory that an earlier process has saved for this ModelDeployment (same uid), or an empty one."""
         saved, memory = self._saved.pop(key, None), PlannerMemory()
         if saved is not None and saved.uid == self.signals.uid(key):
-            restored = saved.restored()
+            restored = saved.restored(now=at)
             for problem in restored.problems:
                 log.warning(
                     "a part of the planner's memory could not be restored; it starts empty",

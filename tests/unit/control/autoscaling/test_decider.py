@@ -386,6 +386,24 @@ def test_the_memory_of_another_model_of_the_same_name_is_not_used() -> None:
     assert model.hear(3, arrived=40, served=0).why.endswith(RULES_REASON)
 
 
+def test_a_memory_of_a_node_whose_clock_is_ahead_holds_no_replicas() -> None:
+    before = Model(replicas=1)
+    before.world.clock.ahead_s += 86_400
+    before.world.sensing.check_clocks()
+    for _ in range(30):
+        before.write(before.hear(1, arrived=400))
+    count, memory = before.world.replicas(), before.deciding.memory(DIGITS)
+    assert count > 2
+    assert memory is not None
+    after = Model(replicas=count)
+    after.clock.now = before.clock.now
+    after.deciding.restore({DIGITS: saved("digits", memory, at=before.world.clock.wall())})
+    for _ in range(260):
+        after.write(after.hear(1, arrived=8))
+
+    assert after.world.replicas() < count
+
+
 def test_the_planners_memory_is_shown_with_the_targets_of_the_spec() -> None:
     model = Model(replicas=3, targets={"latency": "300ms"}, schedules=[OFFICE])
     model.clock.now = 1250.0
