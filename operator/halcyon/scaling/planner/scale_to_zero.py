@@ -67,7 +67,7 @@ def idle_reason(
 ) -> str | None:
     """Return the reason why the model should have zero replicas, or None if it should have some."""
     after = objectives.idle_after_s
-    if objectives.low > 0 or after is None or reading.inflight or (objectives.metric and reading.metric != 0):
+    if objectives.low > 0 or after is None or reading.inflight or _has_other_work(objectives, reading):
         return None
     if arrivals.last_at is None and reading.replicas == 0:
         return "no request has arrived"
@@ -85,13 +85,24 @@ def extended_idle_reason(
     Return None if there is no such reason.
     """
     after, quiet = objectives.idle_after_s, _quiet_s(now, arrivals)
-    if objectives.low > 0 or after is None or reading.inflight or quiet < after:
+    if objectives.low > 0 or after is None or reading.inflight or quiet < after or _has_other_work(objectives, reading):
         return None
     wait_s = timeout.wait_s(after)
     return (
         f"no request for {quiet:.0f} s, idleTimeout is {after:.0f} s; the last start cost more GPU time than zero replicas had saved, so the next "
         f"scale to zero is after {wait_s:.0f} s"
     )
+
+
+def _has_other_work(objectives: Objectives, reading: Reading) -> bool:
+    """Return whether the site's query shows work for the model, or may do so because its result is missing.
+
+    If the result is missing at zero replicas, nothing shows that there is work, so the model stays at zero. Otherwise all
+    such models would start whenever Prometheus is unavailable, or the operator restarts.
+    """
+    if not objectives.metric:
+        return False
+    return reading.replicas > 0 if reading.metric is None else reading.metric > 0
 
 
 def _quiet_s(now: float, arrivals: ArrivalRate) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -155,6 +156,36 @@ def test_a_model_at_zero_starts_for_the_result() -> None:
     made = planned(spec(minReplicas=0, idleTimeout="30s"), 5.0, replicas=0, rate=0.0)
 
     assert made.count == 1, made.describe()
+
+
+def after_requests(metric: Callable[[int], float | None], *, seconds: int) -> list[Plan]:
+    """Return the plans, one a second, of a model whose requests end after a minute; `metric` is the result by second."""
+    wanted, memory, made = objectives(spec(minReplicas=0, idleTimeout="30s")), PlannerMemory(), []
+    count = 1
+    for second in range(seconds):
+        arrived = 20.0 * min(second, 60)
+        pods = tuple(PodReading(f"p{n}", "ready", 0.0, 0.0) for n in range(count))
+        batches = {1: (int(arrived), 0.02 * arrived)}
+        reading = Reading(float(second), count, arrived, 0.0, 0.0, batches=batches, pods=pods, metric=metric(second))
+        result = plan(float(second), wanted, reading, memory)
+        memory, count = result.memory, result.count
+        made.append(result)
+    return made
+
+
+def test_a_missing_result_starts_no_model_from_zero() -> None:
+    made = after_requests(lambda second: 0.0 if second < 150 else None, seconds=300)
+
+    assert made[149].count == 0
+    assert {one.count for one in made[150:]} == {0}, made[150].describe()
+
+
+@pytest.mark.parametrize("metric", [5.0, None])
+def test_a_replica_kept_by_the_result_is_not_explained_by_the_last_start(metric: float | None) -> None:
+    made = after_requests(lambda _: metric, seconds=400)[-1]
+
+    assert made.count == 1
+    assert "the last start cost" not in made.describe()
 
 
 @pytest.mark.parametrize(
