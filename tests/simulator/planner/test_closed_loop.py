@@ -290,6 +290,16 @@ def test_a_users_gpu_target_and_queue_target_are_objectives() -> None:
     assert tight.run(drawn)[-1] > loose.run(drawn)[-1]
 
 
+def test_a_gpu_target_lowers_no_replicas_while_the_utilisation_is_missing() -> None:
+    driven = Driven(replace(OBJECTIVES, gpu_utilization=50.0))
+    assert driven.run([20.0] * 30, lambda r: replace(r, gpu=300.0))[-1] == 6
+    assert driven.run([20.0] * 600)[-1] == 6
+    assert "the GPU utilisation is missing" in driven.plans[-1].describe()
+    # Other targets still add replicas, and a utilisation that is known again removes them.
+    assert driven.run([500.0] * 60)[-1] > 6
+    assert driven.run([20.0] * 900, lambda r: replace(r, gpu=60.0))[-1] < 6
+
+
 def test_gpus_that_are_full_against_expectation_veto_the_way_down() -> None:
     driven = Driven(replicas=10)
     full: Told = lambda r: replace(r, gpu=100.0 * len(r.pods))  # noqa: E731

@@ -165,6 +165,9 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
     if target and gpu is not None and 0 <= gpu < math.inf:
         more = min(math.ceil(gpu / target - 1e-9), at.max_replicas)
         parts.append(PlanPart("gpuUtilization", more, f"GPU {gpu:.0f} % at {target:g} % per replica needs {more}"))
+    elif target and at.ready:
+        why = "the GPU utilisation is missing, so the replicas are not lowered"
+        parts.append(PlanPart("gpuUtilization", at.reading.replicas, why))
     held = at.reading.inflight if at.reading.concurrency is None else at.reading.concurrency
     most = objectives.concurrency
     if most and held is not None and 0 <= held < math.inf:
