@@ -16,11 +16,11 @@ response. Out of scope: when decisions are made and carried out (`loop`), and th
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from halcyon.api.spec import Spec, defaults, routing_mode
+from halcyon.api.spec.scaling import Behavior
 from halcyon.control.autoscaling.history_backfill import HistoryBackfill
 from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.planner_memory.entries import Saved
@@ -29,7 +29,7 @@ from halcyon.control.state.measured_capacities import MeasuredCapacities
 from halcyon.control.state.scope import Measured
 from halcyon.kube.kinds import Key
 from halcyon.scaling.hpa import algorithm
-from halcyon.scaling.hpa.behavior import HpaMemory
+from halcyon.scaling.hpa.behavior import HpaMemory, carried_out
 from halcyon.scaling.observations import Missing
 from halcyon.scaling.planner.capacity_source import CapacitySource, source
 from halcyon.scaling.planner.clock_shift import shifted
@@ -65,17 +65,25 @@ class _Ruled:
     at: float
     """Monotonic time of the decision, in seconds."""
     decision: Decision
-    written: HpaMemory
-    unwritten: HpaMemory
+    memory: HpaMemory
+    """Memory without the change of the replicas, which may not have been written."""
+    is_lost: bool = False
+    """Whether the replicas could not be written."""
 
     def is_good(self, now: float, current: int) -> bool:
         """Return whether the decision is still valid.
 
         It is valid if it is recent, was made with all signals, and no other writer has changed the replicas since.
         """
-        if now - self.at >= algorithm.SYNC_INTERVAL_S or self.decision.unknown:
+        if self.is_lost or now - self.at >= algorithm.SYNC_INTERVAL_S or self.decision.unknown:
             return False
         return current in {self.decision.current, self.decision.desired}
+
+    def resumed(self, current: int, behavior: Behavior | None) -> HpaMemory:
+        """Return the memory for the next decision, at which there are `current` replicas."""
+        before, wanted = self.decision.current, self.decision.desired
+        at, wanted = self.at, before if wanted is None else wanted
+        return carried_out(self.memory, at=at, before=before, wanted=wanted, current=current, behavior=behavior)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +160,7 @@ class Decider:
         """Invalidate the last decision by the HPA's rules, because its replicas could not be written."""
         model = self._models.get(key)
         if model is not None and model.ruled is not None:
-            model.ruled = replace(model.ruled, at=-math.inf, written=model.ruled.unwritten)
+            model.ruled = replace(model.ruled, is_lost=True)
 
     def memory(self, key: Key) -> PlannerMemory | None:
         """Return the planner's memory of a model; None if the planner doesn't decide for it."""
@@ -289,35 +297,21 @@ class Decider:
         at = self.signals.epoch.at(now)
         read, signals = found.read, found.signals
         if isinstance(read, Missing):
-            said = f"{decisions.counted(current)}: {read.reason}; the replicas stay as they are"
-            why = read.reason
+            why, has_reports = read.reason, found.has_reports
+            said, limit = f"{decisions.counted(current)}: {why}; the replicas stay as they are", ("unknown",)
             return Decision(
-                at,
-                policy,
-                current,
-                current,
-                said,
-                ("unknown",),
-                signals=signals,
-                unknown=why,
-                has_reports=found.has_reports,
+                at, policy, current, current, said, limit, (), signals, unknown=why, has_reports=has_reports
             )
         planned = policy == "Planner"
-        decision = algorithm.desired(
-            now,
-            current,
-            read,
-            defaults.targets(spec),
-            # If the rules replace the planner, spec.scaling.behavior doesn't apply, and they must not scale to zero.
-            None if planned else spec.scaling.behavior,
-            low=max(low, 1) if planned else low,
-            high=high,
-            memory=HpaMemory() if ruled is None else ruled.written,
-        )
+        # If the rules replace the planner, spec.scaling.behavior doesn't apply, and they must not scale to zero.
+        behavior = None if planned else spec.scaling.behavior
+        memory = HpaMemory() if ruled is None else ruled.resumed(current, behavior)
+        low, aims = max(low, 1) if planned else low, defaults.targets(spec)
+        decision = algorithm.desired(now, current, read, aims, behavior, low=low, high=high, memory=memory)
         made = decisions.of_rules(
             decision.count, decision.reasons, decision.describe(), at=at, policy=policy, signals=signals
         )
-        model.ruled = _Ruled(now, made, decision.memory, decision.unwritten)
+        model.ruled = _Ruled(now, made, decision.unwritten)
         return made
 
     def _left_to_the_hpa(self, key: Key, spec: Spec, now: float) -> Decision:

@@ -236,12 +236,32 @@ def test_replicas_that_could_not_be_written_use_up_no_pace() -> None:
     behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 600}]}}
     written, lost = Model(policy="Rules", behavior=behavior), Model(policy="Rules", behavior=behavior)
     for model in (written, lost):
-        assert model.hear(2, DIRECT, queued=80).desired == 3
+        made = model.hear(2, DIRECT, queued=80)
+        assert made.desired == 3
     lost.deciding.not_written(DIGITS)
+    written.write(made)
 
     assert lost.hear(1, DIRECT, queued=80).desired == 3
-    # Whoever believes that one was added waits ten minutes for the next.
-    assert written.hear(int(SYNC_INTERVAL_S) + 1, DIRECT, queued=80).desired == 2
+    # One was added, so the next follows ten minutes later.
+    assert written.hear(590, DIRECT, queued=80).desired == 3
+    assert written.hear(int(SYNC_INTERVAL_S) + 10, DIRECT, queued=80).desired == 4
+
+
+def test_replicas_that_are_only_recommended_use_up_no_pace() -> None:
+    behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 60}]}}
+    model = Model(policy="Rules", mode="Recommend", maxReplicas=20, behavior=behavior)
+
+    assert {model.hear(int(SYNC_INTERVAL_S), DIRECT, queued=300).desired for _ in range(9)} == {6}
+
+
+def test_only_the_replicas_that_a_quota_allowed_use_up_the_pace() -> None:
+    behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 60}]}}
+    model = Model(policy="Rules", maxReplicas=20, behavior=behavior)
+    made = model.hear(2, DIRECT, queued=300)
+    assert made.desired == 6
+    model.write(replace(made, desired=3))
+
+    assert model.hear(int(SYNC_INTERVAL_S), DIRECT, queued=300).desired == 6
 
 
 def test_a_failed_write_without_a_ruling_changes_nothing() -> None:
