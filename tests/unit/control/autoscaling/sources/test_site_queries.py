@@ -181,7 +181,7 @@ def test_a_missing_result_starts_no_model_from_zero() -> None:
 
 
 @pytest.mark.parametrize("metric", [5.0, None])
-def test_a_replica_kept_by_the_result_is_not_explained_by_the_last_start(metric: float | None) -> None:
+def test_a_replica_kept_by_the_result_has_another_reason(metric: float | None) -> None:
     made = after_requests(lambda _: metric, seconds=400)[-1]
 
     assert made.count == 1
