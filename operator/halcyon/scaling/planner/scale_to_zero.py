@@ -1,8 +1,9 @@
 """Scaling to zero: whether a model is idle, and how long it must be idle first.
 
-The time that it must be idle is `idleTimeout`, or longer if scaling to zero has cost more than it saved. While a model
-is at zero, it saves the GPU time of its replicas. The next request then causes the cost of starting them: their GPU
-time, the wait, and extra replicas that clear the backlog.
+The time that it must be idle is `idleTimeout`, or longer if scaling to zero has cost more than it saved. It begins with
+the last request, or when the first of the ready pods became ready if this is later. While a model is at zero, it saves
+the GPU time of its replicas. The next request then causes the cost of starting them: their GPU time, the wait, and
+extra replicas that clear the backlog.
 
 After each scale-up from zero, the GPU time saved is compared with the GPU time of the start. If the start took more,
 the next timeout is 1.5 times the one that would have avoided this scale to zero. If it took less than 25 % of what was
@@ -10,6 +11,8 @@ saved, the timeout is halved, but never goes below `idleTimeout`.
 """
 
 from __future__ import annotations
+
+import math
 
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
@@ -71,10 +74,12 @@ def idle_reason(
         return None
     if arrivals.last_at is None and reading.replicas == 0:
         return "no request has arrived"
-    quiet = _quiet_s(now, arrivals)
-    if quiet < timeout.wait_s(after):
+    quiet, wait_s = _quiet_s(now, arrivals), timeout.wait_s(after)
+    ready_s = _ready_s(now, reading)
+    if min(quiet, ready_s) < wait_s or _is_starting(now, objectives, reading):
         return None
-    return f"no request for {quiet:.0f} s; idleTimeout is {after:.0f} s"
+    since = f" and ready for {ready_s:.0f} s" if ready_s < quiet else ""
+    return f"no request for {quiet:.0f} s{since}; idleTimeout is {after:.0f} s"
 
 
 def extended_idle_reason(
@@ -85,13 +90,38 @@ def extended_idle_reason(
     Return None if there is no such reason.
     """
     after, quiet = objectives.idle_after_s, _quiet_s(now, arrivals)
-    if objectives.low > 0 or after is None or reading.inflight or quiet < after or _has_other_work(objectives, reading):
+    if objectives.low > 0 or after is None or reading.inflight or _has_other_work(objectives, reading):
+        return None
+    if min(quiet, _ready_s(now, reading)) < after or _is_starting(now, objectives, reading):
         return None
     wait_s = timeout.wait_s(after)
     return (
         f"no request for {quiet:.0f} s, idleTimeout is {after:.0f} s; the last start cost more GPU time than zero replicas had saved, so the next "
         f"scale to zero is after {wait_s:.0f} s"
     )
+
+
+def _is_starting(now: float, objectives: Objectives, reading: Reading) -> bool:
+    """Return whether no pod is ready yet, and one may still become ready within `startupTimeout`.
+
+    Its removal would waste the start. If each start takes longer than the idle timeout, and clients give up before its end,
+    the model would never be ready.
+    """
+    phases = [pod.phase for pod in reading.pods]
+    return "ready" not in phases and any(
+        pod.phase in {"starting", "unschedulable"} and now - pod.created_at < objectives.startup_timeout_s
+        for pod in reading.pods
+    )
+
+
+def _ready_s(now: float, reading: Reading) -> float:
+    """Return the seconds since the first of the ready pods became ready; infinite if this is unknown.
+
+    A client that gave up during the start can then try again before the pod is removed.
+    """
+    since = [pod.ready_at for pod in reading.pods if pod.phase == "ready"]
+    known = [at for at in since if at is not None]
+    return now - min(known) if known and len(known) == len(since) else math.inf
 
 
 def _has_other_work(objectives: Objectives, reading: Reading) -> bool:
