@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from halcyon.api.spec import Spec, defaults, routing_mode
 from halcyon.api.spec.scaling import Behavior
 from halcyon.control.autoscaling.history_backfill import HistoryBackfill
-from halcyon.control.autoscaling.model_signals import ModelSignals
+from halcyon.control.autoscaling.model_signals import ModelSignals, PlannerInput
 from halcyon.control.autoscaling.planner_memory.entries import Saved
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.measured_capacities import MeasuredCapacities
@@ -45,7 +45,6 @@ from halcyon.scaling.policy.decision import Decision, Signal
 from halcyon.scaling.policy.limits import bounded
 from halcyon.scaling.schedules import InForce, in_force
 from halcyon.signals.clock import WallClock
-from halcyon.signals.planner_reading import ReadingResult
 
 log = logging.getLogger(__name__)
 
@@ -226,7 +225,7 @@ class Decider:
                 hold = replace(planned.memory.hold, needs=((at, made.desired),), held=made.desired)
                 model.memory = planned.memory.with_changes(hold=hold)
             return replace(made, next_decision_at=planned.next_decision_at)
-        if (risen := self._by_known_load(key, model, spec, now, sensed.gathered)) is not None:
+        if (risen := self._by_known_load(key, model, spec, now, sensed)) is not None:
             return replace(risen, capacity=_capacity(model.memory, aims, read))
         rate = _rate_signal(read, planned)
         planned = bounded(planned, aims, lambda others: plan(at, others, read, before))
@@ -243,18 +242,24 @@ class Decider:
         return made
 
     def _by_known_load(  # as `_by_rules`
-        self, key: Key, model: _Model, spec: Spec, now: float, gathered: ReadingResult
+        self, key: Key, model: _Model, spec: Spec, now: float, sensed: PlannerInput
     ) -> Decision | None:
         """Return a decision by the HPA's rules that adds replicas although a balancer has been silent for a long time.
 
         Later decisions of the planner start from it. The result is None if the load is known, or if the load of the
-        balancers that report needs no more replicas.
+        balancers that report needs no more replicas. A model at zero is started at once if these hold a request.
         """
+        gathered = sensed.gathered
         if gathered.reading.inflight is not None or model.memory is None or model.aimed is None:
             model.partial_since, model.ruled = None, None
             return None
         model.partial_since = now if model.partial_since is None else model.partial_since
         current, (low, high) = gathered.reading.replicas, bounds(model.aimed.aims)
+        why = "; ".join(gathered.unknown)
+        if current == 0 < high and gathered.held > 0:
+            at, first = self.signals.epoch.at(now), max(low, 1)
+            model.memory = model.memory.with_changes(hold=model.memory.hold.at_least(at, first))
+            return decisions.of_held(first, gathered.held, at=at, signals=sensed.signals, why=why)
         # Without a replica, the rules would start one without a request.
         if now - model.partial_since < PARTIAL_AFTER_S or not 0 < current < high:
             return None
@@ -264,7 +269,7 @@ class Decider:
         hold = replace(model.memory.hold, needs=((made.at, made.desired),), held=made.desired)
         model.memory = model.memory.with_changes(hold=hold)
         text = str(made.text).replace(decisions.RULES_REASON, decisions.SILENT_REASON)
-        return replace(made, current=current, text=f"{text} ({'; '.join(gathered.unknown)})")
+        return replace(made, current=current, text=f"{text} ({why})")
 
     def _restored(self, key: Key, at: float) -> PlannerMemory:
         """Return the memory that an earlier process has saved for this ModelDeployment (same uid), or an empty one."""

@@ -483,6 +483,24 @@ def test_a_silent_balancer_stops_growth_for_half_a_minute() -> None:
     assert "digits-balancer-1 has not reported yet" in made.text
 
 
+def test_a_model_at_zero_starts_although_a_balancer_is_silent() -> None:
+    model = Model(replicas=0, minReplicas=0)
+    model.hear(5)
+    model.world.add_balancer(1)
+    silent = model.hear(60)
+    assert (silent.desired, silent.limited_by) == (0, ("unknown",))
+
+    made = model.hear(1, arrived=1, queued=1)
+
+    assert (made.current, made.desired, made.unknown) == (0, 1, "")
+    assert made.why == (
+        "1 replica: 1 request waits, and no replica runs (the load of some balancers is unknown (digits-balancer-1 has not "
+        "reported yet); the limit is 10 s)"
+    )
+    model.write(made)
+    assert {model.hear(1).desired for _ in range(600)} == {1}, "the silent one may hold requests"
+
+
 def test_replicas_are_not_removed_while_a_balancer_is_silent() -> None:
     model = Model(replicas=4)
     model.hear(60, arrived=40)
