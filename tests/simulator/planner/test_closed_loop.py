@@ -200,6 +200,17 @@ def test_implausible_signals_change_nothing_and_are_reported_at_once(kind: str, 
     assert set(after) <= {good, good - 1}, "recovery is no jump"
 
 
+def test_a_flood_during_a_silence_of_minutes_is_no_fault() -> None:
+    # A request takes 10 s. Clients repeat those that are rejected, 150 in a second.
+    driven = Driven(replace(OBJECTIVES, max_batch=1, high=4, latency_s=None, batch_prior={1: 10.0}), replicas=4)
+    rejecting: Told = lambda r: replace(r, waiting=5.0, inflight=9.0, rejected=max((r.arrived or 0) - 9, 0))  # noqa: E731
+    driven.run([150.0] * 100, rejecting)
+    driven.run([150.0] * 600, lambda r: replace(r, arrived=None, waiting=None, inflight=None, rejected=None))
+    driven.run([150.0] * 10, rejecting)
+
+    assert "unknown" not in [limit.name for limit in driven.plans[-1].limits], driven.plans[-1].describe()
+
+
 @pytest.mark.parametrize("rate", [15.0, 60.0, 300.0])
 def test_frozen_signals_are_distinguished_from_a_load_that_ended(rate: float) -> None:
     driven = Driven(replicas=round(rate / 7))
