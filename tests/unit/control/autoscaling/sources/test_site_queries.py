@@ -23,6 +23,8 @@ from halcyon.scaling.planner.objectives import objectives
 from halcyon.scaling.planner.outputs import Plan, PlannerMemory
 from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import PodReading, Reading
+from halcyon.scaling.policy.batch_demand import BatchDemand, Supply, with_batches
+from halcyon.scaling.policy.decision import of_plan
 from halcyon.signals.prometheus.client import PrometheusError
 from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, live
 from tests.unit.control.scope_builders import scope_of
@@ -178,6 +180,23 @@ def test_a_missing_result_starts_no_model_from_zero() -> None:
 
     assert made[149].count == 0
     assert {one.count for one in made[150:]} == {0}, made[150].describe()
+
+
+def test_batch_inference_adds_its_replicas_once_while_a_result_is_missing() -> None:
+    wanted = objectives(spec(maxReplicas=20), batch_prior={8: 0.08})
+    memory, counts = PlannerMemory(), [2]
+    batch, supply = BatchDemand("b", rows_left=1e7, max_replicas=2), Supply(100.0, 20.0, 30.0)
+    for second in range(200):
+        arrived = 20.0 * second
+        pods = tuple(PodReading(f"p{n}", "ready", 0.0, 0.0) for n in range(counts[-1]))
+        batches, metric = {8: (int(arrived / 8), 0.01 * arrived)}, 20.0 if second < 100 else None
+        reading = Reading(float(second), counts[-1], arrived, 0.0, 0.2, batches=batches, pods=pods, metric=metric)
+        made = plan(float(second), wanted, reading, memory)
+        memory = made.memory
+        decision = with_batches(of_plan(made, at=float(second), signals=()), [batch], supply, high=20)
+        counts.append(decision.desired or 0)
+
+    assert set(counts[50:]) == {4}
 
 
 @pytest.mark.parametrize("metric", [5.0, None])
