@@ -67,7 +67,7 @@ class SiteQueries:
         """
         if source is None or not source.queries:
             return None
-        asks = tuple(source.beside(QUERY_TIMEOUT_S).value for _ in range(MAX_AT_ONCE))
+        asks = tuple(source.beside(QUERY_TIMEOUT_S, kind="metric").value for _ in range(MAX_AT_ONCE))
         return cls(caches, specs, source.queries, asks, clock)
 
     def value(self, key: Key, query: str) -> Value | Missing:
