@@ -55,6 +55,9 @@ class IdleTimeout:
             return self if before == 0 else IdleTimeout(self.patience_s, (now, before))
         if self.left is None:
             return self
+        if self.back is None and before > 0:
+            # The replicas were never 0, for example in the mode Recommend.
+            return IdleTimeout(self.patience_s)
         back = (now, count) if self.back is None else (self.back[0], max(self.back[1], count))
         if now - back[0] < start_s:
             return self if back == self.back else IdleTimeout(self.patience_s, self.left, back)

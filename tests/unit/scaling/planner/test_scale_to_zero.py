@@ -74,6 +74,20 @@ def test_a_start_that_takes_longer_than_the_idle_time_is_not_wasted() -> None:
     assert "and ready for 30" in next(one for one in made[400:] if not one.count).describe()
 
 
+def test_a_scale_to_zero_that_is_only_recommended_teaches_nothing() -> None:
+    memory, arrived = PlannerMemory(), 0.0
+    for second in range(3000):
+        # A request every ten minutes; nobody writes the replicas.
+        now, arrived = T0 + second, arrived + (second % 600 == 0)
+        pods = (PodReading("p", "ready", T0 - 99, T0 - 70),)
+        told = Reading(now, 1, arrived, 0.0, 0.0, batches={8: (100, 8.0)}, pods=pods)
+        made = plan(now, IDLE, told, memory)
+        memory = made.memory
+
+    assert made.count == 0
+    assert memory.zero.patience_s == 0.0
+
+
 def test_a_pod_that_never_starts_is_given_up_after_the_startup_timeout() -> None:
     counts = [one.count for one in slow_start(replace(IDLE, startup_timeout_s=400.0), start_s=9e9, seconds=500)]
 
