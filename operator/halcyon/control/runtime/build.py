@@ -321,7 +321,9 @@ def build_dashboard(
         OperatorSource(base.caches, base.reports, autoscaler, base.clock),
         ModelReviews(reviews),
         ports,
-        prometheus=None if base.prometheus is None else base.prometheus.beside(QUERY_TIMEOUT_OF_PAGES_S),
+        prometheus=None
+        if base.prometheus is None
+        else base.prometheus.beside(QUERY_TIMEOUT_OF_PAGES_S, kind="dashboard"),
         logs=PodLogs(*base.client.endpoint),
         measured_results=lambda name: base.client.get(CONFIG_MAP, name.namespace, config_map_name(name.name)),
         batches=batch_inference.reader(base.client),
