@@ -34,6 +34,8 @@ class PodFailure:
     pod: str
 
 
+LOST_AFTER_S = 60.0
+"""Time from a pod's deletionTimestamp, by which it should have ended, until it counts as lost, in seconds."""
 _OF_CONDITIONS = ("type", "status", "reason", "message", "lastTransitionTime")
 """Fields of a condition that the caches keep."""
 
@@ -131,6 +133,25 @@ def _container(status: Mapping[str, Any], ahead_s: float) -> Object:
 def is_live(pod: Object) -> bool:
     """Return whether the pod has not ended and is not being deleted."""
     return pod["metadata"]["deletionTimestamp"] is None and pod["status"]["phase"] not in {"Failed", "Succeeded"}
+
+
+def lost_at(pod: Object) -> float | None:
+    """Return the time from which a pod that is being deleted counts as lost, in seconds since the epoch.
+
+    The node of a lost pod no longer responds, and the object of the pod may stay for days. Return None if the pod isn't
+    being deleted.
+    """
+    ends = epoch_seconds(pod["metadata"]["deletionTimestamp"])
+    return None if ends is None else ends + LOST_AFTER_S
+
+
+def is_gone(pod: Object, now: float) -> bool:
+    """Return whether a pod serves no more requests, although its object exists: it has ended, or it is lost.
+
+    No controller deletes the object of a pod that was evicted, or that ended because its node was shut down.
+    """
+    lost = lost_at(pod)
+    return pod["status"]["phase"] in {"Failed", "Succeeded"} or (lost is not None and now >= lost)
 
 
 def is_ready(pod: Object) -> bool:
