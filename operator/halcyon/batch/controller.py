@@ -43,6 +43,8 @@ POLL_INTERVAL_S = 5.0
 """Interval at which the controller polls a runner for its progress, in seconds."""
 STATUS_INTERVAL_S = 10.0
 """Minimum time between two writes of a status in which only numbers have changed, in seconds."""
+POD_TIMEOUT_S = 30.0
+"""Time after which a Job without a pod is reported, in seconds."""
 WORKERS = 4
 
 
@@ -91,11 +93,15 @@ class BatchController:
     def _informer(self, kind: kinds.Kind, selector: str, **others: Any) -> Informer:
         return Informer(self.client, kind, selector=selector, namespaces=self.namespaces, **others)
 
-    def model_changed(self, key: Key, _before: Object | None, _after: Object | None) -> None:
-        """Queue the BatchInferences of a changed ModelDeployment, except those that already have a Job."""
+    def model_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        """Queue the BatchInferences of a changed ModelDeployment.
+
+        If only its status has changed, those that already have a Job aren't queued.
+        """
+        is_new = before is None or after is None or _generation(before) != _generation(after)
         for batch in self.batches.find(key.namespace, key.name):
             own = Key(key.namespace, batch["metadata"]["name"])
-            if self.jobs.get(Key(own.namespace, job_name(own.name))) is None:
+            if is_new or self.jobs.get(Key(own.namespace, job_name(own.name))) is None:
                 self.queue.add(own)
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
@@ -128,8 +134,12 @@ class BatchController:
         return True
 
     def _batch_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
-        if after is None or before is None or _generation(before) != _generation(after):
+        if after is None or before is None or _version(before) != _version(after):
             self.queue.add(key)
+        if before is not None and (after is None or _version(before)[0] != _version(after)[0]):
+            # A new BatchInference of the same name has other rows.
+            self._progress.pop(key, None)
+            self._written_at.pop(key, None)
         for one in (before, after):
             if name := one and next(iter(_model_name(one)), ""):
                 self.changed(Key(key.namespace, name))
@@ -186,6 +196,8 @@ class BatchController:
         if seen.is_done or seen.is_failed or spec is None:
             return wait_s
         host = runner_pod.address(self._pod(key))
+        if host is None and self._pod(key) is None and seen.obstacle is None and not spec.suspend:
+            return POD_TIMEOUT_S if wait_s is None else min(wait_s, POD_TIMEOUT_S)
         return POLL_INTERVAL_S if host is not None else wait_s
 
     def _served(self, key: Key, spec: BatchInferenceSpec) -> ServedModel | Obstacle:
@@ -209,10 +221,13 @@ class BatchController:
             text = f"Job {job_name(key.name)} exists and isn't of this BatchInference; delete it, or name the BatchInference differently"
             return Observed(Obstacle(BatchReason.NAME_CONFLICT, text))
         ends = _ends(present)
-        if "Complete" in ends:
+        is_held = runner_pod.is_held(self._pod(key))
+        if "Complete" in ends or _is_complete(batch) or is_held:
+            if is_held:  # this deletes the pod, which never ends by itself
+                await self._suspend(present, is_suspended=True)
             return Observed(is_done=True, progress=runner_pod.last_progress(self._pod(key)))
         if isinstance(model, Obstacle):
-            return Observed(model, is_failed="Failed" in ends, progress=self._progress.get(key))
+            return await self._without_model(key, spec, present, model)
         if not self.site.image:
             text = "the operator has no image for runners (--bench-image); set the chart's images.registry or images.bench.registry"
             return Observed(Obstacle(BatchReason.RUNNER_UNKNOWN, text))
@@ -231,20 +246,43 @@ class BatchController:
             await self.client.delete(JOB, key.namespace, job_name(key.name), seen=present)
             return Observed(pending="the runner is replaced", progress=self._progress.get(key))
         if "Failed" in ends:
-            pod = self._pod(key)
-            return Observed(is_failed=True, pending=runner_pod.pending(pod), progress=runner_pod.last_progress(pod))
-        if bool(present["spec"].get("suspend")) != spec.suspend:
-            body = {"metadata": {"uid": present["metadata"]["uid"]}, "spec": {"suspend": spec.suspend}}
-            await self.client.patch(JOB, key.namespace, job_name(key.name), body)
-        return await self._observe_pod(key, session)
+            return self._failed(key)
+        await self._suspend(present, is_suspended=spec.suspend)
+        return await self._observe_pod(key, present, session)
 
-    async def _observe_pod(self, key: Key, session: aiohttp.ClientSession) -> Observed:
+    async def _without_model(
+        self, key: Key, spec: BatchInferenceSpec, present: Object | None, obstacle: Obstacle
+    ) -> Observed:
+        """Return the state of a batch whose model can't be used now. Its Job, if it has one, can be paused meanwhile."""
+        if "Failed" in _ends(present):
+            return self._failed(key)
+        await self._suspend(present, is_suspended=spec.suspend)
+        return Observed(obstacle, progress=self._progress.get(key))
+
+    def _failed(self, key: Key) -> Observed:
+        pod = self._pod(key)
+        return Observed(is_failed=True, pending=runner_pod.pending(pod), progress=runner_pod.last_progress(pod))
+
+    async def _suspend(self, job: Object | None, *, is_suspended: bool) -> None:
+        """Suspend or resume a Job, unless it has ended or is in this state already."""
+        if job is None or _ends(job) or bool(job["spec"].get("suspend")) == is_suspended:
+            return
+        meta = job["metadata"]
+        body = {"metadata": {"uid": meta["uid"]}, "spec": {"suspend": is_suspended}}
+        await self.client.patch(JOB, meta["namespace"], meta["name"], body)
+
+    async def _observe_pod(self, key: Key, job: Object, session: aiohttp.ClientSession) -> Observed:
         pod = self._pod(key)
         host = runner_pod.address(pod)
         found = runner_pod.last_progress(pod) if host is None else await runner_pod.poll(session, host)
         if found is not None:
             self._progress[key] = found
-        return Observed(pending=runner_pod.pending(pod), progress=self._progress.get(key))
+        since = epoch_seconds((job.get("status") or {}).get("startTime"))
+        if pod is None and since is not None and self.clock.wall() - since >= POD_TIMEOUT_S:
+            pending = runner_pod.missing(job["metadata"]["name"], since)
+        else:
+            pending = runner_pod.pending(pod)
+        return Observed(pending=pending, progress=self._progress.get(key))
 
     def _pod(self, key: Key) -> Object | None:
         return runner_pod.current(self.pods.find(key.namespace, key.name))
@@ -286,6 +324,11 @@ def _batch_name(pod: Object) -> Iterable[str]:
     return (name,) if name else ()
 
 
+def _version(obj: Object | None) -> tuple[str, int]:
+    """Return the uid and the generation of a BatchInference; an empty text and 0 if there is none."""
+    return ("", 0) if obj is None else (str(obj["metadata"]["uid"]), _generation(obj))
+
+
 def _generation(obj: Object) -> int:
     return int(obj["metadata"].get("generation") or 0)
 
@@ -298,6 +341,12 @@ def _ends(job: Object | None) -> set[str]:
     """Return the types of a Job's final conditions that are true: Complete, Failed or none."""
     conditions = ((job or {}).get("status") or {}).get("conditions") or ()
     return {str(one["type"]) for one in conditions if one.get("status") == "True"} & {"Complete", "Failed"}
+
+
+def _is_complete(batch: Object) -> bool:
+    """Return whether the status says that the batch is complete. It stays complete if its Job or its pod is deleted."""
+    conditions = (batch.get("status") or {}).get("conditions") or ()
+    return any((one.get("type"), one.get("status")) == ("Complete", "True") for one in conditions)
 
 
 def _states(written: Mapping[str, Any]) -> Any:  # compared only
