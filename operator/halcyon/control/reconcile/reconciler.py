@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from halcyon.control.acceptance import accepted_spec_digest
@@ -34,7 +34,7 @@ from halcyon.control.reconcile.status_writer import STATUS_INTERVAL_S, StatusWri
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
-from halcyon.kube import kinds
+from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.event_recorder import EventRecorder, NewEvent
 from halcyon.kube.kinds import Key, Kind, kind_of
@@ -48,6 +48,9 @@ CONFLICT_REQUEUE_S = 10.0
 DELETION_REQUEUE_S = 0.5
 BALANCER_DRAIN_REQUEUE_S = 5.0
 STALE_CACHE_REQUEUE_S = 0.05
+MIN_FAILURES = 3
+"""Number of successive reconciles with a failed write from which the status reports it. A single failure is normal if
+the API server is busy or restarts."""
 OVERLAP_REQUEUE_S = 15.0
 """Time until a model that another Halcyon release manages is checked again, in seconds. The other release may have been
 uninstalled in the meantime."""
@@ -91,6 +94,8 @@ class Reconciler:
 
     _rejected: dict[Key, str] = field(default_factory=dict)
     """Message with which the API server rejected a write in the last reconcile, by model."""
+    _failures: dict[Key, int] = field(default_factory=dict)
+    """Number of successive reconciles in which a write failed that may succeed later, by model."""
 
     async def reconcile(self, key: Key) -> Result:
         """Reconcile a ModelDeployment: write the objects that differ from the plan, and write the status.
@@ -125,14 +130,24 @@ class Reconciler:
         try:
             rejected = await self._apply(scope, planned)
             repair_due_s = await self.restarts.repair(scope)
-        except Exception:
+        except Exception as error:
             # Write the status after failed writes too, but not after a cancellation, when the lease may be lost.
-            await self.statuses.write(scope, planned)
+            await self.statuses.write(replace(scope, failing=self._failing(key, error)), planned)
             raise
+        self._failures.pop(key, None)
         with self.tracer.part("status"):
             status_due_s = await self.statuses.write(scope, planned)
         due_s = min((d for d in (status_due_s, repair_due_s) if d is not None), default=None)
         return self._requeue(key, planned, rejected, due_s)
+
+    def _failing(self, key: Key, error: Exception) -> str:
+        """Count a failed write. Return its message once `MIN_FAILURES` reconciles in a row have failed; before, "".
+
+        A write that conflicts with that of another writer is not counted.
+        """
+        if isinstance(error, errors.Busy | errors.Unreachable):
+            self._failures[key] = self._failures.get(key, 0) + 1
+        return str(error) if self._failures.get(key, 0) >= MIN_FAILURES else ""
 
     # Fetch, scope, plan
 
@@ -203,6 +218,7 @@ class Reconciler:
         for observer in self.observers:
             observer.deleted(key)
         self._rejected.pop(key, None)
+        self._failures.pop(key, None)
         self.children.forget(key)
         self.restarts.forget(key)
         self.statuses.forget(key)

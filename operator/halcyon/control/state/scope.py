@@ -169,6 +169,9 @@ class Scope:
     namespace."""
     refused: str = ""
     """Message with which the API server rejected a write in the last reconcile; empty if it rejected none."""
+    failing: str = ""
+    """Message of the last failed write if several reconciles in a row have failed because of writes that may succeed
+    later; otherwise empty."""
 
     @property
     def meta(self) -> Mapping[str, Any]:

@@ -202,6 +202,7 @@ def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | N
 
 
 # Deployment status   pods                                              Reconciling
+# any                 any, while writes fail again and again            True     WritesFailing
 # outdated            -                                                 True
 # current             some are of another revision                      True
 # current             none of the revision is ready, some are desired   True
@@ -209,6 +210,9 @@ def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | N
 # any, if Stalled     any                                               (absent): kstatus would report InProgress for both
 # A change in the replicas is not a new revision and doesn't cause Reconciling.
 def _reconciling(view: Scope, plan: ReconcilePlan, served: Condition, balancer: Condition) -> Condition | None:
+    if view.failing:
+        message = f"objects of the model can't be written, which is tried again: {view.failing}"
+        return Condition(Type.RECONCILING, status=True, reason=Reason.WRITES_FAILING, message=message)
     if plan.spec is None or plan.target is None:
         return None
     current = _current(view, plan)

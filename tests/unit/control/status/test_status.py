@@ -510,6 +510,8 @@ def test_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
         (deployed({"replicas": 0}, ready=0), None),
         (scope_of({"replicas": -1}), None),
         (deployed(refused="no"), None),
+        (deployed(failing="no answer of a webhook"), "True"),
+        (scope_of({"replicas": -1}, failing="no answer of a webhook"), None),
     ],
 )
 def test_reconciling_is_there_until_the_revision_is_reached(now: Scope, expected: str | None) -> None:
