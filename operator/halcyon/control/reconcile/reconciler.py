@@ -25,6 +25,7 @@ from typing import Protocol
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.desired import plan
 from halcyon.control.desired.plan import ReconcilePlan
+from halcyon.control.objects.deployment_status import is_replaced
 from halcyon.control.reconcile.backend_restart import BackendRestart
 from halcyon.control.reconcile.children_writer import ChildrenWriter
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
@@ -192,6 +193,20 @@ class Reconciler:
         for observer in self.observers:
             observer.planned(scope.key, planned)
         self._report_edited_spec(scope)
+        self._report_replaced_templates(scope)
+
+    def _report_replaced_templates(self, scope: Scope) -> None:
+        """Record an event if another writer has replaced the pod template of a server Deployment. It is put back."""
+        for slot in names.SLOTS:
+            deployment = own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, slot))
+            if deployment is None or not is_replaced(deployment):
+                continue
+            message = (
+                f"the pod template of Deployment {deployment['metadata']['name']} was replaced by another writer, for example "
+                "by kubectl rollout undo, and is put back. To return to an earlier revision, run halcyon undo "
+                f"{scope.key.name}"
+            )
+            self.events.record(scope.resource, NewEvent("Warning", "TemplateReplaced", message))
 
     def _report_edited_spec(self, scope: Scope) -> None:
         """Record an event if another writer has overwritten the stored accepted spec.

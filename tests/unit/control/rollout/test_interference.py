@@ -10,6 +10,8 @@ from halcyon.control.rollout.canary_progress import PROMOTE
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.state.scope import CanaryResult
 from halcyon.control.status import rollout as rollout_status
+from halcyon.kube import kinds
+from halcyon.render import names
 from tests.unit.control.rollout.canary_cluster import begun, request_spec
 from tests.unit.control.rollout.deployment_simulation import Cluster, served
 
@@ -212,3 +214,16 @@ def test_a_slot_stays_while_its_last_pod_stops_and_a_minute_longer() -> None:
     cluster.now += again_s
     cluster.operate()
     assert cluster.slots() == ["b"]
+
+
+def test_a_rollout_that_was_undone_by_others_begins_no_rollout() -> None:
+    cluster, first, canary = begun(count=2, room=4)
+    cluster.annotations = {PROMOTE: canary}
+    cluster.settle(rounds=12, step_s=1)
+    before = decided(cluster)
+    home = cluster.children[kinds.DEPLOYMENT, f"digits-{before.home}"]
+    home["spec"]["template"]["metadata"]["labels"][names.REVISION_LABEL] = first
+    found = decided(cluster)
+    assert found.canary is None
+    assert (found.target.key, found.record) == (canary, before.record)
+    assert [placed.revision.key for placed in found.slots] == [canary]
