@@ -15,7 +15,7 @@ def entry(manager: str, fields: dict[str, Any], operation: str = "Update", **oth
 
 
 def template(*names: str, **more: Any) -> dict[str, Any]:
-    env = {f'k:{{"name":"{name}"}}': {".": {}, "f:name": {}, "f:value": {}} for name in names}
+    env: dict[str, Any] = {f'k:{{"name":"{name}"}}': {".": {}, "f:name": {}, "f:value": {}} for name in names}
     return {"f:spec": {"f:template": {"f:spec": {"f:env": env}}, **more}}
 
 

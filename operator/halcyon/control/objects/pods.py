@@ -169,6 +169,15 @@ def is_unschedulable(pod: Object) -> bool:
     return is_live(pod) and found.get("status") == "False" and found.get("reason") in reasons
 
 
+def is_unplaced(pod: Object) -> bool:
+    """Return whether the pod has no node, and the scheduler says why.
+
+    Unlike `is_unschedulable`, this includes errors of the scheduler, for example if a volume can't be bound. More
+    capacity wouldn't help then.
+    """
+    return is_live(pod) and condition(pod, "PodScheduled").get("status") == "False"
+
+
 def missing_claim(pod: Object) -> str:
     """Return the ResourceClaimTemplate for whose claim the pod waits; empty if the pod doesn't wait for one.
 
@@ -298,9 +307,10 @@ def _failures(pod: Object) -> list[PodFailure]:
 
 def _unplaced(pod: Object) -> str:
     """Return the reason why a pod has no node. It is empty if the pod has a node, or if the reason isn't known."""
-    if is_unschedulable(pod):
+    if is_unplaced(pod):
         if not (gates := pod["status"].get("gates")):
-            return str(condition(pod, "PodScheduled").get("message"))
+            found = condition(pod, "PodScheduled")
+            return str(found.get("message") or found.get("reason") or "the scheduler gives no reason")
         return (
             f"scheduling gate {', '.join(gates)} keeps the scheduler from placing it; the controller that set the gate, "
             "for example Kueue, removes it"
