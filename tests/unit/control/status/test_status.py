@@ -948,4 +948,6 @@ def test_pods_that_fail_every_request_without_a_proof_stay_ready() -> None:
     assert reason_and_message(now, "Ready") == ("True", "Ready")
     assert condition(deployed(), "RequestsFailing") is None
     gone = Signals(failing={"ready-0": "every request fails", "gone-0": "every request fails"})
-    assert (condition(deployed(signals=gone), "RequestsFailing") or ("",))[-1].startswith("requests fail in 1 of 1 pods")
+    assert (condition(deployed(signals=gone), "RequestsFailing") or ("",))[-1].startswith(
+        "requests fail in 1 of 1 pods"
+    )
