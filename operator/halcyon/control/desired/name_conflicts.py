@@ -31,7 +31,9 @@ def conflicting_objects(view: Scope, objects: list[Object]) -> list[ConflictingO
         if there is not None and not is_ours(view, there):
             owners = there["metadata"].get("ownerReferences") or ()
             former = (o for o in owners if o.get("controller") and o.get("uid") != view.meta["uid"])
-            leaving = any((o.get("kind"), o.get("name")) == (kinds.MODEL_DEPLOYMENT.kind, view.key.name) for o in former)
+            leaving = any(
+                (o.get("kind"), o.get("name")) == (kinds.MODEL_DEPLOYMENT.kind, view.key.name) for o in former
+            )
             found.append(ConflictingObject(wanted["kind"], wanted["metadata"]["name"], leaving=leaving))
     return found
 
