@@ -148,7 +148,8 @@ class Scope:
     foreign_autoscaler: str = ""
     """Kind and name of an external HPA that targets this ModelDeployment; empty if there is none."""
     foreign_below: Mapping[str, str] = field(default_factory=dict)
-    """Kind and name of the external HPA of each server Deployment that has one, by the Deployment's name."""
+    """Kind and name of the external HPA of each Deployment of servers or balancers that has one, by the Deployment's
+    name."""
     scaling: PublishedScaling = PublishedScaling()
     measured: Measured = Measured()
     canary: CanaryResult | None = None
