@@ -64,9 +64,7 @@ async def test_an_external_hpa_is_found_by_its_target(hpa: Object, said: str) ->
         (autoscaler("theirs", "digits-a"), {}),
     ],
 )
-async def test_an_autoscaler_on_a_deployment_of_servers_or_balancers_is_found_too(
-    hpa: Object, below: dict[str, str]
-) -> None:
+async def test_an_autoscaler_on_a_deployment_of_servers_is_found_too(hpa: Object, below: dict[str, str]) -> None:
     world = ManualCaches()
     world.store(world.caches.resources, resource())
     world.store(world.caches.hpas, hpa)
