@@ -21,9 +21,10 @@ from halcyon.api.batch_inference import BatchInferenceSpec, BatchReason
 from halcyon.api.documents.batch_documents import BatchProgress
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.batch import job as objects
-from halcyon.batch import runner_pod, status
+from halcyon.batch import runner_pod, running_batch, status
 from halcyon.batch.bucket_access import refusal
 from halcyon.batch.job import LABEL, SPEC_ANNOTATION, BatchSite, ServedModel, job_name
+from halcyon.batch.running_batch import RunningBatch
 from halcyon.batch.status import Observed, Obstacle
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube, Object
@@ -45,21 +46,9 @@ STATUS_INTERVAL_S = 10.0
 """Minimum time between two writes of a status in which only numbers have changed, in seconds."""
 POD_TIMEOUT_S = 30.0
 """Time after which a Job without a pod is reported, in seconds."""
+OVERLAP_INTERVAL_S = 15.0
+"""Interval at which the controller checks whether another release of Halcyon still manages the model, in seconds."""
 WORKERS = 4
-
-
-@dataclass(frozen=True)
-class RunningBatch:
-    """Remaining work and requirements of a BatchInference that isn't paused, complete or failed."""
-
-    name: str
-    rows_left: int | None
-    """Number of rows without an outcome; None until the runner has read the input."""
-    deadline: float | None
-    """Time by which the BatchInference should be complete, in seconds since the epoch; None if it has no deadline."""
-    max_replicas: int | None
-    may_wake: bool
-    gentle: bool
 
 
 @dataclass
@@ -77,6 +66,9 @@ class BatchController:
     """Function that is called with the key of a ModelDeployment when one of its BatchInferences has changed."""
     record: Callable[[Object, NewEvent], object] = lambda _batch, _event: None
     """Function that records an event of a BatchInference."""
+    release: str = ""
+    """Name of this release. A BatchInference whose model another release manages is left to that release. If the value
+    is empty, there is no other release."""
     _progress: dict[Key, BatchProgress] = field(default_factory=dict)
     _written_at: dict[Key, float] = field(default_factory=dict)
 
@@ -106,7 +98,7 @@ class BatchController:
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
         """Return the BatchInferences of a model that are neither paused nor complete nor failed."""
-        found = (_running(batch) for batch in self.batches.find(model.namespace, model.name))
+        found = (running_batch.of(batch) for batch in self.batches.find(model.namespace, model.name))
         return tuple(one for one in found if one is not None)
 
     async def run(self) -> None:
@@ -186,6 +178,8 @@ class BatchController:
             self._progress.pop(key, None)
             self._written_at.pop(key, None)
             return None
+        if self._is_of_another_release(batch):
+            return OVERLAP_INTERVAL_S
         spec: BatchInferenceSpec | None = None
         try:
             spec = batch_inference.parse(batch.get("spec"))
@@ -199,6 +193,12 @@ class BatchController:
         if host is None and self._pod(key) is None and seen.obstacle is None and not spec.suspend:
             return POD_TIMEOUT_S if wait_s is None else min(wait_s, POD_TIMEOUT_S)
         return POLL_INTERVAL_S if host is not None else wait_s
+
+    def _is_of_another_release(self, batch: Object) -> bool:
+        """Return whether another release manages the model. With other settings it would make another Job."""
+        names = (Key(batch["metadata"]["namespace"], name) for name in _model_name(batch))
+        managers = [((self.model(name) or {}).get("status") or {}).get("operator") for name in names]
+        return bool(self.release) and any(one not in {None, "", self.release} for one in managers)
 
     def _served(self, key: Key, spec: BatchInferenceSpec) -> ServedModel | Obstacle:
         """Return the properties of the model that a runner needs, or the obstacle to running a runner."""
@@ -353,22 +353,3 @@ def _states(written: Mapping[str, Any]) -> Any:  # compared only
     """Return the parts of a status whose changes are written at once."""
     conditions = [(one.get("type"), one.get("status"), one.get("reason")) for one in written.get("conditions") or ()]
     return written.get("observedGeneration"), conditions
-
-
-def _running(batch: Object) -> RunningBatch | None:
-    spec, written = batch.get("spec") or {}, batch.get("status") or {}
-    ended = any(
-        one.get("type") in {"Complete", "Failed"} and one.get("status") == "True"
-        for one in written.get("conditions") or ()
-    )
-    if spec.get("suspend") or ended or batch["metadata"].get("deletionTimestamp"):
-        return None
-    rows = written.get("rows")
-    return RunningBatch(
-        name=batch["metadata"]["name"],
-        rows_left=rows["total"] - rows["done"] - rows["failed"] if rows else None,
-        deadline=epoch_seconds(spec.get("deadline")),
-        max_replicas=spec.get("maxReplicas"),
-        may_wake=spec.get("atZero") == "Wake",
-        gentle=bool(spec.get("gentle")),
-    )

@@ -11,8 +11,9 @@ from functools import partial
 
 from halcyon.api.documents.balancer_plan import LowerClass
 from halcyon.api.types import BATCH_KIND
-from halcyon.batch.controller import BatchController, RunningBatch
+from halcyon.batch.controller import BatchController
 from halcyon.batch.job import BatchSite
+from halcyon.batch.running_batch import RunningBatch
 from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.clock import Clock
@@ -58,7 +59,9 @@ def build_batches(
             enqueue(model)
 
     record = partial(events.record, kind=BATCH_KIND)
-    made = BatchController(client, clock, site, models.get, settings.watch_namespaces, changed, record)
+    made = BatchController(
+        client, clock, site, models.get, settings.watch_namespaces, changed, record, release=settings.release
+    )
     models.listeners.append(made.model_changed)
     return made
 

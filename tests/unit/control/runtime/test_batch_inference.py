@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from halcyon.batch.controller import RunningBatch
+from halcyon.batch.running_batch import RunningBatch
 from halcyon.control.runtime.batch_inference import class_of, demand
 from halcyon.scaling.policy.batch_demand import BatchDemand
 
