@@ -27,12 +27,9 @@ class ExternalMetricsApi:
     why: str
     tolerance: bool = False
     """Whether the API server stores an HPA's field `tolerance`. If it doesn't, HPAs ignore deviations of up to 10 %."""
-    known: bool = True
-    """Whether this was found out. If it wasn't, for example because the API server was busy, models keep the HPAs that
-    they have."""
 
 
-UNKNOWN = ExternalMetricsApi(ours=False, why="it is not determined yet who serves external.metrics.k8s.io", known=False)
+UNKNOWN = ExternalMetricsApi(ours=False, why="not determined yet")
 NAME = "v1beta1.external.metrics.k8s.io"
 NAMESPACED = ExternalMetricsApi(
     ours=False,
@@ -45,8 +42,7 @@ async def find_server(client: Kube, *, namespace: str, service: str) -> External
     try:
         registered = await client.get(API_SERVICE, "", NAME)
     except (errors.ApiError, errors.Unreachable) as error:
-        why = f"it is unknown who serves external.metrics.k8s.io: {error}"
-        return ExternalMetricsApi(ours=False, why=why, known=False)
+        return ExternalMetricsApi(ours=False, why=f"it is unknown who serves external.metrics.k8s.io: {error}")
     if registered is None:
         return ExternalMetricsApi(ours=False, why="external.metrics.k8s.io is not served (no APIService is registered)")
     target = (registered.get("spec") or {}).get("service") or {}

@@ -195,7 +195,6 @@ def _stored(view: Scope) -> Spec | None:
 # any        HPA                    -                  -                HPA (the reason mentions a missing tolerance, for Planner)
 # Rules      Auto                   yes                -                HPA
 # Planner    Auto                   yes                yes              HPA
-# any        Auto                   it is unknown      -                HPA if the model has one, else Direct
 # any        Auto                   else                                Direct
 def _actuator(view: Scope, spec: Spec, foreign: ExternalHpa | None) -> tuple[Actuator, str]:
     if foreign is not None:
@@ -212,21 +211,7 @@ def _actuator(view: Scope, spec: Spec, foreign: ExternalHpa | None) -> tuple[Act
     if view.metrics_api.ours and (not planned or view.metrics_api.tolerance):
         return Actuator.HPA, f"Auto: {view.metrics_api.why}"
     why = coarse if view.metrics_api.ours else view.metrics_api.why
-    if not view.metrics_api.known and own(view, kinds.HPA, view.key.name) is not None:
-        unknown = "it is unknown whether HPAs in this cluster support a configurable tolerance"
-        return (
-            Actuator.HPA,
-            f"Auto: the HPA stays, because {unknown if view.metrics_api.ours else view.metrics_api.why}",
-        )
     return Actuator.DIRECT, f"Auto: {why}"
-
-
-def _tolerance(view: Scope) -> bool:
-    """Return whether HPAs of this cluster support a tolerance. While this is unknown, a model's HPA keeps its own."""
-    if view.metrics_api.known:
-        return view.metrics_api.tolerance
-    behavior = ((own(view, kinds.HPA, view.key.name) or {}).get("spec") or {}).get("behavior") or {}
-    return any("tolerance" in (behavior.get(way) or {}) for way in ("scaleUp", "scaleDown"))
 
 
 def _records(view: Scope, rolled: RolloutPlan, acceptance: Acceptance) -> list[Object]:
@@ -248,7 +233,9 @@ def _children(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) 
     objects += routing.then(view, spec, rolled)
     objects += network_policies.then(view, spec)
     if actuator is Actuator.HPA:
-        objects.append(render_hpa.hpa(view.subject, spec, tolerance=_tolerance(view), hold=view.site.hold_scale_down))
+        objects.append(
+            render_hpa.hpa(view.subject, spec, tolerance=view.metrics_api.tolerance, hold=view.site.hold_scale_down)
+        )
     return objects
 
 

@@ -57,7 +57,7 @@ class MetricsApiCheck:
     async def run_once(self) -> bool:
         """Check the features again, and return whether the result has changed.
 
-        If it has, every model with `spec.scaling` must be reconciled. If a check fails, the last result stays.
+        If it has, every model with `spec.scaling` must be reconciled.
         """
         result = api_service.NAMESPACED
         if not self._watched:
@@ -65,15 +65,14 @@ class MetricsApiCheck:
         if self._tolerance is None:
             namespace = next(iter(self._watched), self._namespace)
             self._tolerance = await api_service.keeps_tolerance(self._client, namespace=namespace)
-        is_known = result.known and (self._tolerance is not None or not result.ours)
-        result = replace(result, tolerance=bool(self._tolerance), known=is_known)
+        result = replace(result, tolerance=bool(self._tolerance))
         known = self._certificates.certificates
         if result.ours and known is not None:
             try:
                 await api_service.trust(self._client, known.bundle_pem)
             except (errors.ApiError, errors.Unreachable) as error:
                 log.warning("cannot write the caBundle of the APIService", extra={"error": str(error)})
-        if result == self.result or (self.result.known and not is_known):
+        if result == self.result:
             return False
         log.info("checked which server serves the external metrics API", extra={"ours": result.ours, "why": result.why})
         self.result = result

@@ -16,7 +16,7 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.control.objects.child_names import every_child
 from halcyon.control.state.scope import Scope, SourceState
 from halcyon.kube import kinds
-from halcyon.metricsapi.api_service import UNKNOWN, ExternalMetricsApi
+from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.render import revision
 from halcyon.render.revision import Content
 from tests.drawn import draws
@@ -221,26 +221,6 @@ def test_the_actuator_is_chosen_and_says_why(
     assert planned.actuator is actuator
     assert planned.actuator_why.startswith(why)
     assert (("HorizontalPodAutoscaler", "digits") in planned_children(planned)) is (actuator is Actuator.HPA)
-
-
-@pytest.mark.parametrize(
-    "api",
-    [
-        UNKNOWN,
-        ExternalMetricsApi(ours=False, why="it is unknown who serves it: 500", known=False),
-        replace(OURS, tolerance=False, known=False),
-    ],
-)
-def test_an_hpa_stays_as_it_is_while_the_metrics_server_is_unknown(api: ExternalMetricsApi) -> None:
-    scaled = scope_of(SCALING, metrics_api=OURS)
-    (hpa,) = (o for o in make(scaled).then if o["kind"] == "HorizontalPodAutoscaler")
-    planned = make(after(scaled, SCALING, metrics_api=api))
-
-    assert planned.actuator is Actuator.HPA
-    assert planned.actuator_why.startswith("Auto: the HPA stays, because it is ")
-    assert planned.delete == ()
-    assert hpa in planned.then
-    assert make(scope_of(SCALING, metrics_api=api)).actuator is Actuator.DIRECT, "a model without an HPA gets none"
 
 
 @pytest.mark.parametrize("spec", [{}, {"scaling": {"maxReplicas": 4, "actuator": "Direct"}}])
