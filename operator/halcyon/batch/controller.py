@@ -46,8 +46,6 @@ STATUS_INTERVAL_S = 10.0
 """Minimum time between two writes of a status in which only numbers have changed, in seconds."""
 POD_TIMEOUT_S = 30.0
 """Time after which a Job without a pod is reported, in seconds."""
-OVERLAP_INTERVAL_S = 15.0
-"""Interval at which the controller checks whether another release of Halcyon still manages the model, in seconds."""
 WORKERS = 4
 
 
@@ -66,9 +64,6 @@ class BatchController:
     """Function that is called with the key of a ModelDeployment when one of its BatchInferences has changed."""
     record: Callable[[Object, NewEvent], object] = lambda _batch, _event: None
     """Function that records an event of a BatchInference."""
-    release: str = ""
-    """Name of this release. A BatchInference whose model another release manages is left to that release. If the value
-    is empty, there is no other release."""
     _progress: dict[Key, BatchProgress] = field(default_factory=dict)
     _written_at: dict[Key, float] = field(default_factory=dict)
 
@@ -178,8 +173,6 @@ class BatchController:
             self._progress.pop(key, None)
             self._written_at.pop(key, None)
             return None
-        if self._is_of_another_release(batch):
-            return OVERLAP_INTERVAL_S
         spec: BatchInferenceSpec | None = None
         try:
             spec = batch_inference.parse(batch.get("spec"))
@@ -193,12 +186,6 @@ class BatchController:
         if host is None and self._pod(key) is None and seen.obstacle is None and not spec.suspend:
             return POD_TIMEOUT_S if wait_s is None else min(wait_s, POD_TIMEOUT_S)
         return POLL_INTERVAL_S if host is not None else wait_s
-
-    def _is_of_another_release(self, batch: Object) -> bool:
-        """Return whether another release manages the model. With other settings it would make another Job."""
-        names = (Key(batch["metadata"]["namespace"], name) for name in _model_name(batch))
-        managers = [((self.model(name) or {}).get("status") or {}).get("operator") for name in names]
-        return bool(self.release) and any(one not in {None, "", self.release} for one in managers)
 
     def _served(self, key: Key, spec: BatchInferenceSpec) -> ServedModel | Obstacle:
         """Return the properties of the model that a runner needs, or the obstacle to running a runner."""

@@ -11,7 +11,7 @@ from typing_extensions import override
 from halcyon.api.documents.batch_documents import BatchProgress
 from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.api.timestamps import rfc3339
-from halcyon.batch.controller import OVERLAP_INTERVAL_S, POD_TIMEOUT_S, BatchController
+from halcyon.batch.controller import POD_TIMEOUT_S, BatchController
 from halcyon.batch.job import LABEL, BatchSite
 from halcyon.kube import kinds
 from halcyon.kube.client import FIELD_MANAGER, Object
@@ -23,7 +23,6 @@ from tests.unit.kube.memory_kube import MemoryKube
 KEY, MODEL = Key("team", "night"), Key("team", "digits")
 JOB = Key("team", "night-batch")
 NOW = 1_764_000_000.0
-RELEASE = "halcyon-system/halcyon"
 SITE = BatchSite("i", policy=SitePolicy.model_validate({"pods": {"serviceAccounts": ["typo", "batches"]}}))
 SERVED: Object = {"metadata": {"namespace": "team", "name": "digits", "uid": "m-1", "generation": 1}, "spec": {}}
 
@@ -44,7 +43,7 @@ class Night:
     def __init__(self, **others: Any) -> None:
         self.kube, self.model, self.now = Applied(), SERVED, NOW
         clock = SplitClock(lambda: self.now, lambda: self.now)
-        self.controller = BatchController(self.kube, clock, SITE, lambda _: self.model, release=RELEASE)
+        self.controller = BatchController(self.kube, clock, SITE, lambda _: self.model)
         self.request(**others)
 
     def request(self, uid: str = "u-1", generation: int = 1, **others: Any) -> None:
@@ -209,16 +208,6 @@ def test_a_new_batch_of_the_same_name_has_no_former_rows() -> None:
     night.kube.objects[kinds.BATCH_INFERENCE, *KEY].pop("status", None)
     night.reconcile()
     assert "rows" not in night.status
-
-
-def test_a_batch_is_left_to_the_release_that_manages_its_model() -> None:
-    night = Night()
-    night.model = {**SERVED, "status": {"operator": "other/halcyon"}}
-    assert night.reconcile() == OVERLAP_INTERVAL_S
-    assert (night.job, night.status) == (None, {})
-    night.model = {**SERVED, "status": {"operator": RELEASE}}
-    night.reconcile()
-    assert night.job is not None
 
 
 def test_a_changed_model_queues_a_batch_that_has_a_job() -> None:

@@ -59,9 +59,7 @@ def build_batches(
             enqueue(model)
 
     record = partial(events.record, kind=BATCH_KIND)
-    made = BatchController(
-        client, clock, site, models.get, settings.watch_namespaces, changed, record, release=settings.release
-    )
+    made = BatchController(client, clock, site, models.get, settings.watch_namespaces, changed, record)
     models.listeners.append(made.model_changed)
     return made
 
