@@ -21,10 +21,10 @@ from halcyon.api.batch_inference import BatchInferenceSpec, BatchReason
 from halcyon.api.documents.batch_documents import BatchProgress
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.batch import job as objects
-from halcyon.batch import runner_pod, running_batch, status
+from halcyon.batch import runner_pod, status
 from halcyon.batch.bucket_access import refusal
 from halcyon.batch.job import LABEL, SPEC_ANNOTATION, BatchSite, ServedModel, job_name
-from halcyon.batch.running_batch import RunningBatch
+from halcyon.batch.running_batch import RunningBatch, remaining
 from halcyon.batch.status import Observed, Obstacle
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube, Object
@@ -93,7 +93,7 @@ class BatchController:
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
         """Return the BatchInferences of a model that are neither paused nor complete nor failed."""
-        found = (running_batch.of(batch) for batch in self.batches.find(model.namespace, model.name))
+        found = (remaining(batch) for batch in self.batches.find(model.namespace, model.name))
         return tuple(one for one in found if one is not None)
 
     async def run(self) -> None:
@@ -235,7 +235,24 @@ class BatchController:
         if "Failed" in ends:
             return self._failed(key)
         await self._suspend(present, is_suspended=spec.suspend)
-        return await self._observe_pod(key, present, session)
+        return await self._observe_pod(key, session)
+
+    async def _observe_pod(self, key: Key, session: aiohttp.ClientSession) -> Observed:
+        pod = self._pod(key)
+        host = runner_pod.address(pod)
+        found = runner_pod.last_progress(pod) if host is None else await runner_pod.poll(session, host)
+        if found is not None:
+            self._progress[key] = found
+        job = self.jobs.get(Key(key.namespace, job_name(key.name))) or {}
+        since = epoch_seconds((job.get("status") or {}).get("startTime"))
+        if pod is None and since is not None and self.clock.wall() - since >= POD_TIMEOUT_S:
+            pending = runner_pod.missing(job_name(key.name), since)
+        else:
+            pending = runner_pod.pending(pod)
+        return Observed(pending=pending, progress=self._progress.get(key))
+
+    def _pod(self, key: Key) -> Object | None:
+        return runner_pod.current(self.pods.find(key.namespace, key.name))
 
     async def _without_model(
         self, key: Key, spec: BatchInferenceSpec, present: Object | None, obstacle: Obstacle
@@ -257,22 +274,6 @@ class BatchController:
         meta = job["metadata"]
         body = {"metadata": {"uid": meta["uid"]}, "spec": {"suspend": is_suspended}}
         await self.client.patch(JOB, meta["namespace"], meta["name"], body)
-
-    async def _observe_pod(self, key: Key, job: Object, session: aiohttp.ClientSession) -> Observed:
-        pod = self._pod(key)
-        host = runner_pod.address(pod)
-        found = runner_pod.last_progress(pod) if host is None else await runner_pod.poll(session, host)
-        if found is not None:
-            self._progress[key] = found
-        since = epoch_seconds((job.get("status") or {}).get("startTime"))
-        if pod is None and since is not None and self.clock.wall() - since >= POD_TIMEOUT_S:
-            pending = runner_pod.missing(job["metadata"]["name"], since)
-        else:
-            pending = runner_pod.pending(pod)
-        return Observed(pending=pending, progress=self._progress.get(key))
-
-    def _pod(self, key: Key) -> Object | None:
-        return runner_pod.current(self.pods.find(key.namespace, key.name))
 
     async def _write(self, key: Key, batch: Object, spec: BatchInferenceSpec | None, seen: Observed) -> float | None:
         """Write the status if it has changed.

@@ -22,7 +22,7 @@ class RunningBatch:
     gentle: bool
 
 
-def of(batch: Object) -> RunningBatch | None:
+def remaining(batch: Object) -> RunningBatch | None:
     """Return the remaining work of a BatchInference; None if it is paused, complete, failed or being deleted."""
     spec, written = batch.get("spec") or {}, batch.get("status") or {}
     ended = any(
