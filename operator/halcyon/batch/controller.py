@@ -24,6 +24,7 @@ from halcyon.batch import job as objects
 from halcyon.batch import runner_pod, status
 from halcyon.batch.bucket_access import api_keys_refusal, refusal
 from halcyon.batch.job import LABEL, SPEC_ANNOTATION, BatchSite, ServedModel, job_name
+from halcyon.batch.running_batch import RunningBatch, remaining
 from halcyon.batch.status import Observed, Obstacle
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube, Object
@@ -46,21 +47,9 @@ CONFLICT_INTERVAL_S = 30.0
 Halcyon's label, and no NetworkPolicies."""
 STATUS_INTERVAL_S = 10.0
 """Minimum time between two writes of a status in which only numbers have changed, in seconds."""
+POD_TIMEOUT_S = 30.0
+"""Time after which a Job without a pod is reported, in seconds."""
 WORKERS = 4
-
-
-@dataclass(frozen=True)
-class RunningBatch:
-    """Remaining work and requirements of a BatchInference that isn't paused, complete or failed."""
-
-    name: str
-    rows_left: int | None
-    """Number of rows without an outcome; None until the runner has read the input."""
-    deadline: float | None
-    """Time by which the BatchInference should be complete, in seconds since the epoch; None if it has no deadline."""
-    max_replicas: int | None
-    may_wake: bool
-    gentle: bool
 
 
 @dataclass
@@ -97,17 +86,18 @@ class BatchController:
     def model_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         """Queue the BatchInferences of a changed ModelDeployment.
 
-        Those that already have a Job are queued only if another release manages the model now.
+        If neither its spec nor the release that manages it has changed, those that already have a Job aren't queued.
         """
+        is_new = before is None or after is None or _generation(before) != _generation(after)
         is_moved = _manager(before) != _manager(after)
         for batch in self.batches.find(key.namespace, key.name):
             own = Key(key.namespace, batch["metadata"]["name"])
-            if is_moved or self.jobs.get(Key(own.namespace, job_name(own.name))) is None:
+            if is_new or is_moved or self.jobs.get(Key(own.namespace, job_name(own.name))) is None:
                 self.queue.add(own)
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
         """Return the BatchInferences of a model that are neither paused nor complete nor failed."""
-        found = (_running(batch) for batch in self.batches.find(model.namespace, model.name))
+        found = (remaining(batch) for batch in self.batches.find(model.namespace, model.name))
         return tuple(one for one in found if one is not None)
 
     async def run(self) -> None:
@@ -135,8 +125,12 @@ class BatchController:
         return True
 
     def _batch_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
-        if after is None or before is None or _generation(before) != _generation(after):
+        if after is None or before is None or _version(before) != _version(after):
             self.queue.add(key)
+        if before is not None and (after is None or _version(before)[0] != _version(after)[0]):
+            # A new BatchInference of the same name has other rows.
+            self._progress.pop(key, None)
+            self._written_at.pop(key, None)
         for one in (before, after):
             if name := one and next(iter(_model_name(one)), ""):
                 self.changed(Key(key.namespace, name))
@@ -198,6 +192,8 @@ class BatchController:
         if seen.obstacle is not None and seen.obstacle.reason == BatchReason.NAME_CONFLICT:
             return CONFLICT_INTERVAL_S
         host = runner_pod.address(self._pod(key))
+        if host is None and self._pod(key) is None and seen.obstacle is None and not spec.suspend:
+            return POD_TIMEOUT_S if wait_s is None else min(wait_s, POD_TIMEOUT_S)
         return POLL_INTERVAL_S if host is not None else wait_s
 
     def _served(self, key: Key, spec: BatchInferenceSpec, stored: Object | None) -> ServedModel | Obstacle:
@@ -224,10 +220,13 @@ class BatchController:
         if present is not None and not _is_owned(present, batch):
             return _conflict(JOB, key.name)
         ends = _ends(present)
-        if "Complete" in ends:
+        is_held = runner_pod.is_held(self._pod(key))
+        if "Complete" in ends or _is_complete(batch) or is_held:
+            if is_held:  # this deletes the pod, which never ends by itself
+                await self._suspend(present, is_suspended=True)
             return Observed(is_done=True, progress=runner_pod.last_progress(self._pod(key)))
         if isinstance(model, Obstacle):
-            return Observed(model, is_failed="Failed" in ends, progress=self._progress.get(key))
+            return await self._without_model(key, spec, present, model)
         if not self.site.image:
             text = "the operator has no image for runners (--bench-image); set the chart's images.registry or images.bench.registry"
             return Observed(Obstacle(BatchReason.RUNNER_UNKNOWN, text))
@@ -243,11 +242,8 @@ class BatchController:
             await self.client.delete(JOB, key.namespace, job_name(key.name), seen=present)
             return Observed(pending="the runner is replaced", progress=self._progress.get(key))
         if "Failed" in ends:
-            pod = self._pod(key)
-            return Observed(is_failed=True, pending=runner_pod.pending(pod), progress=runner_pod.last_progress(pod))
-        if bool(present["spec"].get("suspend")) != spec.suspend:
-            body = {"metadata": {"uid": present["metadata"]["uid"]}, "spec": {"suspend": spec.suspend}}
-            await self.client.patch(JOB, key.namespace, job_name(key.name), body)
+            return self._failed(key)
+        await self._suspend(present, is_suspended=spec.suspend)
         return await self._observe_pod(key, session)
 
     async def _create(self, batch: Object, spec: BatchInferenceSpec, job: Object) -> kinds.Kind | None:
@@ -278,10 +274,37 @@ class BatchController:
         found = runner_pod.last_progress(pod) if host is None else await runner_pod.poll(session, host)
         if found is not None:
             self._progress[key] = found
-        return Observed(pending=runner_pod.pending(pod), progress=self._progress.get(key))
+        job = self.jobs.get(Key(key.namespace, job_name(key.name))) or {}
+        since = epoch_seconds((job.get("status") or {}).get("startTime"))
+        if pod is None and since is not None and self.clock.wall() - since >= POD_TIMEOUT_S:
+            pending = runner_pod.missing(job_name(key.name), since)
+        else:
+            pending = runner_pod.pending(pod)
+        return Observed(pending=pending, progress=self._progress.get(key))
 
     def _pod(self, key: Key) -> Object | None:
         return runner_pod.current(self.pods.find(key.namespace, key.name))
+
+    async def _without_model(
+        self, key: Key, spec: BatchInferenceSpec, present: Object | None, obstacle: Obstacle
+    ) -> Observed:
+        """Return the state of a batch whose model can't be used now. Its Job, if it has one, can be paused meanwhile."""
+        if "Failed" in _ends(present):
+            return self._failed(key)
+        await self._suspend(present, is_suspended=spec.suspend)
+        return Observed(obstacle, progress=self._progress.get(key))
+
+    def _failed(self, key: Key) -> Observed:
+        pod = self._pod(key)
+        return Observed(is_failed=True, pending=runner_pod.pending(pod), progress=runner_pod.last_progress(pod))
+
+    async def _suspend(self, job: Object | None, *, is_suspended: bool) -> None:
+        """Suspend or resume a Job, unless it has ended or is in this state already."""
+        if job is None or _ends(job) or bool(job["spec"].get("suspend")) == is_suspended:
+            return
+        meta = job["metadata"]
+        body = {"metadata": {"uid": meta["uid"]}, "spec": {"suspend": is_suspended}}
+        await self.client.patch(JOB, meta["namespace"], meta["name"], body)
 
     async def _write(self, key: Key, batch: Object, spec: BatchInferenceSpec | None, seen: Observed) -> float | None:
         """Write the status if it has changed.
@@ -325,6 +348,11 @@ def _batch_name(pod: Object) -> Iterable[str]:
     return (name,) if name else ()
 
 
+def _version(obj: Object | None) -> tuple[str, int]:
+    """Return the uid and the generation of a BatchInference; an empty text and 0 if there is none."""
+    return ("", 0) if obj is None else (str(obj["metadata"]["uid"]), _generation(obj))
+
+
 def _generation(obj: Object) -> int:
     return int(obj["metadata"].get("generation") or 0)
 
@@ -344,26 +372,13 @@ def _ends(job: Object | None) -> set[str]:
     return {str(one["type"]) for one in conditions if one.get("status") == "True"} & {"Complete", "Failed"}
 
 
+def _is_complete(batch: Object) -> bool:
+    """Return whether the status says that the batch is complete. It stays complete if its Job or its pod is deleted."""
+    conditions = (batch.get("status") or {}).get("conditions") or ()
+    return any((one.get("type"), one.get("status")) == ("Complete", "True") for one in conditions)
+
+
 def _states(written: Mapping[str, Any]) -> Any:  # compared only
     """Return the parts of a status whose changes are written at once."""
     conditions = [(one.get("type"), one.get("status"), one.get("reason")) for one in written.get("conditions") or ()]
     return written.get("observedGeneration"), conditions
-
-
-def _running(batch: Object) -> RunningBatch | None:
-    spec, written = batch.get("spec") or {}, batch.get("status") or {}
-    ended = any(
-        one.get("type") in {"Complete", "Failed"} and one.get("status") == "True"
-        for one in written.get("conditions") or ()
-    )
-    if spec.get("suspend") or ended or batch["metadata"].get("deletionTimestamp"):
-        return None
-    rows = written.get("rows")
-    return RunningBatch(
-        name=batch["metadata"]["name"],
-        rows_left=rows["total"] - rows["done"] - rows["failed"] if rows else None,
-        deadline=epoch_seconds(spec.get("deadline")),
-        max_replicas=spec.get("maxReplicas"),
-        may_wake=spec.get("atZero") == "Wake",
-        gentle=bool(spec.get("gentle")),
-    )

@@ -12,8 +12,9 @@ from functools import partial
 from halcyon.api.documents.balancer_plan import LowerClass
 from halcyon.api.spec import Spec
 from halcyon.api.types import BATCH_KIND
-from halcyon.batch.controller import BatchController, RunningBatch
+from halcyon.batch.controller import BatchController
 from halcyon.batch.job import BatchSite
+from halcyon.batch.running_batch import RunningBatch
 from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.kube.client import Kube, Object

@@ -13,6 +13,7 @@ from halcyon.api import user_annotations
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.spec import defaults
 from halcyon.api.timestamps import rfc3339
+from halcyon.control.desired import external_hpa
 from halcyon.control.desired.plan import ReconcilePlan, counts
 from halcyon.control.objects import pods
 from halcyon.control.objects.actuator import Actuator
@@ -136,10 +137,14 @@ def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
     return None
 
 
-# Present while the spec sets a field that has no effect because of other fields.
-def ignored(plan: ReconcilePlan) -> Condition | None:
+# Present while the spec sets a field that has no effect because of other fields or of an external HPA.
+def ignored(view: Scope, plan: ReconcilePlan) -> Condition | None:
     """Return the condition FieldIgnored; None if the condition doesn't apply."""
-    found = defaults.ignored(plan.spec) if plan.spec is not None else ()
+    if plan.spec is None:
+        return None
+    found = [*defaults.ignored(plan.spec)]
+    if said := external_hpa.ignored_balancer_replicas(view, plan.spec):
+        found.append(said)
     if not found:
         return None
     return Condition(Type.FIELD_IGNORED, status=True, reason=Reason.NO_EFFECT, message="; ".join(found))

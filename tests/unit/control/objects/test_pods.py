@@ -56,6 +56,16 @@ def test_the_schedulers_message_is_shown() -> None:
     assert pods.is_unschedulable(pod("p", ready=False, unschedulable=text))
 
 
+def test_an_error_of_the_scheduler_is_shown_as_no_lack_of_capacity() -> None:
+    said = 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
+    found = pod("p", ready=False, unschedulable=said, phase="Pending")
+    (placed,) = (one for one in found["status"]["conditions"] if one["type"] == "PodScheduled")
+    placed["reason"] = "SchedulerError"
+    assert pods.failure([found]) == PodFailure(Reason.UNSCHEDULABLE, said, "p")
+    assert pod_stage.stage(found) == pod_stage.Stage("pending", "Unschedulable", said)
+    assert not pods.is_unschedulable(found)
+
+
 def test_a_pod_waits_for_its_claim_or_a_node() -> None:
     whole = {
         "metadata": {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "1"},

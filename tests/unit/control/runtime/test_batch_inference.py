@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from halcyon.api.spec.parse import parse
-from halcyon.batch.controller import RunningBatch
 from halcyon.batch.job import ServedModel
+from halcyon.batch.running_batch import RunningBatch
 from halcyon.batch.status import served_model
 from halcyon.control.runtime.batch_inference import class_of, demand, in_force
 from halcyon.scaling.policy.batch_demand import BatchDemand

@@ -510,6 +510,8 @@ def test_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
         (deployed({"replicas": 0}, ready=0), None),
         (scope_of({"replicas": -1}), None),
         (deployed(refused="no"), None),
+        (deployed(failing="no answer of a webhook"), "True"),
+        (scope_of({"replicas": -1}, failing="no answer of a webhook"), None),
     ],
 )
 def test_reconciling_is_there_until_the_revision_is_reached(now: Scope, expected: str | None) -> None:
@@ -952,3 +954,7 @@ def test_pods_that_fail_every_request_without_a_proof_stay_ready() -> None:
     assert found[2].startswith("requests fail in 1 of 1 pods, for example in pod ready-0: every request fails.")
     assert reason_and_message(now, "Ready") == ("True", "Ready")
     assert condition(deployed(), "RequestsFailing") is None
+    gone = Signals(failing={"ready-0": "every request fails", "gone-0": "every request fails"})
+    assert (condition(deployed(signals=gone), "RequestsFailing") or ("",))[-1].startswith(
+        "requests fail in 1 of 1 pods"
+    )
