@@ -194,6 +194,18 @@ def test_a_pod_that_comes_or_goes_changes_the_published_number_within_two_second
     live(scenario)
 
 
+def test_pods_of_an_earlier_revision_hold_the_gpus_that_they_requested() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        books = Books(world)
+        earlier = world.caches.pods.get(Key("team", "digits-a-0"))
+        assert earlier is not None
+        earlier["spec"]["devices"] = {"nvidia.com/gpu": 1}
+        await books.run(20)
+        assert status(books)["gpus"] == 3
+
+    live(scenario)
+
+
 @pytest.mark.parametrize("was_ready", [True, False])
 def test_a_pod_that_ends_has_served_only_if_it_was_ready(was_ready: bool) -> None:
     async def scenario(world: OperatorReplica) -> None:

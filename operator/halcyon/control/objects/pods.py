@@ -63,6 +63,7 @@ def project(pod: Object) -> Object:
             "priority": spec.get("priority"),
             **({"nodeName": spec["nodeName"]} if spec.get("nodeName") else {}),
             **_claim(spec),
+            **_devices(spec),
         },
         "status": {
             "phase": _shared(status.get("phase")),
@@ -95,6 +96,25 @@ def _claim(spec: Mapping[str, Any]) -> Object:
     volumes = (volume for volume in spec.get("volumes") or () if volume.get("name") == "source")
     claims = ((volume.get("persistentVolumeClaim") or {}).get("claimName") for volume in volumes)
     return {"claim": name} if (name := next(filter(None, claims), None)) else {}
+
+
+def _devices(spec: Mapping[str, Any]) -> Object:
+    """Return the value of the cached field `devices`: the extended resources of the pod's containers, by name.
+
+    It is left out if there are none. Their names contain a slash, for example nvidia.com/gpu.
+    """
+    found: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        for name, amount in ((container.get("resources") or {}).get("limits") or {}).items():
+            if "/" in name and str(amount).isdecimal():
+                found[sys.intern(name)] = found.get(name, 0) + int(amount)
+    return {"devices": found} if found else {}
+
+
+def devices(pod: Object, resource: str) -> int | None:
+    """Return the pod's number of devices of an extended resource; None if the pod has none by this name."""
+    count: int | None = (pod["spec"].get("devices") or {}).get(resource)
+    return count
 
 
 def _interference(spec: Mapping[str, Any], init: list[Object], main: list[Object]) -> Object:

@@ -210,6 +210,16 @@ def test_a_projection_keeps_the_requested_fields_and_drops_the_rest() -> None:
     assert pods.is_live(kept)
 
 
+def test_a_projection_counts_extended_resources_over_all_containers() -> None:
+    limits = [{"cpu": "2", "nvidia.com/gpu": "2"}, {"memory": "1Gi"}, {"nvidia.com/gpu": 1, "example.com/nic": "x"}]
+    full = {
+        "metadata": {"namespace": "team", "name": "p", "uid": "u", "resourceVersion": "1"},
+        "spec": {"containers": [{"resources": {"limits": one}} for one in limits] + [{}]},
+    }
+    kept = pods.project(full)
+    assert (pods.devices(kept, "nvidia.com/gpu"), pods.devices(kept, "example.com/nic")) == (3, None)
+
+
 CREATED, SCHEDULED, READY = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z", "2026-01-01T00:06:00Z"
 AT = 1_767_225_600.0
 """CREATED, in seconds since the epoch."""
