@@ -380,7 +380,7 @@ class Agent:
             endpoints=self._endpoints,
             samples=self._samples,
             maintenance=self._dead.out,
-            backend_failures=self._dead.failures(asyncio.get_running_loop().time()),
+            backend_failures=self._dead.failures,
         )
         part = self._shares.concurrency.users_part if self._plan.has_lower_class else None
         self._stream.publish(users_report(report, part), urgent=urgent)
