@@ -81,6 +81,8 @@ class BackendLoads:
 
     waiting: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Number of queued requests in each slot."""
+    queued: Mapping[ServerKey, tuple[int, int]] = field(default_factory=dict)
+    """Number of the requests in `waiting` that wait for one server, by server. Servers without any are left out."""
     servers: Mapping[ServerKey, PodLoad] = field(default_factory=dict)
     responses: Mapping[ServerKey, int] = field(default_factory=dict)
     """Number of responses of each server whose headers have arrived, for HTTP and gRPC together."""
@@ -239,6 +241,7 @@ def parse_loads(text: str) -> BackendLoads:
     """
     waiting: dict[str, list[int]] = {}
     servers: dict[ServerKey, list[tuple[int, int, int]]] = {}
+    queued: dict[ServerKey, list[int]] = {}
     responses: dict[ServerKey, int] = {}
     try:
         for row in text.splitlines():
@@ -249,6 +252,8 @@ def parse_loads(text: str) -> BackendLoads:
             waiting.setdefault(slot, [0, 0])[index] += int(columns[_QCUR])
             if server := _SERVER.fullmatch(columns[1]):
                 key = ServerKey(slot, int(server[1]))
+                if waits := int(columns[_QCUR]):
+                    queued.setdefault(key, [0, 0])[index] = waits
                 responses[key] = responses.get(key, 0) + sum(int(column or 0) for column in columns[_RESPONSES])
                 pair = servers.setdefault(key, [(0, 0, 0), (0, 0, 0)])
                 pair[index] = (int(columns[_SCUR]), int(columns[_SLIM] or 0), int(columns[_STOT]))
@@ -258,7 +263,12 @@ def parse_loads(text: str) -> BackendLoads:
         key: PodLoad((http[0], grpc[0]), (http[1], grpc[1]), http[2] + grpc[2] - http[0] - grpc[0])
         for key, (http, grpc) in servers.items()
     }
-    return BackendLoads({slot: (pair[0], pair[1]) for slot, pair in waiting.items()}, loads, responses)
+    return BackendLoads(
+        {slot: (pair[0], pair[1]) for slot, pair in waiting.items()},
+        {key: (pair[0], pair[1]) for key, pair in queued.items()},
+        loads,
+        responses,
+    )
 
 
 def _lines(text: str, sessions: Mapping[ServerKey, int]) -> dict[ServerKey, ServerState]:
