@@ -326,7 +326,7 @@ class Agent:
                 statistics,
                 servers=self._controller.in_use,
                 now=clock(),
-                share=self._shares.concurrency.share(plan.balancers),
+                share=self._shares.concurrency.share((self._plan or plan).balancers),
             )
             self._shares.concurrency.rejected_load = self._feedback.limits.rejected_load
             await self._limit_queue()
