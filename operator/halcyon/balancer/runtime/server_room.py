@@ -42,7 +42,10 @@ def fill_order(loads: BackendLoads, limits: Mapping[ServerKey, tuple[int, int]])
     for key, queued in own.items():
         for protocol, count in enumerate(queued):
             anywhere[key.slot][protocol] -= count
-    inflight = {key: list(loads.servers[key].inflight) for key in limits if key in loads.servers}
+    # HAProxy sends nothing to a server that is down. With its limits, no other server would get what waits.
+    inflight = {
+        key: list(loads.servers[key].inflight) for key in limits if key in loads.servers and key not in loads.down
+    }
     servers = [(sum(used), key) for key, used in inflight.items()]
     heapq.heapify(servers)
     order: list[ServerKey] = []

@@ -34,13 +34,20 @@ def test_requests_of_a_sticky_header_wait_for_their_server_alone() -> None:
     assert fill_order(loads, {ONE: (16, 16), TWO: (16, 16)}) == [TWO, TWO, TWO]
 
 
-def test_queues_of_servers_are_read_from_the_rows_of_haproxy() -> None:
-    def row(name: str, queued: int) -> str:
-        return ",".join(["grpc_a", name, str(queued), "0", "3", "9", "16", "40", *["0"] * 40])
+def test_servers_that_are_down_take_no_place_of_others() -> None:
+    loads = BackendLoads({"a": (16, 0)}, servers=idle(ONE, TWO), down=frozenset({ONE}))
+    assert fill_order(loads, {ONE: (16, 16), TWO: (16, 16)}) == [TWO] * 4
 
-    loads = parse_loads("\n".join([row("s1", 5), row("s2", 0), row("BACKEND", 2)]))
+
+def test_queues_and_states_of_servers_are_read_from_the_rows_of_haproxy() -> None:
+    def row(name: str, queued: int, state: str) -> str:
+        return ",".join(["grpc_a", name, str(queued), "0", "3", "9", "16", "40", *["0"] * 9, state, *["0"] * 30])
+
+    rows = [row("s1", 5, "UP"), row("s2", 0, "DOWN 1/2"), row("s3", 0, "MAINT"), row("BACKEND", 2, "UP")]
+    loads = parse_loads("\n".join(rows))
     assert loads.waiting == {"a": (0, 7)}
     assert loads.queued == {ONE: (0, 5)}
+    assert loads.down == {TWO}
 
 
 @given(
