@@ -91,8 +91,8 @@ presets, in the manner of MLPerf's scenarios, but no MLPerf results:
 exit status:
   0  the run is valid
   1  the run isn't valid, or was interrupted: the reasons are shown; or it
-     can't be compared, a condition of --fail-if is met, --teach had nothing to
-     write, or --save failed
+     can't be compared, a condition of --fail-if is met, --teach had nothing
+     to write, or --save failed
   2  nothing was measured: usage error, invalid file, no such server or model,
      no room or no rights for a copy
 """
