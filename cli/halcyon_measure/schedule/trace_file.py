@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import math
+import zlib
 from pathlib import Path
 
 from halcyon_measure.errors import ScenarioError
@@ -27,7 +28,7 @@ def read(path: Path, *, scale: float = 1.0) -> tuple[float, ...]:
     try:
         content = path.read_bytes()
         text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ScenarioError(f"{path}: unreadable as CSV or .csv.gz: {error}") from None
     rows = csv.DictReader(io.StringIO(text))
     if _COLUMN not in (rows.fieldnames or ()):
@@ -47,6 +48,11 @@ def read(path: Path, *, scale: float = 1.0) -> tuple[float, ...]:
     if len(times) > MAX_REQUESTS:
         raise ScenarioError(f"{path}: {len(times)} arrivals; at most {MAX_REQUESTS} are possible")
     first = times[0]
+    if times[-1] == first:
+        raise ScenarioError(
+            f"{path}: all {len(times)} arrivals are at {first:g} s, so there is no rate; for example --scenario offline "
+            f"--requests {len(times)}"
+        )
     length = (times[-1] - first) / scale
     if length > MAX_DURATION_S:
         raise ScenarioError(

@@ -9,6 +9,7 @@ import csv
 import gzip
 import io
 import math
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -52,7 +53,7 @@ def read(path: Path) -> Times:
     try:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise TraceError(
             f"trace {path} can't be read: {error.strerror if isinstance(error, OSError) and error.strerror else error}"
         ) from error
