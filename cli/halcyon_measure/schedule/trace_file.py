@@ -31,18 +31,10 @@ def read(path: Path, *, scale: float = 1.0) -> tuple[float, ...]:
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ScenarioError(f"{path}: unreadable as CSV or .csv.gz: {error}") from None
     rows = csv.DictReader(io.StringIO(text))
-    if _COLUMN not in (rows.fieldnames or ()):
-        raise ScenarioError(
-            f"{path}: no column {_COLUMN} in {rows.fieldnames}; its first line is for example {_COLUMN}"
-        )
-    times: list[float] = []
-    for row in rows:
-        time = _time(row[_COLUMN], f"{path}, line {rows.line_num}")
-        if times and time < times[-1]:
-            raise ScenarioError(
-                f"{path}, line {rows.line_num}: {time:g} comes after {times[-1]:g}; sort the file by {_COLUMN}"
-            )
-        times.append(time)
+    try:
+        times = _times(path, rows)
+    except csv.Error as error:
+        raise ScenarioError(f"{path}, line {rows.line_num}: not CSV: {error}") from None
     if not times:
         raise ScenarioError(f"{path}: no arrival; each line after the first is a time in seconds, for example 0.25")
     if len(times) > MAX_REQUESTS:
@@ -60,6 +52,22 @@ def read(path: Path, *, scale: float = 1.0) -> tuple[float, ...]:
             f"--scale {math.ceil(scale * length / MAX_DURATION_S)}"
         )
     return tuple((time - first) / scale for time in times)
+
+
+def _times(path: Path, rows: csv.DictReader[str]) -> list[float]:
+    if _COLUMN not in (rows.fieldnames or ()):
+        raise ScenarioError(
+            f"{path}: no column {_COLUMN} in {rows.fieldnames}; its first line is for example {_COLUMN}"
+        )
+    times: list[float] = []
+    for row in rows:
+        time = _time(row[_COLUMN], f"{path}, line {rows.line_num}")
+        if times and time < times[-1]:
+            raise ScenarioError(
+                f"{path}, line {rows.line_num}: {time:g} comes after {times[-1]:g}; sort the file by {_COLUMN}"
+            )
+        times.append(time)
+    return times
 
 
 def _time(text: str | None, where: str) -> float:

@@ -78,6 +78,7 @@ def test_a_trace_begins_at_its_first_arrival(tmp_path: Path) -> None:
         ("t_s\n0\n3601\n", "3601 s long at scale 1; at most 3600 s are possible, for example --scale 2"),
         ("time\n0\n", "no column t_s in ['time']"),
         ("t_s\n", "no arrival"),
+        ("t_s\n" + 200_000 * "1", "line 1: not CSV: field larger than field limit"),
         ("t_s\n7\n", "all 1 arrivals are at 7 s, so there is no rate; for example --scenario offline --requests 1"),
         ("t_s\n7\n7\n7\n", "all 3 arrivals are at 7 s"),
         ("", "no column t_s"),
