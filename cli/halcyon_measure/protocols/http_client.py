@@ -24,6 +24,8 @@ from halcyon_measure.inputs.payloads import Payload
 from halcyon_measure.protocols.reply import Outcome, Prepared, Reply, of_http, one_line
 from halcyon_measure.protocols.target import Target
 
+MAX_RETRY_AFTER_S = 600.0
+"""Longest wait that a server may demand. A batch would otherwise wait for as long as any proxy says."""
 _LENGTH = "Inference-Header-Content-Length"
 
 
@@ -82,8 +84,7 @@ class HttpClient:
             message = f"{response.status}: {_message(body)}"
         elif message := problem(self._target, response.status, body, header=header, location=location):
             outcome = Outcome.ERROR
-        wait_s = float(later) if later.isdecimal() else 0.0
-        return Reply(outcome, message, first, body, pod, header, body_sent.written_s, wait_s)
+        return Reply(outcome, message, first, body, pod, header, body_sent.written_s, retry_after_s(later))
 
     def _content_type(self, request: Prepared) -> str:
         if self._target.api == "post":
@@ -140,6 +141,11 @@ def encode(target: Target, payload: Payload) -> Prepared:
         document.pop("parameters", None)
         return Prepared(json.dumps(document).encode(), payload.rows)
     return Prepared(bytes(body), payload.rows, length)
+
+
+def retry_after_s(text: str) -> float:
+    """Return the seconds of a header `Retry-After`, at most `MAX_RETRY_AFTER_S`; 0 if it has none, as in a date."""
+    return min(float(text), MAX_RETRY_AFTER_S) if text.isdecimal() else 0.0
 
 
 def problem(target: Target, status: int, body: bytes, *, header: int | None = None, location: str = "") -> str:

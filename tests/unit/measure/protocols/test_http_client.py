@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from halcyon_measure.protocols import target
-from halcyon_measure.protocols.http_client import problem
+from halcyon_measure.protocols.http_client import problem, retry_after_s
 from halcyon_measure.protocols.target import Target
 
 ANSWER = b'{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1],"data":[1.0]}]}'
@@ -50,3 +50,11 @@ def test_an_answer_of_each_api_is_accepted(api: str, body: bytes, header: int | 
 
 def test_a_redirect_of_a_plain_post_is_no_answer() -> None:
     assert "308: a redirect to /predict/" in problem(parsed("post"), 308, b"", location="/predict/")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("", 0.0), ("5", 5.0), ("99999999999", 600.0), ("-1", 0.0), ("1e9", 0.0), ("Wed, 21 Oct 2026 07:28:00 GMT", 0.0)],
+)
+def test_a_wait_that_a_server_demands_has_an_end(text: str, seconds: float) -> None:
+    assert retry_after_s(text) == seconds
