@@ -1,6 +1,7 @@
 // The fleet: a table that only contains the visible rows. The operator filters, sorts and pages.
 
 import { follow, modelPath, RequestError } from "./api.js";
+import { Rows } from "./rows.js";
 import { sparkline } from "./spark.js";
 import { byId, h, input, refill, setText, setTitle } from "./dom.js";
 import { age, count, known, millis, NONE, number, percent, plural, quantile, rate } from "./format.js";
@@ -86,8 +87,9 @@ export function fleetPage(main, params, listener) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   let rowPx = 42;
-  /** Rows that are shown, with the text of their documents: a row is made again only if its document has changed. @type {Map<string, {text: string, element: HTMLElement}>} */
-  let lines = new Map();
+  let frame = 0;
+  /** What the parts above the table show. */
+  let summary = "";
 
   const filter = input({ id: "filter", type: "search", maxlength: 200, value: query.text, placeholder: "namespace, name, reason, image", oninput: () => debounce(() => change({ text: filter.value })) });
   const namespace = /** @type {HTMLSelectElement} */ (h("select", { id: "namespace", onchange: () => change({ namespace: namespace.value }) }));
@@ -104,6 +106,7 @@ export function fleetPage(main, params, listener) {
     ),
   );
   const body = h("tbody");
+  const rows = new Rows(body, line, makeRoom);
   const table = h("table", { "aria-label": "Models" }, h("thead", {}, h("tr", { "aria-rowindex": 1 }, ...heads)), body);
   const pad = h("div", {}, table);
   const scroller = h("div", { class: "scroller", role: "region", tabindex: 0, "aria-label": "Table of models, scrollable", onscroll: () => loadVisibleRows() }, pad);
@@ -162,16 +165,27 @@ export function fleetPage(main, params, listener) {
     return Math.min(Math.max(2 * Math.ceil(scroller.clientHeight / rowPx), LEAST_ROWS), MOST_ROWS);
   }
 
+  /** Returns the positions of the first row in sight, and of the one after the last. @param {number} matched */
+  function inSight(matched) {
+    const first = Math.max(Math.floor(scroller.scrollTop / rowPx) - 1, 0);
+    return { first, end: Math.min(first + Math.ceil(scroller.clientHeight / rowPx) + 1, matched) };
+  }
+
   /** Requests another page if rows that are now visible are not in this one. */
   function loadVisibleRows() {
     if (!fleet) return;
-    const first = Math.max(Math.floor(scroller.scrollTop / rowPx) - 1, 0);
-    const last = Math.min(first + Math.ceil(scroller.clientHeight / rowPx) + 1, fleet.matched);
-    if (first >= fleet.offset && last <= fleet.offset + fleet.rows.length) return;
-    const offset = Math.max(0, first - Math.floor((pageRows() - (last - first)) / 2));
+    const { first, end } = inSight(fleet.matched);
+    if (first >= fleet.offset && end <= fleet.offset + fleet.rows.length) return;
+    const offset = Math.max(0, first - Math.floor((pageRows() - (end - first)) / 2));
     if (offset === query.offset) return;
     query.offset = offset;
     debounce(openStream);
+  }
+
+  /** Leaves the room of the rows that don't exist. @param {number} first position of the first row that exists @param {number} end position after the last one */
+  function makeRoom(first, end) {
+    pad.style.paddingTop = `${first * rowPx}px`;
+    pad.style.paddingBottom = `${Math.max((fleet?.matched ?? 0) - end, 0) * rowPx}px`;
   }
 
   function openStream() {
@@ -188,8 +202,35 @@ export function fleetPage(main, params, listener) {
   /** @param {Fleet} now */
   function draw(now) {
     const before = fleet;
-    const { offset, matched, rows: documents } = (fleet = now);
-    table.setAttribute("aria-rowcount", String(matched + 1));
+    fleet = now;
+    const { offset, matched, rows: documents } = now;
+    const sight = inSight(matched); // before anything changes, so that it needs no layout
+    const fresh = JSON.stringify({ ...now, ...query, rows: [], offset: 0 });
+    if (fresh !== summary) drawSummary(now);
+    summary = fresh;
+    if (!before || before.matched !== matched) setText(byId("announcement"), matches.textContent);
+    const minute = Math.floor(Date.now() / 60_000); // the ages change with it
+    const lines = documents.map((row) => ({ key: `${row.namespace}/${row.name}`, text: `${minute} ${JSON.stringify(row)}`, row }));
+    rows.show(lines, offset, sight.first, sight.end);
+    if (!matched) body.replaceChildren(empty(now));
+    cancelAnimationFrame(frame);
+    frame = requestAnimationFrame(measure);
+  }
+
+  /** Reads the height of a row, which depends on the browser's fonts. In the next frame, so that it needs no layout of its own. */
+  function measure() {
+    const row = fleet?.matched ? body.querySelector("tr") : null;
+    const heightPx = row?.getBoundingClientRect().height || rowPx;
+    if (heightPx !== rowPx) {
+      rowPx = heightPx;
+      rows.makeRoom();
+    }
+    loadVisibleRows();
+  }
+
+  /** Draws what is above the rows. @param {Fleet} now */
+  function drawSummary(now) {
+    table.setAttribute("aria-rowcount", String(now.matched + 1));
     heads.forEach((head, index) => {
       const column = COLUMNS[index];
       if (!column.sort) return;
@@ -206,33 +247,7 @@ export function fleetPage(main, params, listener) {
       ...problemCounts(now).filter(([problem, models]) => (models && !["stalled", "unready", "limited"].includes(problem)) || query.problem === problem).map(([problem, models]) => chip("problem", problem, PROBLEM_NAMES[problem], models)),
       ...stateCounts(now).filter(([state, models]) => models || query.state === state).map(([state, models]) => chip("state", state, STATE_NAMES[state], models)),
     );
-    setText(matches, now.synced ? `${plural(matched, "model")}${matched === now.total ? "" : ` of ${now.total}`}` : "The operator is still filling its caches.");
-    if (!before || before.matched !== matched) setText(byId("announcement"), matches.textContent);
-    const focused = document.activeElement?.closest("tr")?.dataset.key;
-    const minute = Math.floor(Date.now() / 60_000); // the ages change with it
-    const shown = new Map(documents.map((row, index) => [`${row.namespace}/${row.name}`, { text: `${minute} ${JSON.stringify(row)}`, row, index }]));
-    lines = new Map([...shown].map(([key, { text, row, index }]) => {
-      const before = lines.get(key);
-      const element = before?.text === text ? before.element : line(row);
-      element.setAttribute("aria-rowindex", String(offset + index + 2));
-      return [key, { text, element }];
-    }));
-    const rows = [...lines.values()].map((one) => one.element);
-    const isSame = rows.length > 0 && rows.length === body.children.length && rows.every((row, index) => row === body.children[index]);
-    if (!isSame) body.replaceChildren(...(rows.length ? rows : [empty(now)]));
-    const makeRoom = () => {
-      pad.style.paddingTop = `${offset * rowPx}px`;
-      pad.style.paddingBottom = `${Math.max(matched - offset - rows.length, 0) * rowPx}px`;
-    };
-    makeRoom(); // before the height is read, which needs a layout: a change after it would need another one
-    const heightPx = rows[0]?.getBoundingClientRect().height || rowPx;
-    if (heightPx !== rowPx) {
-      rowPx = heightPx;
-      makeRoom();
-    }
-    const refocused = focused && body.querySelector(`tr[data-key="${CSS.escape(focused)}"] a`);
-    if (refocused instanceof HTMLElement) refocused.focus({ preventScroll: true });
-    loadVisibleRows();
+    setText(matches, now.synced ? `${plural(now.matched, "model")}${now.matched === now.total ? "" : ` of ${now.total}`}` : "The operator is still filling its caches.");
   }
 
   /** @param {"problem" | "state"} key @param {string} value @param {string} name @param {number} models */
@@ -260,6 +275,8 @@ export function fleetPage(main, params, listener) {
   openStream();
   return () => {
     clearTimeout(timer);
+    cancelAnimationFrame(frame);
+    rows.stop();
     end();
   };
 }
