@@ -4,7 +4,7 @@ import { follow, modelPath, RequestError } from "./api.js";
 import { Rows } from "./rows.js";
 import { sparkline } from "./spark.js";
 import { byId, h, input, refill, setText, setTitle } from "./dom.js";
-import { age, count, known, millis, NONE, number, percent, plural, quantile, rate } from "./format.js";
+import { age, count, known, millis, money, NONE, percent, plural, quantile, rate, whole } from "./format.js";
 import { rollouts, totals } from "./totals.js";
 import { viewList } from "./views.js";
 
@@ -45,17 +45,17 @@ function whyUnknown(row, measured) {
 
 /** @type {{key: string, title: string, sort: string | null, class: string, wrong?: (row: ShownRow) => boolean, cell: (row: ShownRow) => (Node | string)[]}[]} */
 const COLUMNS = [
-  { key: "model", title: "Model", sort: "name", class: "name", cell: (row) => [h("a", { href: `#/${modelPath(row.namespace, row.name)}` }, row.name), h("span", { class: "space" }, row.namespace)] },
-  { key: "state", title: "State", sort: "urgency", class: "", cell: (row) => [badge(row.state), h("span", { class: "reason" }, problemText(row))] },
+  { key: "model", title: "Model", sort: "name", class: "name", cell: (row) => [h("a", { href: `#/${modelPath(row.namespace, row.name)}`, title: row.name }, row.name), h("span", { class: "space" }, row.namespace)] },
+  { key: "state", title: "State", sort: "urgency", class: "", cell: (row) => [badge(row.state), h("span", { class: "reason", title: problemText(row) || null }, problemText(row))] },
   { key: "replicas", title: "Replicas", sort: "replicas", class: "n", cell: (row) => [h("span", { title: row.why || "" }, `${row.ready ?? NONE}/${row.replicas}`), row.max === null ? "" : h("span", { class: "small" }, `${row.min}–${row.max}`)] },
   { key: "rate", title: "Requests/s", sort: "rate", class: "n mid", cell: (row) => [known(row.rate, rate(row.rate), NO_REPORT)] },
   { key: "spark", title: "10 min", sort: null, class: "wide", cell: (row) => [sparkline(row.sparks, `Requests per second of ${row.name} over ten minutes`)] },
   { key: "errors", title: "Errors", sort: "errors", class: "n wide", wrong: (row) => row.problems.includes("errors"), cell: (row) => [known(row.errors, percent(row.errors), whyUnknown(row, "share of errors"))] },
   { key: "latency", title: "p95", sort: "latency", class: "n mid", wrong: (row) => row.problems.includes("slow"), cell: (row) => [known(row.latency, quantile(row.latency), whyUnknown(row, "latency")), row.latency_target === null ? "" : h("span", { class: "small" }, `of ${millis(row.latency_target)}`)] },
-  { key: "queue", title: "Queue", sort: "queue", class: "n", cell: (row) => [known(row.queue, count(row.queue), NO_REPORT), row.queue_target === null ? "" : h("span", { class: "small" }, `of ${number(row.queue_target)}`)] },
+  { key: "queue", title: "Queue", sort: "queue", class: "n", cell: (row) => [known(row.queue, count(row.queue), NO_REPORT), row.queue_target === null ? "" : h("span", { class: "small" }, `of ${whole(row.queue_target)}`)] },
   { key: "gpu", title: "GPU", sort: "gpu", class: "n wide", cell: (row) => [known(row.gpu, percent(row.gpu), row.ready ? "No ready pod reports the utilisation of its GPU." : "No pod is ready, so no GPU is in use.")] },
-  { key: "gpus", title: "GPUs", sort: "gpus", class: "n wider", cell: (row) => [number(row.gpus)] },
-  { key: "cost", title: "Cost/h", sort: "cost", class: "n wider", cell: (row) => [known(row.cost, number(row.cost), "The site has set no price of the GPU, or the model has none.")] },
+  { key: "gpus", title: "GPUs", sort: "gpus", class: "n wider", cell: (row) => [whole(row.gpus)] },
+  { key: "cost", title: "Cost/h", sort: "cost", class: "n wider", cell: (row) => [known(row.cost, money(row.cost), "The site has set no price of the GPU, or the model has none.")] },
   { key: "age", title: "Age", sort: "age", class: "n wider", cell: (row) => [age(row.created)] },
 ];
 
