@@ -51,7 +51,7 @@ def test_rows_need_no_module_of_a_models_page(page: Page, simulated: str) -> Non
     assert not [url for url in before[:first] if re.search(r"/(model|chart|uPlot[^/]*)\.", url)]
 
 
-def test_a_page_of_a_model_is_opened_from_its_own_address_and_by_a_link(page: Page, simulated: str) -> None:
+def test_a_models_page_opens_by_its_address_and_by_a_link(page: Page, simulated: str) -> None:
     page.goto(f"{simulated}#/vision/detector")
     expect(page.locator(".facts")).to_contain_text("1 of 1 ready")
     page.get_by_role("link", name="Measured", exact=True).click()

@@ -60,6 +60,7 @@ export class Rows {
     elements.forEach((element, index) => this.#number(element, this.#first + index));
     arrange(this.body, elements);
     this.#makeSome();
+    this.#frame = requestAnimationFrame(() => this.#makeOthers());
     const wanted = lines.findIndex((line) => line.key === focused);
     if (wanted >= this.#first && wanted < this.#end) this.#focus(wanted);
   }
@@ -77,7 +78,15 @@ export class Rows {
   #makeSome() {
     for (let made = 0; made < ROWS_PER_FRAME && this.#due.length; made += 1) this.#put(/** @type {number} */ (this.#due.pop()));
     this.makeRoom();
-    if (this.#due.length) this.#frame = requestAnimationFrame(() => this.#makeSome());
+  }
+
+  /** Makes the other rows in the frames after the next one, which paints those that were just made. */
+  #makeOthers() {
+    if (!this.#due.length) return;
+    this.#frame = requestAnimationFrame(() => {
+      this.#makeSome();
+      this.#makeOthers();
+    });
   }
 
   /** Puts a line in place of its old row, or at an end of those that exist. @param {number} index */
