@@ -66,6 +66,14 @@ def test_states_and_numbers_of_the_fleet_are_not_cut_off(page: Page, simulated: 
     assert cut == []
 
 
+def test_the_first_rows_are_on_the_first_screen_of_a_phone(page: Page, simulated: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto(simulated)
+    expect(page.locator("tbody tr")).to_have_count(24)
+    for index in range(4):
+        expect(page.locator("tbody tr").nth(index)).to_be_in_viewport(ratio=1)
+
+
 def test_labels_of_axes_are_round_and_inside_their_charts(page: Page, simulated: str) -> None:
     page.add_init_script(LABELS)
     for path in ("#/vision/detector", "#/search/ranker", "#/assistants/intent"):

@@ -275,7 +275,7 @@ def test_loads_are_read_once_for_each_step_and_each_new_model() -> None:
             read.append(name)
             return super().load(name)
 
-    history, objects = Recorded(), {Name("a", "one"): model("one", "a")}
+    history, objects = Recorded(), {Name("a", "one"): model(1, "a")}
     fleet = Fleet(history)
 
     def reads(changes: int, step: int) -> int:
@@ -288,6 +288,6 @@ def test_loads_are_read_once_for_each_step_and_each_new_model() -> None:
 
     assert reads(1, 1) == 1
     assert reads(2, 1) == 0
-    objects[Name("a", "two")] = model("two", "a")
+    objects[Name("a", "two")] = model(2, "a")
     assert reads(3, 1) == 1
     assert reads(3, 2) == 2

@@ -97,7 +97,7 @@ export function fleetPage(main, params, listener) {
   const matches = h("p", { class: "count" });
   const tiles = h("dl", { class: "totals" });
   const rolling = h("ul", { class: "rollouts" });
-  const panel = h("section", { class: "panel", "aria-labelledby": "h-rollouts", hidden: true }, h("h2", { id: "h-rollouts" }, "Rollouts"), rolling);
+  const panel = h("section", { class: "panel fleet-rollouts", "aria-labelledby": "h-rollouts", hidden: true }, h("h2", { id: "h-rollouts" }, "Rollouts"), rolling);
   const heads = COLUMNS.map((column) =>
     h(
       "th",
