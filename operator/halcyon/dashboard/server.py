@@ -1,4 +1,4 @@
-"""HTTP handlers of the dashboard: pages, documents, streams of documents, and security headers.
+"""HTTP handlers of the dashboard: pages, documents, and streams of documents.
 
 The API has the session, the models, and one model's spec, revisions, history, logs and what-if. Errors are JSON:
 {"error": MESSAGE}. No request changes the cluster.
@@ -36,7 +36,7 @@ from halcyon.dashboard import batches, measured, model_page, pod_start_phases, s
 from halcyon.dashboard.authorization import COOKIE, MAX_TOKEN_LENGTH, Authorizer
 from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.model_table import Fleet, InvalidQuery, TableQuery, int_parameter
-from halcyon.dashboard.page_files import LIBRARY, page_files
+from halcyon.dashboard.page_files import HEADERS, INDEX, LIBRARY, page_files
 from halcyon.dashboard.pod_logs import LogsUnavailable
 from halcyon.dashboard.ports import BatchReader, DashboardSource, LogReader, Name, Object, ResultReader
 from halcyon.dashboard.server_sent_events import ConnectionLimit, ConnectionLimitReached
@@ -47,19 +47,6 @@ from halcyon.metricsapi.auth import TooOften, caller_of
 
 log = logging.getLogger(__name__)
 
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
-        "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
-    ),
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
-"""Headers of every response."""
 NO_PAGES = (
     "the dashboard has no pages, because its chart library static/uplot is not installed: run the operator from its image, or run "
     "`make bootstrap` in a clone and install that"
@@ -152,7 +139,7 @@ class Dashboard:
     # Files
 
     async def _index(self, request: web.Request) -> web.Response:
-        return self._file(request, "index.html") if self.has_pages else _fail(503, NO_PAGES)
+        return self._file(request, INDEX) if self.has_pages else _fail(503, NO_PAGES)
 
     async def _static(self, request: web.Request) -> web.Response:
         return self._file(request, request.match_info["path"])
@@ -379,7 +366,8 @@ async def _headers_and_errors(request: web.Request, handler: Handler) -> web.Str
         log.exception("request failed", extra={"path": request.path})
         response = _fail(503, "the request could not be answered now; try again")
     if not response.prepared:
-        response.headers.update(HEADERS)
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
     return response
 
 
