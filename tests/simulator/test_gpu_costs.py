@@ -180,7 +180,7 @@ def test_a_pod_that_comes_or_goes_is_shown_at_the_next_sample() -> None:
     live(scenario)
 
 
-def test_a_pod_that_comes_or_goes_changes_the_published_number_within_two_seconds() -> None:
+def test_a_pod_that_comes_or_goes_changes_the_number_within_two_seconds() -> None:
     async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         sampling = asyncio.create_task(books.costs.run())
