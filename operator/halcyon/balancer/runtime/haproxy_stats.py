@@ -30,7 +30,7 @@ _BACKEND = re.compile(r"(http|grpc)_([a-z])")
 _SERVER = re.compile(r"s([0-9]{1,5})")
 _HELD = re.compile(r"held=([0-9]+) came=([0-9]+)")
 _BROKEN = re.compile(r"broken=([0-9]+)")
-_QCUR, _SCUR, _SLIM, _STOT, _STATUS, _RESPONSES = 2, 4, 6, 7, 17, slice(39, 45)
+_QCUR, _SCUR, _SLIM, _STOT, _STATUS, _RESPONSES = 2, 4, 6, 7, slice(17, 18), slice(39, 45)
 """Columns of HAProxy's response to `show stat`. `_RESPONSES` are the numbers of responses by status."""
 _WRAP = 2**32
 _MAX_UNWRAPPED_S = 3600
@@ -257,7 +257,7 @@ def parse_loads(text: str) -> BackendLoads:
                 key = ServerKey(slot, int(server[1]))
                 if waits := int(columns[_QCUR]):
                     queued.setdefault(key, [0, 0])[index] = waits
-                if columns[_STATUS].startswith("DOWN"):
+                if "".join(columns[_STATUS]).startswith("DOWN"):
                     down.add(key)
                 responses[key] = responses.get(key, 0) + sum(int(column or 0) for column in columns[_RESPONSES])
                 pair = servers.setdefault(key, [(0, 0, 0), (0, 0, 0)])
