@@ -15,10 +15,11 @@ PATHS = (
 )
 BROKEN_WORDS = """() => {
   const broken = [];
-  for (const cell of document.querySelectorAll(".wide-scroller th, .wide-scroller td")) {
+  for (const cell of document.querySelectorAll(".wide-scroller th, .wide-scroller td, .facts dd")) {
+    const words = cell.matches("dd") ? /[A-Za-z0-9]+/g : /[A-Za-z0-9.,:]+/g; // an address may be broken at its dots
     const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
     while (texts.nextNode()) {
-      for (const word of texts.currentNode.data.matchAll(/[A-Za-z0-9.,:]+/g)) {
+      for (const word of texts.currentNode.data.matchAll(words)) {
         const range = document.createRange();
         range.setStart(texts.currentNode, word.index);
         range.setEnd(texts.currentNode, word.index + word[0].length);
@@ -28,7 +29,7 @@ BROKEN_WORDS = """() => {
   }
   return broken;
 }"""
-"""Words of tables that are on more than one line."""
+"""Words of tables and facts that are on more than one line."""
 LABELS = """const fillText = CanvasRenderingContext2D.prototype.fillText;
 window.labels = {};
 CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...more) {
@@ -45,7 +46,7 @@ CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...more) {
 
 @pytest.mark.parametrize("width", [1280, 800, 390])
 @pytest.mark.parametrize("path", PATHS)
-def test_no_word_of_a_table_is_broken(page: Page, simulated: str, path: str, width: int) -> None:
+def test_no_word_of_a_table_or_fact_is_broken(page: Page, simulated: str, path: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
     page.goto(f"{simulated}{path}")
     expect(page.locator(".facts > div").first).to_be_visible()

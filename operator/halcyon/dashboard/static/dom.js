@@ -58,6 +58,11 @@ export function byId(id) {
   return element;
 }
 
+/** Returns an address that may be broken before a dot or a colon, and not within a word. @param {string} address */
+export function breakable(address) {
+  return h("span", {}, ...address.split(/(?=[.:])/).flatMap((part) => [h("wbr"), part]));
+}
+
 /** Returns the message of an error. @param {unknown} error */
 export function errorMessage(error) {
   return error instanceof Error ? error.message : String(error);

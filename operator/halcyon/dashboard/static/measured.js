@@ -2,7 +2,7 @@
 
 import { get, modelPath } from "./api.js";
 import { commandList } from "./commands.js";
-import { errorMessage, h, setText, setTitle } from "./dom.js";
+import { breakable, errorMessage, h, setText, setTitle } from "./dom.js";
 import { age, NONE, number } from "./format.js";
 import { none, row, scroller, table } from "./tables.js";
 
@@ -89,7 +89,7 @@ function reportOf(one, name) {
     scroller("Latency", table(["", ...PERCENTILES.map((each) => each.replace(/^p/, "P").replace("_", "."))], h("tbody", {}, ...durations.map(([title, all]) => row(title, ...PERCENTILES.map((each) => figure(all[each]))))), "Latency")),
     ...(one.failures.length ? [h("h3", {}, "Failures"), scroller("Failures", table(["Kind", "Message", "Count"], h("tbody", {}, ...one.failures.map((each) => row(each.outcome, each.message, each.count))), "Failures"))] : []),
     ...(parts.length ? [h("h3", {}, "Phases"), scroller("Phases", table(["Phase", "Mean, ms", "Measured by"], h("tbody", {}, ...parts.map((part) => row(part.name.replace("_", " "), figure(part.mean), part.side))), "Phases"))] : []),
-    h("dl", { class: "facts" }, ...facts.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([term, value]) => h("div", { class: ["Image", "Arguments"].includes(term) ? "wider-fact" : null }, h("dt", {}, term), h("dd", {}, String(value))))),
+    h("dl", { class: "facts" }, ...facts.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([term, value]) => h("div", { class: ["Image", "Arguments"].includes(term) ? "wider-fact" : null }, h("dt", {}, term), h("dd", {}, breakable(String(value)))))),
     h("p", {}, h("a", { href: `data:application/json,${encodeURIComponent(JSON.stringify(one))}`, download: file }, `Save ${file}`)),
     commandList([{ command: `halcyon report ${file}`, effect: "makes the whole report, with charts, of the saved file" }]),
   ];

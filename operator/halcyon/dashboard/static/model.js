@@ -6,7 +6,7 @@ import { batchList } from "./batches.js";
 import { Chart, Cursor } from "./chart.js";
 import { commandList, commandsFor, copyClicked, rejectedCommand } from "./commands.js";
 import { logView, revisions, specification } from "./details.js";
-import { h, refill, setText, setTitle, svg } from "./dom.js";
+import { breakable, h, refill, setText, setTitle, svg } from "./dom.js";
 import { badge } from "./fleet.js";
 import { age, clock, count, duration, known, millis, missing, money, NONE, number, percent, quantile, rate, seconds, whole } from "./format.js";
 import { none, row, scroller, table } from "./tables.js";
@@ -365,7 +365,7 @@ function factList(page) {
     fact("GPUs", whole(model.gpus), model.cost === null ? "" : `· ${money(model.cost)} ${model.currency} per hour`),
     fact("Batch size", known(now.batch, number(now.batch), idle)),
     fact("Time in Triton", known(now.latency_ms, millis(now.latency_ms), idle)),
-    fact("URL", page.address.url || missing("The model has no address yet.")),
+    fact("URL", page.address.url ? breakable(page.address.url) : missing("The model has no address yet.")),
     fact("Revision", page.revision.current || missing("No revision serves yet."), page.revision.target && page.revision.target !== page.revision.current ? `target ${page.revision.target}` : ""),
   ];
 }
